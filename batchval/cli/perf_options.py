@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -134,8 +135,10 @@ def print_result(result: Result) -> None:
 
 def print_metrics(thread: int, metrics: Mapping[str, float | str], *, err: bool) -> None:
     """Print metrics as Kafka's ToolsUtils does: names padded to the longest, three decimals."""
+    from batchval.perf.lines import fixed
+
     width = max(map(len, metrics), default=0)
     click.echo(f"Metrics for thread {thread}\n\n{'Metric Name':<{width}}   Value", err=err)
     for name, value in sorted(metrics.items()):
-        shown = f"{value:.3f}" if isinstance(value, float) else value
+        shown = value if isinstance(value, str) else "NaN" if math.isnan(value) else fixed(value, 3)
         click.echo(f"{name:<{width}} : {shown}", err=err)

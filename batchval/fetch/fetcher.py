@@ -244,6 +244,9 @@ class Fetcher:
         sent: ClientResponse,
     ) -> None:
         self._done(node, asked)
+        self.metrics.answers += 1
+        self.metrics.fetch_latency_ms += sent.request_latency_ms
+        self.metrics.fetch_latency_ms_max = max(self.metrics.fetch_latency_ms_max, sent.request_latency_ms)
         answer: FetchPieces = sent.response
         if answer.error_code:
             self._tell(broker_error(answer.error_code, f"fetching from {node}"))

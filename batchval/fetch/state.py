@@ -46,12 +46,19 @@ class ConsumerRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerMetrics:
-    """Counts since the consumer was opened. ``bytes`` are those of whole batches, ``requests`` Fetch requests."""
+    """Counts since the consumer was opened.
+
+    ``bytes`` are those of whole batches, ``requests`` Fetch requests. ``answers`` to them have a
+    latency, from ``send`` on.
+    """
 
     rebalances: int = 0
     rebalance_time_ms: float = 0.0
     bytes: int = 0
     requests: int = 0
+    answers: int = 0
+    fetch_latency_ms: float = 0.0
+    fetch_latency_ms_max: float = 0.0
     commits: int = 0
     heartbeats: int = 0
 

@@ -68,12 +68,19 @@ class ProducerMetrics:
 
     records_acked: int = 0
     records_failed: int = 0
+    #: with those of batches that were sent again
+    records_sent: int = 0
+    records_retried: int = 0
     batches: int = 0
     requests: int = 0
     bytes_wire: int = 0
     retries: int = 0
     splits: int = 0
     throttle_time_ms: int = 0
+    answers: int = 0
+    #: of answered Produce requests, from ``send`` on
+    request_latency_ms: float = 0.0
+    request_latency_ms_max: float = 0.0
     highest_in_flight: dict[int, int] = field(default_factory=dict)
     highest_in_flight_total: int = 0
 
@@ -275,7 +282,10 @@ class Sender:
             batch.on_the_wire = True
             batch.attempts += 1
             queue.on_the_wire += 1
-            self.metrics.retries += batch.attempts > 1
+            self.metrics.records_sent += batch.builder.count
+            if batch.attempts > 1:
+                self.metrics.retries += 1
+                self.metrics.records_retried += batch.builder.count
             self.metrics.batches += 1
             self.metrics.bytes_wire += batch.builder.wire_size
             part = PartitionProduceData(queue.partition, batch.builder.view())
@@ -355,7 +365,11 @@ class Sender:
             for batch in batches:
                 self._acknowledged(batch, -1, -1)
         else:
-            self.metrics.throttle_time_ms += response.throttle_time_ms
+            metrics, latency_ms = self.metrics, answer.request_latency_ms
+            metrics.throttle_time_ms += response.throttle_time_ms
+            metrics.answers += 1
+            metrics.request_latency_ms += latency_ms
+            metrics.request_latency_ms_max = max(metrics.request_latency_ms_max, latency_ms)
             said = {(topic.name, one.index): one for topic in response.responses for one in topic.partition_responses}
             for endpoint in response.node_endpoints:
                 log.debug("node %s is at %s:%s", endpoint.node_id, endpoint.host, endpoint.port)

@@ -20,6 +20,7 @@ from batchval.perf.rows import timeout_warning
 from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
 from tests.perf.kafka_parser import parse_consumer
+from tests.perf.metric_names import KAFKAS, generic, parse_metrics
 from tests.support.fixtures import take_sigint
 from tests.support.ports import free_port
 
@@ -96,7 +97,23 @@ def test_more_threads_than_partitions_and_fewer_records_than_wanted(
     (row,) = parse_consumer(done.stdout)
     assert row["data.consumed.in.nMsg"] == 20_000
     assert re.findall(r"^Metrics for thread (\d+)$", done.stdout, re.MULTILINE) == ["0", "1", "2", "3"]
-    assert re.search(r"^\S*rebalance-total\S* +: ", done.stdout, re.MULTILINE)
+    lists = parse_metrics(done.stdout)
+    assert len(lists) == 4
+    total = 0.0
+    for found in lists:
+        kafkas = {name: value for name, value in found.items() if name.startswith("consumer-")}
+        assert {generic(name) for name in kafkas} <= KAFKAS
+        value = {name.split(":")[1]: one for name, one in kafkas.items()}
+        assert value["rebalance-latency-avg"] > 0
+        assert value["last-rebalance-seconds-ago"] >= 0
+        assert value["assigned-partitions"] == 1
+        assert value["bytes-consumed-total"] == value["records-consumed-total"] * BYTES
+        total += value["records-consumed-total"]
+        if client == "batchval":
+            assert value["records-lag-max"] >= 0
+            assert value["fetch-total"] > 0
+            assert 0 < value["fetch-latency-avg"] <= value["fetch-latency-max"]
+    assert total == 20_000
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)

@@ -5,9 +5,10 @@ Each thread has its event loop. A poll runs the loop until batches are there; he
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from batchval.core.fetched import walk_fetched
@@ -17,6 +18,7 @@ from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError
 from batchval.network.loops import loop_factory
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
+from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
 from batchval.perf.consume import ConsumeError, Polled
 
 __all__ = ["OwnConsumer", "partitions_of"]
@@ -73,16 +75,16 @@ class OwnConsumer:
         self._consumer: Consumer | None = None
         self._assigned: frozenset[tuple[str, int]] | None = None
         self._going = False
-        self._asked_ns: int | None = None
-        self._rebalance_ns = 0
-        self._rebalances = 0
-        self._batches = self._polls = 0
+        self._rebalances = Rebalances()
+        self._records = self._bytes = self._polls = 0
+        self._lag_max = math.nan
+        self._going_ns = 0
         self._said = ""
         self._failure: Exception | None = None
 
     def subscribe(self) -> None:
         """Begins to join."""
-        self._asked_ns = time.monotonic_ns()
+        self._rebalances.begin()
         self._run(self._subscribe())
 
     async def _subscribe(self) -> None:
@@ -95,15 +97,11 @@ class OwnConsumer:
         self._assigned = given
         if not self._going and self._consumer is not None:
             self._consumer.pause(*sorted(given))
-        if self._asked_ns is not None:
-            self._rebalance_ns += time.monotonic_ns() - self._asked_ns
-            self._rebalances += 1
-            self._asked_ns = None
+        self._rebalances.end()
 
     def _on_revoked(self, _: Iterable[tuple[str, int]]) -> None:
         self._assigned = None
-        if self._asked_ns is None:
-            self._asked_ns = time.monotonic_ns()
+        self._rebalances.begin()
 
     def _run(self, coroutine: Any) -> Any:
         try:
@@ -125,6 +123,7 @@ class OwnConsumer:
     def go(self) -> None:
         """Resumes what was assigned."""
         self._going = True
+        self._going_ns = time.monotonic_ns()
         if self._consumer is not None and self._assigned:
             self._consumer.resume(*sorted(self._assigned))
 
@@ -157,30 +156,43 @@ class OwnConsumer:
                 records += walked.records
                 nbytes += walked.wire_bytes if self._decode == "headers" else walked.key_value_bytes
                 taken += walked.wire_bytes
-                self._batches += walked.batches
+                lag = float(fetched.high_watermark - fetched.next_offset)
+                self._lag_max = lag if math.isnan(self._lag_max) else max(lag, self._lag_max)
             del came, fetched  # their memory is read into next
         self._polls += 1
+        self._records += records
+        self._bytes += nbytes
         return Polled(records, nbytes)
 
     def rebalance_ms(self) -> float:
         """Joins until now, the one under way included."""
-        under_way = time.monotonic_ns() - self._asked_ns if self._asked_ns is not None else 0
-        return (self._rebalance_ns + under_way) / 1e6
+        return self._rebalances.ms()
 
-    def metrics(self) -> Mapping[str, float | str]:
-        """What the consumer counted."""
-        found: dict[str, float | str] = {
-            "consumer-coordinator-metrics:rebalance-latency-total": self.rebalance_ms(),
-            "consumer-coordinator-metrics:rebalance-total": self._rebalances,
-            "consumer-fetch-manager-metrics:batches-total": self._batches,
-            "consumer-metrics:poll-total": self._polls,
+    def metrics(self) -> Metrics:
+        """Return what the consumer counted, by Kafka's names."""
+        client_id = str(self._options.client_id)
+        found = self._rebalances.metrics(client_id, len(self._assigned or ()))
+        if self._consumer is None:
+            return found
+        counted = self._consumer.metrics
+        seconds = (time.monotonic_ns() - self._going_ns) / 1e9 if self._going else 0.0
+        group = {"heartbeat-total": counted.heartbeats, "commit-total": counted.commits}
+        fetch = {
+            "bytes-consumed-rate": average(self._bytes, seconds),
+            "bytes-consumed-total": self._bytes,
+            "fetch-latency-avg": average(counted.fetch_latency_ms, counted.answers),
+            "fetch-latency-max": counted.fetch_latency_ms_max if counted.answers else math.nan,
+            "fetch-rate": average(counted.requests, seconds),
+            "fetch-size-avg": average(counted.bytes, counted.answers),
+            "fetch-total": counted.requests,
+            "records-consumed-rate": average(self._records, seconds),
+            "records-consumed-total": self._records,
+            "records-lag-max": self._lag_max,
+            "records-per-request-avg": average(self._records, counted.answers),
         }
-        if self._consumer is not None:
-            counted = self._consumer.metrics
-            found["consumer-fetch-manager-metrics:bytes-consumed-total"] = counted.bytes
-            found["consumer-fetch-manager-metrics:fetch-total"] = counted.requests
-            found["consumer-coordinator-metrics:heartbeat-total"] = counted.heartbeats
-        return found
+        found |= named("consumer-coordinator-metrics", group, client_id)
+        found |= named("consumer-fetch-manager-metrics", fetch, client_id)
+        return found | named("batchval-consumer-metrics", {"poll-total": self._polls}, client_id)
 
     def last_error(self) -> str:
         """What did not work last; empty if all did."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError
+from batchval.perf.clients.kafka_metrics import Metrics, average, named
 from batchval.perf.histogram import now_ns
 from batchval.perf.pacing import Pause
 from batchval.perf.produce import OnBatch, OnWire, ProduceError
@@ -40,6 +42,7 @@ class OwnProducer:
         self._producer: Producer | None = None
         self._pause: Pause | None = None
         self.partitions = 0
+        self._opened_ns = self._closed_ns = 0
         self._on_batch: OnBatch
 
     async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
@@ -63,6 +66,7 @@ class OwnProducer:
         if self._partition is not None and self._partition >= partitions:
             raise ProduceError(f"topic {self._topic} has no partition {self._partition}, but {partitions} of them")
         producer.options.max_block_ms = block
+        self._opened_ns = now_ns()
 
     def _done(self, done: BatchDone) -> None:
         error = None if done.error is None else _name(done.error)
@@ -111,6 +115,7 @@ class OwnProducer:
 
     async def close(self) -> None:
         if self._producer is not None:
+            self._closed_ns = now_ns()
             await self._producer.close(0)
         if self._pause is not None:
             self._pause.close()
@@ -128,9 +133,38 @@ class OwnProducer:
     def round_trips(self) -> ClientRoundTrips | None:
         return None
 
-    def metrics(self) -> Mapping[str, float | str]:
+    def metrics(self) -> Metrics:
+        """Return what the producer counted, by Kafka's names; Produce requests alone."""
         if self._producer is None:
             return {}
         found = self._producer.metrics
-        names = ("records_acked", "records_failed", "batches", "requests", "bytes_wire", "retries", "throttle_time_ms")
-        return {name.replace("_", "-"): getattr(found, name) for name in names}
+        client_id = str(self._options.client_id)
+        seconds = (self._closed_ns or now_ns()) / 1e9 - self._opened_ns / 1e9
+        records = {
+            "record-error-rate": average(found.records_failed, seconds),
+            "record-error-total": found.records_failed,
+            "record-retry-rate": average(found.records_retried, seconds),
+            "record-retry-total": found.records_retried,
+            "record-send-rate": average(found.records_sent, seconds),
+            "record-send-total": found.records_sent,
+        }
+        requests = {
+            "batch-size-avg": average(found.bytes_wire, found.batches),
+            "batch-split-total": found.splits,
+            "produce-throttle-time-avg": average(found.throttle_time_ms, found.answers),
+            "records-per-request-avg": average(found.records_sent, found.requests),
+            "request-latency-avg": average(found.request_latency_ms, found.answers),
+            "request-latency-max": found.request_latency_ms_max if found.answers else math.nan,
+        }
+        size = {
+            "byte-rate": average(found.bytes_wire, seconds),
+            "byte-total": found.bytes_wire,
+        }
+        own = {
+            "batch-total": found.batches,
+            "produce-request-total": found.requests,
+            "record-acknowledged-total": found.records_acked,
+        }
+        metrics = named("producer-metrics", records | requests, client_id)
+        metrics |= named("producer-topic-metrics", records | size, client_id, topic=self._topic)
+        return metrics | named("batchval-producer-metrics", own, client_id)

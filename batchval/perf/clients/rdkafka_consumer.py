@@ -7,12 +7,14 @@ that has filled its queue sleeps most of the time, and the backoff is measured, 
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
 from batchval.perf.clients.rdkafka_package import Consumer, KafkaError, KafkaException, TopicPartition
 from batchval.perf.consume import ConsumeError, Polled
@@ -77,9 +79,11 @@ class RdkafkaConsumer:
         self._said = LastError()
         self._assigned: frozenset[tuple[str, int]] | None = None
         self._going = threading.Event()
-        self._asked_ns: int | None = None
-        self._rebalance_ns = 0
-        self._rebalances = 0
+        self._rebalances = Rebalances()
+        self._client_id = str(config.get("client.id", "rdkafka"))
+        self._records = self._bytes = 0
+        self._lag_max = math.nan
+        self._going_ns = 0
         self._statistics: dict[str, Any] = {}
         extra: dict[str, Any] = (
             {"statistics.interval.ms": 1000, "stats_cb": self._on_statistics} if with_metrics else {}
@@ -93,7 +97,7 @@ class RdkafkaConsumer:
 
     def subscribe(self) -> None:
         """Begins to join."""
-        self._asked_ns = time.monotonic_ns()
+        self._rebalances.begin()
         self._consumer.subscribe(
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
         )
@@ -107,14 +111,10 @@ class RdkafkaConsumer:
             consumer.pause(partitions)
         given = frozenset((p.topic, p.partition) for p in partitions)
         self._assigned = (self._assigned or frozenset()) | given if self._cooperative else given
-        if self._asked_ns is not None:
-            self._rebalance_ns += time.monotonic_ns() - self._asked_ns
-            self._rebalances += 1
-            self._asked_ns = None
+        self._rebalances.end()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._asked_ns is None:
-            self._asked_ns = time.monotonic_ns()
+        self._rebalances.begin()
         if self._cooperative:
             taken = frozenset((p.topic, p.partition) for p in partitions)
             self._assigned = (self._assigned or frozenset()) - taken
@@ -130,6 +130,7 @@ class RdkafkaConsumer:
     def go(self) -> None:
         """Resumes what was assigned."""
         self._going.set()
+        self._going_ns = time.monotonic_ns()
         self._consumer.resume([TopicPartition(topic, number) for topic, number in self._assigned or ()])
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
@@ -154,27 +155,46 @@ class RdkafkaConsumer:
                 nbytes += len(value)
         if self._said.refused is not None:
             raise ConsumeError(f"refused: {words(self._said.refused)}")
+        self._records += records
+        self._bytes += nbytes
         return Polled(records, nbytes)
 
     def rebalance_ms(self) -> float:
         """Joins until now, the one under way included."""
-        under_way = time.monotonic_ns() - self._asked_ns if self._asked_ns is not None else 0
-        return (self._rebalance_ns + under_way) / 1e6
+        return self._rebalances.ms()
 
     def _on_statistics(self, text: str) -> None:
-        self._statistics = json.loads(text)
+        self._statistics = found = json.loads(text)
+        for topic in found.get("topics", {}).values():
+            for partition in topic["partitions"].values():
+                lag = partition.get("consumer_lag", -1)
+                if lag >= 0 and not lag <= self._lag_max:  # NaN is not above it either
+                    self._lag_max = lag
 
-    def metrics(self) -> Mapping[str, float | str]:
-        """librdkafka's own statistics, a second old at most; and the rebalances."""
-        group = "consumer-coordinator-metrics"
-        found: dict[str, float | str] = {
-            f"{group}:rebalance-total": self._rebalances,
-            f"{group}:rebalance-latency-total": self.rebalance_ms(),
+    def metrics(self) -> Metrics:
+        """Return Kafka's names for what is counted here, and librdkafka's statistics.
+
+        Those are a second old at most. What librdkafka does not tell apart (the latency of Fetch)
+        has no name of Kafka's.
+        """
+        found = self._rebalances.metrics(self._client_id, len(self._assigned or ()))
+        seconds = (time.monotonic_ns() - self._going_ns) / 1e9 if self._going.is_set() else 0.0
+        fetch = {
+            "bytes-consumed-rate": average(self._bytes, seconds),
+            "bytes-consumed-total": self._bytes,
+            "records-consumed-rate": average(self._records, seconds),
+            "records-consumed-total": self._records,
+            "records-lag-max": self._lag_max,
         }
+        brokers = self._statistics.get("brokers", {}).values()
+        if brokers:
+            fetches = sum(broker.get("req", {}).get("Fetch", 0) for broker in brokers)
+            fetch |= {"fetch-total": fetches, "fetch-rate": average(fetches, seconds)}
+        found |= named("consumer-fetch-manager-metrics", fetch, self._client_id)
         for name in ("tx", "tx_bytes", "rx", "rx_bytes", "rxmsgs", "rxmsg_bytes", "replyq", "metadata_cache_cnt"):
             if name in self._statistics:
                 found[f"librdkafka:{name}"] = self._statistics[name]
-        for broker in self._statistics.get("brokers", {}).values():
+        for broker in brokers:
             if broker.get("nodeid", -1) >= 0:
                 for name in ("avg", "p99"):
                     found[f"librdkafka:rtt-{name}-us:{{node-id={broker['nodeid']}}}"] = broker["rtt"][name]

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from batchval.perf.clients.kafka_metrics import Metrics, Windows, average, named
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
 from batchval.perf.clients.rdkafka_package import KafkaError, KafkaException, Producer
 from batchval.perf.produce import OnBatch, OnWire, ProduceError
@@ -48,11 +49,13 @@ class RdkafkaProducer:
         self._highest: dict[int, int] = {}
         self._highest_total = 0
         self._stamps, self._bytes = array("q"), 0
-        self._next = 0
+        self._next = self._errors = 0
         self.partitions = 0
         self._waiting = 0
         self._round_trips = ClientRoundTrips()
         self._windows = -1  # of statistics, since the first record was sent
+        self._requests, self._batch_bytes, self._batch_records = Windows(), Windows(), Windows()
+        self._opened_ns = self._closed_ns = 0
         self._transactional = bool(config.get("transactional.id"))
 
     async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
@@ -65,6 +68,7 @@ class RdkafkaProducer:
         except (KafkaException, ValueError, TypeError) as error:
             raise ProduceError(f"librdkafka: {reason(error)}") from None
         self.partitions = self._known()
+        self._opened_ns = time.monotonic_ns()
         if self._partition is not None and self._partition >= self.partitions:
             raise ProduceError(f"topic {self._topic} has no partition {self._partition}, but {self.partitions} of them")
         if self._transactional:
@@ -102,12 +106,17 @@ class RdkafkaProducer:
             if node >= 0:
                 total += waiting
                 self._highest[node] = max(self._highest.get(node, 0), waiting)
+                self._requests.add(rtt)
+        for topic in found["topics"].values():
+            self._batch_bytes.add(topic["batchsize"])
+            self._batch_records.add(topic["batchcnt"])
         self._windows += self._windows >= 0
         self._waiting = total
         self._highest_total = max(self._highest_total, total)
 
     def _done(self, stamp: int, error: KafkaError | None, message: Any) -> None:
         if error is not None:
+            self._errors += 1
             self._tell()
             self._on_batch(array("q", [stamp]), error.name(), 0, None)
             return
@@ -193,6 +202,7 @@ class RdkafkaProducer:
     async def close(self) -> None:
         if not hasattr(self, "_producer"):
             return
+        self._closed_ns = time.monotonic_ns()
         end = time.monotonic() + 0.3
         before = self._statistics.get("ts")
         while self.partitions and self._statistics.get("ts") == before and time.monotonic() < end:
@@ -212,9 +222,22 @@ class RdkafkaProducer:
     def round_trips(self) -> ClientRoundTrips | None:
         return self._round_trips
 
-    def metrics(self) -> Mapping[str, float | str]:
-        return {
-            name: value
+    def metrics(self) -> Metrics:
+        """Return Kafka's names for what is counted here, and librdkafka's statistics at the end."""
+        found: Metrics = {
+            f"librdkafka:{name}": value
             for name, value in sorted(self._statistics.items())
-            if isinstance(value, int | float | str) and name not in {"name", "client_id", "type"}
+            if isinstance(value, int | float) and name not in {"ts", "time"}
         }
+        sent, client_id = self._statistics.get("txmsgs", 0), str(self._statistics.get("client_id", ""))
+        seconds = (self._closed_ns or time.monotonic_ns()) / 1e9 - self._opened_ns / 1e9
+        values = {
+            "batch-size-avg": self._batch_bytes.mean,
+            "record-error-total": self._errors,
+            "record-send-rate": average(sent, seconds),
+            "record-send-total": sent,
+            "records-per-request-avg": self._batch_records.mean,  # a batch a request
+            "request-latency-avg": self._requests.mean / 1000,
+            "request-latency-max": self._requests.max / 1000,
+        }
+        return found | named("producer-metrics", values, client_id)
