@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batchval.perf.compare import CompareError, change, percent
+from batchval.perf.compare import CompareError, between, change, percent, rows, spread, spread_of
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,33 @@ def test_an_a_that_may_be_none_has_no_upper_bound() -> None:
 def test_no_figure(text: str) -> None:
     with pytest.raises(CompareError):
         change(text, "1")
+
+
+def test_the_spread_of_several_runs_is_that_of_all_pairs() -> None:
+    """1.0 to 1.2 on one side, 1.1 to 1.3 on the other: rounding leaves half of 0.1 open."""
+    found = between(["1.0", "1.2", "1.1"], ["1.1", "1.3", "1.2"])
+    assert (str(found.a), str(found.b)) == ("1.1", "1.2")
+    assert percent(found.change) == "9.1 %"
+    assert found.low == change("1.2", "1.1").low
+    assert found.high == change("1.0", "1.3").high
+    assert spread(found) == "-17 to 40 %"
+
+
+def test_figures_that_all_runs_have_are_compared_in_any_order_of_runs() -> None:
+    a, b = [{"x": "1.0", "y": "5"}, {"x": "3.0"}], [{"x": "2.0"}, {"x": "4.0"}]
+    assert rows(a, b) == rows(a[::-1], b[::-1])
+    assert [name for name, _ in rows(a, b)] == ["x"]
+    assert str(rows(a, b)[0][1].a) == "2.0"
+
+
+def test_one_run_a_side_shows_rounding_alone() -> None:
+    assert between(["2"], ["3"]) == change("2", "3")
+    assert spread_of(1, 1) == "spread, rounding only"
+    assert spread_of(3, 2) == "spread, 3 by 2 runs"
+
+
+def test_a_spread_from_nothing_is_unknown() -> None:
+    found = between(["0", "2"], ["1", "3"])
+    assert (found.low, found.high, found.exact_low) == (None, None, None)
+    assert spread(found) == "–"
+    assert between(["0", "0"], ["1", "3"]).change is None
