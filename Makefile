@@ -26,6 +26,7 @@ CLAIMS_BENCH ?= --write
 # to save: --write --kroxylicious FOLDER --kafka-proxy PROGRAM (docs/benchmarks/method.md)
 PROXY_BENCH ?=
 PERF_BENCH ?= --write
+PERF_ACCURACY ?= --write
 SPARK_BENCH ?= --gib 16 --write
 # without --fresh the samples of an earlier run are kept
 PIPELINING_BENCH ?= --fresh --write
@@ -132,6 +133,7 @@ bench-perf: build  ## measures perf produce and consume into docs/benchmarks (Ja
 	$(PY) bench/perf_tools/perf_produce.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
 	$(PY) bench/perf_tools/cost.py $(PERF_BENCH)
+	$(PY) bench/perf_tools/accuracy.py $(PERF_ACCURACY)
 
 bench-spark: build  ## measures kafka-segments and plain processes into docs/benchmarks (Java)
 	$(PY) bench/spark/spark_run.py $(SPARK_BENCH)

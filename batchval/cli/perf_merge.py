@@ -49,12 +49,12 @@ def command(files: tuple[Path, ...], latency_unit: str, output: Path | None, as_
 
 def _lines(merged: Result, unit: str) -> Iterator[str]:
     """Yield the total lines of Kafka's producer tool, or one of a consumer's figures."""
-    if merged.kind == "produce" and merged.histogram is not None:
+    if merged.kind == "produce" and merged.headline is not None:
         from batchval.perf.histogram import Histogram
         from batchval.perf.lines import total_line
 
         totals = merged.totals
-        yield total_line(merged.histogram, totals["bytes"], totals["elapsed_ns"], unit)
+        yield total_line(merged.headline, totals["bytes"], totals["elapsed_ns"], unit)
         steady = totals.get("steady_state")
         if steady is not None and steady.get("histogram") is not None:
             histogram = Histogram.from_json(steady["histogram"])

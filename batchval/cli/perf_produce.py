@@ -234,6 +234,7 @@ def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
 def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf.clients import producers
+    from batchval.perf.details import details
     from batchval.perf.lines import interval_line
     from batchval.perf.produce import ProduceRun, ProduceSettings
 
@@ -272,7 +273,7 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
         line.clear()
     total = run.total()
     if unit == "us":
-        for text in _details(run, total):
+        for text in details(run, total):
             click.echo(text, err=True)
     calibration = None
     if given["calibrate"] and error is None and not run.interrupted:
@@ -311,21 +312,6 @@ def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
     yield total_line(total.headline, total.value_bytes, total.elapsed_ns, unit)
     if steady is not None:
         yield total_line(steady.headline, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True)
-
-
-def _details(run: ProduceRun, total: Tally) -> Iterator[str]:
-    """Yield what Kafka's lines have no place for.
-
-    It goes to stderr before the totals, so that a total is the last line after ``2>&1`` too.
-    """
-    from batchval.perf.details import accuracy_lines
-    from batchval.perf.lines import in_flight_line, second_line
-
-    seen = run.steady() or total
-    each, over_all, sampled = run.in_flight()
-    yield second_line(seen.headline, seen.value_bytes, seen.wire_bytes, seen.elapsed_ns)
-    yield from accuracy_lines(seen, run.round_trips())
-    yield in_flight_line(each, over_all, sampled=sampled)
 
 
 def _files(

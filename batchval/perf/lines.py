@@ -112,12 +112,13 @@ def second_line(
 
 
 def latency_line(of: str, histogram: Histogram) -> str:
-    """Return the latencies of a histogram, in other words than Kafka's, for readers that search all
-    output.
+    """Return the latencies of a histogram.
+
+    In other words than Kafka's, for readers that search all output.
     """
     shares = [f"{percent:g} % {_ms(histogram.percentile(percent))}" for percent in PERCENTILES]
-    percentiles = ", ".join(shares)
-    return f"{of}: average {fixed(histogram.mean / 1000, 3)}, {percentiles}, highest {_ms(histogram.max)} (ms)"
+    mean = fixed(histogram.mean / 1000, 3)
+    return f"{of}: average {mean}, {', '.join(shares)}, highest {_ms(histogram.max)} (ms)"
 
 
 def in_flight_line(

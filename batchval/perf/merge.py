@@ -18,10 +18,10 @@ from batchval.perf.results import Result, ResultError
 __all__ = ["merge"]
 
 #: Numbers that are not sums.
-_LONGEST = {"elapsed_ns", "highest_in_flight", "max_us", "t_ms", "throttle_time_ms"}
+_LONGEST = {"elapsed_ns", "sending_ns", "highest_in_flight", "max_us", "t_ms", "throttle_time_ms"}
 #: Those of consumers: averages over threads, and dates in ms.
 _AVERAGED = {"rebalance_ms"}
-_FIRST = {"start_ms", "assigned_ms"}
+_FIRST = {"start_ms", "assigned_ms", "min_us"}
 _LAST = {"end_ms"}
 #: Those of a histogram: they are not added, but read from the sum of the histograms.
 _LATENCIES = ("avg_us", "stddev_us", "max_us", "percentiles_us")
@@ -37,12 +37,19 @@ def merge(results: Sequence[Result]) -> Result:
     totals = _totals([result.totals for result in results])
     if kinds == ["consume"]:
         totals["fetch_ms"] = max(result.totals["fetch_ms"] for result in results)
-    histogram = _histogram([result.histogram for result in results])
+    histogram, intended, wire = (
+        _histogram([getattr(result, name) for result in results])
+        for name in ("histogram", "histogram_intended", "histogram_wire")
+    )
     if kinds == ["produce"]:
-        _add_latencies(totals, histogram)
+        _add_latencies(totals, histogram if intended is None else intended)
+        _add_second_latencies(totals, {"from_send": histogram, "on_the_wire": wire})
+        if "latency_from" in totals:
+            totals["latency_from"] = "send" if intended is None else "intended"
         if totals.get("steady_state") is not None:
             steady = _steady([result.totals["steady_state"] for result in results])
             _add_latencies(totals["steady_state"], steady)
+            _add_second_latencies(totals["steady_state"], {})
             totals["steady_state"]["histogram"] = None if steady is None else steady.to_json()
     return Result(
         kind=kinds[0],
@@ -51,8 +58,8 @@ def merge(results: Sequence[Result]) -> Result:
         totals=totals,
         intervals=_intervals(results),
         histogram=histogram,
-        histogram_intended=_histogram([result.histogram_intended for result in results]),
-        histogram_wire=_histogram([result.histogram_wire for result in results]),
+        histogram_intended=intended,
+        histogram_wire=wire,
         machine=_common([result.machine for result in results]),
         versions=_common([result.versions for result in results]),
         date=min(result.date for result in results),
@@ -86,6 +93,16 @@ def _add_latencies(totals: dict[str, Any], histogram: Histogram | None) -> None:
     """Replace what cannot be added up: averages and percentiles."""
     known = dict.fromkeys(_LATENCIES) if histogram is None else latencies_us(histogram)
     totals |= {name: value for name, value in known.items() if name in totals}
+
+
+def _add_second_latencies(totals: dict[str, Any], histograms: dict[str, Histogram | None]) -> None:
+    """Do the same for latencies that are not the headline; those of unknown histograms are None."""
+    for name in ("from_send", "on_the_wire"):
+        if isinstance(totals.get(name), dict):
+            _add_latencies(totals[name], histograms.get(name))
+    if isinstance(trips := totals.get("client_round_trips"), dict):
+        # librdkafka reports sums per window; the sum of averages means nothing
+        trips["avg_us"] = None
 
 
 def _totals(many: Sequence[dict[str, Any]]) -> dict[str, Any]:

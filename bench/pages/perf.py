@@ -106,6 +106,37 @@ def cost(result: dict[str, Any]) -> str:
     return page(opening, table(("", "latencies off", "latencies on", "more", "spread"), rows))
 
 
+def accuracy(result: dict[str, Any]) -> str:
+    """Return what the tool adds to latencies of a known broker, and how exactly it keeps rates."""
+    parts = ("intended", "send", "wire")
+    rows = []
+    for one in result["latencies"]:
+        for client in ("batchval", "librdkafka"):
+            found = [one[client].get(part) for part in parts]
+            figures = ["" if part is None else f"{part['50']:,} ({part['99']:,})" for part in found]
+            rows.append([f"{one['delay_us']:,}", f"{one['rate']:,}", client, *figures])
+    headings = ("delay, µs", "records/s", "client", "from the intended time", "from the send", "on the wire")
+    kept = []
+    for one in result["rates"]:
+        asked, sent = one["rate"], one["sent_per_second"]
+        share = f"{sent / asked - 1:+.3%}"
+        kept.append(
+            [f"{one['delay_us']:,}", f"{asked:,}", str(one["cap"]), f"{sent:,.3f}", share, f"{one['printed']:,.1f}"]
+        )
+    opening = paragraph(
+        measured(result),
+        "The broker of `--calibrate` answers after a fixed delay. µs beyond the delay, median and",
+        "99th percentile in parentheses; nothing is subtracted but the delay.",
+        load_of(result["load"]),
+    )
+    rates = paragraph(
+        f"Rates over {result['seconds']:g} s, records of {SIZE:,} bytes, batches of 64 kB, four partitions:",
+        "from the first send to the last, and as Kafka's line counts, to the last answer.",
+    )
+    names = ("delay, µs", "records/s asked for", "in flight at most", "first to last send", "off by", "in the line")
+    return page(opening, table(headings, rows), rates, table(names, kept))
+
+
 def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
     opening = paragraph(
@@ -122,4 +153,9 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         consume(results["perf-consume"]),
         "## What recording latencies costs",
         cost(results["perf-cost"]),
+        *(
+            ("## What the tool adds to a latency", accuracy(results["perf-accuracy"]))
+            if "perf-accuracy" in results
+            else ()
+        ),
     )

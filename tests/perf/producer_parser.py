@@ -60,8 +60,8 @@ def parse(text: str, unit: str = "us", *, strict: bool = False) -> list[Line]:
     return [parsed for _, parsed in lines if parsed is not None]
 
 
-#: Lines on stderr at the end of a run in microseconds; the second one with --throughput alone.
-DETAILS = ("latency", "latency from the intended time", "highest in flight")
+#: Lines on stderr at the end of a run in microseconds; those of sends with --throughput alone.
+DETAILS = ("latency", "latency from the send", "on the wire", "first to last send", "highest in flight")
 
 
 def complaints(stderr: str) -> list[str]:

@@ -1,0 +1,155 @@
+"""How much of a latency of ``perf produce`` is the tool's own, and how exactly it keeps a rate.
+
+    python bench/perf_tools/accuracy.py [--seconds 60] [--quick] [--write]
+
+The broker is the built-in one of --calibrate: a process of its own that answers each Produce
+request after a fixed time, counted from the arrival of its last byte. Latencies: records of 1 kB
+one by one (linger 0), at rates at which none waits for another; 15 seconds each. Rates: records of
+1 kB in batches of 64 kB, four partitions, at most five requests in flight, except where five
+requests of four batches cannot carry the rate: 20 there, without idempotence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "validation")]
+
+import machine  # noqa: E402
+
+from batchval.network.loops import loop_factory  # noqa: E402
+from batchval.perf import responder  # noqa: E402
+from batchval.perf.clients.own_producer import OwnProducer  # noqa: E402
+from batchval.perf.clients.rdkafka_producer import RdkafkaProducer  # noqa: E402
+from batchval.perf.histogram import Histogram  # noqa: E402
+from batchval.perf.payloads import Letters  # noqa: E402
+from batchval.perf.produce import PerfProducer, ProduceRun, ProduceSettings  # noqa: E402
+from batchval.producer import ProducerOptions  # noqa: E402
+from bench import pages  # noqa: E402
+from bench.pages import perf as page  # noqa: E402
+from bench.pages.perf import SIZE  # noqa: E402
+
+PARTITIONS = 4
+BATCH = 64 << 10
+LATENCIES = ((137, 1000), (5_000, 150), (140_000, 20))  # delay in µs, records a second
+RATES = (100, 500, 1_000, 5_000, 20_000)
+DELAYS_US = (0, 140_000)
+CAP, WIDE_CAP = 5, 20
+BEYOND_US, WIRE_US, RATE_SHARE = 250, 60, 0.005
+Make = Callable[[str], PerfProducer]
+
+
+def own(bootstrap: str, **options: Any) -> PerfProducer:
+    return OwnProducer(ProducerOptions(bootstrap_servers=[bootstrap], **options), "t")
+
+
+def librdkafka(bootstrap: str) -> PerfProducer:
+    config = {"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True}
+    return RdkafkaProducer(config, "t")
+
+
+def run_at(delay_us: int, make: Make, rate: float, records: int) -> ProduceRun:
+    """One run at a broker of this delay; every record must be acknowledged."""
+    loops = asyncio.new_event_loop if make is librdkafka else loop_factory()
+    settings = ProduceSettings(num_records=records, throughput=rate, warmup_records=max(records // 10, 1))
+    with responder.running(delay_us, PARTITIONS) as bootstrap:
+        run = ProduceRun(
+            settings, lambda _: make(bootstrap), lambda _: Letters(SIZE, many=False, seed=0), new_loop=loops
+        )
+        run.run()
+    if run.total().acked != records:
+        raise SystemExit(f"{run.total().acked} of {records} records at {rate}/s and {delay_us} us")
+    return run
+
+
+def beyond(histogram: Histogram, delay_us: int) -> dict[str, int]:
+    """Percentiles beyond the delay, µs."""
+    return {f"{percent:g}": histogram.percentile(percent) - delay_us for percent in (5, 50, 99)}
+
+
+def latency(delay_us: int, rate: int, seconds: float) -> dict[str, Any]:
+    """What both clients of the tool measure at one delay."""
+    found: dict[str, Any] = {"delay_us": delay_us, "rate": rate}
+    for name, make in (("batchval", lambda at: own(at, linger_ms=0)), ("librdkafka", librdkafka)):
+        run = run_at(delay_us, make, rate, int(rate * seconds))
+        tally = run.steady()
+        assert tally is not None
+        found[name] = {"intended": beyond(tally.intended, delay_us), "send": beyond(tally.latencies, delay_us)}
+        if tally.wire.count:
+            found[name]["wire"] = beyond(tally.wire, delay_us)
+    return found
+
+
+def rate_kept(delay_us: int, rate: int, seconds: float) -> dict[str, Any]:
+    """The rate from the first send to the last, and that of Kafka's line."""
+    carried = CAP * PARTITIONS * (BATCH // SIZE) * 1e6 / delay_us if delay_us else float("inf")
+    cap = CAP if rate < carried else WIDE_CAP
+
+    def make(bootstrap: str) -> PerfProducer:
+        return own(bootstrap, batch_size=BATCH, max_in_flight=cap, enable_idempotence=cap <= CAP)
+
+    tally = run_at(delay_us, make, rate, int(rate * seconds)).steady()
+    assert tally is not None
+    return {
+        "delay_us": delay_us,
+        "rate": rate,
+        "cap": cap,
+        "sent_per_second": tally.sent_per_second,
+        "printed": tally.acked * 1e9 / tally.elapsed_ns,
+    }
+
+
+def goals(result: dict[str, Any]) -> str:
+    """Return the internal goals as a table."""
+    lines = ["## Internal goals", "", "| | goal | measured | |", "|---|---|---|---|"]
+
+    def row(name: str, goal: str, value: str, met: bool) -> None:
+        lines.append(f"| {name} | {goal} | {value} | {'met' if met else 'missed'} |")
+
+    for one in result["latencies"]:
+        at = f"at {one['delay_us']} µs"
+        whole, wire = one["batchval"]["intended"]["50"], one["batchval"]["wire"]["50"]
+        row(f"median beyond the delay, {at}", f"≤ {BEYOND_US} µs", f"{whole} µs", whole <= BEYOND_US)
+        row(f"the same on the wire, {at}", f"≤ {WIRE_US} µs", f"{wire} µs", wire <= WIRE_US)
+    for one in result["rates"]:
+        off = one["sent_per_second"] / one["rate"] - 1
+        name = f"{one['rate']} records/s at {one['delay_us']} µs"
+        row(name, f"within {RATE_SHARE:.1%}", f"{off:+.3%}", abs(off) <= RATE_SHARE)
+    return "\n".join(lines) + "\n"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60, help="of each run at a fixed rate")
+    parser.add_argument("--quick", action="store_true", help="two seconds each: a look, no result")
+    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    options = parser.parse_args(argv)
+    if options.write:
+        pages.check_commit(machine.describe())
+    seconds, rest = (2.0, 2.0) if options.quick else (15.0, options.seconds)
+    before = os.getloadavg()[0]
+    result: dict[str, Any] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.describe(),
+        "latencies": [latency(delay, rate, seconds) for delay, rate in LATENCIES],
+        "rates": [rate_kept(delay, rate, rest) for delay in DELAYS_US for rate in RATES],
+        "seconds": rest,
+    }
+    result["load"] = (before, os.getloadavg()[0])
+    print(page.accuracy(result))
+    print(goals(result))
+    if options.write and not options.quick:
+        pages.save("perf-accuracy", result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
