@@ -72,7 +72,13 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", pages_with("console"), ids=name)
+#: an audit takes long, and each of its commands is one
+CONSOLE = [
+    pytest.param(page, marks=pytest.mark.long if page.name == "audit.md" else ()) for page in pages_with("console")
+]
+
+
+@pytest.mark.parametrize("page", CONSOLE, ids=name)
 def test_console(page: Path, tmp_path: Path) -> None:
     """All commands of a page, one after the other, in a folder that holds nothing but the fixtures."""
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")

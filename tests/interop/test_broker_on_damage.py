@@ -173,6 +173,7 @@ def offsets(messages: list[Message]) -> list[int]:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l6_a_missing_index_is_built_again(kafka: KafkaBroker) -> None:
     log = Log(kafka, "lost-index")
     built = log.file(log.bases[SECOND], "index").read_bytes()
@@ -181,6 +182,7 @@ def test_l6_a_missing_index_is_built_again(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l6_a_wrong_index_is_used_after_a_restart(kafka: KafkaBroker) -> None:
     log = Log(kafka, "wrong-index")
     base = log.bases[SECOND]
@@ -191,6 +193,7 @@ def test_l6_a_wrong_index_is_used_after_a_restart(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l8_a_wrong_name_hides_offsets(kafka: KafkaBroker) -> None:
     log = Log(kafka, "name")
     base = log.bases[THIRD]
@@ -201,6 +204,7 @@ def test_l8_a_wrong_name_hides_offsets(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l9_a_missing_time_index_becomes_empty_and_a_wrong_one_stays(kafka: KafkaBroker) -> None:
     log = Log(kafka, "lost-times")
     built = log.file(log.bases[SECOND], "timeindex").read_bytes()
@@ -211,12 +215,14 @@ def test_l9_a_missing_time_index_becomes_empty_and_a_wrong_one_stays(kafka: Kafk
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l10_without_the_index_aborted_records_are_read(kafka: KafkaBroker) -> None:
     found = read(kafka, "lost-aborts", **{"isolation.level": "read_committed"})
     assert any(one.key() == b"aborted" for one in found)
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l11_a_damaged_snapshot_is_replaced(kafka: KafkaBroker) -> None:
     log = Log(kafka, "snapshot")
     path = log.folder / KEPT["snapshot name"].decode()
@@ -225,6 +231,7 @@ def test_l11_a_damaged_snapshot_is_replaced(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l13_a_start_beyond_the_end_deletes_the_log(kafka: KafkaBroker) -> None:
     log = Log(kafka, "start-beyond-end")
     assert log.bases == [10_000]
@@ -232,16 +239,19 @@ def test_l13_a_start_beyond_the_end_deletes_the_log(kafka: KafkaBroker) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l13_other_checkpoints_are_limited_to_the_end(kafka: KafkaBroker) -> None:
     assert len(read(kafka, "watermark-beyond-end")) == BATCHES * RECORDS
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_l15_a_batch_of_an_impossible_epoch_is_served(kafka: KafkaBroker) -> None:
     assert len(read(kafka, "epoch")) == BATCHES * RECORDS
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata"])
 def test_l12_and_l14_an_unreadable_file_stops_the_broker(kafka: KafkaBroker, name: str) -> None:
     path = kafka.data / "epoch-0" / name

@@ -193,9 +193,8 @@ def kafka() -> Iterator[KafkaBroker]:
 
 
 @pytest.mark.jvm
-@pytest.mark.parametrize(
-    "topic", [*(pytest.param(one, marks=pytest.mark.long) for one in ("plain", "codecs")), "transactional"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("topic", ["plain", "codecs", "transactional"])
 def test_one_fault_is_one_finding(kafka: KafkaBroker, tmp_path: Path, topic: str) -> None:
     """Segments of a MiB with their indexes: what one fault brings with it is not a finding."""
     folder = tmp_path / f"{topic}-0"
@@ -217,6 +216,7 @@ def test_one_fault_is_one_finding(kafka: KafkaBroker, tmp_path: Path, topic: str
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_a_broker_serves_what_was_salvaged(kafka: KafkaBroker, tmp_path: Path) -> None:
     folders = [kafka.data / f"{topic}-0" for topic in TOPICS]
     before = {folder.name: held(folder) for folder in folders}

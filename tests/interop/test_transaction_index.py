@@ -249,6 +249,7 @@ def test_open_transactions_are_those_of_kafka_s_own_tool(kafka: KafkaBroker) -> 
 
 
 @pytest.mark.jvm
+@pytest.mark.long
 def test_what_the_cleaner_keeps_is_right(kafka: KafkaBroker) -> None:
     writer = Writer(kafka, "cleaned", 3)
     writer.create(

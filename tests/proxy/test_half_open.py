@@ -60,7 +60,6 @@ def gone(sock: socket.socket, timeout: float) -> float:
     return time.monotonic() - started
 
 
-@pytest.mark.alone
 def test_a_broker_that_is_gone_without_a_word():
     """With a request under way to it, and with nothing under way; other brokers' connections go on."""
     with neighbour() as there:
@@ -91,7 +90,6 @@ def test_a_broker_that_is_gone_without_a_word():
             assert read_frame(well) == struct.pack(">i", 2)
 
 
-@pytest.mark.alone
 def test_a_client_that_is_gone_without_a_word_and_one_that_only_does_not_read():
     """Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his answers unread."""
 

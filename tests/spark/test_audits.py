@@ -112,6 +112,7 @@ def test_wrong_options_are_named(spark: SparkSession, logs: Path) -> None:
         audit(spark, str(logs), topics="orders")
 
 
+@pytest.mark.long
 def test_over_spark_connect_a_folder_must_be_named(connect: str, logs: Path, tmp_path: Path) -> None:
     program = """
 import sys

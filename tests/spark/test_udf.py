@@ -112,7 +112,7 @@ def test_nulls_without_a_type_are_nulls() -> None:
 @pytest.mark.parametrize(
     ("mode", "deep"),
     [
-        ("strict", True),
+        pytest.param("strict", True, marks=pytest.mark.long),
         pytest.param("kafka", True, marks=pytest.mark.slow),
         pytest.param("strict", False, marks=pytest.mark.slow),
     ],
