@@ -1,4 +1,4 @@
-"""Where nothing may be skipped, a skip fails the run, and says why it would have been one."""
+"""What tests/conftest.py does: where nothing may be skipped, a skip fails the run, and says why."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import Held
 
 SKIPS = {
     "no weather": 'import pytest\ndef test_it():\n    pytest.skip("no weather")\n',
@@ -67,3 +69,17 @@ def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
     ran = run(tmp_path, CI="true")
     assert ran.returncode == 0
     assert "1 xfailed" in ran.stdout
+
+
+def test_what_a_collection_does_not_free_causes_no_second_one() -> None:
+    allocated, collections, held = 100, 0, Held()
+
+    def collect() -> None:
+        nonlocal allocated, collections
+        collections += 1
+        allocated = 60  # of a gate that runs
+
+    for now, expected in ((0, 0), (100, 1), (60, 1), (60, 1), (61, 2), (10, 2), (60, 3)):
+        allocated = now
+        held.free(lambda: allocated, collect)  # noqa: B023
+        assert collections == expected, now

@@ -519,7 +519,7 @@ def test_a_mapping_that_another_process_writes_to(reader: str) -> None:
     must not crash.
     """
     done = subprocess.run(
-        [sys.executable, str(SUPPORT / "shared_mapping.py"), reader, "1.0"],
+        [sys.executable, str(SUPPORT / "shared_mapping.py"), reader, "0.3"],
         capture_output=True,
         timeout=120,
         check=False,
