@@ -60,7 +60,7 @@ AFTER = [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 def put(producer: Producer, values: list[bytes], stamps: array.array[int], partition: int) -> int:
     """Give the producer many records; return how many it took."""
-    return producer.produce_many("t", values, stamps, partition=partition)
+    return producer.send_many("t", values, stamps, partition=partition)
 
 
 @dataclass(slots=True)
