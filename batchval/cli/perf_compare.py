@@ -72,8 +72,8 @@ def command(
     if len(files) < 2 and not before:
         raise click.UsageError(f"got {len(files)} results: expected at least two, A.json B.json")
     runs = _read([*files, *before, *after])
-    if len({result.kind for _, result in runs}) > 1:
-        raise ResultError("a producer's result cannot be compared with a consumer's")
+    if len(kinds := sorted({result.kind for _, result in runs})) > 1:
+        raise ResultError(f"results of {' and '.join(kinds)} cannot be compared")
     sides = (runs[: len(before)], runs[len(before) :]) if before else None
     pairs = [sides] if sides is not None else [(runs[:1], [other]) for other in runs[1:]]
     compared = [_compared(a, b, as_json) for a, b in pairs]

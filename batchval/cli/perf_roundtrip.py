@@ -155,7 +155,7 @@ def _keep(options: dict[str, Any], opened: OpenClients, workload: Workload, run:
     }
     settings = workload.model_dump(mode="json", exclude={"producer", "consumer"})
     settings |= {"producer": shown(opened.producer), "consumer": shown(opened.consumer)}
-    result = Result("roundtrip", options["client"], settings, totals, run.intervals, read.histogram)
+    result = Result("roundtrip", options["client"], settings, totals, run.intervals, None, read.histogram)
     result.versions["client"] = opened.version
     perf_options.keep(options, result)
 

@@ -33,7 +33,7 @@ def merge(results: Sequence[Result]) -> Result:
         raise ResultError("nothing to merge")
     kinds = sorted({result.kind for result in results})
     if len(kinds) > 1:
-        raise ResultError("results of producers and of consumers cannot be merged")
+        raise ResultError(f"results of {' and '.join(kinds)} cannot be merged")
     totals = _totals([result.totals for result in results])
     if kinds == ["consume"]:
         totals["fetch_ms"] = max(result.totals["fetch_ms"] for result in results)
@@ -47,10 +47,9 @@ def merge(results: Sequence[Result]) -> Result:
         if "latency_from" in totals:
             totals["latency_from"] = "send" if intended is None else "intended"
         if totals.get("steady_state") is not None:
-            steady = _steady([result.totals["steady_state"] for result in results])
-            _add_latencies(totals["steady_state"], steady)
+            steady = totals["steady_state"].setdefault("histogram", None)
+            _add_latencies(totals["steady_state"], None if steady is None else Histogram.from_json(steady))
             _add_second_latencies(totals["steady_state"], {})
-            totals["steady_state"]["histogram"] = None if steady is None else steady.to_json()
     return Result(
         kind=kinds[0],
         client=" + ".join(sorted({result.client for result in results})),
@@ -79,14 +78,13 @@ def _histogram(histograms: Sequence[Histogram | None]) -> Histogram | None:
     return total
 
 
-def _steady(states: Sequence[dict[str, Any]]) -> Histogram | None:
-    """Return the sum of the latencies after the warm-ups; None where one has no histogram."""
+def _added(many: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Return the sum of histograms in JSON; None where one has none."""
     try:
-        known = [state.get("histogram") for state in states]
-        found = [None if one is None else Histogram.from_json(one) for one in known]
+        found = _histogram([None if one is None else Histogram.from_json(one) for one in many])
     except ValueError as error:
         raise ResultError(str(error)) from None
-    return _histogram(found)
+    return None if found is None else found.to_json()
 
 
 def _add_latencies(totals: dict[str, Any], histogram: Histogram | None) -> None:
@@ -111,6 +109,10 @@ def _totals(many: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _together(name: str, values: list[Any]) -> Any:
+    if name == "histogram":
+        return _added(values)
+    if name == "topics" and all(isinstance(value, dict) for value in values):
+        return {topic: _totals([one[topic] for one in values if topic in one]) for one in values for topic in one}
     if name == "errors" or (name != "highest_in_flight" and any(isinstance(value, dict) for value in values)):
         known = [value for value in values if isinstance(value, dict)]
         if name != "errors" and len(known) < len(values):

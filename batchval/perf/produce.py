@@ -35,7 +35,7 @@ _CHUNK = 256
 _PROGRESS_S = 0.2
 _DRAIN_S = 10.0  # how long an interrupted run waits for answers
 _LONGEST_WAIT_S = 0.05  # of a pause: the end of the run is looked for after each
-_INTERVAL_PERCENTILES = (50, 75, 95, 99, 99.9)
+INTERVAL_PERCENTILES = (50, 75, 95, 99, 99.9)
 
 
 class ProduceError(BatchvalError):
@@ -52,7 +52,9 @@ OnWire = Callable[[int, int], None]
 class PerfProducer(Protocol):
     """A client, used by one thread. Whatever is refused for good comes as a batch with an error, too."""
 
-    partitions: int  # of the topic, once it is open
+    @property
+    def partitions(self) -> int:
+        """How many the topic has, once it is open."""
 
     async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
         """Connects and looks for the topic. ProduceError."""
@@ -375,7 +377,7 @@ class ProduceRun:
             "failed": sum(part.failed for part in parts),
             "in_flight": in_flight,
             "latency_us": {"stddev": latencies.stddev}
-            | {f"{percent:g}": latencies.percentile(percent) for percent in _INTERVAL_PERCENTILES},
+            | {f"{percent:g}": latencies.percentile(percent) for percent in INTERVAL_PERCENTILES},
         }
         if last and window.records == 0:
             return

@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from batchval.perf.histogram import now_ns
+from batchval.perf.histogram import Histogram, now_ns
 from batchval.perf.lines import Window
+from batchval.perf.produce import INTERVAL_PERCENTILES
 from batchval.perf.roundtrip_topic import Figures, NotBegunError, Reader, Start, TopicRun
 
 if TYPE_CHECKING:
@@ -81,13 +82,13 @@ class RoundtripRun:
         self.interrupted = False
         self.intervals: list[dict[str, Any]] = []
         self._on_interval, self._interval_ms = on_interval, reporting_interval_ms
-        self._reported = (0, 0, 0)  # the instant, records, bytes
+        self._reported = (0, 0)  # the instant, bytes
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()
 
     def _begin(self) -> None:
         self.begin_ns = now_ns()
-        self._reported = (self.begin_ns, 0, 0)
+        self._reported = (self.begin_ns, 0)
 
     def run(self) -> None:
         """Run to the end, or to an interruption (KeyboardInterrupt). Raises what a client raised:
@@ -139,17 +140,13 @@ class RoundtripRun:
 
     def _interval(self, report: Callable[[Window], None] | None = None) -> None:
         readings = [reading for topic in self.topics for reading in topic.readings]
-        windows = [reading.figures.histogram.window() for reading in readings]
-        now, (since, before, before_bytes) = now_ns(), self._reported
+        latencies = Histogram()
+        for reading in readings:
+            latencies.merge(reading.figures.histogram.window())
+        now, (since, before_bytes) = now_ns(), self._reported
         size = sum(reading.figures.value_bytes for reading in readings)
-        window = Window(
-            sum(count for count, _, _ in windows),
-            size - before_bytes,
-            now - since,
-            sum(total for _, total, _ in windows),
-            max(longest for _, _, longest in windows),
-        )
-        self._reported = (now, before + window.records, size)
+        window = Window(latencies.count, size - before_bytes, now - since, latencies.sum, latencies.max)
+        self._reported = (now, size)
         if not window.records:
             return
         self.intervals.append(
@@ -160,6 +157,8 @@ class RoundtripRun:
                 "elapsed_ns": window.elapsed_ns,
                 "sum_us": window.sum_us,
                 "max_us": window.max_us,
+                "latency_us": {"stddev": latencies.stddev}
+                | {f"{percent:g}": latencies.percentile(percent) for percent in INTERVAL_PERCENTILES},
             }
         )
         if report is not None:

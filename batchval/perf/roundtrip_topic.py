@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 
 from batchval.perf.histogram import Histogram, now_ns
-from batchval.perf.produce import OnBatch, PerfProducer, ProduceError, ProduceRun, ProduceSettings
+from batchval.perf.produce import OnBatch, OnWire, PerfProducer, ProduceError, ProduceRun, ProduceSettings
 from batchval.perf.roundtrip_check import GroupCheck
 from batchval.perf.roundtrip_record import SizedLetters, headers_of, with_headers
 
 if TYPE_CHECKING:
+    from batchval.perf.tally import ClientRoundTrips
     from batchval.perf.workload import Topic, Workload
 
 __all__ = ["Figures", "NotBegunError", "Reader", "Start", "TopicRun"]
@@ -97,9 +98,13 @@ class _Sending:
         self.failed: list[Any] = []  # arrays of numbers
         self._on_batch: OnBatch
 
-    async def open(self, on_batch: OnBatch) -> None:
+    @property
+    def partitions(self) -> int:
+        return self._client.partitions
+
+    async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
         self._on_batch = on_batch
-        await self._client.open(self._answered)
+        await self._client.open(self._answered, on_wire)
         await asyncio.to_thread(self._topic.start.meet)
 
     def _answered(self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None) -> None:
@@ -134,6 +139,12 @@ class _Sending:
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
         return self._client.in_flight()
+
+    def waiting(self) -> int:
+        return self._client.waiting()
+
+    def round_trips(self) -> ClientRoundTrips | None:
+        return self._client.round_trips()
 
     def metrics(self) -> Mapping[str, float | str]:
         return self._client.metrics()

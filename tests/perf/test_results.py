@@ -32,7 +32,7 @@ def test_there_and_back(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"batchval_perf": 2}, "version 2"),
-        ({"kind": "other"}, "neither"),
+        ({"kind": "other"}, "known are produce, consume, roundtrip"),
         ({"settings": []}, "without settings"),
         ({"histogram": {"unit": "us"}}, "not a histogram"),
         ({"histogram": 3}, "not a histogram"),
