@@ -83,7 +83,7 @@ ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
 test: build  ## the tests this machine can run, in at most 12 minutes; prints what was skipped and why
 	$(call stages,not slow and not long and )
 
-test-ci: build  ## these, and those that take long (two minutes next to a live broker): what .ci/run runs
+test-ci: build  ## these, and those that take long (some time next to a live broker): what .ci/run runs
 	$(call stages,not slow and )
 
 test-full: build  ## all of them

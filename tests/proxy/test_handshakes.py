@@ -396,7 +396,7 @@ for n in range(4):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("key", ["P-256", "RSA 4096"])
+@pytest.mark.parametrize("key", [pytest.param("P-256", marks=pytest.mark.long), "RSA 4096"])
 def test_a_flood_of_handshakes_does_not_stall_the_others(tmp_path: Path, client: ssl.SSLContext, key: str) -> None:
     """One RSA 4096 handshake costs 5 ms of CPU: more than a callback of the loop may take."""
     private = rsa.generate_private_key(65537, 4096) if key == "RSA 4096" else None

@@ -24,7 +24,7 @@ from tests.support.fixtures import needs_kafka
 from tests.support.proxy import eventually
 from tests.support.record_checker import check
 
-pytestmark = [pytest.mark.jvm, pytest.mark.alone]
+pytestmark = [pytest.mark.jvm, pytest.mark.alone, pytest.mark.long]
 
 PARTITIONS = 3
 
