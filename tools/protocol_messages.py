@@ -1,4 +1,4 @@
-"""Writes a Python module a Kafka API: a dataclass with ``read`` and ``write`` for each struct of both messages."""
+"""Writes a Python module a Kafka API: a class with ``read`` and ``write`` for each struct."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def module(api: str, request: Definition, response: Definition, version: str) ->
         "",
         "from __future__ import annotations",
         "",
-        f"from dataclasses import dataclass{', field' if 'field(' in text else ''}",
+        *(["from dataclasses import field"] if "field(" in text else []),
         "from typing import ClassVar, Self",
         "",
         f"from batchval.protocol.message import {', '.join(sorted(shared, key=_isort))}",
+        "from batchval.protocol.message_class import message_class",
         f"from batchval.protocol.primitives import {', '.join(sorted(primitives, key=_isort))}",
         "",
         f"__all__ = [{', '.join(chr(34) + n + chr(34) for n in sorted(names))}]",
@@ -56,10 +57,10 @@ def _span(versions: Versions) -> str:
 
 def _definition(of: Definition, response: Definition | None) -> Iterator[str]:
     for struct in of.structs:
-        yield from ("", "", "@dataclass(slots=True)", f"class {struct.name}:")
+        yield from ("", "", "@message_class", f"class {struct.name}:")
         yield f'    """Of {of.name}, versions {_span(struct.span)}."""'
         yield from _struct(struct, of)
-    yield from ("", "", "@dataclass(slots=True)")
+    yield from ("", "", "@message_class")
     base = "Response" if response is None else f"Request[{response.name}]"
     yield from (f"class {of.root.name}({base}):", f'    """Versions {_span(of.valid)}."""', "")
     yield f"    api_key: ClassVar[int] = {of.key}"

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from batchval.errors import shown_ms
+from batchval.network.client import ClientOptions
 from batchval.network.metadata import bootstrap_nodes
+from batchval.network.network_client import NetworkOptions
 from batchval.network.option_checks import INT32, check_choice, check_numbers, check_text, refusal
+from batchval.network.options import ConnectionOptions
 from batchval.network.security import Security
 from batchval.types import CompressionType
 
@@ -108,6 +111,23 @@ class ProducerOptions:
         check_text("transactional_id", self.transactional_id)
         if self.transactional_id is not None and not self.enable_idempotence:
             raise refusal("transactional_id", self.transactional_id, "enable_idempotence to be True")
+
+    def client_options(self) -> ClientOptions:
+        """Return the options of the network client."""
+        connection = ConnectionOptions(
+            max_in_flight=self.max_in_flight,
+            client_id=self.client_id,
+            request_timeout_ms=self.request_timeout_ms,
+            ssl=self.security.ssl_context,
+            send_buffer_bytes=self.send_buffer_bytes,
+            receive_buffer_bytes=self.receive_buffer_bytes,
+            on_wire=self.on_wire,
+        )
+        return ClientOptions(
+            network=NetworkOptions(connection=connection, authenticate=self.security.authenticate),
+            retry_backoff_ms=self.retry_backoff_ms,
+            request_timeout_ms=self.request_timeout_ms,
+        )
 
     @property
     def codec(self) -> CompressionType:

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
 from batchval.errors import ArgumentValueError, BatchvalError, shown_ms
-from batchval.network.client import ClientOptions, ConsumerNetworkClient
+from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import NetworkError, RequestTimeoutError
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
-from batchval.network.network_client import NetworkOptions
-from batchval.network.options import ConnectionOptions
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone
 from batchval.producer.delivery import Delivery
@@ -48,23 +46,7 @@ class Producer:
         self._wanted: dict[str, None] = {}  # topics that send_many knew nothing of
         self._refused = 0  # bytes that send_many had no room for
         self._settled = asyncio.Event()  # since ``_flush`` looked last, a batch was told of, or all has ended
-        connection = ConnectionOptions(
-            max_in_flight=options.max_in_flight,
-            client_id=options.client_id,
-            request_timeout_ms=options.request_timeout_ms,
-            ssl=options.security.ssl_context,
-            send_buffer_bytes=options.send_buffer_bytes,
-            receive_buffer_bytes=options.receive_buffer_bytes,
-            on_wire=options.on_wire,
-        )
-        network = NetworkOptions(connection=connection, authenticate=options.security.authenticate)
-        self._client = ConsumerNetworkClient(
-            ClientOptions(
-                network=network,
-                retry_backoff_ms=options.retry_backoff_ms,
-                request_timeout_ms=options.request_timeout_ms,
-            )
-        )
+        self._client = ConsumerNetworkClient(options.client_options())
         self._metadata = ClusterMetadata(
             self._client,
             bootstrap_nodes(options.bootstrap_servers),

@@ -27,8 +27,8 @@ from batchval.network.security import Security
         ({"fetch_max_wait_ms": -1}, "fetch_max_wait_ms -1: expected an integer, 0 to 2147483647"),
         ({"send_buffer_bytes": True}, "send_buffer_bytes True: expected an integer, 1 to 2147483647"),
         (
-            {"heartbeat_interval_ms": 1_500_000, "session_timeout_ms": 1_500_000},
-            "heartbeat_interval_ms 1500000: expected above 0 and below session_timeout_ms, 1500000 ms",
+            {"heartbeat_interval_ms": 2_000, "session_timeout_ms": 1_500},
+            "heartbeat_interval_ms 2000: expected above 0 and below session_timeout_ms, 1500 ms",
         ),
         ({"bootstrap_servers": "a:99999"}, "server 'a:99999': expected host:port"),
         ({"bootstrap_servers": []}, "bootstrap servers []: expected at least one host:port"),

@@ -18,7 +18,7 @@ import pytest
 
 from batchval.protocol.message import Message, Request
 from batchval.protocol.messages import ApiVersionsResponse
-from tests.protocol.values import IDS, VERSIONS, body, invented, structs
+from tests.protocol.values import IDS, VERSIONS, body, invented, is_struct, structs
 
 kio = pytest.importorskip("kio", reason="kio is not installed")
 kafka_protocol = pytest.importorskip("kafka.protocol", reason="kafka-python is not installed")
@@ -77,23 +77,23 @@ def plain(value: Any) -> Any:
 def compare(ours: Any, theirs: Any, where: str) -> list[str]:
     """The fields that differ; a field that they do not have is one that this version does not carry."""
     wrong = []
-    for field in dataclasses.fields(ours):
-        if field.name in ("unknown_tagged_fields", "api_version"):
+    for field in ours.__slots__:
+        if field in ("unknown_tagged_fields", "api_version"):
             continue
-        for name in (field.name, field.name.removesuffix("_ms")):
+        for name in (field, field.removesuffix("_ms")):
             if hasattr(theirs, name):
                 break
         else:
             continue
-        mine, other = getattr(ours, field.name), getattr(theirs, name)
-        here = f"{where}.{field.name}"
+        mine, other = getattr(ours, field), getattr(theirs, name)
+        here = f"{where}.{field}"
         if isinstance(mine, list) and other is not None:
             if len(mine) != len(other):
                 wrong.append(f"{here}: {len(mine)} and {len(other)} elements")
             for n, (a, b) in enumerate(zip(mine, other, strict=False)):
-                same = compare(a, b, f"{here}[{n}]") if dataclasses.is_dataclass(a) else [] if a == plain(b) else [here]
+                same = compare(a, b, f"{here}[{n}]") if is_struct(a) else [] if a == plain(b) else [here]
                 wrong += same
-        elif dataclasses.is_dataclass(mine):
+        elif is_struct(mine):
             wrong += compare(mine, other, here)
         elif plain(mine) != plain(other) and not (other is None and mine in (bytes(16), -1)):
             wrong.append(f"{here}: {mine!r} and {other!r}")
@@ -101,7 +101,7 @@ def compare(ours: Any, theirs: Any, where: str) -> list[str]:
 
 
 def compared(ours: Any, theirs: Any) -> int:
-    return sum(hasattr(theirs, field.name) for field in dataclasses.fields(ours))
+    return sum(hasattr(theirs, field) for field in ours.__slots__)
 
 
 @pytest.mark.parametrize(("kind", "version"), PYTHON_PAIRS, ids=ids(PYTHON_PAIRS))
@@ -121,13 +121,13 @@ def test_kafka_python_reads_and_writes_the_same(kind: type[Message], version: in
 def tame(message: Any) -> Any:
     """Values that kio has names for: known errors, times that a calendar knows."""
     for one in structs(message):
-        for field in dataclasses.fields(one):
-            value = getattr(one, field.name)
-            if field.name.endswith("error_code"):
-                setattr(one, field.name, abs(value) % 100)
-            elif field.name.endswith(("_ms", "timestamp")) and isinstance(value, int):
-                limit = 10**6 if field.name.endswith("_ms") and "time_ms" not in field.name else 10**9
-                setattr(one, field.name, abs(value) % limit if abs(value) > 1 else abs(value))
+        for field in one.__slots__:
+            value = getattr(one, field)
+            if field.endswith("error_code"):
+                setattr(one, field, abs(value) % 100)
+            elif field.endswith(("_ms", "timestamp")) and isinstance(value, int):
+                limit = 10**6 if field.endswith("_ms") and "time_ms" not in field else 10**9
+                setattr(one, field, abs(value) % limit if abs(value) > 1 else abs(value))
     return message
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import struct
 from collections.abc import Callable, Iterator
@@ -108,13 +107,18 @@ class Inventor:
         return tuple((tag, self.data()) for tag in sorted(tags))
 
 
+def is_struct(value: Any) -> bool:
+    """Whether it is a message, or a struct of one."""
+    return hasattr(type(value), "unknown_tagged_fields")
+
+
 def structs(message: Any) -> Iterator[Any]:
     """The message and every struct in it."""
     yield message
-    for field in dataclasses.fields(message):
-        value = getattr(message, field.name)
+    for name in message.__slots__:
+        value = getattr(message, name)
         for one in value if isinstance(value, list) else [value]:
-            if dataclasses.is_dataclass(one):
+            if is_struct(one):
                 yield from structs(one)
 
 

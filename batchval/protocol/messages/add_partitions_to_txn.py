@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnPartitionResult:
     """Of AddPartitionsToTxnResponse, versions 0 to 5."""
 
@@ -48,7 +49,7 @@ class AddPartitionsToTxnPartitionResult:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnTopicResult:
     """Of AddPartitionsToTxnResponse, versions 0 to 5."""
 
@@ -76,7 +77,7 @@ class AddPartitionsToTxnTopicResult:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnResult:
     """Of AddPartitionsToTxnResponse, versions 4 to 5."""
 
@@ -100,7 +101,7 @@ class AddPartitionsToTxnResult:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnResponse(Response):
     """Versions 0 to 5."""
 
@@ -153,7 +154,7 @@ class AddPartitionsToTxnResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnTopic:
     """Of AddPartitionsToTxnRequest, versions 0 to 5."""
 
@@ -179,7 +180,7 @@ class AddPartitionsToTxnTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnTransaction:
     """Of AddPartitionsToTxnRequest, versions 4 to 5."""
 
@@ -212,7 +213,7 @@ class AddPartitionsToTxnTransaction:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
     """Versions 0 to 5."""
 

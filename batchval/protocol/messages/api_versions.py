@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["ApiVersion", "ApiVersionsRequest", "ApiVersionsResponse", "FinalizedFeatureKey", "SupportedFeatureKey"]
 
 
-@dataclass(slots=True)
+@message_class
 class ApiVersion:
     """Of ApiVersionsResponse, versions 0 to 5."""
 
@@ -43,7 +44,7 @@ class ApiVersion:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class SupportedFeatureKey:
     """Of ApiVersionsResponse, versions 3 to 5."""
 
@@ -68,7 +69,7 @@ class SupportedFeatureKey:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class FinalizedFeatureKey:
     """Of ApiVersionsResponse, versions 3 to 5."""
 
@@ -93,7 +94,7 @@ class FinalizedFeatureKey:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ApiVersionsResponse(Response):
     """Versions 0 to 5."""
 
@@ -170,7 +171,7 @@ class ApiVersionsResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
     """Versions 0 to 5."""
 

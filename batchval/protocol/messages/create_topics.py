@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -22,7 +23,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class CreatableTopicConfigs:
     """Of CreateTopicsResponse, versions 5 to 7."""
 
@@ -53,7 +54,7 @@ class CreatableTopicConfigs:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class CreatableTopicResult:
     """Of CreateTopicsResponse, versions 2 to 7."""
 
@@ -119,7 +120,7 @@ class CreatableTopicResult:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class CreateTopicsResponse(Response):
     """Versions 2 to 7."""
 
@@ -152,7 +153,7 @@ class CreateTopicsResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class CreatableReplicaAssignment:
     """Of CreateTopicsRequest, versions 2 to 7."""
 
@@ -178,7 +179,7 @@ class CreatableReplicaAssignment:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class CreatableTopicConfig:
     """Of CreateTopicsRequest, versions 2 to 7."""
 
@@ -204,7 +205,7 @@ class CreatableTopicConfig:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class CreatableTopic:
     """Of CreateTopicsRequest, versions 2 to 7."""
 
@@ -243,7 +244,7 @@ class CreatableTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class CreateTopicsRequest(Request[CreateTopicsResponse]):
     """Versions 2 to 7."""
 

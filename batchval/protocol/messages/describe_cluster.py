@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["DescribeClusterBroker", "DescribeClusterRequest", "DescribeClusterResponse"]
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeClusterBroker:
     """Of DescribeClusterResponse, versions 0 to 2."""
 
@@ -49,7 +50,7 @@ class DescribeClusterBroker:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeClusterResponse(Response):
     """Versions 0 to 2."""
 
@@ -100,7 +101,7 @@ class DescribeClusterResponse(Response):
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeClusterRequest(Request[DescribeClusterResponse]):
     """Versions 0 to 2."""
 

@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeConfigsSynonym:
     """Of DescribeConfigsResponse, versions 1 to 4."""
 
@@ -50,7 +51,7 @@ class DescribeConfigsSynonym:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeConfigsResourceResult:
     """Of DescribeConfigsResponse, versions 1 to 4."""
 
@@ -100,7 +101,7 @@ class DescribeConfigsResourceResult:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeConfigsResult:
     """Of DescribeConfigsResponse, versions 1 to 4."""
 
@@ -137,7 +138,7 @@ class DescribeConfigsResult:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeConfigsResponse(Response):
     """Versions 1 to 4."""
 
@@ -170,7 +171,7 @@ class DescribeConfigsResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeConfigsResource:
     """Of DescribeConfigsRequest, versions 1 to 4."""
 
@@ -202,7 +203,7 @@ class DescribeConfigsResource:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
     """Versions 1 to 4."""
 

@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["EndTxnRequest", "EndTxnResponse"]
 
 
-@dataclass(slots=True)
+@message_class
 class EndTxnResponse(Response):
     """Versions 0 to 5."""
 
@@ -55,7 +56,7 @@ class EndTxnResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class EndTxnRequest(Request[EndTxnResponse]):
     """Versions 0 to 5."""
 

@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Records, Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class EpochEndOffset:
     """Of FetchResponse, versions 12 to 18."""
 
@@ -50,7 +51,7 @@ class EpochEndOffset:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class LeaderIdAndEpoch:
     """Of FetchResponse, versions 12 to 18."""
 
@@ -72,7 +73,7 @@ class LeaderIdAndEpoch:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class SnapshotId:
     """Of FetchResponse, versions 12 to 18."""
 
@@ -94,7 +95,7 @@ class SnapshotId:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AbortedTransaction:
     """Of FetchResponse, versions 4 to 18."""
 
@@ -120,7 +121,7 @@ class AbortedTransaction:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class PartitionData:
     """Of FetchResponse, versions 4 to 18."""
 
@@ -201,7 +202,7 @@ class PartitionData:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchableTopicResponse:
     """Of FetchResponse, versions 4 to 18."""
 
@@ -236,7 +237,7 @@ class FetchableTopicResponse:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class NodeEndpoint:
     """Of FetchResponse, versions 16 to 18."""
 
@@ -264,7 +265,7 @@ class NodeEndpoint:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchResponse(Response):
     """Versions 4 to 18."""
 
@@ -325,7 +326,7 @@ class FetchResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ReplicaState:
     """Of FetchRequest, versions 15 to 18."""
 
@@ -347,7 +348,7 @@ class ReplicaState:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchPartition:
     """Of FetchRequest, versions 4 to 18."""
 
@@ -414,7 +415,7 @@ class FetchPartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchTopic:
     """Of FetchRequest, versions 4 to 18."""
 
@@ -449,7 +450,7 @@ class FetchTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ForgottenTopic:
     """Of FetchRequest, versions 7 to 18."""
 
@@ -482,7 +483,7 @@ class ForgottenTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchRequest(Request[FetchResponse]):
     """Versions 4 to 18."""
 

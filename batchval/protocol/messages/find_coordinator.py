@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["Coordinator", "FindCoordinatorRequest", "FindCoordinatorResponse"]
 
 
-@dataclass(slots=True)
+@message_class
 class Coordinator:
     """Of FindCoordinatorResponse, versions 4 to 6."""
 
@@ -48,7 +49,7 @@ class Coordinator:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class FindCoordinatorResponse(Response):
     """Versions 0 to 6."""
 
@@ -120,7 +121,7 @@ class FindCoordinatorResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
     """Versions 0 to 6."""
 

@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["JoinGroupRequest", "JoinGroupRequestProtocol", "JoinGroupResponse", "JoinGroupResponseMember"]
 
 
-@dataclass(slots=True)
+@message_class
 class JoinGroupResponseMember:
     """Of JoinGroupResponse, versions 0 to 9."""
 
@@ -45,7 +46,7 @@ class JoinGroupResponseMember:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class JoinGroupResponse(Response):
     """Versions 0 to 9."""
 
@@ -107,7 +108,7 @@ class JoinGroupResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class JoinGroupRequestProtocol:
     """Of JoinGroupRequest, versions 0 to 9."""
 
@@ -133,7 +134,7 @@ class JoinGroupRequestProtocol:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class JoinGroupRequest(Request[JoinGroupResponse]):
     """Versions 0 to 9."""
 

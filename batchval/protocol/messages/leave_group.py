@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["LeaveGroupRequest", "LeaveGroupResponse", "MemberIdentity", "MemberResponse"]
 
 
-@dataclass(slots=True)
+@message_class
 class MemberResponse:
     """Of LeaveGroupResponse, versions 3 to 5."""
 
@@ -43,7 +44,7 @@ class MemberResponse:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class LeaveGroupResponse(Response):
     """Versions 0 to 5."""
 
@@ -85,7 +86,7 @@ class LeaveGroupResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class MemberIdentity:
     """Of LeaveGroupRequest, versions 3 to 5."""
 
@@ -116,7 +117,7 @@ class MemberIdentity:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class LeaveGroupRequest(Request[LeaveGroupResponse]):
     """Versions 0 to 5."""
 

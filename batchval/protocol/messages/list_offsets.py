@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class ListOffsetsPartitionResponse:
     """Of ListOffsetsResponse, versions 1 to 11."""
 
@@ -60,7 +61,7 @@ class ListOffsetsPartitionResponse:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ListOffsetsTopicResponse:
     """Of ListOffsetsResponse, versions 1 to 11."""
 
@@ -88,7 +89,7 @@ class ListOffsetsTopicResponse:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ListOffsetsResponse(Response):
     """Versions 1 to 11."""
 
@@ -123,7 +124,7 @@ class ListOffsetsResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ListOffsetsPartition:
     """Of ListOffsetsRequest, versions 1 to 11."""
 
@@ -154,7 +155,7 @@ class ListOffsetsPartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ListOffsetsTopic:
     """Of ListOffsetsRequest, versions 1 to 11."""
 
@@ -182,7 +183,7 @@ class ListOffsetsTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ListOffsetsRequest(Request[ListOffsetsResponse]):
     """Versions 1 to 11."""
 

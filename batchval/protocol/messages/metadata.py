@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class MetadataResponseBroker:
     """Of MetadataResponse, versions 0 to 13."""
 
@@ -55,7 +56,7 @@ class MetadataResponseBroker:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class MetadataResponsePartition:
     """Of MetadataResponse, versions 0 to 13."""
 
@@ -100,7 +101,7 @@ class MetadataResponsePartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class MetadataResponseTopic:
     """Of MetadataResponse, versions 0 to 13."""
 
@@ -148,7 +149,7 @@ class MetadataResponseTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class MetadataResponse(Response):
     """Versions 0 to 13."""
 
@@ -210,7 +211,7 @@ class MetadataResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class MetadataRequestTopic:
     """Of MetadataRequest, versions 0 to 13."""
 
@@ -238,7 +239,7 @@ class MetadataRequestTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class MetadataRequest(Request[MetadataResponse]):
     """Versions 0 to 13."""
 

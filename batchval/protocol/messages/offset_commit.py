@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetCommitResponsePartition:
     """Of OffsetCommitResponse, versions 2 to 10."""
 
@@ -47,7 +48,7 @@ class OffsetCommitResponsePartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetCommitResponseTopic:
     """Of OffsetCommitResponse, versions 2 to 10."""
 
@@ -82,7 +83,7 @@ class OffsetCommitResponseTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetCommitResponse(Response):
     """Versions 2 to 10."""
 
@@ -117,7 +118,7 @@ class OffsetCommitResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetCommitRequestPartition:
     """Of OffsetCommitRequest, versions 2 to 10."""
 
@@ -151,7 +152,7 @@ class OffsetCommitRequestPartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetCommitRequestTopic:
     """Of OffsetCommitRequest, versions 2 to 10."""
 
@@ -186,7 +187,7 @@ class OffsetCommitRequestTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetCommitRequest(Request[OffsetCommitResponse]):
     """Versions 2 to 10."""
 

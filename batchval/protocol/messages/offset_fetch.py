@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchResponsePartition:
     """Of OffsetFetchResponse, versions 1 to 7."""
 
@@ -62,7 +63,7 @@ class OffsetFetchResponsePartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchResponseTopic:
     """Of OffsetFetchResponse, versions 1 to 7."""
 
@@ -90,7 +91,7 @@ class OffsetFetchResponseTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchResponsePartitions:
     """Of OffsetFetchResponse, versions 8 to 10."""
 
@@ -121,7 +122,7 @@ class OffsetFetchResponsePartitions:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchResponseTopics:
     """Of OffsetFetchResponse, versions 8 to 10."""
 
@@ -152,7 +153,7 @@ class OffsetFetchResponseTopics:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchResponseGroup:
     """Of OffsetFetchResponse, versions 8 to 10."""
 
@@ -179,7 +180,7 @@ class OffsetFetchResponseGroup:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchResponse(Response):
     """Versions 1 to 10."""
 
@@ -232,7 +233,7 @@ class OffsetFetchResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchRequestTopic:
     """Of OffsetFetchRequest, versions 1 to 7."""
 
@@ -258,7 +259,7 @@ class OffsetFetchRequestTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchRequestTopics:
     """Of OffsetFetchRequest, versions 8 to 10."""
 
@@ -287,7 +288,7 @@ class OffsetFetchRequestTopics:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchRequestGroup:
     """Of OffsetFetchRequest, versions 8 to 10."""
 
@@ -322,7 +323,7 @@ class OffsetFetchRequestGroup:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class OffsetFetchRequest(Request[OffsetFetchResponse]):
     """Versions 1 to 10."""
 

@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Records, Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class BatchIndexAndErrorMessage:
     """Of ProduceResponse, versions 8 to 13."""
 
@@ -50,7 +51,7 @@ class BatchIndexAndErrorMessage:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class LeaderIdAndEpoch:
     """Of ProduceResponse, versions 10 to 13."""
 
@@ -72,7 +73,7 @@ class LeaderIdAndEpoch:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class PartitionProduceResponse:
     """Of ProduceResponse, versions 3 to 13."""
 
@@ -135,7 +136,7 @@ class PartitionProduceResponse:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TopicProduceResponse:
     """Of ProduceResponse, versions 3 to 13."""
 
@@ -170,7 +171,7 @@ class TopicProduceResponse:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class NodeEndpoint:
     """Of ProduceResponse, versions 10 to 13."""
 
@@ -198,7 +199,7 @@ class NodeEndpoint:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ProduceResponse(Response):
     """Versions 3 to 13."""
 
@@ -247,7 +248,7 @@ class ProduceResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class PartitionProduceData:
     """Of ProduceRequest, versions 3 to 13."""
 
@@ -273,7 +274,7 @@ class PartitionProduceData:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TopicProduceData:
     """Of ProduceRequest, versions 3 to 13."""
 
@@ -308,7 +309,7 @@ class TopicProduceData:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class ProduceRequest(Request[ProduceResponse]):
     """Versions 3 to 13."""
 

@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["SaslHandshakeRequest", "SaslHandshakeResponse"]
 
 
-@dataclass(slots=True)
+@message_class
 class SaslHandshakeResponse(Response):
     """Versions 0 to 1."""
 
@@ -43,7 +44,7 @@ class SaslHandshakeResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
     """Versions 0 to 1."""
 

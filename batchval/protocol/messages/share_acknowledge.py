@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -24,7 +25,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class LeaderIdAndEpoch:
     """Of ShareAcknowledgeResponse, versions 1 to 2."""
 
@@ -46,7 +47,7 @@ class LeaderIdAndEpoch:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class PartitionData:
     """Of ShareAcknowledgeResponse, versions 1 to 2."""
 
@@ -74,7 +75,7 @@ class PartitionData:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ShareAcknowledgeTopicResponse:
     """Of ShareAcknowledgeResponse, versions 1 to 2."""
 
@@ -98,7 +99,7 @@ class ShareAcknowledgeTopicResponse:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class NodeEndpoint:
     """Of ShareAcknowledgeResponse, versions 1 to 2."""
 
@@ -126,7 +127,7 @@ class NodeEndpoint:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ShareAcknowledgeResponse(Response):
     """Versions 1 to 2."""
 
@@ -171,7 +172,7 @@ class ShareAcknowledgeResponse(Response):
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AcknowledgementBatch:
     """Of ShareAcknowledgeRequest, versions 1 to 2."""
 
@@ -198,7 +199,7 @@ class AcknowledgementBatch:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AcknowledgePartition:
     """Of ShareAcknowledgeRequest, versions 1 to 2."""
 
@@ -222,7 +223,7 @@ class AcknowledgePartition:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AcknowledgeTopic:
     """Of ShareAcknowledgeRequest, versions 1 to 2."""
 
@@ -246,7 +247,7 @@ class AcknowledgeTopic:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ShareAcknowledgeRequest(Request[ShareAcknowledgeResponse]):
     """Versions 1 to 2."""
 

@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Records, Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class LeaderIdAndEpoch:
     """Of ShareFetchResponse, versions 1 to 2."""
 
@@ -48,7 +49,7 @@ class LeaderIdAndEpoch:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AcquiredRecords:
     """Of ShareFetchResponse, versions 1 to 2."""
 
@@ -73,7 +74,7 @@ class AcquiredRecords:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class PartitionData:
     """Of ShareFetchResponse, versions 1 to 2."""
 
@@ -115,7 +116,7 @@ class PartitionData:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ShareFetchableTopicResponse:
     """Of ShareFetchResponse, versions 1 to 2."""
 
@@ -139,7 +140,7 @@ class ShareFetchableTopicResponse:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class NodeEndpoint:
     """Of ShareFetchResponse, versions 1 to 2."""
 
@@ -167,7 +168,7 @@ class NodeEndpoint:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ShareFetchResponse(Response):
     """Versions 1 to 2."""
 
@@ -210,7 +211,7 @@ class ShareFetchResponse(Response):
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class AcknowledgementBatch:
     """Of ShareFetchRequest, versions 1 to 2."""
 
@@ -237,7 +238,7 @@ class AcknowledgementBatch:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchPartition:
     """Of ShareFetchRequest, versions 1 to 2."""
 
@@ -261,7 +262,7 @@ class FetchPartition:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class FetchTopic:
     """Of ShareFetchRequest, versions 1 to 2."""
 
@@ -285,7 +286,7 @@ class FetchTopic:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ForgottenTopic:
     """Of ShareFetchRequest, versions 1 to 2."""
 
@@ -307,7 +308,7 @@ class ForgottenTopic:
         w.tags(self.unknown_tagged_fields)
 
 
-@dataclass(slots=True)
+@message_class
 class ShareFetchRequest(Request[ShareFetchResponse]):
     """Versions 1 to 2."""
 

@@ -5,16 +5,17 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
 __all__ = ["SyncGroupRequest", "SyncGroupRequestAssignment", "SyncGroupResponse"]
 
 
-@dataclass(slots=True)
+@message_class
 class SyncGroupResponse(Response):
     """Versions 0 to 5."""
 
@@ -60,7 +61,7 @@ class SyncGroupResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class SyncGroupRequestAssignment:
     """Of SyncGroupRequest, versions 0 to 5."""
 
@@ -86,7 +87,7 @@ class SyncGroupRequestAssignment:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class SyncGroupRequest(Request[SyncGroupResponse]):
     """Versions 0 to 5."""
 

@@ -5,10 +5,11 @@ Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Self
 
 from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
 __all__ = [
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(slots=True)
+@message_class
 class TxnOffsetCommitResponsePartition:
     """Of TxnOffsetCommitResponse, versions 0 to 6."""
 
@@ -47,7 +48,7 @@ class TxnOffsetCommitResponsePartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TxnOffsetCommitResponseTopic:
     """Of TxnOffsetCommitResponse, versions 0 to 6."""
 
@@ -82,7 +83,7 @@ class TxnOffsetCommitResponseTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TxnOffsetCommitResponse(Response):
     """Versions 0 to 6."""
 
@@ -115,7 +116,7 @@ class TxnOffsetCommitResponse(Response):
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TxnOffsetCommitRequestPartition:
     """Of TxnOffsetCommitRequest, versions 0 to 6."""
 
@@ -149,7 +150,7 @@ class TxnOffsetCommitRequestPartition:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TxnOffsetCommitRequestTopic:
     """Of TxnOffsetCommitRequest, versions 0 to 6."""
 
@@ -184,7 +185,7 @@ class TxnOffsetCommitRequestTopic:
             raise absent("a tagged field", version)
 
 
-@dataclass(slots=True)
+@message_class
 class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
     """Versions 0 to 6."""
 
