@@ -11,38 +11,36 @@ ends too when its last record is longer ago than the timeout.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from batchval.errors import BatchvalError
+from batchval.perf.consume_count import Clock, Polled, RunOptions, Shared, TopicPartition
 from batchval.perf.rows import Interval, Summary
 
-__all__ = ["Clock", "ConsumeError", "ConsumeRun", "Outcome", "PerfConsumer", "Polled", "RunOptions", "Sample", "Worker"]
-
-TopicPartition = tuple[str, int]
+__all__ = [
+    "Clock",
+    "ConsumeError",
+    "ConsumeRun",
+    "Outcome",
+    "PerfConsumer",
+    "Polled",
+    "RunOptions",
+    "Sample",
+    "TopicPartition",
+    "Worker",
+]
 
 #: As in Kafka's tool.
 POLL_MS = 100
 #: While joining: short, so that all threads begin together.
 JOIN_POLL_MS = 10
-#: A group that has not settled by then will not: it is longer than the default session of a member that died.
-JOIN_TIMEOUT_MS = 60_000
-#: Partitions may be with members elsewhere: then the clock starts when nothing has moved for so long.
-SETTLED_MS = 3_000
 _NS = 1_000_000
 
 
 class ConsumeError(BatchvalError):
     """The cluster does not give what was asked for: unknown topic, no broker, no permission, a group without end."""
-
-
-class Polled(NamedTuple):
-    """What one poll brought: records, and their key and value bytes (wire bytes, where only headers are decoded)."""
-
-    records: int
-    bytes: int
 
 
 class PerfConsumer(Protocol):
@@ -71,29 +69,6 @@ class PerfConsumer(Protocol):
 
     def close(self) -> None:
         """Leaves the group."""
-
-
-class Clock:
-    """The two clocks; tests bring their own."""
-
-    def monotonic_ns(self) -> int:
-        """Nanoseconds that only grow."""
-        return time.monotonic_ns()
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-        return time.time_ns() // _NS
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How much, with how many, and how long to wait. Times are milliseconds."""
-
-    num_records: int
-    threads: int
-    timeout_ms: int = 10_000
-    reporting_interval_ms: int = 5_000
-    join_timeout_ms: int = JOIN_TIMEOUT_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,79 +101,6 @@ class Outcome:
         return self.summary is None or self.summary.records < self.num_records
 
 
-class _Shared:
-    """What the threads of a run have in common. Each method is one step under one lock."""
-
-    def __init__(self, options: RunOptions, partitions: Collection[TopicPartition], clock: Clock) -> None:
-        self.options = options
-        self.clock = clock
-        self.stop = threading.Event()
-        self.records = self.bytes = 0
-        self.start_ns = clock.monotonic_ns()
-        self.start_wall_ms = clock.wall_ms()
-        self.assigned_ns: int | None = None
-        self.last_records_ns = 0
-        self._partitions = frozenset(partitions)
-        self._assigned: list[frozenset[TopicPartition] | None] = [None] * options.threads
-        self._moved_ns = clock.monotonic_ns()
-        self._lock = threading.Lock()
-
-    def remaining(self) -> int:
-        return self.options.num_records - self.records
-
-    def begin(self) -> None:
-        """Start the run's clock."""
-        self.start_wall_ms = self.clock.wall_ms()
-        self.start_ns = self.clock.monotonic_ns()
-
-    def ms(self, at_ns: int) -> int:
-        """Return whole milliseconds since the run began."""
-        return (at_ns - self.start_ns) // _NS
-
-    def add(self, polled: Polled, now_ns: int) -> Polled:
-        """Count what a poll brought, and return what counts of it: no more than is still wanted."""
-        with self._lock:
-            counted = _no_more(polled, self.remaining())
-            if counted.records:
-                self.records += counted.records
-                self.bytes += counted.bytes
-                self.last_records_ns = max(now_ns, self.last_records_ns)
-            return counted
-
-    def assigned(self, thread: int, partitions: Collection[TopicPartition] | None, now_ns: int) -> bool:
-        """Note what a thread has; True once all have theirs. The last one starts fetching."""
-        now_has = None if partitions is None else frozenset(partitions)
-        with self._lock:
-            if self.assigned_ns is not None:
-                return True
-            if now_has != self._assigned[thread]:
-                self._assigned[thread] = now_has
-                self._moved_ns = now_ns
-            held: list[TopicPartition] = []
-            for has in self._assigned:
-                if has is None:
-                    return False
-                held += has
-            twice = len(held) != len(set(held))  # somebody has not yet heard of the others
-            whole = self._partitions.issubset(held)
-            if twice or not (whole or now_ns - self._moved_ns >= SETTLED_MS * _NS):
-                return False
-            self.assigned_ns = self.last_records_ns = self.clock.monotonic_ns()
-            return True
-
-    def totals(self) -> tuple[int, int]:
-        with self._lock:
-            return self.records, self.bytes
-
-
-def _no_more(polled: Polled, wanted: int) -> Polled:
-    """Return as many of the records as are wanted, with their share of the bytes."""
-    if polled.records <= wanted:
-        return polled
-    records = max(wanted, 0)
-    return Polled(records, polled.bytes * records // polled.records)
-
-
 class Worker:
     """One thread's part. ``step`` polls once, and says whether there is more to do."""
 
@@ -206,7 +108,7 @@ class Worker:
         self,
         thread: int,
         consumer: PerfConsumer,
-        shared: _Shared,
+        shared: Shared,
         on_interval: Callable[[Interval], None] | None = None,
     ) -> None:
         self.thread = thread
@@ -321,7 +223,7 @@ class ConsumeRun:
         self._options = options
         self._make = make
         self._clock = clock or Clock()
-        self._shared = _Shared(options, partitions, self._clock)
+        self._shared = Shared(options, partitions, self._clock)
         self._on_interval = on_interval
         self._rows = threading.Lock()
         self._errors: list[BaseException] = []

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from batchval.perf.consume import ConsumeError, ConsumeRun, Outcome, Polled, RunOptions, Worker, _Shared
+from batchval.perf.consume import ConsumeError, ConsumeRun, Outcome, Polled, RunOptions, Worker
+from batchval.perf.consume_count import Shared
 from batchval.perf.rows import Interval
 
 MS = 1_000_000
@@ -83,7 +84,8 @@ class Bench:
         self.clock = FakeClock()
         self.parts: list[Interval] = []
         partitions = [("t", i) for i in range(threads)]
-        self.shared = _Shared(RunOptions(num_records, threads, **options), partitions, self.clock)  # type: ignore[arg-type]
+        run = RunOptions(num_records, threads, **options)
+        self.shared = Shared(run, partitions, self.clock)  # type: ignore[arg-type]
         self.consumers = [FakeConsumer(self.clock, plan) for plan in plans]
         self.workers = [Worker(i, c, self.shared, self.parts.append) for i, c in enumerate(self.consumers)]
 
@@ -369,7 +371,7 @@ def test_an_interrupt_waits_for_every_thread() -> None:
 
 def test_no_record_is_counted_twice_by_threads_that_count_together() -> None:
     clock = FakeClock()
-    shared = _Shared(RunOptions(10**9, 8), BOTH, clock)  # type: ignore[arg-type]
+    shared = Shared(RunOptions(10**9, 8), BOTH, clock)  # type: ignore[arg-type]
     threads = [threading.Thread(target=lambda: [shared.add(Polled(1, 3), 0) for _ in range(2000)]) for _ in range(8)]
     for thread in threads:
         thread.start()
