@@ -25,7 +25,7 @@ TARGET = ROOT / "batchval" / "protocol"
 APIS = [
     "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup",
     "Heartbeat", "LeaveGroup", "SyncGroup", "SaslHandshake", "ApiVersions", "InitProducerId", "AddPartitionsToTxn",
-    "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeConfigs", "SaslAuthenticate", "DescribeCluster",
+    "EndTxn", "DescribeConfigs", "SaslAuthenticate", "DescribeCluster",
     "ShareFetch", "ShareAcknowledge", "CreateTopics",
 ]  # fmt: skip
 

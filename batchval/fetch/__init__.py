@@ -1,4 +1,4 @@
-"""Reads topics: raw batches as slices of what came, or records one by one; alone, or as a member of a group.
+"""A consumer for measuring, claims and Spark: raw batches as slices of what came, or records.
 
 ``consumer`` is what programs use, ``options`` what it is told; ``fetcher`` asks for records and offsets, ``group`` is
 the membership (classic protocol), ``assignor`` who gets what, ``state`` where each partition is. docs/fetch.md.

@@ -108,11 +108,6 @@ class ClusterMetadata:
             if topic not in self._topics:
                 self.request_update()
 
-    def unfollow(self, topic: str) -> None:
-        """Not asked for any more, and forgotten."""
-        self._followed.pop(topic, None)
-        self._topics.pop(topic, None)
-
     def partitions(self, topic: str) -> int:
         """How many; 0: unknown."""
         known = self._topics.get(topic)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
@@ -364,18 +364,6 @@ class Producer:
         """All records from now on are committed, or none."""
         self._must_be(State.READY).begin()
         self._sender.failures.begin()
-
-    async def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[tuple[str, int], int],
-        group_id: str,
-        *,
-        generation_id: int = -1,
-        member_id: str = "",
-        group_instance_id: str | None = None,
-    ) -> None:
-        """Commits offsets (the next to be read) of a group's (topic, partition) with the transaction."""
-        await self._transactional().send_offsets(offsets, group_id, generation_id, member_id, group_instance_id)
 
     async def commit_transaction(self) -> None:
         """Flushes, then commits. Raises what made that impossible: then abort, or close if fenced.

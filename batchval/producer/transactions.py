@@ -1,6 +1,6 @@
 """Transactions: one producer's part of the protocol of KIP-98 (TransactionManager), with its coordinator.
 
-    InitProducerId → (AddPartitionsToTxn → Produce …, AddOffsetsToTxn → TxnOffsetCommit)* → EndTxn
+    InitProducerId → (AddPartitionsToTxn → Produce …)* → EndTxn
 
 A record that fails for good makes its transaction one that can only be aborted; a newer producer with the same
 transactional_id makes this one useless (fenced). The versions are those from before KIP-890's second part, which every
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
 from batchval.errors import RETRIABLE, ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
-from batchval.network.coordinator import GROUP, TRANSACTION, find_coordinator
+from batchval.network.coordinator import TRANSACTION, find_coordinator
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import AnyRequest, Build, Node
@@ -25,15 +25,9 @@ from batchval.producer.batch import PartitionQueue
 from batchval.producer.errors import FENCED, ProducerFencedError, TransactionStateError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
-from batchval.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from batchval.protocol.messages.end_txn import EndTxnRequest
 from batchval.protocol.messages.init_producer_id import InitProducerIdRequest
-from batchval.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
 
 __all__ = ["State", "Transactions"]
 
@@ -44,7 +38,7 @@ _FATAL = {
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-_INIT, _ADD_PARTITIONS, _ADD_OFFSETS, _END, _COMMIT_OFFSETS = 22, 24, 25, 26, 28
+_INIT, _ADD_PARTITIONS, _END = 22, 24, 26
 
 
 class State(Enum):
@@ -77,10 +71,9 @@ class Transactions:
         self.state = State.UNINITIALIZED
         self.error: Exception | None = None
         self._on_change = on_change
-        self._coordinators: dict[tuple[int, str | None], Node] = {}
+        self._coordinator: Node | None = None
         self._partitions: set[tuple[str, int]] = set()  # added to the transaction
         self._wanted: set[tuple[str, int]] = set()
-        self._offsets_added = False
         self._bump_at_the_end = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._adding: asyncio.Task[None] | None = None
@@ -206,52 +199,6 @@ class Transactions:
         named = [AddPartitionsToTxnTopic(name, parts) for name, parts in topics.items()]
         return AddPartitionsToTxnRequest([], *self._who(), named, api_version=version)
 
-    async def send_offsets(
-        self,
-        offsets: Mapping[tuple[str, int], int],
-        group_id: str,
-        generation_id: int,
-        member_id: str,
-        group_instance_id: str | None,
-    ) -> None:
-        """Offsets of a consumer group, committed with the transaction."""
-        self.must_be(State.IN_TRANSACTION)
-        if not offsets:
-            return
-        try:
-            await self._ask(
-                _ADD_OFFSETS,
-                (0, 3),
-                lambda version: AddOffsetsToTxnRequest(*self._who(), group_id, api_version=version),
-                lambda said: said.error_code,
-                self.options.max_block_ms,
-            )
-            self._offsets_added = True
-            topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-            for (topic, partition), offset in offsets.items():
-                topics.setdefault(topic, []).append(TxnOffsetCommitRequestPartition(partition, offset))
-
-            def make(version: int) -> AnyRequest:
-                transactional_id, producer_id, epoch = self._who()
-                request = TxnOffsetCommitRequest(transactional_id, group_id, producer_id, epoch, api_version=version)
-                request.topics = [TxnOffsetCommitRequestTopic(name=name, partitions=p) for name, p in topics.items()]
-                if version >= 3:
-                    request.generation_id_or_member_epoch, request.member_id = generation_id, member_id
-                    request.group_instance_id = group_instance_id
-                return request
-
-            await self._ask(
-                _COMMIT_OFFSETS,
-                (0, 4),
-                make,
-                lambda said: _first_error(one.error_code for topic in said.topics for one in topic.partitions),
-                self.options.max_block_ms,
-                group_id,
-            )
-        except NetworkError as error:
-            self.failed(error)
-            raise
-
     async def end(self, commit: bool, timeout_ms: float) -> None:
         """EndTxn, where the coordinator knows of the transaction; all records have been settled before.
 
@@ -262,7 +209,7 @@ class Transactions:
             await asyncio.wait([self._adding])
         if self._in_doubt and not commit:
             self._bump_at_the_end = True  # a new epoch ends what there may be
-        elif self._partitions or self._offsets_added:
+        elif self._partitions:
             await self._ask(
                 _END,
                 (0, 4),
@@ -274,7 +221,6 @@ class Transactions:
             await self._init(timeout_ms)  # a new epoch: sequences begin again (KIP-360)
         self._bump_at_the_end = self._in_doubt = False
         self._partitions.clear()
-        self._offsets_added = False
         self.state, self.error = State.READY, None
 
     # --- asking
@@ -282,20 +228,18 @@ class Transactions:
     def _who(self) -> tuple[str, int, int]:
         return self.options.transactional_id or "", self.sequences.producer_id, self.sequences.producer_epoch
 
-    def _whose(self, group_id: str | None) -> tuple[int, str | None]:
-        """Kind and key of the coordinator to ask; no key: any broker will do."""
-        return (TRANSACTION, self.options.transactional_id) if group_id is None else (GROUP, group_id)
-
-    async def _node(self, group_id: str | None, timeout_ms: float) -> Node:
-        kind, key = whose = self._whose(group_id)
-        if key is None:
+    async def _node(self, timeout_ms: float) -> Node:
+        """Return the coordinator; without a transactional id any broker will do."""
+        if self.options.transactional_id is None:
             node = self.client.least_loaded_node(self.metadata.nodes())
             if node is None:
                 raise RequestTimeoutError("no broker can be asked now")
             return node
-        if whose not in self._coordinators:
-            self._coordinators[whose] = await find_coordinator(self.client, self.metadata, key, kind, timeout_ms)
-        return self._coordinators[whose]
+        if self._coordinator is None:
+            self._coordinator = await find_coordinator(
+                self.client, self.metadata, self.options.transactional_id, TRANSACTION, timeout_ms
+            )
+        return self._coordinator
 
     async def _ask(
         self,
@@ -304,20 +248,19 @@ class Transactions:
         make: Callable[[int], AnyRequest],
         code_of: Callable[[Any], int],
         timeout_ms: float,
-        group_id: str | None = None,
     ) -> Any:
         """Asks until there is an answer without a passing error. Raises what does not pass."""
         timer = Timer(timeout_ms)
         last: Exception | None = None
         while not timer.expired:
             try:
-                node = await self._node(group_id, timer.remaining_ms)
+                node = await self._node(timer.remaining_ms)
                 said = (await self.client.send(node, Build(api_key, versions, make))).response
             except NetworkError as error:
                 if not error.retriable:
                     raise
                 last = error
-                self._coordinators.pop(self._whose(group_id), None)
+                self._coordinator = None
             else:
                 code = code_of(said)
                 if code == ErrorCode.NONE:
@@ -326,7 +269,7 @@ class Transactions:
                 if code not in RETRIABLE:
                     raise last
                 if code in _COORDINATOR_MOVED:
-                    self._coordinators.pop(self._whose(group_id), None)
+                    self._coordinator = None
             await asyncio.sleep(min(self.options.retry_backoff_ms, timer.remaining_ms) / 1000)
         raise RequestTimeoutError(f"no answer in {shown_ms(timeout_ms)}: {last}") from last
 

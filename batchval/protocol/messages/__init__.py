@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from batchval.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
     from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from batchval.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -32,11 +31,8 @@ if TYPE_CHECKING:
     from batchval.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
     from batchval.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
     from batchval.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-    from batchval.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 __all__ = [
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
     "AddPartitionsToTxnRequest",
     "AddPartitionsToTxnResponse",
     "ApiVersionsRequest",
@@ -81,13 +77,9 @@ __all__ = [
     "ShareFetchResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
 ]
 
 MODULES = {
-    "AddOffsetsToTxnRequest": "add_offsets_to_txn",
-    "AddOffsetsToTxnResponse": "add_offsets_to_txn",
     "AddPartitionsToTxnRequest": "add_partitions_to_txn",
     "AddPartitionsToTxnResponse": "add_partitions_to_txn",
     "ApiVersionsRequest": "api_versions",
@@ -132,8 +124,6 @@ MODULES = {
     "ShareFetchResponse": "share_fetch",
     "SyncGroupRequest": "sync_group",
     "SyncGroupResponse": "sync_group",
-    "TxnOffsetCommitRequest": "txn_offset_commit",
-    "TxnOffsetCommitResponse": "txn_offset_commit",
 }
 
 
