@@ -17,18 +17,31 @@ epoch of the same topic.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from batchval.network.errors import NetworkError
 from batchval.network.request import Node
+from batchval.producer.errors import DeliveryUnknownError
 
 if TYPE_CHECKING:
     from batchval.network.client import ConsumerNetworkClient
     from batchval.network.metadata import ClusterMetadata
     from batchval.producer.batch import PartitionQueue, ProducerBatch
 
-__all__ = ["TRANSITIONS", "Action", "Doubt", "Event", "Leader", "LeaderChangedError", "Leaders", "Passed", "follow"]
+__all__ = [
+    "TRANSITIONS",
+    "Action",
+    "Doubt",
+    "Doubts",
+    "Event",
+    "Leader",
+    "LeaderChangedError",
+    "Leaders",
+    "Passed",
+    "follow",
+]
 
 
 class Leader(NamedTuple):
@@ -158,3 +171,65 @@ class Leaders:
                 raise LeaderChangedError(
                     f"the leader of {queue} changed before {batch.builder.count} records were sent"
                 )
+
+
+class Doubts:
+    """The doubted batches of one producer, and those that a later one has passed.
+
+    ``acknowledge`` reports a batch as delivered, ``fail`` as failed (with the error, and whether
+    the leader certainly lacks it).
+    """
+
+    def __init__(
+        self,
+        leaders: Leaders,
+        acknowledge: Callable[[ProducerBatch], None],
+        fail: Callable[[ProducerBatch, Exception, bool], None],
+    ) -> None:
+        self.leaders = leaders
+        self._acknowledge = acknowledge
+        self._fail = fail
+
+    def add(self, batch: ProducerBatch) -> None:
+        """Doubt a batch. The first one of a partition makes the client ask for metadata."""
+        queue, metadata = batch.partition, self.leaders.metadata
+        if not queue.doubted:
+            queue.doubted_at = metadata.updates
+            metadata.request_update()
+        self.move(queue, Event.DOUBTED)
+        queue.doubted.append(batch)
+
+    def move(self, queue: PartitionQueue, event: Event, but: ProducerBatch | None = None) -> None:
+        """Take a partition's doubt through an event, and all doubted batches but one with it."""
+        action = follow(queue, event)
+        if action is Action.KEEP:
+            return
+        doubted, queue.doubted = queue.doubted, []
+        for one in doubted:
+            if action is Action.DELIVERED:
+                self._acknowledge(one)
+            elif one is not but:
+                queue.requeue(one)
+
+    def look(self, queue: PartitionQueue) -> None:
+        """Settle what only the leader of before could: for a partition with nothing on the wire."""
+        if queue.doubted:
+            if not self.leaders.is_known(queue):
+                self.move(queue, Event.LEADER_CHANGED)
+            elif self.leaders.metadata.updates != queue.doubted_at:
+                self.move(queue, Event.CONFIRMED)
+            return
+        while queue.queue and (first := queue.queue[0]).passed is not Passed.NO:
+            may_go = first.passed is Passed.PROVED or self.leaders.is_known(queue)
+            if may_go and not queue.is_rewound(first):
+                return
+            self.settle_passed(queue.queue.popleft())
+
+    def settle_passed(self, batch: ProducerBatch) -> None:
+        """Report a batch that no leader can be asked about, after a later one is in the log."""
+        if batch.passed is Passed.PROVED:
+            self._acknowledge(batch)
+            return
+        what = f"whether {batch.builder.count} records for {batch.partition} are in the log"
+        why = "the leader changed before it acknowledged later records"
+        self._fail(batch, DeliveryUnknownError(f"{what} cannot be known: {why}"), False)

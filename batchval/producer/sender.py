@@ -25,8 +25,8 @@ from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, PartitionQueue, ProducerBatch, _Result
 from batchval.producer.compressing import Compressing
 from batchval.producer.delivery import Failures
-from batchval.producer.doubts import Action, Event, Leaders, Passed, follow
-from batchval.producer.errors import FENCED, DeliveryTimeoutError, DeliveryUnknownError, ProducerFencedError
+from batchval.producer.doubts import Doubts, Event, Leaders, Passed
+from batchval.producer.errors import FENCED, DeliveryTimeoutError, ProducerFencedError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
 from batchval.protocol.apis import ApiKey
@@ -110,6 +110,7 @@ class Sender:
         self.hold: Callable[[PartitionQueue], bool] = lambda queue: False
         self.fatal: Exception | None = None
         self.leaders = Leaders(client, metadata)
+        self.doubts = Doubts(self.leaders, lambda batch: self._acknowledged(batch, -1, -1), self._fail)
         self.compressing = Compressing(
             options.codec, options.compression_level, options.compression_threads, accumulator.finish, self._compressed
         )
@@ -173,7 +174,7 @@ class Sender:
         for queue in list(self.accumulator.active):
             wake = min(wake, self._expire(queue, now))
             if self.sequences is not None and not queue.on_the_wire:
-                self._look_at_leader(queue)
+                self.doubts.look(queue)
             if not queue.queue:
                 continue
             if self.compressing.threads:
@@ -438,7 +439,7 @@ class Sender:
         elif code in RETRIABLE:
             if code in _LEADER_IS_ANOTHER:
                 batch.partition.known_by = None
-                self._doubt(batch.partition, Event.LEADER_CHANGED)
+                self.doubts.move(batch.partition, Event.LEADER_CHANGED)
             self._retry_or_fail(batch, error, False)
         else:
             self._fail(batch, error, True)
@@ -456,8 +457,6 @@ class Sender:
         batch.retry_at_ms = self.now_ms() + backoff * random.uniform(0.8, 1.2)
         batch.partition.requeue(batch)
 
-    # --- doubts
-
     def _no_sequence_used(
         self, sequences: Sequences, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int
     ) -> None:
@@ -465,73 +464,29 @@ class Sender:
         queue, all_doubted = batch.partition, False
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if batch.passed is not Passed.NO:
-                self._settle_passed(batch)
+                self.doubts.settle_passed(batch)
                 return
             if not sequences.is_current(batch) or not self.leaders.still_leads(batch):
                 queue.known_by = None
-                self._doubt(queue, Event.LEADER_CHANGED)
+                self.doubts.move(queue, Event.LEADER_CHANGED)
                 self._retry_or_fail(batch, error, False)
                 return
             queue.known_by = batch.asked
             if sequences.doubts(batch):
-                self._begin_or_extend_doubt(batch)
+                self.doubts.add(batch)
                 return
             all_doubted = bool(queue.doubted) and queue.sequenced[len(queue.doubted)] is batch
-        self._doubt(queue, Event.ALL_DOUBTED, batch)
+        self.doubts.move(queue, Event.ALL_DOUBTED, batch)
         if sequences.should_retry(batch, code, log_start_offset, all_doubted):
             self._retry_or_fail(batch, error, True)
         else:
             self._fail(batch, error, True)
 
-    def _begin_or_extend_doubt(self, batch: ProducerBatch) -> None:
-        queue = batch.partition
-        if not queue.doubted:
-            queue.doubted_at = self.metadata.updates
-            self.metadata.request_update()
-        self._doubt(queue, Event.DOUBTED)
-        queue.doubted.append(batch)
-
-    def _look_at_leader(self, queue: PartitionQueue) -> None:
-        """Settle what only the leader of before could: for a partition with nothing on the wire."""
-        if queue.doubted:
-            if not self.leaders.is_known(queue):
-                self._doubt(queue, Event.LEADER_CHANGED)
-            elif self.metadata.updates != queue.doubted_at:
-                self._doubt(queue, Event.CONFIRMED)
-            return
-        while queue.queue and (first := queue.queue[0]).passed is not Passed.NO:
-            if not queue.is_rewound(first) and (first.passed is Passed.PROVED or self.leaders.is_known(queue)):
-                return
-            self._settle_passed(queue.queue.popleft())
-
-    def _settle_passed(self, batch: ProducerBatch) -> None:
-        """A later batch is in the log, and no leader can be asked about this one."""
-        if batch.passed is Passed.PROVED:
-            self._acknowledged(batch, -1, -1)
-            return
-        what = f"whether {batch.builder.count} records for {batch.partition} are in the log cannot be known"
-        error = DeliveryUnknownError(f"{what}: the leader changed before it acknowledged later records")
-        self._fail(batch, error, False)
-
-    def _doubt(self, queue: PartitionQueue, event: Event, but: ProducerBatch | None = None) -> None:
-        """Take the partition's doubt through an event, and its doubted batches where that leads
-        them.
-        """
-        action = follow(queue, event)
-        if action is Action.KEEP:
-            return
-        doubted, queue.doubted = queue.doubted, []
-        for one in doubted:
-            if action is Action.DELIVERED:
-                self._acknowledged(one, -1, -1)
-            elif one is not but:
-                queue.requeue(one)
-
     def _fail(self, batch: ProducerBatch, error: Exception, broker_has_it_not: bool) -> None:
         if batch.is_done:
             self._free(batch)
             return
-        self._doubt(batch.partition, Event.FAILED, batch)
+        self.doubts.move(batch.partition, Event.FAILED, batch)
         if self.sequences is not None:
             self.sequences.given_up(batch, broker_has_it_not)
         self.on_failed(error)
@@ -541,7 +496,7 @@ class Sender:
         if self.sequences is not None:
             proved = batch.asked == batch.partition.known_by and self.leaders.still_leads(batch)
             found = self.sequences.passed(batch, base_offset, proved)
-            self._doubt(batch.partition, Event.PROVED if found is Passed.PROVED else Event.UNPROVED)
+            self.doubts.move(batch.partition, Event.PROVED if found is Passed.PROVED else Event.UNPROVED)
             self.sequences.acknowledged(batch, base_offset)
         if batch.is_done:
             self._free(batch)
@@ -586,7 +541,7 @@ class Sender:
         for batch in list(self.accumulator.incomplete()):
             if batch.is_done or (but_on_the_wire and (batch.on_the_wire or batch.sequence >= 0)):
                 continue
-            self._doubt(batch.partition, Event.FAILED)
+            self.doubts.move(batch.partition, Event.FAILED)
             if batch in batch.partition.queue:
                 batch.partition.queue.remove(batch)
             if self.sequences is not None:
