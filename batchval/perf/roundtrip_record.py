@@ -16,7 +16,7 @@ import numpy as np
 
 from batchval.perf.payloads import Letters
 
-__all__ = ["HEADER", "HEADER_BYTES", "SizedLetters", "headers_of", "with_headers"]
+__all__ = ["HEADER", "HEADER_BYTES", "SizedLetters", "heads_of", "with_headers"]
 
 HEADER: Final = np.dtype([("run", "S8"), ("producer", "<u4"), ("number", "<i8"), ("intended", "<i8")])
 HEADER_BYTES: Final = HEADER.itemsize
@@ -54,9 +54,10 @@ def with_headers(
     return [raw[at : at + size] + body[size:] for at, body in zip(starts, bodies, strict=True)]
 
 
-def headers_of(run: bytes, values: Sequence[bytes | None]) -> tuple[Any, Any]:
-    """Return the headers and the sizes of this run's values, in order, without values of others."""
+def heads_of(run: bytes, values: Sequence[bytes | None]) -> tuple[bytes, list[int]]:
+    """Return the headers of this run's values as bytes, and the sizes of these values; values of
+    others are left out.
+    """
     size = HEADER_BYTES
     ours = [value for value in values if value is not None and len(value) >= size and value.startswith(run)]
-    headers = np.frombuffer(b"".join([value[:size] for value in ours]), HEADER)
-    return headers, np.fromiter(map(len, ours), np.int64, len(ours))
+    return b"".join([value[:size] for value in ours]), [*map(len, ours)]

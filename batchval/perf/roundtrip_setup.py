@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from batchval.errors import ErrorCode
 from batchval.network.client import ConsumerNetworkClient
-from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import (
+    AuthenticationError,
+    NetworkError,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+    broker_error,
+)
 from batchval.network.loops import loop_factory
 from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.request import Build
@@ -57,7 +63,8 @@ def partitions_of(options: ConsumerOptions, topics: Iterable[Topic]) -> dict[str
 async def _partitions_of(options: ConsumerOptions, topics: list[Topic]) -> dict[str, int]:
     async with ConsumerNetworkClient(options.client_options()) as client:
         nodes = bootstrap_nodes(options.bootstrap_servers)
-        metadata = ClusterMetadata(client, nodes, allow_auto_topic_creation=False)
+        # brokers that make topics on demand do so, as for perf produce
+        metadata = ClusterMetadata(client, nodes)
         try:
             await _create(client, metadata, [topic for topic in topics if topic.create is not None])
             found = {topic.name: await metadata.wait_for(topic.name, METADATA_MS) for topic in topics}
@@ -91,7 +98,10 @@ async def _create(client: ConsumerNetworkClient, metadata: ClusterMetadata, topi
         lambda version: CreateTopicsRequest([_wanted(topic) for topic in topics], _CREATE_MS, api_version=version),
     )
     for node in metadata.nodes():
-        answer: CreateTopicsResponse = (await client.send(node, request)).response
+        try:
+            answer: CreateTopicsResponse = (await client.send(node, request)).response
+        except UnsupportedVersionError as error:
+            raise ConsumeError(f"topics cannot be created: {error}") from None
         refused = [one for one in answer.topics if one.error_code == ErrorCode.NOT_CONTROLLER]
         if not refused:
             break

@@ -13,14 +13,14 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from batchval.perf.histogram import Histogram, now_ns
 from batchval.perf.produce import OnBatch, OnWire, PerfProducer, ProduceError, ProduceRun, ProduceSettings
 from batchval.perf.roundtrip_check import GroupCheck
-from batchval.perf.roundtrip_record import SizedLetters, headers_of, with_headers
+from batchval.perf.roundtrip_record import HEADER, SizedLetters, heads_of, with_headers
 
 if TYPE_CHECKING:
     from batchval.perf.tally import ClientRoundTrips
@@ -30,6 +30,7 @@ __all__ = ["Figures", "NotBegunError", "Reader", "Start", "TopicRun"]
 
 _POLL_MS: Final = 100
 _NEVER_MS: Final = 2**31 - 1
+_SETTLE_NS: Final = 50_000_000
 
 
 class NotBegunError(ProduceError):
@@ -150,6 +151,16 @@ class _Sending:
         return self._client.metrics()
 
 
+class _Came(NamedTuple):
+    """What a poll brought of a partition: headers, sizes of their values, and when."""
+
+    partition: int
+    raw: bytes
+    sizes: list[int]
+    now_ns: int
+    foreign: int
+
+
 class _Reading:
     """A consumer's part, in a thread of its own."""
 
@@ -157,42 +168,65 @@ class _Reading:
         self.topic, self.check, self.reader = topic, check, reader
         self.figures = Figures()
         self.last_ns = 0
+        # what polls brought and was not looked at: that is done for many records at once
+        self._waiting: list[_Came] = []
+        self._waiting_ns = 0  # since when
 
     def run(self) -> None:
         """Read until everything that was acknowledged has come, or nothing comes any more."""
         try:
             self.reader.open()
             self.topic.start.meet()
-            while not self._is_over():
+            has_nothing = True
+            while not self._is_over(has_nothing=has_nothing):
                 came = self.reader.poll(_POLL_MS)
                 now = now_ns()
+                has_nothing = not came
                 for partition, values in came:
-                    self._take(partition, values, now)
+                    raw, sizes = heads_of(self.topic.run_id, values)
+                    self._waiting.append(_Came(partition, raw, sizes, now, len(values) - len(sizes)))
+                if not self._waiting:
+                    self._waiting_ns = now
+                elif has_nothing or now - self._waiting_ns > _SETTLE_NS:
+                    self._settle()
+                    self._waiting_ns = now
+            self._settle()
         finally:
             self.reader.close()
 
-    def _take(self, partition: int, values: list[bytes | None], now: int) -> None:
+    def _settle(self) -> None:
+        for partition in {one.partition for one in self._waiting}:
+            self._count(partition, [one for one in self._waiting if one.partition == partition])
+        self._waiting = []
+
+    def _count(self, partition: int, parts: list[_Came]) -> None:
         topic = self.topic
-        headers, sizes = headers_of(topic.run_id, values)
+        headers = np.frombuffer(b"".join([part.raw for part in parts]), HEADER)
+        sizes = np.array([size for part in parts for size in part.sizes], np.int64)
+        instants = np.repeat([part.now_ns for part in parts], [len(part.sizes) for part in parts])
         known = (headers["producer"] < topic.topic.producers) & (headers["number"] >= 0)
         known &= headers["number"] < topic.records
-        headers, sizes = headers[known], sizes[known]
-        is_new = self.check.add(partition, headers, len(values) - len(headers))
-        counted = is_new & (headers["number"] >= topic.warmup[headers["producer"]])
+        headers, sizes, instants = headers[known], sizes[known], instants[known]
+        foreign = sum(part.foreign for part in parts) + int((~known).sum())
+        is_new = self.check.add(partition, headers, foreign)
         if is_new.any():
-            self.last_ns = now
+            self.last_ns = int(instants[is_new].max())
+        counted = is_new & (headers["number"] >= topic.warmup[headers["producer"]])
         if counted.any():
-            self.figures.histogram.record_since(np.minimum(headers["intended"][counted], now), now)
+            # both are truncated to µs first, as all instants here
+            latencies = instants[counted] // 1000 - headers["intended"][counted] // 1000
+            self.figures.histogram.record_many(np.maximum(latencies, 0))
             self.figures.value_bytes += int(sizes[counted].sum())
-            self.figures.end_ns = now
+            self.figures.end_ns = int(instants[counted].max())
 
-    def _is_over(self) -> bool:
+    def _is_over(self, *, has_nothing: bool) -> bool:
+        """Return whether to end. ``has_nothing``: the last poll brought no records."""
         topic = self.topic
         if topic.abandoned:
             return True
         if not topic.produced_ns:
             return False
-        if now_ns() - max(topic.produced_ns, self.last_ns) > topic.timeout_ms * 1_000_000:
+        if has_nothing and now_ns() - max(topic.produced_ns, self.last_ns) > topic.timeout_ms * 1_000_000:
             return True
         return topic.lost(self.check) == 0 and self.reader.at_end()
 

@@ -74,7 +74,7 @@ def test_there_are_these_commands() -> None:
         "audit", "check", "claims", "conformance", "dump", "perf", "proxy", "rule",
     }  # fmt: skip
     assert {words[1] for words in commands() if words[0] == "perf" and len(words) > 1} == {
-        "compare", "consume", "merge", "mock", "produce",
+        "compare", "consume", "merge", "mock", "produce", "roundtrip",
     }  # fmt: skip
 
 
