@@ -56,11 +56,12 @@ class Delivery:
 
     __slots__ = ("_n", "_outcome", "_received", "_timestamp_ms", "_waiters")
 
+    _n: int  # the record's place in its batch, once it is settled
+    _received: bool  # likewise: it did not fail, or somebody has the failure
+
     def __init__(self, timestamp_ms: int) -> None:
         self._timestamp_ms = timestamp_ms
         self._outcome: Outcome | None = None
-        self._n = 0  # the record's place in its batch
-        self._received = False
         self._waiters: list[asyncio.Future[None] | Callable[[Delivery], object]] | None = None
 
     def done(self) -> bool:
@@ -72,7 +73,7 @@ class Delivery:
         outcome = self._outcome
         if outcome is None:
             raise asyncio.InvalidStateError("the record is neither acknowledged nor failed yet")
-        if outcome.error is not None and not self._received:
+        if not self._received:
             self._received = True
             outcome.unreceived -= 1
             outcome.failures.received(outcome)
@@ -116,7 +117,9 @@ class Delivery:
 
     def settle(self, outcome: Outcome, n: int) -> None:
         """Tell those who wait. For the batch alone."""
-        self._outcome, self._n = outcome, n
+        self._outcome = outcome
+        self._n = n
+        self._received = outcome.error is None
         waiters, self._waiters = self._waiters, None
         if outcome.error is not None:
             outcome.unreceived += 1

@@ -135,7 +135,23 @@ async def test_a_loop_of_polls_does_not_spin_on_an_empty_topic() -> None:
         assert await consumer.poll(0) == []
 
 
-async def test_a_poll_without_a_limit_waits_until_something_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_poll_that_waits_still_counts_as_polling() -> None:
+    """Else the group would put a consumer out that waits for longer than max_poll_interval_ms."""
+    async with consuming(log_of([]), group_id="g", max_poll_interval_ms=90) as (_, consumer):
+        await consumer.seek(HERE, 0)
+        polling = asyncio.create_task(consumer.poll(None))
+        seen: set[float] = set()
+        async with asyncio.timeout(30):
+            while len(seen) < 4:
+                await asyncio.sleep(0.01)
+                assert consumer._group is not None
+                seen.add(consumer._group.last_poll_s)
+        polling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await polling
+
+
+async def test_a_poll_without_a_limit_waits_until_something_comes() -> None:
     batches: list[bytes] = []
     async with consuming(log_of(batches), max_poll_interval_ms=30) as (_, consumer):
         polling: asyncio.Task[list[ConsumerRecord]] = asyncio.create_task(consumer.poll(None, max_records=3))
