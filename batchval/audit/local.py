@@ -10,6 +10,7 @@ import math
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -124,6 +125,13 @@ def _context() -> ForkServerContext:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
+    except OSError as error:
+        if "path too long" not in str(error):  # which has no errno
+            raise
+        raise BatchvalError(
+            f"the path of temporary files {tempfile.gettempdir()!r} is too long for the socket of "
+            "worker processes: set TMPDIR to a shorter one, or use --processes 1"
+        ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context

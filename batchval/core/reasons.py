@@ -140,8 +140,11 @@ REASONS: dict[str, str] = {
 }
 
 _SENTENCES = tuple(REASONS.values())
+_REFUSED = list(REASONS).index("RECORDS_REFUSED")
 
 
 def sentence(reason: int, record: int, a: int, b: int) -> str:
     """The reason as one line for people."""
+    if reason == _REFUSED and a == 1:
+        return "1 record refused"
     return _SENTENCES[reason].format(i=record, a=a, b=b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from batchval.audit import local
 from batchval.audit.run import list_work
+from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo
@@ -45,6 +47,19 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_long_path_of_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the real socket says it (3.14 takes another folder instead)."""
+
+    def ensure_running() -> None:
+        socket.socket(socket.AF_UNIX).bind("/tmp/" + 120 * "long")
+
+    monkeypatch.setattr(local.forkserver, "ensure_running", ensure_running)
+    monkeypatch.setattr(local.tempfile, "gettempdir", lambda: "/long")
+    says = "'/long' is too long for the socket .* set TMPDIR to a shorter"
+    with pytest.raises(BatchvalError, match=says):
+        local._context()
 
 
 def test_cores_where_no_affinity_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ def test_many_record_errors(count: int, mode: Any) -> None:
     assert (result.record_errors_count, again.record_errors_count) == (count, 2)
     assert [i for i, _ in again.record_errors] == [0, 1]
     assert result.meters == {"nokey": count}
-    assert result.reason == f"{count} records refused"
+    assert result.reason == ("1 record refused" if count == 1 else f"{count} records refused")
     assert validator.check(batch(records(1, key=b"k")), now_ms=NOW).record_errors_count == 0
 
 
