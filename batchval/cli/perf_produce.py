@@ -287,10 +287,13 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     return _verdict(run, total, error)
 
 
-def _calibrated(given: dict[str, Any], found: dict[str, str], run: ProduceRun, make_payloads: Any) -> dict[str, Any]:
+def _calibrated(
+    given: dict[str, Any], found: dict[str, str], run: ProduceRun, make_payloads: Any
+) -> dict[str, Any] | None:
     """Run once more at a broker of known delay, print what that shows, and return it for the
     result.
     """
+    from batchval.errors import BatchvalError
     from batchval.perf import calibrate
     from batchval.perf.clients import producers
     from batchval.perf.details import calibration_lines
@@ -298,7 +301,11 @@ def _calibrated(given: dict[str, Any], found: dict[str, str], run: ProduceRun, m
     def open_at(bootstrap: str) -> Any:
         return producers.open_client(given, calibrate.plain(found, bootstrap), lambda _: None)
 
-    measured = calibrate.calibrate(run, open_at, make_payloads, calibrate.delay_like(run))
+    try:
+        measured = calibrate.calibrate(run, open_at, make_payloads, calibrate.delay_like(run))
+    except (BatchvalError, OSError) as raised:  # the run's own result must not be lost
+        _say(f"no calibration: {raised}")
+        return None
     for text in calibration_lines(measured):
         click.echo(text, err=True)
     return measured.as_json()

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import gc
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -25,7 +26,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
-from batchval.errors import ErrorCode
+from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.wire_times import ANCILLARY_BYTES, arrived_ns, ask_for_stamps
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
@@ -231,6 +232,7 @@ def main() -> None:
     parser.add_argument("--delay-us", type=int, required=True)
     parser.add_argument("--partitions", type=int, default=1)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when its standard input does
     _wake_exactly()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -256,7 +258,7 @@ def running(delay_us: int, partitions: int) -> Iterator[str]:
         try:
             words = process.stdout.readline().split()
             if words[:1] != ["listening"]:
-                raise RuntimeError("the broker for the calibration did not start")
+                raise BatchvalError("the built-in broker did not start: see its message above")
             yield f"127.0.0.1:{words[1]}"
         finally:
             process.stdin.close()

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from batchval.cli import cli
+from batchval.errors import BatchvalError
 from batchval.network.loops import loop_factory
 from batchval.perf import responder
 from batchval.perf.calibrate import DEFAULT_DELAY_US, LEAST_DELAY_US, delay_like, plain
@@ -121,3 +122,25 @@ def test_a_result_with_all_of_it_is_read_again(tmp_path: Path) -> None:
     again = Result.read(tmp_path / "a.json")
     assert (again.histogram_wire, again.calibration) == (total.wire, {"delay_us": 1})
     assert json.loads((tmp_path / "a.json").read_text())["totals"]["latency_from"] == "intended"
+
+
+def test_a_calibration_that_fails_leaves_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(delay_us: int, partitions: int) -> None:
+        raise BatchvalError("the built-in broker did not start")
+
+    with responder.running(200, 1) as bootstrap:
+        monkeypatch.setattr(responder, "running", none)
+        words = ["perf", "produce", "--bootstrap-server", bootstrap, "--topic", "t", "--num-records", "5"]
+        done = CliRunner().invoke(cli, [*words, "--record-size", "10", "--calibrate", "--json"])
+    assert done.exit_code == 0, done.output
+    assert "no calibration: the built-in broker did not start\n" in done.stderr
+    assert json.loads(done.stdout)["calibration"] is None
+
+
+@pytest.mark.parametrize("words", [["--transactional-id", "t"], ["--acks", "0"], ["--claims", "tag", "--threads", "2"]])
+def test_the_broker_serves_what_a_producer_may_ask(words: list[str]) -> None:
+    with responder.running(200, 2) as bootstrap:
+        where = ["perf", "produce", "--bootstrap-server", bootstrap, "--topic", "t", "--num-records", "50"]
+        done = CliRunner().invoke(cli, [*where, "--record-size", "10", *words])
+    assert done.exit_code == 0, done.output
+    assert "50 records sent" in done.stdout
