@@ -12,7 +12,6 @@ import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -309,7 +308,8 @@ def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
             response: ProduceResponse | FetchResponse = success(ProduceRequest.parse(frame)[1])
         else:
             response = FetchResponse()
-        return b"".join(replace(response, throttle_time_ms=wait_ms).encode(correlation_id, version))
+        response.throttle_time_ms = wait_ms
+        return b"".join(response.encode(correlation_id, version))
 
     with ScriptedBroker(answer) as broker, RunningSettings(broker.address, metrics={"address": "127.0.0.1:0"}) as gate:
         with socket.create_connection(gate.address, 20) as sock:
