@@ -35,32 +35,6 @@ from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 cdef enum:
     NOGIL_ABOVE = 16384  # bytes
 
-cdef enum:  # why the walk stopped
-    WHOLE
-    BELOW  # not at all: it ends below the first offset that counts
-    BAD_BATCH
-    BAD_OFFSETS
-    BAD_CRC
-    BAD_CODEC
-    BAD_COUNT
-    BAD_RECORD
-    BAD_STREAM
-    BAD_MESSAGE
-    OVER_LIMIT
-    OUT_OF_MEMORY
-
-cdef struct Counts:
-    int64_t records
-    int64_t bytes
-    int64_t next_offset
-    int64_t batches
-    int64_t wire_bytes
-    size_t at  # of the batch that stopped the walk, or where the bytes end that are whole
-    int32_t record
-    int reason  # batchval.core.reasons
-    int64_t a
-    int64_t b
-
 Fetched = namedtuple("Fetched", "records key_value_bytes next_offset batches wire_bytes end")
 Fetched.__doc__ = """What ``walk_fetched`` counts. ``next_offset``: behind the last whole batch, ``fetch_offset`` where
 there is none. ``wire_bytes``: of whole batches as they were sent. ``end``: where they end in the buffer."""
@@ -290,17 +264,30 @@ cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint c
             return WHOLE
         if found != BATCH:
             return BAD_BATCH
-        if check_crcs and not has_right_crc(&b):
-            return BAD_CRC
-        if b.magic >= 2:
-            stopped = count_batch(&b, first, walk, limit, scratch, c)
-        else:
-            stopped = count_messages(&b, first, walk, limit, scratch, c)
+        stopped = count_entry(&b, first, walk, check_crcs, limit, scratch, c)
         if stopped != WHOLE and stopped != BELOW:
             return stopped
+        c.at += b.size
+
+
+cdef int count_entry(const Entry *b, int64_t first, bint walk, bint check_crcs, uint64_t limit,
+        Scratch *scratch, Counts *c) noexcept nogil:
+    """Count one batch of any magic: WHOLE, BELOW (all its offsets are below ``first``), or why it
+    cannot be read.
+
+    Without ``walk`` and ``check_crcs`` no more than the header of a batch of magic 2 is read.
+    """
+    cdef int stopped
+    if check_crcs and not has_right_crc(b):
+        return BAD_CRC
+    if b.magic >= 2:
+        stopped = count_batch(b, first, walk, limit, scratch, c)
+    else:
+        stopped = count_messages(b, first, walk, limit, scratch, c)
+    if stopped == WHOLE or stopped == BELOW:
         c.batches += 1
         c.wire_bytes += <int64_t>b.size
-        c.at += b.size
+    return stopped
 
 
 def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=False, *,
@@ -324,16 +311,7 @@ def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=F
         raise BatchvalError(f"decode is records or headers, not {decode!r}")
     take_buffer(buffer, &view)
     try:
-        c.records = 0
-        c.bytes = 0
-        c.next_offset = wanted
-        c.batches = 0
-        c.wire_bytes = 0
-        c.at = 0
-        c.record = -1
-        c.reason = 0
-        c.a = 0
-        c.b = 0
+        no_counts(&c, wanted)
         scratch = borrow()
         try:
             stopped = count_all(<const uint8_t *>view.buf, view.len, wanted, walk, check_crcs,

@@ -22,6 +22,7 @@ from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPart
 from batchval.fetch.fetcher import Fetcher
 from batchval.fetch.group import Membership
 from batchval.fetch.options import ConsumerOptions
+from batchval.fetch.receiver import Counted, Quota
 from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, PartitionState, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.errors import NetworkError, RequestTimeoutError
@@ -325,6 +326,27 @@ class Consumer:
                 self._fetcher.states[TopicPartition(one.topic, one.partition)].position = one.next_offset
             return taken
 
+    def count_only(self, decode: str, quota: Quota | None = None) -> None:
+        """Count records without handing them over, natively where that is possible.
+
+        ``decode`` is "headers" or "records". ``poll_counts`` has the figures, and what came
+        otherwise; nothing is fetched natively when ``quota`` is used up. For a consumer that has no
+        partitions yet.
+        """
+        self._guard()
+        if self._fetcher.states:
+            raise RuntimeError("the consumer has partitions already: count_only comes first")
+        self._fetcher.count(decode, quota)
+
+    async def poll_counts(self, timeout_ms: float = POLL_MS) -> tuple[Counted | None, list[FetchedBatches]]:
+        """Return what was counted since the last call, and batches that nobody has counted.
+
+        Waits for the latter as ``poll_batches`` does, or until the quota is used up, and raises as
+        it does. None where counting is not native (TLS).
+        """
+        taken = await self.poll_batches(timeout_ms)
+        return self._fetcher.counted(), taken
+
     async def poll(self, timeout_ms: float | None = POLL_MS, max_records: int = 500) -> list[ConsumerRecord]:
         """Return at most so many records, in order of each partition. See ``poll_batches``."""
         if max_records < 1:
@@ -402,7 +424,7 @@ class Consumer:
             self._look_for_offsets()
             taken = self._fetcher.take(most) if self._open is None else []
             self._fetcher.send()
-            if taken or self._open is not None or self._loop.time() >= deadline:
+            if taken or self._open is not None or self._fetcher.is_used_up or self._loop.time() >= deadline:
                 return taken
             await self._wait(deadline)
             self._go_on()
@@ -463,6 +485,7 @@ class Consumer:
             self._fetcher.assign([])
 
     def _consumed(self) -> dict[TopicPartition, int]:
+        self._fetcher.settle()
         return {tp: state.position for tp, state in self._fetcher.states.items() if state.position is not None}
 
     def _auto_commit(self, group: Membership) -> None:

@@ -22,7 +22,9 @@ from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.pieces import FetchPieces
+from batchval.fetch.receiver import Counted, Quota
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
+from batchval.fetch.streams import Streams, open_streams
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import ClosedError, NetworkError, broker_error
 from batchval.network.metadata import ClusterMetadata
@@ -91,6 +93,7 @@ class Fetcher:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self.streams: Streams | None = None
 
     # --- which partitions
 
@@ -101,10 +104,35 @@ class Fetcher:
             self.states[tp] = before.pop(tp) if tp in before else PartitionState(tp)
         for state in before.values():
             state.token += 1
+        self.settle()
+
+    def settle(self) -> None:
+        """Move positions to what was counted natively."""
+        if self.streams is not None:
+            self.streams.settle()
+
+    def counted(self) -> Counted | None:
+        """Return what was counted natively since the last call; None where nothing can be."""
+        return self.streams.counted() if self.streams is not None else None
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing more is counted."""
+        return self.streams is not None and self.streams.is_used_up
+
+    def count(self, decode: str, quota: Quota | None) -> None:
+        """Count natively from now on, where that is possible; ``take`` has the rest."""
+        self.streams = open_streams(self.options, self.client, self.metrics, decode, quota, self._streams_changed)
+
+    def _streams_changed(self) -> None:
+        self.send()
+        self._wake()
 
     def close(self) -> None:
         """Nothing is asked any more."""
         self.assign([])
+        if self.streams is not None:
+            self.streams.close()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -133,8 +161,13 @@ class Fetcher:
         now = self._loop.time()
         soonest = float("inf")
         wanted: dict[Node, list[PartitionState]] = {}
+        self.settle()
         for state in self.states.values():
-            if state.position is None or state.paused or state.in_flight or state.buffered > _MOST_BUFFERED:
+            if self.streams is not None and (leader := self.metadata.leader(*state.tp)) is not None:
+                self.streams.prepare(leader)
+            if state.position is None or state.paused or state.in_flight or state.is_streamed:
+                continue
+            if state.buffered > _MOST_BUFFERED:
                 continue
             if state.retry_at > now:
                 soonest = min(soonest, state.retry_at)
@@ -144,6 +177,8 @@ class Fetcher:
                 state.retry_at = now + self.options.retry_backoff_ms / 1000
                 soonest = min(soonest, state.retry_at)
                 self.metadata.request_update()
+            elif self.streams is not None and self.streams.take(leader, state, self.metadata.leader_epoch(*state.tp)):
+                continue
             elif leader.id not in self._asked:
                 wanted.setdefault(leader, []).append(state)
         for node, states in wanted.items():
@@ -171,6 +206,7 @@ class Fetcher:
             )
             asked[state.tp] = (state, state.token)
             state.in_flight = True
+            state.plain = max(0, state.plain - 1)
 
         refused: list[tuple[str, PartitionData]] = []
 

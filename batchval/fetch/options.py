@@ -74,9 +74,14 @@ class ConsumerOptions:
         check_numbers(self, ("retry_backoff_ms", "metadata_max_age_ms", "default_api_timeout_ms"), 0)
         check_heartbeat(self.heartbeat_interval_ms, self.session_timeout_ms)
 
+    @property
+    def frame_limit(self) -> int:
+        """Bytes of the largest answer that is read."""
+        return max(_FRAME, self.fetch_max_bytes + (1 << 20))
+
     def client_options(self) -> ClientOptions:
         """For the network client."""
-        largest = max(_FRAME, self.fetch_max_bytes + (1 << 20))
+        largest = self.frame_limit
         connection = ConnectionOptions(
             splitter=lambda: FetchSplitter(largest),
             client_id=self.client_id,

@@ -66,7 +66,10 @@ class ConsumerMetrics:
 class PartitionState:
     """One assigned partition. ``token`` changes when what was asked for before is not wanted any more."""
 
-    __slots__ = ("buffered", "fetch_position", "in_flight", "paused", "position", "reset", "retry_at", "token", "tp")
+    __slots__ = (
+        *("buffered", "fetch_position", "in_flight", "is_streamed", "paused", "plain", "position"),
+        *("reset", "retry_at", "token", "tp"),
+    )
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
@@ -78,6 +81,8 @@ class PartitionState:
         self.buffered = 0  # answers that the caller has not seen
         self.retry_at = 0.0  # seconds of the loop's clock
         self.token = 0
+        self.is_streamed = False  # a native thread fetches it (batchval.fetch.streams)
+        self.plain = 0  # fetches before it may be
 
     def seek(self, offset: int | None) -> None:
         """From here on; None: unknown, to be asked for."""

@@ -205,6 +205,20 @@ class Connection(asyncio.BufferedProtocol):
         while self._delivery is not None:
             await asyncio.wait([self._delivery])
 
+    def detach(self) -> int | None:
+        """Stop reading, and return the descriptor of the socket for another reader and writer.
+
+        None where the connection is dead. RuntimeError where requests are in flight, or TLS is
+        between. ``close`` ends the connection still; before it, nobody else may use the descriptor.
+        """
+        if self.options.ssl is not None or len(self.in_flight) or self._waiting:
+            raise RuntimeError("a connection is detached when it is idle, and without TLS")
+        if not self.is_open:
+            return None
+        self.transport.pause_reading()
+        descriptor: int = self.transport.get_extra_info("socket").fileno()
+        return descriptor
+
     # --- writing
 
     def _must_be_open(self) -> None:

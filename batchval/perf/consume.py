@@ -171,7 +171,7 @@ class Worker:
 
     def _count(self, polled: Polled) -> None:
         if polled.records:
-            counted = self._shared.add(polled, self._shared.clock.monotonic_ns())
+            counted = self._shared.add(polled, polled.at_ns or self._shared.clock.monotonic_ns())
             self.records += counted.records
             self.bytes += counted.bytes
 

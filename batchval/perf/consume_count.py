@@ -27,6 +27,8 @@ class Polled(NamedTuple):
 
     records: int
     bytes: int
+    #: when the last of them came (time.monotonic_ns), where the client knows
+    at_ns: int | None = None
 
 
 class Clock:
@@ -57,7 +59,7 @@ def _no_more(polled: Polled, wanted: int) -> Polled:
     if polled.records <= wanted:
         return polled
     records = max(wanted, 0)
-    return Polled(records, polled.bytes * records // polled.records)
+    return polled._replace(records=records, bytes=polled.bytes * records // polled.records)
 
 
 class Shared:

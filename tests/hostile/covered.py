@@ -76,6 +76,10 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         *_core("convert"),
     ),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
+    "received": (
+        *(f"batchval.fetch.{name}" for name in ("receive", "receive_loop", "receive_request", "receiver")),
+        *_core("fetched"),
+    ),
     "old_versions": ("batchval.protocol.primitives",),
     "down_conversion": _core("aborted", "down_conversion", "convert"),
     "builder": ("batchval.core.builder", "batchval.producer.murmur2"),

@@ -46,6 +46,7 @@ from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
 from tests.hostile.old_produce import old_produce_case
 from tests.hostile.old_versions import old_versions_case
+from tests.hostile.received import received_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
 from tests.hostile.verdicts import verdicts_case
@@ -466,6 +467,7 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "verdicts": verdicts_case,
     "old_produce": old_produce_case,
     "fetch_answers": fetch_case,
+    "received": received_case,
     "down_conversion": down_case,
     "old_versions": old_versions_case,
     "streams": stream_case,

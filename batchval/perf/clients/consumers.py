@@ -87,6 +87,7 @@ def _librdkafka_names(found: Mapping[str, str]) -> dict[str, Any]:
 
 def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
     from batchval.fetch import ConsumerOptions
+    from batchval.fetch.receiver import Quota
     from batchval.network.security import Security
     from batchval.perf.clients.own_consumer import OwnConsumer, partitions_of
 
@@ -108,8 +109,9 @@ def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str]
         security=Security.from_properties(security),
         **(said | read),
     )
+    quota = Quota(given["num_records"])
     return _opened(
         partitions_of(options, given["topic"], given["include"]),
-        lambda topics: OwnConsumer(options, topics, given["decode"]),
+        lambda topics: OwnConsumer(options, topics, given["decode"], quota),
         "batchval",
     )

@@ -1,19 +1,22 @@
-"""batchval's own consumer to be measured: raw batches from the socket, walked by the core without the GIL.
+"""batchval's own consumer to be measured: a native thread counts what comes, and Python asks it.
 
-Each thread has its event loop. A poll runs the loop until batches are there; heartbeats and prefetching go on in it.
+Each consumer has its event loop. A poll runs the loop, which has heartbeats and what the native
+thread leaves to Python (batchval.fetch.streams); with TLS all batches come through the loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from batchval.core.fetched import walk_fetched
+from batchval.core.fetched import Fetched, walk_fetched
 from batchval.errors import BatchvalError
-from batchval.fetch import Consumer, ConsumerOptions
+from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
+from batchval.fetch.receiver import Quota
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError
 from batchval.network.loops import loop_factory
@@ -27,6 +30,7 @@ METADATA_MS = 10_000
 #: What has come is walked before more is read, while it is in the processor's cache; so much of it makes a poll.
 POLL_BYTES = 8 << 20
 MORE_MS = 2
+USED_UP_S = 0.005
 
 
 def partitions_of(options: ConsumerOptions, topic: str | None, include: str | None) -> list[tuple[str, int]]:
@@ -66,10 +70,13 @@ async def _partitions_of(options: ConsumerOptions, topic: str | None, include: s
 class OwnConsumer:
     """One consumer of the group, for one thread. Made in that thread or another; its loop runs where it is polled."""
 
-    def __init__(self, options: ConsumerOptions, topics: Collection[str], decode: str) -> None:
+    def __init__(
+        self, options: ConsumerOptions, topics: Collection[str], decode: str, quota: Quota | None = None
+    ) -> None:
         self._options = options
         self._topics = list(topics)
         self._decode = decode
+        self._quota = quota  # records of all threads that are still wanted
         self._check_crcs = options.check_crcs
         self._loop = loop_factory()()
         self._consumer: Consumer | None = None
@@ -90,6 +97,7 @@ class OwnConsumer:
     async def _subscribe(self) -> None:
         self._consumer = Consumer(self._options)
         await self._consumer.__aenter__()
+        self._consumer.count_only(self._decode, self._quota)
         self._consumer.subscribe(self._topics, on_assigned=self._on_assigned, on_revoked=self._on_revoked)
 
     def _on_assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
@@ -128,7 +136,7 @@ class OwnConsumer:
             self._consumer.resume(*sorted(self._assigned))
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
-        """Batches that have come; whole batches, so it may be more than ``most``."""
+        """What a native thread has counted, and batches that came otherwise, counted here."""
         return self._run(self._poll(timeout_ms, most)) or Polled(0, 0)
 
     async def _poll(self, timeout_ms: int, most: int) -> Polled:
@@ -136,33 +144,49 @@ class OwnConsumer:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        records = nbytes = taken = 0
+        records = nbytes = taken = last_ns = 0
         while records < most and taken < POLL_BYTES:
             try:
-                came = await self._consumer.poll_batches(timeout_ms)
+                counted, came = await self._consumer.poll_counts(timeout_ms)
             except Exception as error:
                 if not records:
                     raise
                 self._failure = error  # what has come is counted first
                 break
+            if counted is not None:
+                records += counted.records
+                nbytes += counted.bytes
+                if counted.lag >= 0:
+                    self._lagged(counted.lag)
+                last_ns = max(last_ns, counted.last_ns)
             if not came:
                 break
             timeout_ms = MORE_MS
             for fetched in came:
-                try:
-                    walked = walk_fetched(fetched.records, fetched.fetch_offset, self._decode, self._check_crcs)
-                except BatchvalError as error:
-                    raise ConsumeError(f"{fetched.topic}-{fetched.partition}: {error}") from None
-                records += walked.records
-                nbytes += walked.wire_bytes if self._decode == "headers" else walked.key_value_bytes
+                walked = self._walked(fetched)
+                some = walked.records if self._quota is None else self._quota.take(walked.records)
+                size = walked.wire_bytes if self._decode == "headers" else walked.key_value_bytes
+                records += some
+                nbytes += size * some // max(walked.records, 1)
                 taken += walked.wire_bytes
-                lag = float(fetched.high_watermark - fetched.next_offset)
-                self._lag_max = lag if math.isnan(self._lag_max) else max(lag, self._lag_max)
+                last_ns = time.monotonic_ns()
+                self._lagged(fetched.high_watermark - fetched.next_offset)
             del came, fetched  # their memory is read into next
         self._polls += 1
         self._records += records
         self._bytes += nbytes
-        return Polled(records, nbytes)
+        if not records and self._quota is not None and self._quota.remaining <= 0:
+            await asyncio.sleep(USED_UP_S)  # other threads have what is not counted yet
+        return Polled(records, nbytes, last_ns or None)
+
+    def _walked(self, fetched: FetchedBatches) -> Fetched:
+        try:
+            return walk_fetched(fetched.records, fetched.fetch_offset, self._decode, self._check_crcs)
+        except BatchvalError as error:
+            raise ConsumeError(f"{fetched.topic}-{fetched.partition}: {error}") from None
+
+    def _lagged(self, records: int) -> None:
+        self._lag_max = records if math.isnan(self._lag_max) else max(records, self._lag_max)
 
     def rebalance_ms(self) -> float:
         """Joins until now, the one under way included."""

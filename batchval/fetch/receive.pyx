@@ -1,0 +1,407 @@
+"""Reads answers to Fetch (4 to 12) without the GIL, and counts their records.
+
+    answer     int32 length, int32 correlation_id, tagged fields where flexible (12),
+               int32 throttle_time_ms, int16 error_code and int32 session_id (from 7), topics,
+               tagged fields
+    topic      name, partitions, tagged fields
+    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset,
+               int64 log_start_offset (from 5), aborted transactions, int32
+               preferred_read_replica (from 11), records, tagged fields
+
+A stream is what one connection asks for and gets. Its memory is one buffer, which holds a batch at
+most; of a batch whose header is believed no more than that header need be there at once. What a
+length states is allocated a little ahead of the bytes that have come.
+
+Whatever is unusual is left to the caller: a partition with an error code, with damage or with
+aborted transactions is returned with its position, and nothing more is asked for it here.
+"""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcmp, memmove
+
+from batchval.core.bytes cimport be64
+from batchval.core.fetched cimport BELOW, WHOLE, Counts, count_entry, no_counts
+from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch
+from batchval.core.layout cimport LOG_OVERHEAD, MAGIC, RECORDS
+from batchval.core.scratch cimport Scratch
+from batchval.protocol.blocks cimport TRUST
+from batchval.protocol.cursor cimport (
+    COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, fail, not_null, open_cursor, position,
+    read_int16, read_int32, read_int64, read_uvarint, skip, skip_tags, string_length, take,
+)
+
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+
+cdef enum:
+    SMALL = 64 << 10  # no field but records is larger
+
+cdef enum:  # steps: what comes next
+    FRAME
+    HEAD
+    TOPIC
+    PARTITION
+    ABORTED_ONE
+    RECORDS_SIZE
+    NEXT_BATCH
+    SKIP  # the rest of a batch
+    PARTITION_TAGS
+    TOPIC_TAGS
+    ANSWER_TAGS
+    REST  # of the frame
+
+cdef uint64_t DECOMPRESSED_LIMIT = DEFAULT_MAX_DECOMPRESSED_BYTES
+
+
+cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil:
+    """Return where to put the next bytes, and how many at most (never 0)."""
+    cdef int64_t most = s.at + (s.wanted + SPARE if s.wanted > READ else READ + SPARE)
+    size[0] = (most if most < s.size else s.size) - s.end
+    return s.buffer + s.end
+
+
+cdef bint stream_fed(Stream *s, size_t size, Scratch *scratch) noexcept nogil:
+    """Take bytes that were put into the space. True: the answer is whole, and another request may
+    follow.
+    """
+    cdef int came = TAKEN
+    s.end += size
+    while s.failure is NULL:
+        came = take_step(s, scratch)
+        if came == LACKING:
+            make_space(s)
+            return False
+        if s.step == FRAME and not s.under_way:
+            if s.at < s.end:
+                s.failure = "bytes came after the answer"
+                return False
+            s.at = s.end = 0
+            return True
+    return False
+
+
+cdef int take_step(Stream *s, Scratch *scratch) noexcept nogil:
+    """Take the next step if its bytes are there."""
+    cdef int64_t there = s.end - s.at
+    cdef int came
+    if s.step == FRAME:
+        return take_frame(s, there)
+    if s.step == SKIP or s.step == REST:
+        return take_skipped(s, there)
+    if s.step == NEXT_BATCH:
+        return take_batch(s, there, scratch)
+    came = take_fields(s, there if there < s.frame_left else s.frame_left)
+    if came == LACKING and there >= s.frame_left:
+        s.failure = "an answer that ends too early"
+        return BROKEN
+    if came == LACKING and there >= SMALL:
+        s.failure = "a field that is too large"
+        return BROKEN
+    return came
+
+
+cdef int take_frame(Stream *s, int64_t there) noexcept nogil:
+    cdef Cursor c
+    cdef int32_t length, correlation_id
+    if there < 8:
+        return lacking(s, 8)
+    open_cursor(&c, s.buffer + s.at, there, False)
+    length = read_int32(&c)
+    correlation_id = read_int32(&c)
+    if length < 4 or length > s.frame_limit:
+        s.failure = "a length that no answer has"
+        return BROKEN
+    if not s.under_way or correlation_id != s.correlation_id:
+        s.failure = "an answer to another request"
+        return BROKEN
+    s.frame_left = length + <int64_t>4
+    pass_over(s, 8)
+    s.step = HEAD
+    return TAKEN
+
+
+cdef int take_skipped(Stream *s, int64_t there) noexcept nogil:
+    """Of a batch, or of the frame after the message's end (which Kafka's clients ignore)."""
+    cdef int64_t *left = &s.skip_left if s.step == SKIP else &s.frame_left
+    cdef int64_t size = there if there < left[0] else left[0]
+    if s.step == SKIP:
+        s.skip_left -= size
+        s.part_left -= size
+    pass_over(s, size)
+    if left[0] > 0:
+        return lacking(s, 1)
+    if s.step == SKIP:
+        s.step = NEXT_BATCH
+    else:
+        end_answer(s)
+    return TAKEN
+
+
+cdef int64_t count_of(Stream *s, Cursor *c) noexcept nogil:
+    """An array's count, -1 for null. An element takes a byte at least."""
+    cdef int64_t count = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+    if c.wrong:
+        return -1
+    if count < -1:
+        fail(c, LENGTH_NEGATIVE)
+    elif count > s.frame_left:
+        fail(c, COUNT_TOO_LARGE)
+    return count
+
+
+cdef int take_fields(Stream *s, int64_t there) noexcept nogil:
+    """Take small fields, all of a step or none."""
+    cdef Cursor c
+    open_cursor(&c, s.buffer + s.at, there, s.version >= FLEXIBLE)
+    if s.step == HEAD:
+        take_head(s, &c)
+    elif s.step == TOPIC:
+        take_topic(s, &c)
+    elif s.step == PARTITION:
+        take_partition(s, &c)
+    elif s.step == ABORTED_ONE:
+        skip(&c, 16)
+        skip_tags(&c)
+        if not c.wrong:
+            s.aborted_left -= 1
+            s.step = ABORTED_ONE if s.aborted_left else RECORDS_SIZE
+    elif s.step == RECORDS_SIZE:
+        take_records_size(s, &c)
+    else:
+        skip_tags(&c)
+        if not c.wrong:
+            end_tags(s)
+    if c.wrong == CUT:
+        return lacking(s, there + 1)
+    if c.wrong:
+        s.failure = "an answer that cannot be read"
+        return BROKEN
+    pass_over(s, position(&c))
+    return TAKEN
+
+
+cdef void take_head(Stream *s, Cursor *c) noexcept nogil:
+    cdef int32_t throttle_ms, error = 0
+    cdef int64_t count
+    skip_tags(c)
+    throttle_ms = read_int32(c)
+    if s.version >= 7:
+        error = read_int16(c)
+        skip(c, 4)
+    count = count_of(s, c)
+    not_null(c, count)
+    if c.wrong:
+        return
+    s.throttle_ms = throttle_ms if throttle_ms > 0 else 0
+    if error:
+        return_all(s)
+    s.topics_left = count
+    s.next_in_order = 0
+    s.step = TOPIC if count else ANSWER_TAGS
+
+
+cdef void take_topic(Stream *s, Cursor *c) noexcept nogil:
+    cdef int64_t count, size = string_length(c)
+    cdef const uint8_t *name
+    cdef int32_t i
+    not_null(c, size)
+    if c.wrong:
+        return
+    name = take(c, size)
+    count = count_of(s, c)
+    not_null(c, count)
+    if c.wrong:
+        return
+    s.topic = -1
+    for i in range(s.topic_count):
+        if s.topics[i].size == size and memcmp(s.topics[i].name, name, size) == 0:
+            s.topic = i
+            break
+    s.partitions_left = count
+    s.step = PARTITION if count else TOPIC_TAGS
+
+
+cdef void take_partition(Stream *s, Cursor *c) noexcept nogil:
+    cdef int32_t index = read_int32(c), error = read_int16(c)
+    cdef int64_t high_watermark = read_int64(c), aborted
+    cdef Share *share
+    skip(c, 8 + 8 if s.version >= 5 else 8)
+    aborted = count_of(s, c)
+    if c.wrong:
+        return
+    s.current = slot_of(s, index)
+    if s.current >= 0:
+        share = &s.shares[s.current]
+        share.high_watermark = high_watermark
+        if error:
+            return_share(s, share, error)
+        elif aborted > 0 and s.isolation:
+            return_share(s, share, ABORTED)
+    s.aborted_left = aborted
+    s.step = ABORTED_ONE if aborted > 0 else RECORDS_SIZE
+
+
+cdef int32_t slot_of(Stream *s, int32_t index) noexcept nogil:
+    """Return the slot that was asked for, nearly always the next of the request; -1: nobody
+    asked.
+    """
+    cdef int32_t i, slot
+    cdef const Share *share
+    if s.topic < 0:
+        return -1
+    for i in range(s.next_in_order, s.share_count + s.next_in_order):
+        slot = s.order[i % s.share_count]
+        share = &s.shares[slot]
+        if share.topic == s.topic and share.index == index and is_awaited(share):
+            s.next_in_order = (i + 1) % s.share_count
+            return slot
+    return -1
+
+
+cdef void take_records_size(Stream *s, Cursor *c) noexcept nogil:
+    cdef int64_t size
+    if s.version >= 11:
+        skip(c, 4)
+    size = read_uvarint(c) - 1 if c.flexible else read_int32(c)
+    if c.wrong:
+        return
+    if size < -1:
+        fail(c, LENGTH_NEGATIVE)
+    elif size > s.frame_left - position(c):
+        fail(c, COUNT_TOO_LARGE)
+    else:
+        s.part_left = size if size > 0 else 0
+        s.step = NEXT_BATCH
+
+
+cdef void end_tags(Stream *s) noexcept nogil:
+    if s.step == PARTITION_TAGS:
+        s.partitions_left -= 1
+        s.step = PARTITION if s.partitions_left else TOPIC_TAGS
+    elif s.step == TOPIC_TAGS:
+        s.topics_left -= 1
+        s.step = TOPIC if s.topics_left else ANSWER_TAGS
+    else:
+        s.step = REST
+
+
+cdef void end_answer(Stream *s) noexcept nogil:
+    cdef int32_t i
+    for i in range(s.share_count):
+        s.shares[i].is_asked = s.shares[i].is_stale = False
+    s.under_way = False
+    s.step = FRAME
+    s.wanted = 8
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+cdef int skip_batch(Stream *s, int64_t size) noexcept nogil:
+    s.skip_left = size
+    s.step = SKIP
+    return TAKEN
+
+
+cdef int take_batch(Stream *s, int64_t there, Scratch *scratch) noexcept nogil:
+    """Count the next batch of the partition, or pass over what nobody wants."""
+    cdef Share *share
+    cdef Entry b
+    cdef int found
+    cdef int64_t needed
+    if not s.part_left:
+        end_records(s)
+        s.step = PARTITION_TAGS
+        return TAKEN
+    if s.current < 0 or not is_awaited(&s.shares[s.current]) or s.part_left < LOG_OVERHEAD:
+        return skip_batch(s, s.part_left)
+    if there < MAGIC + 1 and there < s.part_left:
+        return lacking(s, MAGIC + 1)
+    share = &s.shares[s.current]
+    found = next_batch(s.buffer + s.at, s.part_left, &b)
+    if found == NO_MORE:  # cut off: it comes whole with the next answer
+        return skip_batch(s, s.part_left)
+    if found != BATCH:
+        return_share(s, share, DAMAGED)
+        return skip_batch(s, s.part_left)
+    needed = b.size
+    if b.magic >= 2 and not s.is_walked and not s.check_crcs and needed > RECORDS:
+        needed = RECORDS
+    if there < needed:
+        return lacking(s, needed)
+    count(s, share, &b, scratch)
+    return skip_batch(s, b.size)
+
+
+cdef void end_records(Stream *s) noexcept nogil:
+    cdef const Share *share
+    if s.current >= 0 and is_awaited(&s.shares[s.current]) and s.shares[s.current].is_served:
+        share = &s.shares[s.current]
+        s.totals.lag = max(s.totals.lag, share.high_watermark - share.position)
+    s.current = -1
+
+
+cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexcept nogil:
+    """Count a batch, as far as the quota allows, and move the position past it."""
+    cdef Counts c, rest
+    cdef int64_t granted, cut, before
+    cdef int stopped
+    no_counts(&c, share.position)
+    stopped = count_entry(b, share.position, s.is_walked, s.check_crcs, DECOMPRESSED_LIMIT, scratch,
+            &c)
+    if stopped != WHOLE and stopped != BELOW:
+        return_share(s, share, DAMAGED)
+        return
+    if s.quota is not NULL and c.records > 0:
+        granted = take_some(s.quota, c.records)
+        if granted == 0:
+            share.is_stale = True  # what follows is not counted either
+            return
+        if granted < c.records:
+            cut = be64(b.p) if b.magic >= 2 and be64(b.p) > share.position else share.position
+            no_counts(&rest, cut + granted)
+            count_entry(b, cut + granted, s.is_walked, False, DECOMPRESSED_LIMIT, scratch, &rest)
+            before = c.records - rest.records  # a header may state any number
+            c.records = 0 if before < 0 else before if before < granted else granted
+            put_back(s.quota, granted - c.records)
+            if s.is_walked:
+                c.bytes -= rest.bytes
+            c.next_offset = cut + granted
+            share.is_stale = True
+    share.is_served = True
+    share.position = c.next_offset
+    s.totals.records += c.records
+    s.totals.bytes += c.bytes
+    s.totals.batches += c.batches
+    s.totals.wire_bytes += c.wire_bytes
+
+
+cdef void return_all(Stream *s) noexcept nogil:
+    cdef int32_t i
+    for i in range(s.share_count):
+        if is_awaited(&s.shares[i]):
+            return_share(s, &s.shares[i], REFUSED)
+
+
+cdef void make_space(Stream *s) noexcept nogil:
+    """For the rest of what is awaited, or as much of it as the bytes that have come allow; for one
+    byte at least.
+    """
+    cdef int64_t held = s.end - s.at, size = s.wanted + SPARE
+    cdef uint8_t *grown
+    if held == 0:
+        s.at = s.end = 0
+    elif s.at and (s.at + size > s.size or s.end == s.size):
+        memmove(s.buffer, s.buffer + s.at, held)
+        s.at = 0
+        s.end = held
+    if size > TRUST and size > 2 * held:
+        size = 2 * held if 2 * held > TRUST else TRUST
+    if size <= s.size and s.end < s.size:
+        return
+    grown = <uint8_t *>realloc(s.buffer, size)
+    if grown is NULL:
+        s.failure = "no memory for a batch"
+        return
+    s.buffer = grown
+    s.size = size

@@ -1,0 +1,395 @@
+"""Runs receivers on their sockets: one thread without the GIL, from first Fetch to last answer.
+
+The one native module that makes system calls on descriptors (docs/departures.md): recv, send and
+poll on sockets that Python has connected, read and write on two pipes that Python has made. It
+opens and closes nothing.
+
+    thread   poll, then of each readable socket: recv, the steps of its stream, and the next
+             request where an answer has ended
+    wake     a byte in this pipe ends a poll: partitions were added, or the thread has to stop
+    notify   the thread writes a byte when Python has to look: a partition was returned, a
+             connection has ended, the quota is used up
+
+Sockets must not block, and nobody else may read from them or write to them. Before their transport
+is closed, the receiver is removed.
+"""
+
+cimport cython
+from libc.stddef cimport size_t
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memset
+
+from batchval.core.scratch cimport Scratch, borrow, give_back
+from batchval.fetch.receive cimport Stream, Totals, stream_fed, stream_space
+from batchval.fetch.receive_request cimport stream_request
+from batchval.fetch.receiver cimport Receiver
+from batchval.fetch.turns cimport (
+    Turns, close_turns, give_turn, let_others_in, open_turns, step_aside, step_in, take_turn,
+)
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <poll.h>
+    #include <sys/socket.h>
+    #include <time.h>
+    #include <unistd.h>
+
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0
+    #endif
+
+    enum { BATCHVAL_LATER = -1, BATCHVAL_ENDED = -2 };
+
+    /* As Python's time.monotonic_ns. */
+    static long long batchval_now_ns(void) {
+    #ifdef __APPLE__
+        return (long long)clock_gettime_nsec_np(CLOCK_UPTIME_RAW);
+    #else
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return now.tv_sec * 1000000000LL + now.tv_nsec;
+    #endif
+    }
+
+    static long batchval_outcome(ssize_t size) {
+        if (size > 0) return (long)size;
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return
+        BATCHVAL_LATER; return BATCHVAL_ENDED;
+    }
+
+    static long batchval_recv(int socket, void *to, size_t size) {
+        return batchval_outcome(recv(socket, to, size, 0));
+    }
+
+    static long batchval_send(int socket, const void *from, size_t size) {
+        return batchval_outcome(send(socket, from, size, MSG_NOSIGNAL));
+    }
+
+    /* A full pipe has a byte already. */
+    static void batchval_ring(int pipe) { if (write(pipe, "", 1) < 0) return; }
+
+    static void batchval_drain(int pipe) {
+        char bytes[64];
+        while (read(pipe, bytes, sizeof bytes) == (ssize_t)sizeof bytes) {}
+    }
+    """
+    enum:
+        LATER "BATCHVAL_LATER"
+        ENDED "BATCHVAL_ENDED"
+        POLLIN
+        POLLOUT
+    ctypedef struct PollEntry "struct pollfd":
+        int fd
+        short events
+        short revents
+    int poll(PollEntry *entries, unsigned long count, int timeout_ms) noexcept nogil
+    int64_t now_ns "batchval_now_ns"() noexcept nogil
+    long receive "batchval_recv"(int socket, void *to, size_t size) noexcept nogil
+    long transmit "batchval_send"(int socket, const void *source, size_t size) noexcept nogil
+    void ring "batchval_ring"(int pipe) noexcept nogil
+    void drain "batchval_drain"(int pipe) noexcept nogil
+
+cdef enum:
+    ONE_MS = 1000000
+    READS = 8  # of one socket, before the others have their turn
+    THROTTLED_FROM = 8  # the version from which the client has to wait (KIP-219)
+
+cdef int64_t LONGEST_NS = <int64_t>60000 * ONE_MS  # of a poll
+
+cdef struct Line:  # a connection
+    Stream *stream  # NULL: removed
+    Line *next  # in the list of those that the thread has not seen
+    int socket
+    bint is_ended  # by the broker, or because of what it sent
+    bint is_late  # no answer in time
+    bint has_notified  # Python that the quota is used up
+    int64_t asked_ns
+    int64_t silent_until_ns
+
+cdef struct Loop:
+    Turns turns
+    Line *added
+    Line **lines  # the thread's, as ``entries`` are
+    PollEntry *entries  # one more than lines: the pipe
+    int count
+    int space
+    int wake
+    int notify
+    int64_t timeout_ms  # of an answer
+    bint is_stopped
+    bint must_notify
+
+
+cdef void run_loop(Loop *l, Scratch *scratch) noexcept nogil:
+    cdef int i
+    step_in(&l.turns)
+    while not l.is_stopped and take_in(l):
+        wait(l)
+        if l.entries[0].revents:
+            drain(l.wake)
+        for i in range(l.count):
+            if l.entries[i + 1].revents and not l.lines[i].is_ended and not l.is_stopped:
+                serve(l, l.lines[i], scratch)
+    step_aside(&l.turns)
+
+
+cdef bint take_in(Loop *l) noexcept nogil:
+    """Take over the lines that were added, and free those that were removed. False: no memory."""
+    cdef Line *line
+    cdef int i, kept = 0, count = l.count
+    cdef void *grown
+    for i in range(count):
+        if l.lines[i].stream is NULL:
+            free(l.lines[i])
+        else:
+            l.lines[kept] = l.lines[i]
+            kept += 1
+    l.count = kept
+    while l.added is not NULL or l.space == 0:
+        if l.count == l.space:
+            grown = realloc(l.lines, (l.space + 8) * sizeof(Line *))
+            if grown is NULL:
+                return False
+            l.lines = <Line **>grown
+            grown = realloc(l.entries, (l.space + 9) * sizeof(PollEntry))
+            if grown is NULL:
+                return False
+            l.entries = <PollEntry *>grown
+            l.space += 8
+            continue
+        line = l.added
+        l.added = line.next
+        l.lines[l.count] = line
+        l.count += 1
+    return True
+
+
+cdef void wait(Loop *l) noexcept nogil:
+    """Send what may be sent, then let others in until there is something to read, or a time is
+    over.
+    """
+    cdef int i
+    cdef int64_t now = now_ns(), rest, soonest = LONGEST_NS
+    cdef Line *line
+    l.entries[0].fd = l.wake
+    l.entries[0].events = POLLIN
+    for i in range(l.count):
+        line = l.lines[i]
+        if not line.is_ended:
+            rest = ask_in_time(l, line, now)
+            if 0 < rest < soonest:
+                soonest = rest
+        l.entries[i + 1].fd = -1 if line.is_ended else line.socket
+        l.entries[i + 1].events = POLLIN
+        if line.stream.out_at < line.stream.out_end:
+            l.entries[i + 1].events = POLLIN | POLLOUT
+    if l.must_notify:
+        l.must_notify = False
+        ring(l.notify)
+    step_aside(&l.turns)
+    poll(l.entries, l.count + 1, <int>((soonest + ONE_MS - 1) // ONE_MS))
+    step_in(&l.turns)
+
+
+cdef int64_t ask_in_time(Loop *l, Line *line, int64_t now) noexcept nogil:
+    """Send what may be sent. Returns when to look again, in milliseconds from now; 0: when
+    something comes.
+    """
+    ask(l, line, now)
+    if not line.stream.under_way:
+        return line.silent_until_ns - now
+    if now - line.asked_ns >= l.timeout_ms * ONE_MS:
+        line.is_late = True
+        end(l, line)
+    return line.asked_ns + l.timeout_ms * ONE_MS - now
+
+
+cdef void end(Loop *l, Line *line) noexcept nogil:
+    line.is_ended = True
+    l.must_notify = True
+
+
+cdef void ask(Loop *l, Line *line, int64_t now) noexcept nogil:
+    """Send the next request where none is under way, and what is left of the last."""
+    cdef Stream *s = line.stream
+    cdef long sent
+    if not s.under_way:
+        if now < line.silent_until_ns:
+            return
+        if not stream_request(s):
+            if s.is_used_up and not line.has_notified:
+                line.has_notified = l.must_notify = True
+            return
+        line.asked_ns = now
+    while s.out_at < s.out_end:
+        sent = transmit(line.socket, s.out + s.out_at, s.out_end - s.out_at)
+        if sent == LATER:
+            return
+        if sent < 0:
+            end(l, line)
+            return
+        s.out_at += sent
+
+
+cdef void note_latency(Totals *t, int64_t latency_ns) noexcept nogil:
+    t.answers += 1
+    t.latency_ns += latency_ns
+    t.latency_ns_max = max(t.latency_ns_max, latency_ns)
+
+
+cdef void serve(Loop *l, Line *line, Scratch *scratch) noexcept nogil:
+    """Read what has come."""
+    cdef Stream *s = line.stream
+    cdef size_t space = 0
+    cdef uint8_t *target
+    cdef long size
+    cdef int64_t now, before
+    cdef bint is_whole
+    cdef int _i
+    for _i in range(READS):
+        target = stream_space(s, &space)
+        size = receive(line.socket, target, space)
+        if size == LATER:
+            return
+        if size < 0:
+            end(l, line)
+            return
+        before = s.totals.records
+        is_whole = stream_fed(s, size, scratch)
+        now = now_ns()
+        if s.totals.records != before:
+            s.totals.last_ns = now
+        if is_whole:
+            note_latency(&s.totals, now - line.asked_ns)
+            if s.version >= THROTTLED_FROM:
+                line.silent_until_ns = now + s.throttle_ms * <int64_t>ONE_MS
+            ask(l, line, now)
+        if s.failure is not NULL:
+            end(l, line)
+            return
+        if s.returned:
+            l.must_notify = True
+        if <size_t>size < space:
+            return
+        let_others_in(&l.turns)
+        if line.stream is NULL or l.is_stopped:
+            return
+
+
+@cython.final
+cdef class ReceiveLoop:
+    """Receivers and their sockets. ``run`` is the thread's function; everything else is for one
+    other thread.
+
+    ``wake`` is the end of a pipe that is read here, ``notify`` one that is written; neither may
+    block. ``timeout_ms`` is how long an answer may take.
+    """
+
+    cdef Loop loop
+    cdef dict lines  # Receiver -> address of its line
+    cdef int wake_end
+
+    def __cinit__(self, int wake, int wake_end, int notify, int64_t timeout_ms):
+        memset(&self.loop, 0, sizeof(Loop))
+        if open_turns(&self.loop.turns):
+            raise MemoryError()
+        self.lines = {}
+        self.loop.wake = wake
+        self.loop.notify = notify
+        self.loop.timeout_ms = timeout_ms
+        self.wake_end = wake_end
+
+    def __dealloc__(self):
+        cdef int i
+        cdef Line *line
+        for i in range(self.loop.count):
+            free(self.loop.lines[i])
+        while self.loop.added is not NULL:
+            line = self.loop.added
+            self.loop.added = line.next
+            free(line)
+        free(self.loop.lines)
+        free(self.loop.entries)
+        close_turns(&self.loop.turns)
+
+    cdef int begin(self) except -1:
+        with nogil:
+            take_turn(&self.loop.turns)
+        return 0
+
+    def run(self):
+        """Serve the sockets until ``stop``. RuntimeError where a thread does so already."""
+        cdef Scratch *scratch
+        self.begin()
+        before = self.loop.turns.is_running
+        self.loop.turns.is_running = True
+        give_turn(&self.loop.turns)
+        if before:
+            raise RuntimeError("a ReceiveLoop runs once")
+        scratch = borrow()
+        with nogil:
+            run_loop(&self.loop, scratch)
+        give_back(scratch)
+
+    def stop(self):
+        """End ``run``."""
+        self.begin()
+        self.loop.is_stopped = True
+        ring(self.wake_end)  # before the thread can end, and its pipes with it
+        give_turn(&self.loop.turns)
+
+    def wake(self):
+        """Let the thread look for partitions to ask for."""
+        ring(self.wake_end)
+
+    def add(self, Receiver receiver not None, int socket):
+        """Run a receiver on this socket from now on. RuntimeError where a loop runs it already."""
+        cdef Line *line
+        if receiver.keeper is not None:
+            raise RuntimeError("a loop runs this receiver already")
+        line = <Line *>calloc(1, sizeof(Line))
+        if line is NULL:
+            raise MemoryError()
+        line.stream = &receiver.stream
+        line.socket = socket
+        self.begin()
+        line.next = self.loop.added
+        self.loop.added = line
+        receiver.turns = &self.loop.turns
+        receiver.keeper = self
+        give_turn(&self.loop.turns)
+        self.lines[receiver] = <size_t>line
+        self.wake()
+
+    def remove(self, Receiver receiver not None):
+        """Touch its socket no more; what is under way is lost. It can be asked for positions
+        still.
+        """
+        cdef Line *line = <Line *><size_t>self.lines.pop(receiver)
+        self.begin()
+        line.stream = NULL
+        line.is_ended = True
+        receiver.turns = &receiver.own_turns
+        give_turn(&self.loop.turns)
+        self.wake()
+
+    def ended(self):
+        """Return [(receiver, why)] of connections that ended; "" where the broker closed it."""
+        cdef Line *line
+        found = []
+        self.begin()
+        try:
+            for receiver, address in self.lines.items():
+                line = <Line *><size_t>address
+                if line.is_ended:
+                    late = f"no answer in {self.loop.timeout_ms} ms" if line.is_late else ""
+                    found.append((receiver, receiver.failure or late))
+        finally:
+            give_turn(&self.loop.turns)
+        return found
+
+    def drain(self, int notified):
+        """Empty the pipe that ``notify`` writes to."""
+        drain(notified)

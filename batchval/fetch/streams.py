@@ -1,0 +1,310 @@
+"""Leaders' connections that a native thread reads: from the first Fetch on without Python.
+
+    closed      nothing is known of the leader, or its connection has ended
+    opening     the network client connects, with SASL where it has to; ApiVersions is asked
+    running     a Receiver has the socket; partitions are added to it and come back
+    refused     the leader speaks no version that a Receiver reads
+
+A partition is here or with the Fetcher, never with both. What the thread cannot see to (an error
+code, damage, aborted transactions, a connection that has ended) comes back with its position, and
+the Fetcher asks again and finds out: errors are handled in one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
+from batchval.fetch.receive_loop import ReceiveLoop
+from batchval.fetch.receiver import Counted, Quota, Receiver
+from batchval.fetch.state import ConsumerMetrics, PartitionState
+from batchval.network.api_versions import ApiVersions
+from batchval.network.client import ConsumerNetworkClient
+from batchval.network.errors import DisconnectError
+from batchval.network.request import Build, ClientResponse, Node
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.messages.fetch import FetchRequest
+
+__all__ = ["Streams", "open_streams"]
+
+#: Ids of the nodes that these connections are to, above those of brokers and coordinators.
+_NODE_IDS: Final = 1 << 32
+_OLDEST, _NEWEST = 4, 12
+#: Fetches by the Fetcher of a partition that came back. An error code may be gone with the next;
+#: records that this cannot read are likely to be followed by others.
+_AFTER_AN_ERROR: Final = 1
+_AFTER_RECORDS: Final = 16
+_NOTHING: Final = Counted(0, 0, 0, 0, 0, 0, 0, 0, -1, 0)
+
+log = logging.getLogger("batchval.fetch")
+
+
+class LineState(enum.Enum):
+    """What is known of a leader's connection."""
+
+    CLOSED = enum.auto()
+    OPENING = enum.auto()
+    RUNNING = enum.auto()
+    REFUSED = enum.auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The connection to one leader."""
+
+    leader: Node
+    node: Node
+    state: LineState = LineState.CLOSED
+    opens_at: float = 0.0  # seconds of the loop's clock: not before
+    receiver: Receiver | None = None
+    slots: dict[int, PartitionState] = field(default_factory=dict)
+    #: token and pause of each slot as the receiver has them
+    tokens: dict[int, tuple[int, bool]] = field(default_factory=dict)
+
+
+class Streams:
+    """Those of one consumer, with one thread. ``on_change`` is called when partitions came back."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        client: ConsumerNetworkClient,
+        metrics: ConsumerMetrics,
+        decode: str,
+        quota: Quota | None,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._client = client
+        self._metrics = metrics
+        self._decode = decode
+        self._quota = quota
+        self._on_change = on_change
+        self._lines: dict[int, _Line] = {}
+        self._loop = asyncio.get_running_loop()
+        self._left = _NOTHING  # of receivers that are gone
+        self._thread: ReceiveLoop | None = None
+        self._notified = -1
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing more is to be counted."""
+        return self._quota is not None and self._quota.remaining <= 0
+
+    def close(self) -> None:
+        """End the thread. Connections are the client's to close."""
+        for line in self._lines.values():
+            if line.receiver is not None:
+                self._end(line)
+        self._lines.clear()
+        if self._thread is not None:
+            self._loop.remove_reader(self._notified)
+            self._thread.stop()
+            self._thread = None
+
+    # --- partitions
+
+    def prepare(self, leader: Node) -> None:
+        """Open the connection to a leader, if it is time."""
+        line = self._lines.get(leader.id)
+        if line is None or (line.leader != leader and line.state is not LineState.RUNNING):
+            line = self._lines[leader.id] = _Line(leader, Node(_NODE_IDS + leader.id, leader.host, leader.port))
+        if line.state is LineState.CLOSED and self._loop.time() >= line.opens_at:
+            line.state = LineState.OPENING
+            kind = Build(ApiKey.API_VERSIONS, (0, ApiVersions.latest), ApiVersions())
+            future = self._client.send(line.node, kind)
+            future.add_callbacks(lambda sent: self._opened(line, sent), lambda error: self._failed(line, error))
+
+    def take(self, leader: Node, state: PartitionState, leader_epoch: int) -> bool:
+        """Take a partition over. False: it is the Fetcher's for now."""
+        line = self._lines.get(leader.id)
+        if line is None or line.receiver is None or state.plain or state.buffered:
+            return False
+        slot = line.receiver.add(state.tp.topic, state.tp.partition, state.fetch_position, leader_epoch)
+        line.slots[slot] = state
+        line.tokens[slot] = (state.token, False)
+        state.is_streamed = True
+        assert self._thread is not None
+        self._thread.wake()
+        return True
+
+    def settle(self) -> None:
+        """Move the positions of partitions to what was counted, and follow seeks and pauses."""
+        for line in self._lines.values():
+            if line.receiver is None:
+                continue
+            for slot, position, _ in line.receiver.positions():
+                state = line.slots.get(slot)
+                if state is not None and line.tokens[slot][0] == state.token:
+                    state.position = state.fetch_position = position
+            for slot, state in list(line.slots.items()):
+                if line.tokens[slot] != (state.token, state.paused):
+                    self._follow(line, slot, state)
+
+    def _follow(self, line: _Line, slot: int, state: PartitionState) -> None:
+        assert line.receiver is not None
+        if state.token != line.tokens[slot][0]:
+            line.receiver.drop(slot)
+            self._let_go(line, slot)
+            return
+        line.receiver.pause(slot, state.paused)
+        line.tokens[slot] = (state.token, state.paused)
+        if not state.paused and self._thread is not None:
+            self._thread.wake()
+
+    def _let_go(self, line: _Line, slot: int) -> PartitionState:
+        state = line.slots.pop(slot)
+        del line.tokens[slot]
+        state.is_streamed = False
+        return state
+
+    def counted(self) -> Counted:
+        """Return what was counted since the last call."""
+        total, self._left = self._left, _NOTHING
+        for line in self._lines.values():
+            if line.receiver is not None:
+                total = _sum(total, line.receiver.counted())
+        metrics = self._metrics
+        metrics.bytes += total.wire_bytes
+        metrics.requests += total.requests
+        metrics.answers += total.answers
+        metrics.fetch_latency_ms += total.latency_ns / 1e6
+        metrics.fetch_latency_ms_max = max(metrics.fetch_latency_ms_max, total.latency_ns_max / 1e6)
+        return total
+
+    # --- connections
+
+    def _opened(self, line: _Line, sent: ClientResponse) -> None:
+        if self._lines.get(line.leader.id) is not line:
+            return
+        spoken = next((api for api in sent.response.api_keys if api.api_key == FetchRequest.api_key), None)
+        if spoken is None or spoken.max_version < _OLDEST or spoken.min_version > _NEWEST:
+            line.state = LineState.REFUSED
+            return
+        connection = self._client.network.connection(line.node)
+        descriptor = connection.detach() if connection is not None else None
+        if descriptor is None:
+            self._failed(line, DisconnectError("the connection has ended"))
+            return
+        options = self._options
+        line.receiver = Receiver(
+            min(_NEWEST, spoken.max_version),
+            decode=self._decode,
+            client_id=options.client_id,
+            max_wait_ms=options.fetch_max_wait_ms,
+            min_bytes=options.fetch_min_bytes,
+            max_bytes=options.fetch_max_bytes,
+            partition_max_bytes=options.max_partition_fetch_bytes,
+            isolation=ISOLATION_LEVELS[options.isolation_level],
+            check_crcs=options.check_crcs,
+            frame_limit=options.frame_limit,
+            quota=self._quota,
+        )
+        line.state = LineState.RUNNING
+        self._running().add(line.receiver, descriptor)
+        self._on_change()
+
+    def _failed(self, line: _Line, error: BaseException) -> None:
+        log.debug("connecting to %s for fetching: %s", line.leader, error)
+        line.state = LineState.CLOSED
+        line.opens_at = self._loop.time() + self._options.retry_backoff_ms / 1000
+
+    def _running(self) -> ReceiveLoop:
+        """The loop, in its thread."""
+        if self._thread is None:
+            wake, wake_end = os.pipe()
+            self._notified, notify = os.pipe()
+            for end in (ends := (wake, wake_end, self._notified, notify)):
+                os.set_blocking(end, False)
+            timeout_ms = self._options.request_timeout_ms + self._options.fetch_max_wait_ms
+            self._thread = ReceiveLoop(wake, wake_end, notify, timeout_ms)
+            threading.Thread(target=_run, args=(self._thread, ends), name="batchval-fetch", daemon=True).start()
+            self._loop.add_reader(self._notified, self._look)
+        return self._thread
+
+    def _look(self) -> None:
+        """See to what the thread has left to Python."""
+        assert self._thread is not None
+        self._thread.drain(self._notified)
+        self.settle()
+        ended = dict(self._thread.ended())
+        for line in list(self._lines.values()):
+            if line.receiver is None:
+                continue
+            for slot, code, position in line.receiver.returned():
+                self._give_back(line, slot, position, _AFTER_AN_ERROR if code > -2 else _AFTER_RECORDS)
+            if line.receiver in ended:
+                self._lost(line, ended[line.receiver])
+        self._on_change()
+
+    def _give_back(self, line: _Line, slot: int, position: int, plain: int) -> None:
+        token = line.tokens[slot][0]
+        state = self._let_go(line, slot)
+        state.plain = plain
+        if state.token == token:
+            state.position = state.fetch_position = position
+
+    def _lost(self, line: _Line, why: str) -> None:
+        error = DisconnectError(why or "the connection was closed by the broker")
+        log.debug("fetching from %s: %s", line.leader, error)
+        slots = list(line.slots.values())
+        self._end(line)
+        for state in slots:
+            state.retry_at = self._loop.time() + self._options.retry_backoff_ms / 1000
+        self._client.network.disconnect(line.node, error)
+
+    def _end(self, line: _Line) -> None:
+        assert self._thread is not None
+        assert line.receiver is not None
+        self._thread.remove(line.receiver)
+        for slot, position, _ in line.receiver.positions():
+            if slot in line.slots:
+                self._give_back(line, slot, position, 0)
+        self._left = _sum(self._left, line.receiver.counted())
+        line.receiver = None
+        line.state = LineState.CLOSED
+
+
+def _sum(one: Counted, other: Counted) -> Counted:
+    return Counted(
+        one.records + other.records,
+        one.bytes + other.bytes,
+        one.batches + other.batches,
+        one.wire_bytes + other.wire_bytes,
+        one.requests + other.requests,
+        one.answers + other.answers,
+        one.latency_ns + other.latency_ns,
+        max(one.latency_ns_max, other.latency_ns_max),
+        max(one.lag, other.lag),
+        max(one.last_ns, other.last_ns),
+    )
+
+
+def _run(loop: ReceiveLoop, ends: tuple[int, ...]) -> None:
+    """Serve the loop's sockets, and close its pipes when nobody writes to them any more."""
+    try:
+        loop.run()
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+def open_streams(
+    options: ConsumerOptions,
+    client: ConsumerNetworkClient,
+    metrics: ConsumerMetrics,
+    decode: str,
+    quota: Quota | None,
+    on_change: Callable[[], None],
+) -> Streams | None:
+    """Return the streams of a consumer; None with TLS, which the thread does not speak."""
+    if options.security.ssl_context is not None:
+        return None
+    return Streams(options, client, metrics, decode, quota, on_change)

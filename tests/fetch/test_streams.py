@@ -1,0 +1,250 @@
+"""Counting natively finds what reading does, whatever brokers do, and errors reach the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from batchval.core.batch import NotABatch
+from batchval.core.fetched import walk_fetched
+from batchval.fetch import Consumer, OffsetOutOfRangeError
+from batchval.fetch.receiver import Quota
+from batchval.network.errors import AuthorizationError
+from batchval.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+)
+from tests.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, ten
+from tests.support.batches import batch, records
+from tests.support.proxy import eventually
+from tests.support.scripted import ScriptedBroker, metadata
+
+Fetch = Callable[[Any], Any]
+
+
+def natives() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name == "batchval-fetch"]
+
+
+@asynccontextmanager
+async def counting(
+    fetch: Fetch, quota: Quota | None = None, decode: str = "records", **more: Any
+) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
+    """A consumer whose partition is fetched natively as soon as it is paused no more."""
+    async with (
+        broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one,
+        Consumer(options(one, **more)) as consumer,
+    ):
+        await started(consumer, decode, quota)
+        yield one, consumer
+
+
+async def started(consumer: Consumer, decode: str = "records", quota: Quota | None = None) -> None:
+    eventually(lambda: not natives())  # those of consumers before
+    consumer.count_only(decode, quota)
+    consumer.assign([(TOPIC, 0)])
+    await consumer.seek((TOPIC, 0), 0)
+    consumer.pause((TOPIC, 0))
+    async with asyncio.timeout(30):
+        while not natives():
+            await consumer.poll_counts(20)
+    consumer.resume((TOPIC, 0))
+
+
+class Total:
+    """What was counted natively, and what came otherwise."""
+
+    def __init__(self) -> None:
+        self.native = self.other = 0
+
+    @property
+    def records(self) -> int:
+        return self.native + self.other
+
+    async def until(self, consumer: Consumer, position: int) -> None:
+        async with asyncio.timeout(30):
+            while consumer.position((TOPIC, 0)) != position:
+                await self.poll(consumer)
+        await self.poll(consumer, 0)
+
+    async def poll(self, consumer: Consumer, timeout_ms: float = 20) -> None:
+        counted, came = await consumer.poll_counts(timeout_ms)
+        self.native += counted.records if counted is not None else 0
+        self.other += sum(walk_fetched(one.records, one.fetch_offset).records for one in came)
+
+
+async def test_records_are_counted_by_a_thread_that_ends_with_the_consumer() -> None:
+    total = Total()
+    async with counting(log_of([ten(n) for n in range(50)])) as (one, consumer):
+        await total.until(consumer, 500)
+        assert len(natives()) == 1
+        assert [asked(request) for request in one.of(1)][:50] == list(range(0, 500, 10))
+        assert consumer.metrics.requests >= 50
+        assert consumer.metrics.bytes == 50 * len(ten(0))
+    assert (total.native, total.other) == (500, 0)
+    eventually(lambda: not natives())
+
+
+@pytest.mark.parametrize("error", [6, 74])
+async def test_a_leader_that_moves(error: int) -> None:
+    batches, ports, total = [ten(n) for n in range(6)], dict[int, int](), Total()
+    moved = False
+
+    def leaders() -> Any:
+        return metadata(ports, {TOPIC: [(2, 8) if moved else (1, 7)]})
+
+    def first(request: Any) -> Any:
+        nonlocal moved
+        if asked(request) < 30:
+            return log_of(batches)(request)
+        moved = True
+        return partition(error=error)
+
+    async with broker(first, leaders) as one, broker(log_of(batches), leaders, 2) as two:
+        ports |= {1: one.port, 2: two.port}
+        async with Consumer(options(one)) as consumer:
+            await started(consumer)
+            await total.until(consumer, 60)
+    assert total.records == 60
+    assert total.native >= 30
+    assert asked(two.of(1)[0]) == 30
+
+
+async def test_a_broker_that_hangs_up() -> None:
+    batches, left, total = [ten(n) for n in range(9)], [None, None, None], Total()
+
+    def fetch(request: Any) -> Any:
+        return left.pop() if left and asked(request) in (20, 50) else log_of(batches)(request)
+
+    async with counting(fetch) as (_, consumer):
+        await total.until(consumer, 90)
+    assert left == []
+    assert total.records == 90
+    assert total.native > 0
+
+
+async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
+    def fetch(request: Any) -> Any:
+        return partition(error=1) if asked(request) == 1000 else log_of([ten(n) for n in range(3)])(request)
+
+    total = Total()
+    async with counting(fetch) as (_, consumer):
+        await consumer.seek((TOPIC, 0), 1000)
+        await total.until(consumer, 30)
+    assert total.records == 30
+    async with counting(fetch, auto_offset_reset="none") as (_, consumer):
+        await consumer.seek((TOPIC, 0), 1000)
+        with pytest.raises(OffsetOutOfRangeError, match="t-0 at offset 1000"):
+            await total.until(consumer, 30)
+
+
+async def test_what_is_refused_is_raised() -> None:
+    async with counting(lambda _: partition(error=29)) as (_, consumer):
+        with pytest.raises(AuthorizationError, match="TOPIC_AUTHORIZATION_FAILED"):
+            await Total().until(consumer, 10)
+
+
+async def test_damage_is_raised_with_its_place_and_what_came_before_it_is_counted() -> None:
+    batches, total = [ten(0), ten(1, crc=1), ten(2)], Total()
+    async with counting(log_of(batches, at_once=3), check_crcs=True) as (_, consumer):
+        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*checksum"):
+            await total.until(consumer, 30)
+        await total.poll(consumer, 0)
+        assert (total.native, consumer.position((TOPIC, 0))) == (10, 10)
+        await consumer.seek((TOPIC, 0), 20)
+        while consumer.position((TOPIC, 0)) != 30:
+            try:
+                await total.until(consumer, 30)
+            except NotABatch:  # raised before the seek
+                continue
+    assert total.records == 20
+
+
+async def test_batches_of_aborted_transactions_are_not_counted() -> None:
+    mine = {"attributes": 16, "producer_id": 9, "producer_epoch": 0}
+    marker = batch(records(1, key=b"\0\0\0\0"), base_offset=20, **{**mine, "attributes": 48})
+    log = [ten(0, **mine), ten(1), marker, batch(records(10), base_offset=21)]
+
+    async def fetch(request: Any) -> FetchResponse:
+        at = asked(request)
+        data = b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :]) if at < 31 else b""
+        if not data:
+            await asyncio.sleep(0.05)
+        part = PartitionData(0, 0, 31, 31, records=data)
+        part.aborted_transactions = [AbortedTransaction(9, 0)] if at < 21 else None
+        return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[part])])
+
+    total = Total()
+    async with counting(fetch, isolation_level="read_committed") as (_, consumer):
+        await total.until(consumer, 31)
+    assert total.records == 20
+
+
+@pytest.mark.parametrize("decode", ["headers", "records"])
+async def test_the_quota_is_kept_to_the_record(decode: str) -> None:
+    total, quota = Total(), Quota(123)
+    async with counting(log_of([ten(n) for n in range(50)], at_once=3), quota, decode) as (one, consumer):
+        async with asyncio.timeout(30):
+            while quota.remaining:
+                await total.poll(consumer, 10_000)  # a quota that is used up ends a poll
+        await total.poll(consumer, 0)
+        assert (total.native, consumer.position((TOPIC, 0))) == (123, 123)
+        requests = len(one.of(1))
+        await total.poll(consumer, 30)
+        assert len(one.of(1)) == requests
+    assert total.records == 123
+
+
+async def test_seeks_and_pauses_are_followed() -> None:
+    total = Total()
+    async with counting(log_of([ten(n) for n in range(5)])) as (one, consumer):
+        await total.until(consumer, 50)
+        await consumer.seek((TOPIC, 0), 15)
+        await total.until(consumer, 50)
+        assert total.native == 85
+        consumer.pause((TOPIC, 0))
+        await total.poll(consumer, 100)
+        requests = len(one.of(1))
+        await total.poll(consumer, 100)
+        assert len(one.of(1)) <= requests + 1
+        consumer.resume((TOPIC, 0))
+        await consumer.seek((TOPIC, 0), 40)
+        await total.until(consumer, 50)
+    assert total.records == 95
+
+
+async def test_partitions_that_are_lost_are_not_counted() -> None:
+    total = Total()
+    async with counting(log_of([ten(n) for n in range(5)])) as (_, consumer):
+        await total.until(consumer, 50)
+        consumer.assign([])
+        await total.poll(consumer, 20)
+        consumer.assign([(TOPIC, 0)])
+        await consumer.seek((TOPIC, 0), 30)
+        await total.until(consumer, 50)
+    assert total.records == 70
+
+
+async def test_a_broker_that_speaks_no_version_of_these_is_read_otherwise() -> None:
+    total = Total()
+    async with broker(log_of([ten(n) for n in range(5)]), lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one:
+        one.ranges = {1: (13, 13)}
+        async with Consumer(options(one)) as consumer:
+            consumer.count_only("records")
+            consumer.assign([(TOPIC, 0)])
+            with pytest.raises(Exception, match="speaks API 1 13-13"):
+                await total.until(consumer, 50)
+            assert not natives()
+
+
+async def test_counting_comes_before_partitions() -> None:
+    async with counting(log_of([])) as (_, consumer):
+        with pytest.raises(RuntimeError, match="count_only comes first"):
+            consumer.count_only("headers")
