@@ -345,7 +345,8 @@ class Consumer:
         it does. None where counting is not native (TLS).
         """
         taken = await self.poll_batches(timeout_ms)
-        return self._fetcher.counted(), taken
+        streams = self._fetcher.streams
+        return streams.counted() if streams is not None else None, taken
 
     async def poll(self, timeout_ms: float | None = POLL_MS, max_records: int = 500) -> list[ConsumerRecord]:
         """Return at most so many records, in order of each partition. See ``poll_batches``."""

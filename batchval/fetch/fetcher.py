@@ -22,7 +22,7 @@ from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.pieces import FetchPieces
-from batchval.fetch.receiver import Counted, Quota
+from batchval.fetch.receiver import Quota
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
 from batchval.fetch.streams import Streams, open_streams
 from batchval.network.client import ConsumerNetworkClient
@@ -111,10 +111,6 @@ class Fetcher:
         if self.streams is not None:
             self.streams.settle()
 
-    def counted(self) -> Counted | None:
-        """Return what was counted natively since the last call; None where nothing can be."""
-        return self.streams.counted() if self.streams is not None else None
-
     @property
     def is_used_up(self) -> bool:
         """Whether nothing more is counted."""
@@ -162,9 +158,9 @@ class Fetcher:
         soonest = float("inf")
         wanted: dict[Node, list[PartitionState]] = {}
         self.settle()
+        if self.streams is not None:
+            self.streams.prepare(self.metadata.leader(*tp) for tp in self.states)
         for state in self.states.values():
-            if self.streams is not None and (leader := self.metadata.leader(*state.tp)) is not None:
-                self.streams.prepare(leader)
             if state.position is None or state.paused or state.in_flight or state.is_streamed:
                 continue
             if state.buffered > _MOST_BUFFERED:

@@ -17,7 +17,8 @@ import enum
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,6 +35,8 @@ from batchval.protocol.messages.fetch import FetchRequest
 
 __all__ = ["Streams", "open_streams"]
 
+#: To each leader: while one answer is on its way, the broker reads for the other.
+CONNECTIONS: Final = 2
 #: Ids of the nodes that these connections are to, above those of brokers and coordinators.
 _NODE_IDS: Final = 1 << 32
 _OLDEST, _NEWEST = 4, 12
@@ -57,10 +60,11 @@ class LineState(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """The connection to one leader."""
+    """A connection to one leader."""
 
     leader: Node
     node: Node
+    others: list[_Line]  # all to this leader
     state: LineState = LineState.CLOSED
     opens_at: float = 0.0  # seconds of the loop's clock: not before
     receiver: Receiver | None = None
@@ -87,7 +91,7 @@ class Streams:
         self._decode = decode
         self._quota = quota
         self._on_change = on_change
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, list[_Line]] = {}  # by the leader's id
         self._loop = asyncio.get_running_loop()
         self._left = _NOTHING  # of receivers that are gone
         self._thread: ReceiveLoop | None = None
@@ -100,9 +104,8 @@ class Streams:
 
     def close(self) -> None:
         """End the thread. Connections are the client's to close."""
-        for line in self._lines.values():
-            if line.receiver is not None:
-                self._end(line)
+        for line in self._running():
+            self._end(line)
         self._lines.clear()
         if self._thread is not None:
             self._loop.remove_reader(self._notified)
@@ -111,22 +114,43 @@ class Streams:
 
     # --- partitions
 
-    def prepare(self, leader: Node) -> None:
-        """Open the connection to a leader, if it is time."""
-        line = self._lines.get(leader.id)
-        if line is None or (line.leader != leader and line.state is not LineState.RUNNING):
-            line = self._lines[leader.id] = _Line(leader, Node(_NODE_IDS + leader.id, leader.host, leader.port))
-        if line.state is LineState.CLOSED and self._loop.time() >= line.opens_at:
-            line.state = LineState.OPENING
-            kind = Build(ApiKey.API_VERSIONS, (0, ApiVersions.latest), ApiVersions())
-            future = self._client.send(line.node, kind)
-            future.add_callbacks(lambda sent: self._opened(line, sent), lambda error: self._failed(line, error))
+    def prepare(self, leaders: Iterable[Node | None]) -> None:
+        """Open connections to the leaders of all partitions, if it is time."""
+        for leader, partitions in Counter(leaders).items():
+            if leader is not None:
+                self._prepare(leader, min(partitions, CONNECTIONS))
+
+    def _prepare(self, leader: Node, connections: int) -> None:
+        lines = self._lines.get(leader.id, [])
+        if lines and lines[0].leader != leader and all(line.state is not LineState.RUNNING for line in lines):
+            lines = []
+        if not lines:
+            self._lines[leader.id] = lines
+        for number in range(connections):
+            if number == len(lines):
+                node = Node(_NODE_IDS + leader.id * CONNECTIONS + number, leader.host, leader.port)
+                lines.append(_Line(leader, node, lines))
+            if lines[number].state is LineState.CLOSED and self._loop.time() >= lines[number].opens_at:
+                self._open(lines[number])
+
+    def _open(self, line: _Line) -> None:
+        line.state = LineState.OPENING
+        kind = Build(ApiKey.API_VERSIONS, (0, ApiVersions.latest), ApiVersions())
+        future = self._client.send(line.node, kind)
+        future.add_callbacks(lambda sent: self._opened(line, sent), lambda error: self._failed(line, error))
+
+    def _running(self) -> Iterator[_Line]:
+        """Those whose sockets the thread reads."""
+        for lines in self._lines.values():
+            yield from (line for line in lines if line.receiver is not None)
 
     def take(self, leader: Node, state: PartitionState, leader_epoch: int) -> bool:
         """Take a partition over. False: it is the Fetcher's for now."""
-        line = self._lines.get(leader.id)
-        if line is None or line.receiver is None or state.plain or state.buffered:
+        lines = [line for line in self._lines.get(leader.id, ()) if line.receiver is not None]
+        if not lines or state.plain or state.buffered:
             return False
+        line = min(lines, key=lambda one: len(one.slots))
+        assert line.receiver is not None
         slot = line.receiver.add(state.tp.topic, state.tp.partition, state.fetch_position, leader_epoch)
         line.slots[slot] = state
         line.tokens[slot] = (state.token, False)
@@ -137,9 +161,8 @@ class Streams:
 
     def settle(self) -> None:
         """Move the positions of partitions to what was counted, and follow seeks and pauses."""
-        for line in self._lines.values():
-            if line.receiver is None:
-                continue
+        for line in self._running():
+            assert line.receiver is not None
             for slot, position, _ in line.receiver.positions():
                 state = line.slots.get(slot)
                 if state is not None and line.tokens[slot][0] == state.token:
@@ -168,9 +191,9 @@ class Streams:
     def counted(self) -> Counted:
         """Return what was counted since the last call."""
         total, self._left = self._left, _NOTHING
-        for line in self._lines.values():
-            if line.receiver is not None:
-                total = _sum(total, line.receiver.counted())
+        for line in self._running():
+            assert line.receiver is not None
+            total = _sum(total, line.receiver.counted())
         metrics = self._metrics
         metrics.bytes += total.wire_bytes
         metrics.requests += total.requests
@@ -182,7 +205,7 @@ class Streams:
     # --- connections
 
     def _opened(self, line: _Line, sent: ClientResponse) -> None:
-        if self._lines.get(line.leader.id) is not line:
+        if self._lines.get(line.leader.id) is not line.others:
             return
         spoken = next((api for api in sent.response.api_keys if api.api_key == FetchRequest.api_key), None)
         if spoken is None or spoken.max_version < _OLDEST or spoken.min_version > _NEWEST:
@@ -208,15 +231,24 @@ class Streams:
             quota=self._quota,
         )
         line.state = LineState.RUNNING
-        self._running().add(line.receiver, descriptor)
+        self._started().add(line.receiver, descriptor)
+        self._even_out(line)
         self._on_change()
+
+    def _even_out(self, line: _Line) -> None:
+        """Let a connection that was opened have its part of the leader's partitions."""
+        for other in line.others:
+            if other.receiver is None or other is line:
+                continue
+            for slot in list(other.slots)[: (len(other.slots) - len(line.slots)) // 2]:
+                self._give_back(other, slot, other.receiver.drop(slot), 0)
 
     def _failed(self, line: _Line, error: BaseException) -> None:
         log.debug("connecting to %s for fetching: %s", line.leader, error)
         line.state = LineState.CLOSED
         line.opens_at = self._loop.time() + self._options.retry_backoff_ms / 1000
 
-    def _running(self) -> ReceiveLoop:
+    def _started(self) -> ReceiveLoop:
         """The loop, in its thread."""
         if self._thread is None:
             wake, wake_end = os.pipe()
@@ -235,9 +267,8 @@ class Streams:
         self._thread.drain(self._notified)
         self.settle()
         ended = dict(self._thread.ended())
-        for line in list(self._lines.values()):
-            if line.receiver is None:
-                continue
+        for line in list(self._running()):
+            assert line.receiver is not None
             for slot, code, position in line.receiver.returned():
                 self._give_back(line, slot, position, _AFTER_AN_ERROR if code > -2 else _AFTER_RECORDS)
             if line.receiver in ended:

@@ -220,6 +220,44 @@ async def test_seeks_and_pauses_are_followed() -> None:
     assert total.records == 95
 
 
+@pytest.mark.parametrize("hangs_up", [False, True])
+async def test_two_connections_share_a_leaders_partitions(hangs_up: bool) -> None:
+    """And where one ends, the other has all of them until there are two again."""
+    seen: list[frozenset[int]] = []
+    log = [ten(n) for n in range(30)]
+
+    async def fetch(request: Any) -> Any:
+        nonlocal hangs_up
+        parts = {one.partition: one.fetch_offset for one in request.topics[0].partitions}
+        seen.append(frozenset(parts))
+        if hangs_up and len(parts) == 2 and min(parts.values()) >= 50:
+            hangs_up = False
+            return None
+        data = {number: b"".join(log[at // 10 : at // 10 + 1]) for number, at in parts.items()}
+        if not any(data.values()):
+            await asyncio.sleep(0.05)
+        answers = [PartitionData(number, 0, 300, 300, records=some) for number, some in data.items()]
+        return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=answers)])
+
+    places = [(TOPIC, number) for number in range(4)]
+    total = Total()
+    async with (
+        broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)] * 4})) as one,
+        Consumer(options(one)) as consumer,
+        asyncio.timeout(30),
+    ):
+        consumer.count_only("records")
+        consumer.assign(places)
+        for place in places:
+            await consumer.seek(place, 0)
+        while any(consumer.position(place) != 300 for place in places):
+            await total.poll(consumer)
+        while sorted(map(len, set(seen[-2:]))) != [2, 2]:
+            await total.poll(consumer)
+    assert total.records == 1200
+    assert not hangs_up
+
+
 async def test_partitions_that_are_lost_are_not_counted() -> None:
     total = Total()
     async with counting(log_of([ten(n) for n in range(5)])) as (_, consumer):
