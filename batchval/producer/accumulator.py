@@ -44,6 +44,7 @@ class Accumulator:
         self._ratios: dict[str, float] = {}
         self._number = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._turn = 0  # bytes of the waiter that goes on in this step of the loop
         self._refused = False  # send_many met a full buffer, and nothing was freed since
         self._stirred = False  # a batch was begun or is full: there may be something to send, or to wait for
         self._turns: dict[str, list[PartitionQueue]] = {}  # a topic's, by partition
@@ -59,8 +60,9 @@ class Accumulator:
 
     @property
     def free(self) -> int:
-        """Bytes that can be given away; 0 while others wait."""
-        return 0 if self._waiters else max(0, self.options.buffer_memory - self.used)
+        """Bytes that can be taken; while others wait, by the one whose turn it is alone."""
+        room = max(0, self.options.buffer_memory - self.used)
+        return min(room, self._turn) if self._waiters else room
 
     def check_size(self, size: int) -> None:
         """Raises RecordTooLargeError for a record that can never be sent."""
@@ -70,25 +72,29 @@ class Accumulator:
                 raise RecordTooLargeError(f"a record of up to {size} bytes is larger than {name} ({limit})")
 
     async def wait_for_room(self, size: int, on_full: Callable[[], None]) -> None:
-        """Until so many bytes are free, first come, first served. BufferExhaustedError after max_block_ms."""
+        """Wait until so many bytes are free, first come, first served.
+
+        They are the caller's until it awaits again. Raises BufferExhaustedError after max_block_ms.
+        """
         if size <= self.free:
             return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
         entry = (size, waiter)
         self._waiters.append(entry)
         on_full()
         try:
             async with asyncio.timeout(self.options.max_block_ms / 1000):
                 await waiter
+            self._turn = size
         except TimeoutError:
             raise BufferExhaustedError(
                 f"the buffer of {self.options.buffer_memory} bytes had no room for {size} in "
                 f"{shown_ms(self.options.max_block_ms)}"
             ) from None
         finally:
-            if entry in self._waiters:
-                self._waiters.remove(entry)
-            self._wake()
+            self._waiters.remove(entry)
+            loop.call_soon(self._next)  # not now: what is free has not been taken yet
 
     def refused(self) -> None:
         """Remember that the buffer was too full for ``send_many``."""
@@ -107,6 +113,10 @@ class Accumulator:
         spare = batch.builder.recycle()
         if spare is not None and len(self._spare) < self._spare_limit:
             self._spare.append(spare)
+        self._wake()
+
+    def _next(self) -> None:
+        self._turn = 0
         self._wake()
 
     def _wake(self) -> None:
@@ -224,7 +234,7 @@ class Accumulator:
     def most_that_fit(self, given: Given, partitions: int) -> int:
         """How many of the records there is memory for, each as large as it can become; one where nothing is taken."""
         fitting = given.fitting(self.free - self.overhead(given, partitions))
-        return fitting or int(self.used == 0 and not self._waiters and given.count > 0)
+        return fitting or int(self.used == 0 and given.count > 0 and (self._turn > 0 or not self._waiters))
 
     # --- what is ready
 

@@ -253,12 +253,13 @@ class Producer:
         """
         self._guard()
         wanted, self._wanted = list(self._wanted), {}
+        refused = min(self._refused, self.options.buffer_memory)
+        await asyncio.sleep(0)  # a caller that asks again and again lets others in
         for topic in wanted:
             if not self._metadata.partitions(topic):
                 await self._metadata.wait_for(topic, self.options.max_block_ms)
-        await self._accumulator.wait_for_room(min(self._refused, self.options.buffer_memory), self._sender.pump_soon)
+        await self._accumulator.wait_for_room(refused, self._sender.pump_soon)
         self._refused = 0
-        await asyncio.sleep(0)  # whoever asks again and again lets others in
 
     # --- the end of things
 

@@ -217,6 +217,31 @@ def test_back_pressure() -> None:
     run(work())
 
 
+def test_tasks_that_wait_for_a_full_buffer_have_their_turns() -> None:
+    """Each needs the whole buffer: one that was woken takes it before the next one is."""
+
+    async def work() -> None:
+        async with ScriptedBroker() as broker, Producer(options(broker, buffer_memory=2_000)) as producer:
+            await producer.partitions_for("t")
+            asked = 0
+
+            async def send(partition: int) -> None:
+                nonlocal asked
+                for n in range(10):
+                    while not producer.send_many("t", b"x" * 1_800, array.array("q", [n]), partition=partition):
+                        asked += 1
+                        await producer.room()
+
+            async with asyncio.timeout(30):
+                await asyncio.gather(*(send(partition) for partition in (0, 1, 0)))
+            await producer.flush()
+            assert producer.metrics.records_acked == 30
+            assert asked < 100
+            assert producer.buffer_used == 0
+
+    run(work())
+
+
 def too_large(partition: int, batch: RecordBatch) -> ErrorCode:
     return ErrorCode.MESSAGE_TOO_LARGE
 
