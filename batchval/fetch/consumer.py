@@ -96,13 +96,16 @@ class Consumer:
         for task in (self._looking, self._committing):
             if task is not None:
                 task.cancel()
-        if self._group is not None:
-            if self.options.enable_auto_commit:
-                await self._commit_quietly(self._group, self._consumed(), _LAST_COMMIT_MS, "the last commit")
-            await self._group.leave()
-        self._fetcher.close()
-        self._metadata.close()
-        self._client.close()
+        self._fetcher.hold()
+        try:
+            if self._group is not None:
+                if self.options.enable_auto_commit:
+                    await self._commit_quietly(self._group, self._consumed(), _LAST_COMMIT_MS, "the last commit")
+                await self._group.leave()
+        finally:  # also where closing is cancelled
+            self._fetcher.close()
+            self._metadata.close()
+            self._client.close()
         await self._client.network.wait_closed()
 
     def _guard(self, closing: bool = False) -> None:
@@ -477,6 +480,7 @@ class Consumer:
         if not held:
             return
         self._shut()
+        self._fetcher.hold()
         if self.options.enable_auto_commit and not group.lost:
             await self._commit_quietly(group, self._consumed(), _LAST_COMMIT_MS, "the commit before a rebalance")
         try:

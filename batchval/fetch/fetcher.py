@@ -111,6 +111,13 @@ class Fetcher:
         if self.streams is not None:
             self.streams.settle()
 
+    def hold(self) -> None:
+        """Count nothing more natively: positions are about to be committed, partitions given up."""
+        if self.streams is not None:
+            for state in self.states.values():
+                state.paused = True
+            self.settle()
+
     @property
     def is_used_up(self) -> bool:
         """Whether nothing more is counted."""

@@ -343,8 +343,8 @@ cdef void end_records(Stream *s) noexcept nogil:
 
 cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexcept nogil:
     """Count a batch, as far as the quota allows, and move the position past it."""
-    cdef Counts c, rest
-    cdef int64_t granted, cut, before
+    cdef Counts c
+    cdef int64_t granted
     cdef int stopped
     no_counts(&c, share.position)
     stopped = count_entry(b, share.position, s.is_walked, s.check_crcs, DECOMPRESSED_LIMIT, scratch,
@@ -358,15 +358,7 @@ cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexc
             share.is_stale = True  # what follows is not counted either
             return
         if granted < c.records:
-            cut = be64(b.p) if b.magic >= 2 and be64(b.p) > share.position else share.position
-            no_counts(&rest, cut + granted)
-            count_entry(b, cut + granted, s.is_walked, False, DECOMPRESSED_LIMIT, scratch, &rest)
-            before = c.records - rest.records  # a header may state any number
-            c.records = 0 if before < 0 else before if before < granted else granted
-            put_back(s.quota, granted - c.records)
-            if s.is_walked:
-                c.bytes -= rest.bytes
-            c.next_offset = cut + granted
+            cut(s, b, share.position, granted, scratch, &c)
             share.is_stale = True
     share.is_served = True
     share.position = c.next_offset
@@ -374,6 +366,33 @@ cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexc
     s.totals.bytes += c.bytes
     s.totals.batches += c.batches
     s.totals.wire_bytes += c.wire_bytes
+
+
+cdef void cut(Stream *s, const Entry *b, int64_t position, int64_t granted, Scratch *scratch,
+        Counts *c) noexcept nogil:
+    """Keep of what was counted the first ``granted`` records: the quota ends in this batch."""
+    cdef Counts rest
+    cdef int64_t low = position, high = c.next_offset, middle
+    if b.magic >= 2 and be64(b.p) > low:
+        low = be64(b.p)
+    no_counts(&rest, low)
+    # offsets may have gaps, and a header may state any number of records
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        no_counts(&rest, middle)
+        count_entry(b, middle, s.is_walked, False, DECOMPRESSED_LIMIT, scratch, &rest)
+        if c.records - rest.records <= granted:
+            low = middle
+        else:
+            high = middle
+    if s.is_walked:
+        no_counts(&rest, low)
+        count_entry(b, low, True, False, DECOMPRESSED_LIMIT, scratch, &rest)
+        c.bytes -= rest.bytes
+    else:
+        c.bytes = c.bytes * granted // c.records
+    c.records = granted
+    c.next_offset = low
 
 
 cdef void return_all(Stream *s) noexcept nogil:

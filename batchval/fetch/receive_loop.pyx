@@ -337,7 +337,7 @@ cdef class ReceiveLoop:
         """End ``run``."""
         self.begin()
         self.loop.is_stopped = True
-        ring(self.wake_end)  # before the thread can end, and its pipes with it
+        ring(self.wake_end)
         give_turn(&self.loop.turns)
 
     def wake(self):

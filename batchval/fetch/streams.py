@@ -68,6 +68,7 @@ class _Line:
     state: LineState = LineState.CLOSED
     opens_at: float = 0.0  # seconds of the loop's clock: not before
     receiver: Receiver | None = None
+    socket: int = -1  # the thread's own descriptor
     slots: dict[int, PartitionState] = field(default_factory=dict)
     #: token and pause of each slot as the receiver has them
     tokens: dict[int, tuple[int, bool]] = field(default_factory=dict)
@@ -95,7 +96,8 @@ class Streams:
         self._loop = asyncio.get_running_loop()
         self._left = _NOTHING  # of receivers that are gone
         self._thread: ReceiveLoop | None = None
-        self._notified = -1
+        self._runner: threading.Thread | None = None
+        self._notified = self._wake_end = -1
 
     @property
     def is_used_up(self) -> bool:
@@ -107,10 +109,16 @@ class Streams:
         for line in self._running():
             self._end(line)
         self._lines.clear()
-        if self._thread is not None:
-            self._loop.remove_reader(self._notified)
-            self._thread.stop()
-            self._thread = None
+        self._end_thread()
+
+    def _end_thread(self) -> None:
+        if self._thread is None:
+            return
+        self._loop.remove_reader(self._notified)
+        self._thread.stop()
+        self._thread = self._runner = None
+        os.close(self._wake_end)
+        os.close(self._notified)
 
     # --- partitions
 
@@ -231,7 +239,9 @@ class Streams:
             quota=self._quota,
         )
         line.state = LineState.RUNNING
-        self._started().add(line.receiver, descriptor)
+        thread = self._started()
+        line.socket = os.dup(descriptor)  # the thread's own: its number is not used again before ``_end``
+        thread.add(line.receiver, line.socket)
         self._even_out(line)
         self._on_change()
 
@@ -251,20 +261,26 @@ class Streams:
     def _started(self) -> ReceiveLoop:
         """The loop, in its thread."""
         if self._thread is None:
-            wake, wake_end = os.pipe()
+            wake, self._wake_end = os.pipe()
             self._notified, notify = os.pipe()
-            for end in (ends := (wake, wake_end, self._notified, notify)):
+            for end in (wake, self._wake_end, self._notified, notify):
                 os.set_blocking(end, False)
             timeout_ms = self._options.request_timeout_ms + self._options.fetch_max_wait_ms
-            self._thread = ReceiveLoop(wake, wake_end, notify, timeout_ms)
-            threading.Thread(target=_run, args=(self._thread, ends), name="batchval-fetch", daemon=True).start()
+            thread = ReceiveLoop(wake, self._wake_end, notify, timeout_ms)
+            runner = threading.Thread(target=_run, args=(thread, wake, notify), name="batchval-fetch", daemon=True)
+            runner.start()
+            self._thread, self._runner = thread, runner
             self._loop.add_reader(self._notified, self._look)
         return self._thread
 
     def _look(self) -> None:
         """See to what the thread has left to Python."""
         assert self._thread is not None
+        assert self._runner is not None
         self._thread.drain(self._notified)
+        if not self._runner.is_alive():
+            self._give_up()
+            return
         self.settle()
         ended = dict(self._thread.ended())
         for line in list(self._running()):
@@ -273,6 +289,13 @@ class Streams:
                 self._give_back(line, slot, position, _AFTER_AN_ERROR if code > -2 else _AFTER_RECORDS)
             if line.receiver in ended:
                 self._lost(line, ended[line.receiver])
+        self._on_change()
+
+    def _give_up(self) -> None:
+        """Begin again: the thread has ended, for lack of memory."""
+        for line in list(self._running()):
+            self._lost(line, "the thread that reads it has ended")
+        self._end_thread()
         self._on_change()
 
     def _give_back(self, line: _Line, slot: int, position: int, plain: int) -> None:
@@ -299,6 +322,7 @@ class Streams:
             if slot in line.slots:
                 self._give_back(line, slot, position, 0)
         self._left = _sum(self._left, line.receiver.counted())
+        os.close(line.socket)
         line.receiver = None
         line.state = LineState.CLOSED
 
@@ -318,13 +342,13 @@ def _sum(one: Counted, other: Counted) -> Counted:
     )
 
 
-def _run(loop: ReceiveLoop, ends: tuple[int, ...]) -> None:
-    """Serve the loop's sockets, and close its pipes when nobody writes to them any more."""
+def _run(loop: ReceiveLoop, wake: int, notify: int) -> None:
+    """Serve the loop's sockets; then close its ends of the pipes."""
     try:
         loop.run()
     finally:
-        for end in ends:
-            os.close(end)
+        os.close(wake)
+        os.close(notify)
 
 
 def open_streams(

@@ -28,7 +28,7 @@ from batchval.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
-from tests.support.batches import GZIP, batch, message, records
+from tests.support.batches import GZIP, batch, message, record, records
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = range(4, 13)
@@ -229,6 +229,30 @@ def test_records_are_counted_up_to_the_quota_and_none_is_lost(decode: str) -> No
     fed(first, frame[len(frame) // 2 :])
     assert first.counted().records == before
     assert first.request() is None
+
+
+@pytest.mark.parametrize("decode", ["headers", "records"])
+def test_a_quota_ends_in_a_batch_whose_offsets_have_gaps(decode: str) -> None:
+    quota = Quota(5)
+    receiver = asking(decode=decode, quota=quota)
+    data = batch([record(111 * n, value=bytes(20)) for n in range(10)], last_offset_delta=999)
+    fed(receiver, answer({("t", 0): PartitionData(0, records=data)}, 12))
+    counted = receiver.counted()
+    assert (counted.records, counted.batches, quota.remaining) == (5, 1, 0)
+    assert counted.bytes == (len(data) // 2 if decode == "headers" else 100)
+    if decode == "records":
+        assert receiver.positions() == [(0, 555, 0)]
+    assert receiver.request() is None
+
+
+@pytest.mark.parametrize("base", [0, 2**63 - 10])
+def test_a_header_with_more_records_than_offsets_moves_no_position_past_its_batch(base: int) -> None:
+    receiver = asking(decode="headers", quota=Quota(500), offset=base)
+    data = bytearray(batch(records(1), base_offset=base))
+    data[57:61] = (1_000).to_bytes(4, "big")
+    fed(receiver, answer({("t", 0): PartitionData(0, records=bytes(data))}, 12))
+    assert receiver.counted().records == 500
+    assert receiver.positions() == [(0, base, 0)]
 
 
 @pytest.mark.parametrize("change", ["seek", "pause", "drop"])

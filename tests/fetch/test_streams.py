@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,6 +91,49 @@ async def test_records_are_counted_by_a_thread_that_ends_with_the_consumer() -> 
         assert consumer.metrics.bytes == 50 * len(ten(0))
     assert (total.native, total.other) == (500, 0)
     eventually(lambda: not natives())
+
+
+async def test_a_thread_that_ends_is_replaced() -> None:
+    """It ends by itself for lack of memory alone."""
+    batches, total = [ten(n) for n in range(50)], Total()
+    log, ended = log_of(batches), False
+
+    def fetch(request: Any) -> Any:
+        nonlocal ended
+        if asked(request) >= 200 and not ended:
+            ended = True
+            streams = consumer._fetcher.streams
+            assert streams is not None
+            assert streams._thread is not None
+            streams._thread.stop()
+        return log(request)
+
+    async with counting(fetch) as (_, consumer):
+        await total.until(consumer, 500)
+        assert ended
+        async with asyncio.timeout(30):
+            while not natives():
+                await total.poll(consumer)
+    assert total.records == 500
+    eventually(lambda: not natives())
+
+
+async def test_a_close_that_is_cancelled_ends_the_thread_too() -> None:
+    async with counting(log_of([ten(0)])) as (_, consumer):
+        await Total().until(consumer, 10)
+        leaving = asyncio.get_running_loop().create_future()
+
+        async def leave() -> None:
+            await leaving
+
+        group = SimpleNamespace(leave=leave)
+        consumer._group = group  # type: ignore[assignment]
+        closing = asyncio.create_task(consumer.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        eventually(lambda: not natives())
 
 
 @pytest.mark.parametrize("error", [6, 74])
