@@ -112,8 +112,20 @@ class Delivery:
         if self._outcome is None:
             future = asyncio.get_running_loop().create_future()
             self._wait(future)
-            yield from future
+            try:
+                yield from future
+            except BaseException:
+                self._give_back()
+                raise
         return self.result()
+
+    def _give_back(self) -> None:
+        """Count the failure again: the task that waited for it was cancelled in the same step."""
+        outcome = self._outcome
+        if outcome is not None and outcome.error is not None and self._received:
+            self._received = False
+            outcome.unreceived += 1
+            outcome.failures.returned(outcome)
 
     def settle(self, outcome: Outcome, n: int) -> None:
         """Tell those who wait. For the batch alone."""
@@ -175,6 +187,17 @@ class Failures:
             self.count -= 1
             if outcome.unreceived == 0:
                 self._kept.pop(outcome, None)
+
+    def returned(self, outcome: Outcome) -> None:
+        """The caller has not received the failure of one record after all."""
+        if outcome.generation != self.generation:
+            return
+        if not outcome.counted:
+            self.add(outcome)
+            return
+        self.count += 1
+        if len(self._kept) < _MOST_KEPT:
+            self._kept[outcome] = None
 
     def discard(self) -> None:
         """Forget all until now, and what is to come of this transaction: the caller knows."""

@@ -165,7 +165,7 @@ class Producer:
         for name, text in headers:
             size += 3 * len(name) + _length(text) + _HEADER_OVERHEAD
         self._accumulator.check_size(size)
-        if (needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)) > self._accumulator.free:
+        while (needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)) > self._accumulator.free:
             await self._accumulator.wait_for_room(needed, self._sender.pump_soon)
         self._may_send()  # much may have happened while it waited
         if partition is None:

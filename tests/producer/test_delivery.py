@@ -37,6 +37,35 @@ def refusing(broker: ScriptedBroker, code: Any = refuse) -> None:
     broker.faults.extend([code] * 1_000)
 
 
+@pytest.mark.parametrize("is_counted_before", [False, True])
+def test_a_failure_is_not_received_by_a_task_that_is_cancelled_in_the_same_step(is_counted_before: bool) -> None:
+    async def work() -> None:
+        failures = Failures(transactional=False)
+        error = BrokerError(ErrorCode.INVALID_RECORD, "Produce")
+        outcome = Outcome("t", 0, -1, -1, error, failures, failures.generation)
+        deliveries = [Delivery(0), Delivery(0)]
+
+        async def wait() -> None:
+            await deliveries[0]
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        deliveries[0].settle(outcome, 0)
+        if is_counted_before:
+            deliveries[1].settle(outcome, 1)
+        failures.add(outcome)
+        assert failures.count == int(is_counted_before)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        raised = failures.take()
+        assert raised is not None
+        assert (raised.count, raised.failures[0].records) == (1 + is_counted_before,) * 2
+        assert failures.take() is None
+
+    run(work())
+
+
 def test_a_delivery_is_awaited_again_and_by_several() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
