@@ -28,7 +28,7 @@ DEFAULT_DELAY_US: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A run at the broker of known delay; of a run with a warm-up the part after it."""
+    """A run at the broker of known delay; of a run with a warm-up the part after it, if there is one."""
 
     delay_us: int
     tally: Tally
@@ -71,11 +71,12 @@ def calibrate(
         client = open_at(bootstrap)
         again = ProduceRun(_shortened(settings), client.make, make_payloads, new_loop=client.new_loop)
         again.run()
-    return Calibration(delay_us, again.steady() or again.total())
+    steady = again.steady()
+    return Calibration(delay_us, again.total() if steady is None or not steady.acked else steady)
 
 
 def _shortened(settings: ProduceSettings) -> ProduceSettings:
-    """Return settings for a run of a few seconds, whose warm-up is a third of it at most."""
+    """Return settings for a run of a few seconds. With a schedule, the warm-up is a third of it at most."""
     seconds = min(settings.duration_s or MOST_S, MOST_S)
     warmup = settings.warmup_records
     if settings.throughput > 0:

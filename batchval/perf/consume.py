@@ -157,7 +157,8 @@ class Worker:
         remaining = shared.remaining()
         if remaining <= 0:
             return False
-        if shared.clock.monotonic_ns() - self._last_ns > shared.options.timeout_ms * _NS:
+        is_idle = shared.clock.monotonic_ns() - self._last_ns > shared.options.timeout_ms * _NS
+        if shared.idle(self.thread, is_idle=is_idle):
             self.timed_out = True
             return False
         polled = self.consumer.poll(POLL_MS, remaining)

@@ -77,6 +77,7 @@ class Shared:
         self._partitions = frozenset(partitions)
         self._assigned: list[frozenset[TopicPartition] | None] = [None] * options.threads
         self._moved_ns = clock.monotonic_ns()
+        self._idle: set[int] = set()
         self._lock = threading.Lock()
 
     def remaining(self) -> int:
@@ -121,6 +122,17 @@ class Shared:
                 return False
             self.assigned_ns = self.last_records_ns = self.clock.monotonic_ns()
             return True
+
+    def idle(self, thread: int, *, is_idle: bool) -> bool:
+        """Note whether a thread's last record is too long ago; True once that holds for all.
+
+        A thread that left earlier would make the others read its partitions and, as nothing is
+        committed, their own again from the start.
+        """
+        with self._lock:
+            if len(self._idle) < self.options.threads:
+                (self._idle.add if is_idle else self._idle.discard)(thread)
+            return len(self._idle) == self.options.threads
 
     def totals(self) -> tuple[int, int]:
         with self._lock:

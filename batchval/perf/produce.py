@@ -11,11 +11,12 @@ The warm-up ends when all its answers have come; only then does the steady state
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -126,6 +127,8 @@ class _Worker:
         self.stamps = array("q", bytes(8 * self.chunk))
         self.transaction_end = math.inf  # without transactions
         self.opened = self.finished = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._in_room: asyncio.Task[Any] | None = None  # the worker's, while it waits for room
 
     def _tally(self) -> Tally:
         return Tally(self.settings.measure, self.rate is not None)
@@ -157,6 +160,7 @@ class _Worker:
             tally.intended.record_since(self.schedule.instants(stamps), now)
 
     async def main(self) -> None:
+        self._loop = asyncio.get_running_loop()
         try:
             await self.client.open(self.on_batch, self.on_wire)
             self.opened = True
@@ -189,8 +193,9 @@ class _Worker:
                     await self._begin()
                 await asyncio.sleep(0)
         finally:
-            await self._drain()
-        await self._commit()
+            drained = await self._drain()
+        if drained:
+            await self._commit()
 
     async def _due(self, schedule: Schedule, count: int) -> int:
         """How many of them the schedule has now; after a wait none."""
@@ -217,8 +222,7 @@ class _Worker:
                 tally.in_flight = max(tally.in_flight, self.client.waiting())
             if done == count:
                 return
-            await self.client.room()
-            if self.run.abandoned:
+            if not await self._room():
                 return
             # the record that waited keeps its stamp; those after it have not been tried yet
             now = self._stamp(stamps[done + 1 :], self.sent + 1)
@@ -240,20 +244,48 @@ class _Worker:
 
     async def _commit(self) -> None:
         if self.settings.transaction_duration_ms is not None:
-            await self.client.commit()
+            await self._until(self.client.commit())
             self.parts[-1].end_ns = now_ns()
 
-    async def _drain(self) -> None:
-        flushing = asyncio.ensure_future(self.client.flush())
+    async def _room(self) -> bool:
+        """Wait until the client can take records. False: nothing more is to be sent."""
+        self._in_room = asyncio.current_task()
+        try:
+            await self.client.room()
+        except asyncio.CancelledError:
+            if not self.run.stopping:
+                raise
+        finally:
+            self._in_room = None
+        return not self.run.stopping
+
+    def stop(self) -> None:
+        """Wait for room no longer, because the run stops. For other threads."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: the worker has ended
+                self._loop.call_soon_threadsafe(self._leave)
+
+    def _leave(self) -> None:
+        if self._in_room is not None:
+            self._in_room.cancel()
+
+    async def _drain(self) -> bool:
+        """Wait for all answers. False: not all came, and nobody wants to wait longer."""
+        return await self._until(self.client.flush())
+
+    async def _until(self, waiting: Coroutine[Any, Any, None]) -> bool:
+        """Wait, and give up 10 s after an interruption, at once after a second one."""
+        task = asyncio.ensure_future(waiting)
         deadline = None
-        while not flushing.done():
-            await asyncio.wait([flushing], timeout=0.1)
+        while not task.done():
+            await asyncio.wait([task], timeout=0.1)
             if self.run.interrupted and deadline is None:
                 deadline = time.monotonic() + _DRAIN_S
             if self.run.abandoned or (deadline is not None and time.monotonic() > deadline):
-                flushing.cancel()
-                return
-        flushing.result()
+                task.cancel()
+                return False
+        task.result()
+        return True
 
 
 def _share(total: int | None, threads: int, number: int) -> int | None:
@@ -301,6 +333,8 @@ class ProduceRun:
 
     def _stop(self) -> None:
         self.stopping = True
+        for worker in self.workers:
+            worker.stop()
         self.opened.abort()
         self.warm.abort()
 

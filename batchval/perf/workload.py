@@ -38,6 +38,7 @@ MOST_CLIENTS: Final = 1024
 _MOST_SIZES: Final = 1000
 _MOST_RECORDS: Final = 2**40
 _DEFAULT_REQUEST: Final = 1_048_576
+_MOST_DIGITS: Final = 10  # of an int32
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 #: Properties that the run sets by itself.
 _OWN: Final = {
@@ -183,7 +184,7 @@ def _topics(workload: Workload) -> Iterator[Fault]:
 def _sizes_fit(workload: Workload, common: Mapping[str, str]) -> Iterator[Fault]:
     """Find records that the producer would refuse."""
     text = (dict(common) | workload.producer).get("max.request.size", str(_DEFAULT_REQUEST))
-    most = int(text) if text.isascii() and text.isdigit() else _DEFAULT_REQUEST
+    most = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else _DEFAULT_REQUEST
     for i, topic in enumerate(workload.topics):
         if (largest := max(topic.record_size)) > most:
             yield Fault(("topics", i, "record_size"), f"must be at most {most} (max.request.size), not {largest}")

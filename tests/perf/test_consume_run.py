@@ -177,20 +177,20 @@ def test_of_a_poll_that_brings_too_much_what_is_wanted_counts() -> None:
     assert not any(worker.step() for worker in bench.workers)
 
 
-def test_a_thread_ends_by_its_own_timeout_and_the_others_go_on() -> None:
-    bench = Bench(2, [[(10, 1, 1)], [(10, 1, 1)] * 500], 10_000, timeout_ms=1_000)
+def test_a_thread_without_records_stays_until_all_have_none() -> None:
+    """Nothing is committed: its partitions would be read again from the start, and so would others."""
+    bench = Bench(2, [[(10, 1, 1)], [(10, 1, 1)] * 200], 10_000, timeout_ms=1_000)
     bench.start()
-    bench.workers[0].step()
+    for _ in range(200):
+        assert all(worker.step() for worker in bench.workers)
+    assert not any(worker.timed_out for worker in bench.workers)
     last = bench.clock.now_ns
-    bench.to_the_end(0)
-    assert bench.workers[0].timed_out
-    assert 1_000 * MS < bench.clock.now_ns - last <= 1_100 * MS  # 100 ms a poll
-    before = bench.workers[1].records
-    bench.workers[1]._last_ns = bench.clock.now_ns
-    for _ in range(20):
-        assert bench.workers[1].step()
-    assert bench.workers[1].records == before + 20
-    assert not bench.workers[1].timed_out
+    going = list(bench.workers)
+    while going:
+        going = [worker for worker in going if worker.step()]
+    assert all(worker.timed_out for worker in bench.workers)
+    assert 1_000 * MS < bench.clock.now_ns - last <= 1_300 * MS  # 100 ms a poll, by turns
+    assert bench.shared.totals()[0] == 201
 
 
 def test_records_put_the_timeout_off() -> None:

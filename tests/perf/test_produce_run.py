@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from array import array
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from batchval.perf.pacing import Pause, SendTimes
 from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError, parts_of
 from batchval.perf.produce import OnBatch, OnWire, ProduceError, ProduceRun, ProduceSettings
 from batchval.perf.tally import ClientRoundTrips
+from tests.support.proxy import eventually
 
 
 class Client:
@@ -119,6 +121,39 @@ def test_every_record_is_counted_once() -> None:
     assert total.latencies.max <= total.elapsed_ns // 1000 + 1
     assert run.steady() is None
     assert run.in_flight() == ({1: 3, 2: 5}, 7, False)
+
+
+class Full(Client):
+    """Has no room and no answers, as with a broker that is gone."""
+
+    async def room(self) -> None:
+        self.events.append("waits")
+        await asyncio.sleep(600)
+
+    async def flush(self) -> None:
+        await asyncio.sleep(600)
+
+
+def test_an_interruption_ends_the_wait_for_room_and_a_second_one_that_for_answers() -> None:
+    client = Full(room=10)
+    run = ProduceRun(
+        ProduceSettings(num_records=1000, threads=1, transaction_duration_ms=60_000),
+        lambda _: client,
+        lambda n: Letters(100, many=False, seed=n),
+    )
+
+    def interrupt() -> None:
+        eventually(lambda: "waits" in client.events)
+        run.interrupt()
+        run.interrupt()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    run.run()
+    thread.join()
+    assert client.closed
+    assert client.events == ["begin", "send", "waits"]
+    assert run.total().acked == 0
 
 
 def test_failed_sends_are_counted_and_are_no_latencies() -> None:

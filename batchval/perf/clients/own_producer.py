@@ -89,7 +89,10 @@ class OwnProducer:
 
     async def room(self) -> None:
         assert self._producer is not None
-        await self._producer.room()
+        try:
+            await self._producer.room()
+        except BatchvalError as error:
+            raise ProduceError(str(error)) from None
 
     async def pause(self, seconds: float) -> None:
         assert self._pause is not None

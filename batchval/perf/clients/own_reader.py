@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 
 from batchval.errors import BatchvalError
-from batchval.fetch import Consumer, ConsumerOptions
+from batchval.fetch import Consumer, ConsumerOptions, TopicPartition
 from batchval.network.errors import AuthenticationError, NetworkError
 from batchval.network.loops import loop_factory
 from batchval.perf.consume import ConsumeError
@@ -29,6 +29,7 @@ class OwnReader:
         self._loop = loop_factory()()
         self._consumer: Consumer | None = None
         self._last_error = ""
+        self._final: dict[TopicPartition, int] | None = None  # ends, once all was produced
 
     def open(self) -> None:
         """Take the partitions at their ends. ConsumeError."""
@@ -68,13 +69,15 @@ class OwnReader:
         ]
 
     def at_end(self) -> bool:
-        """Return whether every position is at its partition's end."""
+        """Return whether every position is at the end that its partition had at the first call."""
         return bool(self._run(self._at_end()))
 
     async def _at_end(self) -> bool:
         assert self._consumer is not None
-        ends = await self._consumer.offsets_for(dict.fromkeys(self._partitions, "latest"), OPEN_MS)
-        return all((self._consumer.position(partition) or 0) >= end for partition, end in ends.items())
+        if self._final is None:
+            wanted = dict.fromkeys(self._partitions, "latest")
+            self._final = await self._consumer.offsets_for(wanted, OPEN_MS)
+        return all((self._consumer.position(partition) or 0) >= end for partition, end in self._final.items())
 
     def last_error(self) -> str:
         """Return what did not work last, or nothing."""

@@ -25,6 +25,7 @@ class RdkafkaReader:
     def __init__(self, config: Mapping[str, Any], topic: str, partitions: list[int]) -> None:
         self._partitions = [TopicPartition(topic, number) for number in partitions]
         self._complaint = LastError()
+        self._final: dict[int, int] | None = None  # ends, once all was produced
         try:
             self._consumer = Consumer({**_QUIET, **config, "error_cb": self._complaint})
         except (KafkaException, ValueError, TypeError) as error:
@@ -78,8 +79,10 @@ class RdkafkaReader:
         return error is not None
 
     def at_end(self) -> bool:
-        """Return whether every position is at its partition's end."""
-        ends = {one.partition: end for one, end in self._ends()}
+        """Return whether every position is at the end that its partition had at the first call."""
+        if self._final is None:
+            self._final = {one.partition: end for one, end in self._ends()}
+        ends = self._final
         return all(
             one.offset >= ends[one.partition]
             for one in self._consumer.position(self._partitions)
