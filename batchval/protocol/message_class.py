@@ -39,9 +39,10 @@ def _first_init(defaults: dict[str, Any]) -> Callable[..., None]:
     """Return an ``__init__`` that puts the compiled one into its place, and calls it."""
 
     def __init__(self: Any, *args: Any, **more: Any) -> None:
-        kind: Any = next(one for one in type(self).__mro__ if one.__dict__.get("__init__") is __init__)
         compiled = _init(defaults)
-        type.__setattr__(kind, "__init__", compiled)
+        for kind in type(self).__mro__:
+            if kind.__dict__.get("__init__") is __init__:  # another thread may have been here
+                type.__setattr__(kind, "__init__", compiled)
         compiled(self, *args, **more)
 
     return __init__

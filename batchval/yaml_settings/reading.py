@@ -59,7 +59,8 @@ def parsed(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[F
         raise ConfigError([f"{name}{at}: is not YAML: {error.problem or error.context or 'cannot be read'}"]) from None
     except yaml.reader.ReaderError as error:
         raise ConfigError([f"{name}: is not YAML: {error.reason}"]) from None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
+        # PyYAML's constructors raise these for values that their tags do not fit
         raise ConfigError([f"{name}: is not YAML: {type(error).__name__}"]) from None
     finally:
         loader.dispose()

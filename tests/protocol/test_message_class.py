@@ -97,3 +97,18 @@ def test_what_a_client_s_import_makes(client: str) -> None:
     assert not loaded & {"importlib.metadata", "email", "uvloop", "pyarrow"}
     others = {"fetch": "produce", "producer": "fetch", "network.client": "fetch"}
     assert f"batchval.protocol.messages.{others[client]}" not in loaded
+
+
+def test_two_threads_may_make_the_first_object() -> None:
+    """The ``__init__`` that one thread has entered may have been replaced by another before it goes on."""
+
+    @message_class
+    class Message:
+        number: int = -1
+
+    first = Message.__init__
+    assert Message(3).number == 3
+    assert Message.__init__ is not first
+    late = object.__new__(Message)
+    first(late, 4)
+    assert late.number == 4
