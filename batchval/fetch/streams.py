@@ -153,10 +153,15 @@ class Streams:
             yield from (line for line in lines if line.receiver is not None)
 
     def take(self, leader: Node, state: PartitionState, leader_epoch: int) -> bool:
-        """Take a partition over. False: it is the Fetcher's for now."""
+        """Take a partition over, or as soon as what came of it has been polled.
+
+        False: it is the Fetcher's for now.
+        """
         lines = [line for line in self._lines.get(leader.id, ()) if line.receiver is not None]
-        if not lines or state.plain or state.buffered:
+        if not lines or state.plain:
             return False
+        if state.buffered:
+            return True
         line = min(lines, key=lambda one: len(one.slots))
         assert line.receiver is not None
         slot = line.receiver.add(state.tp.topic, state.tp.partition, state.fetch_position, leader_epoch)

@@ -174,6 +174,20 @@ async def test_a_broker_that_hangs_up() -> None:
     assert total.native > 0
 
 
+async def test_the_thread_goes_on_where_a_partition_came_back() -> None:
+    log, errors, total = [ten(n) for n in range(60)], [6], Total()
+
+    def fetch(request: Any) -> Any:
+        if errors and asked(request) == 200:
+            return partition(error=errors.pop())
+        return log_of(log)(request)
+
+    async with counting(fetch) as (_, consumer):
+        await total.until(consumer, 600)
+    assert total.records == 600
+    assert total.other <= 20
+
+
 async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
     def fetch(request: Any) -> Any:
         return partition(error=1) if asked(request) == 1000 else log_of([ten(n) for n in range(3)])(request)
