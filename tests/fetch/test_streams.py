@@ -185,7 +185,7 @@ async def test_the_thread_goes_on_where_a_partition_came_back() -> None:
     async with counting(fetch) as (_, consumer):
         await total.until(consumer, 600)
     assert total.records == 600
-    assert total.other <= 20
+    assert total.other == 10
 
 
 async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
