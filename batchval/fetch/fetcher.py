@@ -112,7 +112,7 @@ class Fetcher:
             self.streams.settle()
 
     def hold(self) -> None:
-        """Count nothing more natively: positions are about to be committed, partitions given up."""
+        """Count nothing more natively: positions are about to be committed."""
         if self.streams is not None:
             for state in self.states.values():
                 state.paused = True

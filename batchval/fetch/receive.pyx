@@ -368,11 +368,11 @@ cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexc
     s.totals.wire_bytes += c.wire_bytes
 
 
-cdef void cut(Stream *s, const Entry *b, int64_t position, int64_t granted, Scratch *scratch,
+cdef void cut(Stream *s, const Entry *b, int64_t begin, int64_t granted, Scratch *scratch,
         Counts *c) noexcept nogil:
     """Keep of what was counted the first ``granted`` records: the quota ends in this batch."""
     cdef Counts rest
-    cdef int64_t low = position, high = c.next_offset, middle
+    cdef int64_t low = begin, high = c.next_offset, middle
     if b.magic >= 2 and be64(b.p) > low:
         low = be64(b.p)
     no_counts(&rest, low)

@@ -245,7 +245,8 @@ class Streams:
         )
         line.state = LineState.RUNNING
         thread = self._started()
-        line.socket = os.dup(descriptor)  # the thread's own: its number is not used again before ``_end``
+        # the thread's own: its number is not used again before ``_end``
+        line.socket = os.dup(descriptor)
         thread.add(line.receiver, line.socket)
         self._even_out(line)
         self._on_change()

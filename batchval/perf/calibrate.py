@@ -28,7 +28,9 @@ DEFAULT_DELAY_US: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A run at the broker of known delay; of a run with a warm-up the part after it, if there is one."""
+    """A run at the broker of known delay; of one with a warm-up the part after it, if there is
+    one.
+    """
 
     delay_us: int
     tally: Tally
@@ -76,7 +78,9 @@ def calibrate(
 
 
 def _shortened(settings: ProduceSettings) -> ProduceSettings:
-    """Return settings for a run of a few seconds. With a schedule, the warm-up is a third of it at most."""
+    """Return settings for a run of a few seconds; with a schedule, a third of it is for the warm-up
+    at most.
+    """
     seconds = min(settings.duration_s or MOST_S, MOST_S)
     warmup = settings.warmup_records
     if settings.throughput > 0:

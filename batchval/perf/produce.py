@@ -128,7 +128,7 @@ class _Worker:
         self.transaction_end = math.inf  # without transactions
         self.opened = self.finished = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._in_room: asyncio.Task[Any] | None = None  # the worker's, while it waits for room
+        self._waiting_task: asyncio.Task[Any] | None = None  # while the buffer is full
 
     def _tally(self) -> Tally:
         return Tally(self.settings.measure, self.rate is not None)
@@ -222,7 +222,7 @@ class _Worker:
                 tally.in_flight = max(tally.in_flight, self.client.waiting())
             if done == count:
                 return
-            if not await self._room():
+            if not await self._may_go_on():
                 return
             # the record that waited keeps its stamp; those after it have not been tried yet
             now = self._stamp(stamps[done + 1 :], self.sent + 1)
@@ -247,27 +247,27 @@ class _Worker:
             await self._until(self.client.commit())
             self.parts[-1].end_ns = now_ns()
 
-    async def _room(self) -> bool:
-        """Wait until the client can take records. False: nothing more is to be sent."""
-        self._in_room = asyncio.current_task()
+    async def _may_go_on(self) -> bool:
+        """Wait until the client takes records again. False: nothing more is to be sent."""
+        self._waiting_task = asyncio.current_task()
         try:
             await self.client.room()
         except asyncio.CancelledError:
             if not self.run.stopping:
                 raise
         finally:
-            self._in_room = None
+            self._waiting_task = None
         return not self.run.stopping
 
     def stop(self) -> None:
-        """Wait for room no longer, because the run stops. For other threads."""
+        """Wait for the buffer no longer, because the run stops. For other threads."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed: the worker has ended
                 self._loop.call_soon_threadsafe(self._leave)
 
     def _leave(self) -> None:
-        if self._in_room is not None:
-            self._in_room.cancel()
+        if self._waiting_task is not None:
+            self._waiting_task.cancel()
 
     async def _drain(self) -> bool:
         """Wait for all answers. False: not all came, and nobody wants to wait longer."""

@@ -178,7 +178,7 @@ def test_of_a_poll_that_brings_too_much_what_is_wanted_counts() -> None:
 
 
 def test_a_thread_without_records_stays_until_all_have_none() -> None:
-    """Nothing is committed: its partitions would be read again from the start, and so would others."""
+    """Nothing is committed: all partitions would be read again from the start."""
     bench = Bench(2, [[(10, 1, 1)], [(10, 1, 1)] * 200], 10_000, timeout_ms=1_000)
     bench.start()
     for _ in range(200):

@@ -124,7 +124,7 @@ def test_every_record_is_counted_once() -> None:
 
 
 class Full(Client):
-    """Has no room and no answers, as with a broker that is gone."""
+    """Takes no more records and answers none, as with a broker that is gone."""
 
     async def room(self) -> None:
         self.events.append("waits")
@@ -134,7 +134,7 @@ class Full(Client):
         await asyncio.sleep(600)
 
 
-def test_an_interruption_ends_the_wait_for_room_and_a_second_one_that_for_answers() -> None:
+def test_an_interruption_ends_the_wait_for_the_buffer_and_a_second_one_that_for_answers() -> None:
     client = Full(room=10)
     run = ProduceRun(
         ProduceSettings(num_records=1000, threads=1, transaction_duration_ms=60_000),

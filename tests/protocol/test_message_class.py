@@ -100,7 +100,7 @@ def test_what_a_client_s_import_makes(client: str) -> None:
 
 
 def test_two_threads_may_make_the_first_object() -> None:
-    """The ``__init__`` that one thread has entered may have been replaced by another before it goes on."""
+    """The ``__init__`` that a thread has entered may be replaced before the thread goes on."""
 
     @message_class
     class Message:
