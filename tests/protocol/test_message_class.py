@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from batchval.protocol.message_class import message_class
+from batchval.protocol.message_class import message_class, prepare
 from batchval.protocol.messages import ProduceRequest
 
 
@@ -112,3 +112,14 @@ def test_two_threads_may_make_the_first_object() -> None:
     late = object.__new__(Message)
     first(late, 4)
     assert late.number == 4
+
+
+def test_a_program_may_compile_all_before_the_first_object() -> None:
+    @message_class
+    class Message:
+        number: int = -1
+
+    first = Message.__init__
+    prepare()
+    assert Message.__init__ is not first
+    assert (Message().number, Message(3).number) == (-1, 3)
