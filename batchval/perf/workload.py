@@ -18,20 +18,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
-
 from batchval.optional import require
 from batchval.perf import properties
 from batchval.perf.properties import CONSUMER, PRODUCER, PropertyError
 from batchval.perf.roundtrip_record import HEADER_BYTES
 from batchval.policy import nearest
-from batchval.yaml_settings.faults import Fault, Source, lines_of
-from batchval.yaml_settings.reading import ConfigError, parsed, read_bytes, text_of
-from batchval.yaml_settings.wording import STRICT, fault_of
-
-__all__ = ["MOST_CLIENTS", "Create", "Topic", "Workload", "load", "workload_of"]
 
 require(__name__)
+
+# an extra, which the line above names where it is missing
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError  # noqa: E402
+
+from batchval.yaml_settings.faults import Fault, Source, lines_of  # noqa: E402
+from batchval.yaml_settings.reading import ConfigError, parsed, read_bytes, text_of  # noqa: E402
+from batchval.yaml_settings.wording import STRICT, fault_of  # noqa: E402
+
+__all__ = ["MOST_CLIENTS", "Create", "Topic", "Workload", "load", "workload_of"]
 
 #: Producers and consumers of a workload, all topics together: each has a thread.
 MOST_CLIENTS: Final = 1024

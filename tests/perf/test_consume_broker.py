@@ -300,7 +300,8 @@ def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
         )  # fmt: skip
         assert run.stdout is not None
         seen = ""
-        while (line := run.stdout.readline()) and consumed(seen) < 1_000:  # rows come before records
+        # rows come before records
+        while (line := run.stdout.readline()) and consumed(seen) < 1_000:
             seen += line
         own.kill()
         out, err = run.communicate(timeout=90)
