@@ -27,7 +27,13 @@ from batchval.policy import nearest
 require(__name__)
 
 # an extra, which the line above names where it is missing
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError  # noqa: E402
+from pydantic import (  # noqa: E402
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+)
 
 from batchval.yaml_settings.faults import Fault, Source, lines_of  # noqa: E402
 from batchval.yaml_settings.reading import ConfigError, parsed, read_bytes, text_of  # noqa: E402
