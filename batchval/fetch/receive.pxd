@@ -25,12 +25,8 @@ cdef extern from *:
         } while (!__atomic_compare_exchange_n(left, &before, before - taken, 1, __ATOMIC_RELAXED,
         __ATOMIC_RELAXED)); return taken;
     }
-    static inline void batchval_put_back(int64_t *left, int64_t some) {
-        __atomic_add_fetch(left, some, __ATOMIC_RELAXED);
-    }
     """
     int64_t take_some "batchval_take_some"(int64_t *left, int64_t most) noexcept nogil
-    void put_back "batchval_put_back"(int64_t *left, int64_t some) noexcept nogil
 
 cdef enum:  # Share.state
     FREE  # the slot has no partition
