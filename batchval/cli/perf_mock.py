@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
-import threading
+import time
 
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.termination import Terminated
+from batchval.cli.termination import Terminated, signals_wait
 
 MOST_BROKERS = 100
+#: A signal that arrives just before a wait is seen when it ends.
+_LOOK_S = 0.5
 
 
 @click.command(
@@ -38,20 +41,24 @@ def command(brokers: int, command_line: tuple[str, ...]) -> int:
     if command_line:
         return _run(command_line, cluster.bootstrap)
     click.echo(cluster.bootstrap)
-    threading.Event().wait()
-    return 0
+    while True:
+        time.sleep(_LOOK_S)
 
 
 def _run(command_line: tuple[str, ...], bootstrap: str) -> int:
+    child: subprocess.Popen[bytes] | None = None
     try:
-        child = subprocess.Popen(command_line, env={**os.environ, "BOOTSTRAP": bootstrap})
+        with signals_wait():  # within Popen, a command would go on that nobody can stop
+            child = subprocess.Popen(command_line, env={**os.environ, "BOOTSTRAP": bootstrap})
+        while (code := child.poll()) is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_LOOK_S)
     except OSError as error:
         raise click.UsageError(f"cannot run {command_line[0]!r}: {error.strerror}") from None
-    try:
-        code = child.wait()
     except KeyboardInterrupt as reason:  # a terminal's Ctrl-C has reached the command too
-        if isinstance(reason, Terminated):
-            child.terminate()
-        child.wait()
+        if child is not None:
+            if isinstance(reason, Terminated):
+                child.terminate()
+            child.wait()
         raise
     return code if code >= 0 else 128 - code

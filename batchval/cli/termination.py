@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Terminated", "ends_by_sigterm"]
+__all__ = ["Terminated", "ends_by_sigterm", "signals_wait"]
 
 
 class Terminated(KeyboardInterrupt):
@@ -32,3 +32,18 @@ def ends_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect at the end of a block, not within it. Main thread only."""
+    arrived: list[int] = []
+    names = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(name, lambda number, _: arrived.append(number)) for name in names]
+    try:
+        yield
+    finally:
+        for name, handler in zip(names, before, strict=True):
+            signal.signal(name, handler or signal.SIG_DFL)
+        for number in arrived:
+            signal.raise_signal(number)

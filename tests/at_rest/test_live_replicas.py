@@ -25,6 +25,7 @@ from tests.at_rest.soak import Threads, Watcher, settle
 from tests.interop.kafka_broker import KafkaBroker, brokers
 from tests.support.batches import with_crc
 from tests.support.fixtures import needs_kafka
+from tests.support.processes import until
 
 pytestmark = [pytest.mark.jvm, pytest.mark.alone, pytest.mark.long]
 
@@ -80,6 +81,21 @@ class Writers(Threads):
         producer.flush(30)
 
 
+def write_last(bootstrap: str, cluster: Cluster) -> None:
+    """Write batches that no cleaner and no retention removes, and wait for all replicas."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "none", "log_level": 0})
+    value = b"the last of its log"
+    for topic in TOPICS:
+        producer.produce(topic, value, b"last", partition=0)
+    assert producer.flush(60) == 0
+
+    def all_have_it() -> bool:
+        nodes = range(len(cluster.nodes))
+        return all(value in cluster.logs(node, topic)[-1].read_bytes() for node in nodes for topic in TOPICS)
+
+    until("all replicas have it", all_have_it)
+
+
 def compare(nodes: Sequence[KafkaBroker], *words: str) -> list[dict[str, Any]]:
     """Return all findings and notes."""
     named = [f"b{n}={node.data}" for n, node in enumerate(nodes, 1)]
@@ -124,8 +140,8 @@ def cluster() -> Iterator[Cluster]:
         watchers = [Watcher(node.data, found.seen) for node in nodes]
         with Writers(bootstrap):
             restarted = pool.submit(time.sleep, 0)
-            until = time.monotonic() + SECONDS
-            while time.monotonic() < until or not restarted.done():
+            end = time.monotonic() + SECONDS
+            while time.monotonic() < end or not restarted.done():
                 for words in (AUDIT, CHECK):
                     for watcher in watchers:
                         watcher.look()
@@ -134,6 +150,7 @@ def cluster() -> Iterator[Cluster]:
                 if found.runs == 2:
                     restarted = pool.submit(nodes[1].restart)
             restarted.result()
+        write_last(bootstrap, found)
         for node in reversed(nodes):
             node.stop()
         yield found

@@ -163,6 +163,7 @@ def kafka() -> Iterator[KafkaBroker]:
 def test_aborted_ranges_are_what_the_broker_indexed(kafka: KafkaBroker) -> None:
     writer = Writer(kafka, "indexed", 4)
     writer.create({"segment.bytes": str(SMALLEST_SEGMENT)})
+    writer.aborted_before_another()
     first = writer.interleaved(rounds=180, size=80_000)
     state, indexes = read(kafka.data / "indexed-0")
     assert len(indexes) > 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from batchval.perf.clients import rdkafka_package
 
 __all__ = ["MockCluster"]
@@ -16,6 +18,10 @@ class MockCluster:
     """
 
     def __init__(self, brokers: int = 1) -> None:
-        self._owner = rdkafka_package.Producer({"test.mock.num.brokers": brokers, "log_level": 0})
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:  # its threads have this mask: signals are the main thread's
+            self._owner = rdkafka_package.Producer({"test.mock.num.brokers": brokers, "log_level": 0})
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         found = self._owner.list_topics(timeout=_START_S).brokers.values()
         self.bootstrap = ",".join(sorted(f"{broker.host}:{broker.port}" for broker in found))
