@@ -1,5 +1,4 @@
-"""When a record is due, and waiting for it: schedules, the instants of sends, and a timer finer
-than an event loop's.
+"""Waiting until a record is due: a timer finer than an event loop's.
 
 A loop's timers count whole milliseconds. Linux's timerfd counts nanoseconds: the loop waits for one
 that ends shortly before the instant, and takes turns through the rest, so answers are read
@@ -15,83 +14,17 @@ import functools
 import os
 import struct
 import sys
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from batchval.perf.histogram import now_ns
 
-__all__ = ["Pause", "Schedule", "SendTimes"]
+__all__ = ["Pause"]
 
-_BLOCK: Final = 4096  # records whose instants of sending are kept together
 _TURNS_NS: Final = 60_000  # the last part of a wait, in turns of the loop: as late a wake-up may be
 _LOOP_NS: Final = 1_500_000  # a timer of a loop is late by this at most
 _CLOCK_MONOTONIC: Final = 1  # Linux, time.h
 _TFD_NONBLOCK, _TFD_CLOEXEC, _TFD_TIMER_ABSTIME = os.O_NONBLOCK, getattr(os, "O_CLOEXEC", 0), 1
 _ITIMERSPEC: Final = struct.Struct("@llll")
-
-
-class SendTimes:
-    """The instant at which each record was sent, until it is answered."""
-
-    def __init__(self) -> None:
-        self._blocks: dict[int, list[Any]] = {}  # [instants, how many are not answered]
-
-    def put(self, first: int, count: int, now: int) -> None:
-        """Records from number ``first`` on were sent now."""
-        while count:
-            block, at = divmod(first, _BLOCK)
-            part = min(count, _BLOCK - at)
-            kept = self._blocks.get(block)
-            if kept is None:
-                kept = self._blocks[block] = [np.zeros(_BLOCK, np.int64), _BLOCK]
-            kept[0][at : at + part] = now
-            first, count = first + part, count - part
-
-    def take(self, numbers: Any) -> Any:
-        """The instants of these records, each of which is asked for once."""
-        if len(numbers) == 1:
-            block, place = divmod(int(numbers[0]), _BLOCK)
-            kept = self._blocks[block]
-            self._answered(block, kept, 1)
-            return kept[0][place : place + 1]
-        blocks, at = np.divmod(numbers, _BLOCK)
-        first = int(blocks[0])
-        if (blocks == first).all():  # nearly always
-            kept = self._blocks[first]
-            self._answered(first, kept, len(numbers))
-            return kept[0][at]
-        found = np.empty(len(numbers), np.int64)
-        for block in np.unique(blocks).tolist():
-            chosen = blocks == block
-            kept = self._blocks[block]
-            found[chosen] = kept[0][at[chosen]]
-            self._answered(block, kept, int(chosen.sum()))
-        return found
-
-    def _answered(self, block: int, kept: list[Any], count: int) -> None:
-        kept[1] -= count
-        if kept[1] == 0:
-            del self._blocks[block]
-
-
-class Schedule:
-    """Record n, counted from ``first``, is intended at ``start_ns`` + (n - first) / rate."""
-
-    def __init__(self, rate: float, start_ns: int, first: int) -> None:
-        self.step_ns, self.start_ns, self.first = 1e9 / rate, start_ns, first
-
-    def instants(self, numbers: Any) -> Any:
-        """The intended instants of these records, ns."""
-        return self.start_ns + ((numbers - self.first) * self.step_ns).astype(np.int64)
-
-    def due(self, now: int) -> int:
-        """The number before which every record should have been sent by now."""
-        return self.first + int((now - self.start_ns) / self.step_ns) + 1
-
-    def wait_ns(self, number: int, now: int) -> int:
-        """How long until this record is due; below 0: it is late."""
-        return self.start_ns + int((number - self.first) * self.step_ns) - now
 
 
 class Pause:

@@ -18,16 +18,16 @@ import time
 from array import array
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Protocol
 
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram, now_ns, stamp_many
 from batchval.perf.lines import Window
-from batchval.perf.pacing import Schedule, SendTimes
 from batchval.perf.payloads import Payloads
 from batchval.perf.tally import ClientRoundTrips, Tally
+
+if TYPE_CHECKING:
+    from batchval.perf.schedules import Schedule, SendTimes
 
 __all__ = ["OnBatch", "OnWire", "PerfProducer", "ProduceError", "ProduceRun", "ProduceSettings"]
 
@@ -120,7 +120,7 @@ class _Worker:
         self.warmup = _share(settings.warmup_records, threads, number) or 0
         self.rate = settings.throughput / threads if settings.throughput > 0 else None
         self.parts = [self._tally()]
-        self.times = SendTimes()
+        self.times = _send_times() if self.rate is not None else None
         self.schedule: Schedule | None = None
         self.sent = 0
         self.chunk = max(1, min(_CHUNK, _CHUNK_BYTES // max(self.payloads.largest, 1)))
@@ -144,8 +144,7 @@ class _Worker:
         tally, count = self.parts[-1], len(stamps)
         tally.end_ns = now
         sent = None
-        if self.rate is not None and (tally.measure or error is not None):
-            stamps = np.asarray(stamps, np.int64)
+        if self.times is not None and (tally.measure or error is not None):
             sent = self.times.take(stamps)
         if error is not None:
             tally.errors[error] += count
@@ -179,7 +178,7 @@ class _Worker:
         tally.begin_ns = tally.end_ns = now_ns()
         if self.rate is not None:
             lag = int(self.number * 1e9 / self.settings.throughput)
-            self.schedule = Schedule(self.rate, tally.begin_ns + lag, self.sent)
+            self.schedule = _schedule(self.rate, tally.begin_ns + lag, self.sent)
         await self._begin()
         try:
             while not self.run.over() and (limit is None or self.sent < limit):
@@ -229,10 +228,10 @@ class _Worker:
 
     def _stamp(self, stamps: memoryview, first: int) -> int:
         """Note that records from number ``first`` on are sent now; returns the instant."""
-        if self.rate is None and self.settings.measure:
+        if self.times is None and self.settings.measure:
             return stamp_many(stamps)
         now = now_ns()
-        if self.rate is not None:
+        if self.times is not None:
             self.times.put(first, len(stamps), now)
         return now
 
@@ -464,3 +463,15 @@ class ProduceRun:
                     each[node] = max(each.get(node, 0), highest)
                 over_all, sampled = over_all + total, sampled or sample
         return each, over_all, sampled
+
+
+def _send_times() -> SendTimes:
+    from batchval.perf.schedules import SendTimes
+
+    return SendTimes()
+
+
+def _schedule(rate: float, start_ns: int, first: int) -> Schedule:
+    from batchval.perf.schedules import Schedule
+
+    return Schedule(rate, start_ns, first)

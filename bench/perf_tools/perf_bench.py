@@ -7,6 +7,7 @@ which; every run has the client's rate and what a million records cost the clien
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import os
 import resource
@@ -84,6 +85,7 @@ class Bench:
         rate_of: Callable[[str, int], float | None],
     ) -> dict[str, Any]:
         """All rounds, in turns, against a broker of its own; ``prepare`` makes the topic."""
+        compileall.compile_dir(ROOT / "batchval", quiet=1)  # as an installation is
         with (
             log_folder() as folder,
             KafkaBroker(folder, config=BROKER_CONFIG, heap="1g", jvm=BROKER_JVM, timeout=180) as broker,

@@ -85,6 +85,15 @@ def test_the_help_of_a_command_imports_no_engine(words: tuple[str, ...]) -> None
     assert heavy(modules) == set()
 
 
+def test_producing_at_will_needs_no_numpy() -> None:
+    """Which takes as long to import as all the rest, and starts threads that spin."""
+    limit = ["--command-property", "max.block.ms=1"]
+    run = ["--num-records", "1", "--record-size", "1", "--throughput", "-1", *limit]
+    _, modules = imported_by("perf", "produce", "--bootstrap-server", "127.0.0.1:1", "--topic", "t", *run)
+    assert "batchval.producer.producer" in modules
+    assert "numpy" not in modules
+
+
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [

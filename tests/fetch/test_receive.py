@@ -203,6 +203,28 @@ def test_damage_that_only_counting_finds(wrong: dict[str, int], decode: str) -> 
     assert receiver.counted().records == 12
 
 
+def outcome(receiver: Receiver) -> list[Any]:
+    """What a receiver has counted, where its partitions are, and what came back."""
+    return [receiver.counted()[:4], receiver.positions(), receiver.returned(), receiver.failure]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_damaged_records_are_the_same_in_pieces_and_at_once(seed: int) -> None:
+    """Nothing of a damaged batch is counted, however much of it was read before."""
+    r = random.Random(seed)
+    for _ in range(150):
+        data = bytearray(data_of(r.choice([1, 40]), each=r.choice([1, 9, 200]), first=5))
+        for _ in range(r.randrange(3)):
+            data[r.randrange(61, len(data))] = r.choice([0, 1, 127, 128, 255, r.randrange(256)])
+        offset = r.choice([0, 5, 6, 20])
+        frame = answer({("t", 0): PartitionData(0, records=bytes(data[: len(data) - r.randrange(40)]))}, 12)
+        once, pieces = (asking(decode="records", offset=offset) for _ in range(2))
+        assert fed(once, frame)
+        most = r.choice([2, 30, 400])
+        assert fed(pieces, frame, iter(lambda most=most: r.randrange(1, most), None))
+        assert outcome(pieces) == outcome(once)
+
+
 def test_compressed_records_are_walked() -> None:
     receiver = asking(decode="records")
     data = batch(records(9, value=bytes(50)), codec=GZIP)
@@ -255,9 +277,10 @@ def test_a_header_with_more_records_than_offsets_moves_no_position_past_its_batc
     assert receiver.positions() == [(0, base, 0)]
 
 
+@pytest.mark.parametrize("decode", ["headers", "records"])
 @pytest.mark.parametrize("change", ["seek", "pause", "drop"])
-def test_what_is_under_way_for_another_position_is_not_counted(change: str) -> None:
-    receiver = asking()
+def test_what_is_under_way_for_another_position_is_not_counted(change: str, decode: str) -> None:
+    receiver = asking(decode=decode)
     frame = answer({("t", 0): PartitionData(0, records=data_of(9))}, 12)
     receiver.feed(frame[:-90])
     counted = receiver.counted().records
