@@ -62,8 +62,7 @@ class RoundtripRun:
         reporting_interval_ms: int = 5_000,
         on_interval: Callable[[Window], None] | None = None,
     ) -> None:
-        parties = sum(topic.producers + topic.groups * topic.consumers for topic in workload.topics)
-        self._start = Start(parties, action=self._begin)
+        self._start = Start(workload.clients, action=self._begin)
         self.topics = [
             TopicRun(
                 topic,

@@ -129,6 +129,11 @@ class Workload(BaseModel):
     producer: dict[str, _Property] = {}
     consumer: dict[str, _Property] = {}
 
+    @property
+    def clients(self) -> int:
+        """Return how many producers and consumers there are, each with a thread."""
+        return sum(topic.producers + topic.groups * topic.consumers for topic in self.topics)
+
     def warmup_records(self, topic: Topic) -> int:
         """Return how many records of a topic belong to the warm-up."""
         return round(self.warmup_s * topic.rate)
@@ -184,9 +189,11 @@ def _topics(workload: Workload) -> Iterator[Fault]:
             yield Fault(("topics", i, "consumers"), text)
         if (records := workload.records(topic)) > _MOST_RECORDS:
             yield Fault(("topics", i, "rate"), f"must make at most {_MOST_RECORDS} records in the run, not {records}")
-    clients = sum(topic.producers + topic.groups * topic.consumers for topic in workload.topics)
-    if clients > MOST_CLIENTS:
-        yield Fault(("topics",), f"must have at most {MOST_CLIENTS} producers and consumers together, not {clients}")
+    if workload.clients > MOST_CLIENTS:
+        yield Fault(
+            ("topics",),
+            f"must have at most {MOST_CLIENTS} producers and consumers together, not {workload.clients}",
+        )
 
 
 def _sizes_fit(workload: Workload, common: Mapping[str, str]) -> Iterator[Fault]:

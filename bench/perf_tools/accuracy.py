@@ -52,7 +52,7 @@ Make = Callable[[str], PerfProducer]
 
 
 def own(bootstrap: str, **options: Any) -> PerfProducer:
-    return OwnProducer(ProducerOptions(bootstrap_servers=[bootstrap], **options), "t")
+    return OwnProducer(ProducerOptions(bootstrap_servers=[bootstrap], **options), "t", is_alone=True)
 
 
 def capped(cap: int) -> dict[str, Any]:

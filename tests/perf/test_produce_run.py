@@ -219,12 +219,13 @@ def test_the_rate_from_the_first_send_to_the_last_leaves_out_the_wait_for_answer
 
 
 @pytest.mark.alone
-def test_a_pause_ends_at_its_instant() -> None:
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_pause_ends_at_its_instant(is_alone: bool) -> None:
     """A timer of a loop, which counts whole milliseconds, would be late by 700 µs each time."""
     waits = (0, 30_000, 300_000, 1_300_000, 5_300_000)
 
     async def late() -> list[list[int]]:
-        pause = Pause()
+        pause = Pause(is_alone=is_alone)
         found: list[list[int]] = [[] for _ in waits]
         try:
             for _ in range(20):

@@ -35,10 +35,21 @@ def _name(error: BaseException) -> str:
 
 
 class OwnProducer:
-    """One producer, made in the loop of its thread."""
+    """One producer, made in the loop of its thread.
 
-    def __init__(self, options: ProducerOptions, topic: str, *, partition: int | None = None) -> None:
+    ``is_alone``  no other thread sends or reads: see ``Pause``
+    """
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        topic: str,
+        *,
+        partition: int | None = None,
+        is_alone: bool = False,
+    ) -> None:
         self._options, self._topic, self._partition = options, topic, partition
+        self._is_alone = is_alone
         self._producer: Producer | None = None
         self._pause: Pause | None = None
         self.partitions = 0
@@ -51,7 +62,7 @@ class OwnProducer:
                 on_wire(written_ns, first_byte_ns)
 
         self._on_batch = on_batch
-        self._pause = Pause()
+        self._pause = Pause(is_alone=self._is_alone)
         block = self._options.max_block_ms
         self._producer = producer = Producer(
             dataclasses.replace(self._options, max_block_ms=min(block, METADATA_MS), on_wire=answered)

@@ -84,7 +84,9 @@ def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str]
     except PackageNotFoundError:
         installed = "from its sources"
     return OpenClient(
-        lambda thread: OwnProducer(of(thread), given["topic"], partition=given["partition"]),
+        lambda thread: OwnProducer(
+            of(thread), given["topic"], partition=given["partition"], is_alone=given["threads"] == 1
+        ),
         f"batchval {installed}",
         loop_factory(),
     )
