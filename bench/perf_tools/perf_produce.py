@@ -31,9 +31,9 @@ BENCH = perf_bench.Bench(
     section="perf-produce",
     clients=page.PRODUCERS,
     targets=[
-        ("own", "java", "rate", 2.0),
-        ("own", "loop", "rate", 0.9),
-        ("own", "loop", "cpu", 1.3),
+        ("own", "java", "rate", None),
+        ("own", "loop", "rate", 1.69),
+        ("own", "loop", "cpu", 0.64),
         ("own", "loop defaults", "rate", None),
     ],
     records=1_000_000,
