@@ -190,10 +190,8 @@ def _topics(workload: Workload) -> Iterator[Fault]:
         if (records := workload.records(topic)) > _MOST_RECORDS:
             yield Fault(("topics", i, "rate"), f"must make at most {_MOST_RECORDS} records in the run, not {records}")
     if workload.clients > MOST_CLIENTS:
-        yield Fault(
-            ("topics",),
-            f"must have at most {MOST_CLIENTS} producers and consumers together, not {workload.clients}",
-        )
+        most = f"at most {MOST_CLIENTS} producers and consumers together"
+        yield Fault(("topics",), f"must have {most}, not {workload.clients}")
 
 
 def _sizes_fit(workload: Workload, common: Mapping[str, str]) -> Iterator[Fault]:
