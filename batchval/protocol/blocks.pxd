@@ -11,6 +11,7 @@ cdef enum:
 cdef int large_for(int64_t size) noexcept
 cdef int64_t trusted() noexcept
 cdef Py_ssize_t kind_size() noexcept
+cdef bint is_poisoned() noexcept nogil
 
 
 @cython.final

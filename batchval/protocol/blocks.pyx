@@ -16,70 +16,13 @@ each MB that it gets back, so a thread of its own gives back 16 MiB and more.
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from batchval.protocol.mapped cimport map_memory, remap_memory, unmap_memory
+
 from batchval.protocol.errors import ProtocolError
-
-cdef extern from *:
-    """
-    #include <pthread.h>
-    #include <signal.h>
-    #include <stddef.h>
-    #include <sys/mman.h>
-
-    enum { UNMAPPED_IN_A_THREAD = 16 << 20 };
-
-    static unsigned char *map_memory(size_t size) {
-        void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        return memory == MAP_FAILED ? NULL : memory;
-    }
-
-    /* Linux refuses to cut a mapping in two where the process has 65,530: its pages go back. */
-    static void unmap_now(void *memory, size_t size) {
-        if (munmap(memory, size))
-            (void)madvise(memory, size, MADV_DONTNEED);
-    }
-
-    /* The size stands in the memory itself. */
-    static void *unmap_in_thread(void *memory) {
-        unmap_now(memory, *(size_t *)memory);
-        return NULL;
-    }
-
-    static void unmap_memory(unsigned char *memory, size_t size) {
-        pthread_t thread;
-        sigset_t all, before;
-        int failed = 1;
-        if (size >= UNMAPPED_IN_A_THREAD) {
-            *(size_t *)(void *)memory = size;
-            sigfillset(&all); /* signals are for the threads of Python */
-            pthread_sigmask(SIG_SETMASK, &all, &before);
-            failed = pthread_create(&thread, NULL, unmap_in_thread, memory);
-            pthread_sigmask(SIG_SETMASK, &before, NULL);
-        }
-        if (failed)
-            unmap_now(memory, size);
-        else
-            pthread_detach(thread);
-    }
-
-    /* The pages themselves move. NULL: not on this system, or not enough address space. */
-    static unsigned char *remap_memory(unsigned char *memory, size_t size, size_t new_size) {
-    #ifdef __linux__
-        void *moved = mremap(memory, size, new_size, MREMAP_MAYMOVE);
-        return moved == MAP_FAILED ? NULL : moved;
-    #else
-        (void)memory, (void)size, (void)new_size;
-        return NULL;
-    #endif
-    }
-    """
-    uint8_t *map_memory(size_t size) noexcept
-    void unmap_memory(uint8_t *memory, size_t size) noexcept
-    uint8_t *remap_memory(uint8_t *memory, size_t size, size_t new_size) noexcept
 
 cdef enum:
     SMALLEST = 4 << 10        # read block; each next kind has four times the size
@@ -118,6 +61,11 @@ def poison_released(bint on):
     before = poisoning
     poisoning = on
     return bool(before)
+
+
+cdef bint is_poisoned() noexcept nogil:
+    """Whether released memory is overwritten."""
+    return poisoning
 
 
 def allocated():
