@@ -1,7 +1,7 @@
 """What a consumer was sent, counted."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from batchval.core.header cimport Entry
 from batchval.core.scratch cimport Scratch
@@ -49,3 +49,5 @@ cdef inline void no_counts(Counts *c, int64_t first) noexcept nogil:
 
 cdef int count_entry(const Entry *b, int64_t first, bint walk, bint check_crcs, uint64_t limit,
         Scratch *scratch, Counts *c) noexcept nogil
+cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs,
+        uint64_t limit, Scratch *scratch, Counts *c) noexcept nogil

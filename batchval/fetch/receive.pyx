@@ -1,4 +1,5 @@
-"""Reads answers to Fetch (4 to 12) without the GIL, and counts their records.
+"""Reads answers to Fetch (4 to 12) without the GIL. Their records are counted (``receive_count``)
+or handed over (``receive_blocks``).
 
     answer     int32 length, int32 correlation_id, tagged fields where flexible (12),
                int32 throttle_time_ms, int16 error_code and int32 session_id (from 7), topics,
@@ -9,56 +10,46 @@
                preferred_read_replica (from 11), records, tagged fields
 
 A stream is what one connection asks for and gets. Its memory is one buffer, which holds a batch at
-most; of a batch whose header is believed no more than that header need be there at once. What a
-length states is allocated a little ahead of the bytes that have come.
+most, and the block that records come into where they are handed over. What a length states is
+allocated a little ahead of the bytes that have come.
 
 Whatever is unusual is left to the caller: a partition with an error code, with damage or with
 aborted transactions is returned with its position, and nothing more is asked for it here.
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memmove
 
-from batchval.core.bytes cimport be64
-from batchval.core.fetched cimport BELOW, WHOLE, Counts, count_entry, no_counts
-from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch
-from batchval.core.layout cimport LOG_OVERHEAD, MAGIC, RECORDS
 from batchval.core.scratch cimport Scratch
+from batchval.fetch.receive_blocks cimport take_block
+from batchval.fetch.receive_count cimport take_batch
+from batchval.fetch.receive_memory cimport content
 from batchval.protocol.blocks cimport TRUST
 from batchval.protocol.cursor cimport (
     COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, fail, not_null, open_cursor, position,
     read_int16, read_int32, read_int64, read_uvarint, skip, skip_tags, string_length, take,
 )
 
-from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
-
 cdef enum:
     SMALL = 64 << 10  # no field but records is larger
-
-cdef enum:  # steps: what comes next
-    FRAME
-    HEAD
-    TOPIC
-    PARTITION
-    ABORTED_ONE
-    RECORDS_SIZE
-    NEXT_BATCH
-    SKIP  # the rest of a batch
-    PARTITION_TAGS
-    TOPIC_TAGS
-    ANSWER_TAGS
-    REST  # of the frame
-
-cdef uint64_t DECOMPRESSED_LIMIT = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil:
     """Return where to put the next bytes, and how many at most (never 0)."""
-    cdef int64_t most = s.at + (s.wanted + SPARE if s.wanted > READ else READ + SPARE)
+    cdef int64_t most, ahead = SPARE if s.is_large and s.mode == GIVE_BLOCKS else READ
+    if is_direct(s):
+        size[0] = min(s.block.space - s.block.size, s.part_left)
+        return content(s.block) + s.block.size
+    most = s.at + max(s.wanted, ahead) + SPARE
     size[0] = (most if most < s.size else s.size) - s.end
     return s.buffer + s.end
+
+
+cdef inline bint is_direct(const Stream *s) noexcept nogil:
+    """Whether the next bytes come into the block: the buffer has none of it any more."""
+    return s.block is not NULL and s.at == s.end
 
 
 cdef bint stream_fed(Stream *s, size_t size, Scratch *scratch) noexcept nogil:
@@ -66,7 +57,12 @@ cdef bint stream_fed(Stream *s, size_t size, Scratch *scratch) noexcept nogil:
     follow.
     """
     cdef int came = TAKEN
-    s.end += size
+    if is_direct(s):
+        s.block.size += size
+        s.part_left -= size
+        s.frame_left -= size
+    else:
+        s.end += size
     while s.failure is NULL:
         came = take_step(s, scratch)
         if came == LACKING:
@@ -89,6 +85,8 @@ cdef int take_step(Stream *s, Scratch *scratch) noexcept nogil:
         return take_frame(s, there)
     if s.step == SKIP or s.step == REST:
         return take_skipped(s, there)
+    if s.step == NEXT_BATCH and s.mode == GIVE_BLOCKS:
+        return take_block(s, there, scratch)
     if s.step == NEXT_BATCH:
         return take_batch(s, there, scratch)
     came = take_fields(s, there if there < s.frame_left else s.frame_left)
@@ -272,6 +270,7 @@ cdef void take_records_size(Stream *s, Cursor *c) noexcept nogil:
         fail(c, COUNT_TOO_LARGE)
     else:
         s.part_left = size if size > 0 else 0
+        s.is_large = size > SMALL
         s.step = NEXT_BATCH
 
 
@@ -293,106 +292,6 @@ cdef void end_answer(Stream *s) noexcept nogil:
     s.under_way = False
     s.step = FRAME
     s.wanted = 8
-
-
-# ---- records -------------------------------------------------------------------------------------
-
-cdef int skip_batch(Stream *s, int64_t size) noexcept nogil:
-    s.skip_left = size
-    s.step = SKIP
-    return TAKEN
-
-
-cdef int take_batch(Stream *s, int64_t there, Scratch *scratch) noexcept nogil:
-    """Count the next batch of the partition, or pass over what nobody wants."""
-    cdef Share *share
-    cdef Entry b
-    cdef int found
-    cdef int64_t needed
-    if not s.part_left:
-        end_records(s)
-        s.step = PARTITION_TAGS
-        return TAKEN
-    if s.current < 0 or not is_awaited(&s.shares[s.current]) or s.part_left < LOG_OVERHEAD:
-        return skip_batch(s, s.part_left)
-    if there < MAGIC + 1 and there < s.part_left:
-        return lacking(s, MAGIC + 1)
-    share = &s.shares[s.current]
-    found = next_batch(s.buffer + s.at, s.part_left, &b)
-    if found == NO_MORE:  # cut off: it comes whole with the next answer
-        return skip_batch(s, s.part_left)
-    if found != BATCH:
-        return_share(s, share, DAMAGED)
-        return skip_batch(s, s.part_left)
-    needed = b.size
-    if b.magic >= 2 and not s.is_walked and not s.check_crcs and needed > RECORDS:
-        needed = RECORDS
-    if there < needed:
-        return lacking(s, needed)
-    count(s, share, &b, scratch)
-    return skip_batch(s, b.size)
-
-
-cdef void end_records(Stream *s) noexcept nogil:
-    cdef const Share *share
-    if s.current >= 0 and is_awaited(&s.shares[s.current]) and s.shares[s.current].is_served:
-        share = &s.shares[s.current]
-        s.totals.lag = max(s.totals.lag, share.high_watermark - share.position)
-    s.current = -1
-
-
-cdef void count(Stream *s, Share *share, const Entry *b, Scratch *scratch) noexcept nogil:
-    """Count a batch, as far as the quota allows, and move the position past it."""
-    cdef Counts c
-    cdef int64_t granted
-    cdef int stopped
-    no_counts(&c, share.position)
-    stopped = count_entry(b, share.position, s.is_walked, s.check_crcs, DECOMPRESSED_LIMIT, scratch,
-            &c)
-    if stopped != WHOLE and stopped != BELOW:
-        return_share(s, share, DAMAGED)
-        return
-    if s.quota is not NULL and c.records > 0:
-        granted = take_some(s.quota, c.records)
-        if granted == 0:
-            share.is_stale = True  # what follows is not counted either
-            return
-        if granted < c.records:
-            cut(s, b, share.position, granted, scratch, &c)
-            share.is_stale = True
-    share.is_served = True
-    share.position = c.next_offset
-    s.totals.records += c.records
-    s.totals.bytes += c.bytes
-    s.totals.batches += c.batches
-    s.totals.wire_bytes += c.wire_bytes
-
-
-cdef void cut(Stream *s, const Entry *b, int64_t begin, int64_t granted, Scratch *scratch,
-        Counts *c) noexcept nogil:
-    """Keep of what was counted the first ``granted`` records: the quota ends in this batch."""
-    cdef Counts rest
-    cdef int64_t low = begin, high = c.next_offset, middle
-    if b.magic >= 2 and be64(b.p) > low:
-        low = be64(b.p)
-    no_counts(&rest, low)
-    # offsets may have gaps, and a header may state any number of records
-    while high - low > 1:
-        middle = low + (high - low) // 2
-        no_counts(&rest, middle)
-        count_entry(b, middle, s.is_walked, False, DECOMPRESSED_LIMIT, scratch, &rest)
-        if c.records - rest.records <= granted:
-            low = middle
-        else:
-            high = middle
-    if s.is_walked:
-        no_counts(&rest, low)
-        count_entry(b, low, True, False, DECOMPRESSED_LIMIT, scratch, &rest)
-        c.bytes -= rest.bytes
-    else:
-        c.bytes = c.bytes * granted // c.records
-    c.records = granted
-    c.next_offset = low
 
 
 cdef void return_all(Stream *s) noexcept nogil:

@@ -7,8 +7,8 @@ opens and closes nothing.
     thread   poll, then of each readable socket: recv, the steps of its stream, and the next
              request where an answer has ended
     wake     a byte in this pipe ends a poll: partitions were added, or the thread has to stop
-    notify   the thread writes a byte when Python has to look: a partition was returned, a
-             connection has ended, the quota is used up
+    notify   the thread writes a byte, one until Python looks: a block has come, a partition was
+             returned, a connection has ended, the quota is used up
 
 Sockets must not block, and nobody else may read from them or write to them. Before their transport
 is closed, the receiver is removed.
@@ -21,7 +21,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from batchval.core.scratch cimport Scratch, borrow, give_back
-from batchval.fetch.receive cimport Stream, Totals, stream_fed, stream_space
+from batchval.fetch.receive cimport Stream, note_latency, seen, stream_fed, stream_space, swap
 from batchval.fetch.receive_request cimport stream_request
 from batchval.fetch.receiver cimport Receiver
 from batchval.fetch.turns cimport (
@@ -120,6 +120,8 @@ cdef struct Loop:
     int64_t timeout_ms  # of an answer
     bint is_stopped
     bint must_notify
+    int has_notified  # Python, which has not looked yet
+    int has_ended  # a line of those that are here
 
 
 cdef void run_loop(Loop *l, Scratch *scratch) noexcept nogil:
@@ -187,7 +189,7 @@ cdef void wait(Loop *l) noexcept nogil:
             l.entries[i + 1].events = POLLIN | POLLOUT
     if l.must_notify:
         l.must_notify = False
-        ring(l.notify)
+        notify(l)
     step_aside(&l.turns)
     poll(l.entries, l.count + 1, <int>((soonest + ONE_MS - 1) // ONE_MS))
     step_in(&l.turns)
@@ -206,9 +208,13 @@ cdef int64_t ask_in_time(Loop *l, Line *line, int64_t now) noexcept nogil:
     return line.asked_ns + l.timeout_ms * ONE_MS - now
 
 
+cdef void notify(Loop *l) noexcept nogil:
+    if not swap(&l.has_notified, True):
+        ring(l.notify)
+
+
 cdef void end(Loop *l, Line *line) noexcept nogil:
-    line.is_ended = True
-    l.must_notify = True
+    line.is_ended = l.has_ended = l.must_notify = True
 
 
 cdef void ask(Loop *l, Line *line, int64_t now) noexcept nogil:
@@ -231,12 +237,6 @@ cdef void ask(Loop *l, Line *line, int64_t now) noexcept nogil:
             end(l, line)
             return
         s.out_at += sent
-
-
-cdef void note_latency(Totals *t, int64_t latency_ns) noexcept nogil:
-    t.answers += 1
-    t.latency_ns += latency_ns
-    t.latency_ns_max = max(t.latency_ns_max, latency_ns)
 
 
 cdef void serve(Loop *l, Line *line, Scratch *scratch) noexcept nogil:
@@ -266,6 +266,8 @@ cdef void serve(Loop *l, Line *line, Scratch *scratch) noexcept nogil:
             if s.version >= THROTTLED_FROM:
                 line.silent_until_ns = now + s.throttle_ms * <int64_t>ONE_MS
             ask(l, line, now)
+        if swap(&s.has_new, False):
+            notify(l)  # at once: this may read for long
         if s.failure is not NULL:
             end(l, line)
             return
@@ -379,6 +381,8 @@ cdef class ReceiveLoop:
         """Return [(receiver, why)] of connections that ended; "" where the broker closed it."""
         cdef Line *line
         found = []
+        if not seen(&self.loop.has_ended):
+            return found  # without a turn
         self.begin()
         try:
             for receiver, address in self.lines.items():
@@ -391,5 +395,6 @@ cdef class ReceiveLoop:
         return found
 
     def drain(self, int notified):
-        """Empty the pipe that ``notify`` writes to."""
+        """Empty the pipe that ``notify`` writes to, before a look at what has come."""
         drain(notified)
+        swap(&self.loop.has_notified, False)

@@ -14,7 +14,9 @@ from libc.stdint cimport int32_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from batchval.fetch.receive cimport FLEXIBLE, WANTED, Share, Stream, Topic
+from batchval.fetch.receive cimport (
+    FLEXIBLE, MOST_WAITING, WANTED, Share, Stream, Topic, fence, seen,
+)
 from batchval.protocol.cursor cimport put_int16, put_int32, put_int64, put_uvarint
 
 cdef enum:
@@ -32,6 +34,9 @@ cdef size_t stream_request(Stream *s) noexcept nogil:
         s.is_used_up = True
         return 0
     s.is_used_up = False
+    fence()  # a caller that saw the last request under way does not wake this thread
+    if is_held_back(s):
+        return 0
     set_order(s)
     for i in range(s.topic_count):
         s.topics[i].count = 0
@@ -51,6 +56,19 @@ cdef size_t stream_request(Stream *s) noexcept nogil:
     s.under_way = True
     s.totals.requests += 1
     return s.out_end
+
+
+cdef bint is_held_back(Stream *s) noexcept nogil:
+    """Whether blocks of a partition wait in full number.
+
+    The others wait with it: an answer that has nothing of them would come when the wait time is
+    over, and until then nothing could be asked.
+    """
+    cdef int32_t i
+    for i in range(s.share_count):
+        if s.shares[i].state == WANTED and seen(&s.shares[i].waiting) >= MOST_WAITING:
+            return True
+    return False
 
 
 cdef void set_order(Stream *s) noexcept nogil:

@@ -11,9 +11,12 @@ from libc.string cimport memcpy, memset
 from batchval.core.arguments cimport take_buffer
 from batchval.core.scratch cimport Scratch, borrow, give_back
 from batchval.fetch.receive cimport (
-    FIRST_VERSION, FREE, LAST_VERSION, PAUSED, READ, RETURNED, SPARE, WANTED, Share, Stream, Topic,
-    stream_fed, stream_space, take_some,
+    COUNT_HEADERS, COUNT_RECORDS, FIRST_VERSION, FREE, GIVE_BLOCKS, LAST_VERSION, MOST_WAITING,
+    PAUSED, READ, RETURNED, SPARE, WANTED, Share, Stream, Topic, added, fence, seen, stream_fed,
+    stream_space, take_list, take_some,
 )
+from batchval.fetch.receive_blocks cimport drop_blocks
+from batchval.fetch.receive_memory cimport Block, release_block, view_of
 from batchval.fetch.receive_request cimport stream_request
 from batchval.fetch.turns cimport close_turns, give_turn, open_turns, take_turn
 
@@ -23,6 +26,8 @@ from batchval.errors import BatchvalError
 
 cdef enum:
     MOST_TOPIC_BYTES = 249  # Kafka's limit
+
+cdef dict MODES = {"headers": COUNT_HEADERS, "records": COUNT_RECORDS, "blocks": GIVE_BLOCKS}
 
 Counted = namedtuple("Counted", (
     *("records", "bytes", "batches", "wire_bytes", "requests", "answers"),
@@ -60,7 +65,8 @@ cdef class Receiver:
     """The partitions that one connection asks for.
 
     ``version``              of Fetch, 4 to 12
-    ``decode``               "headers" believes the headers of batches, "records" reads each record
+    ``decode``               "headers" counts and believes the headers of batches, "records" counts
+                             and reads each record, "blocks" hands the batches over
     ``quota``                records are counted up to it, and nothing is asked for after that
     ``frame_limit``          bytes of the largest answer
 
@@ -77,8 +83,8 @@ cdef class Receiver:
         if not FIRST_VERSION <= version <= LAST_VERSION:
             raise BatchvalError(
                 f"version of Fetch is {version}: {FIRST_VERSION} to {LAST_VERSION} is possible")
-        if decode not in ("headers", "records"):
-            raise BatchvalError(f"decode is {decode!r}: headers or records is possible")
+        if decode not in MODES:
+            raise BatchvalError(f"decode is {decode!r}: headers, records or blocks is possible")
         if len(name) > 0x7fff:
             raise BatchvalError(f"client_id has {len(name)} bytes: at most 32767 are possible")
         memset(&self.stream, 0, sizeof(Stream))
@@ -89,7 +95,7 @@ cdef class Receiver:
         self.topic_numbers = {}
         self.quota = quota
         self.stream.version = version
-        self.stream.is_walked = decode == "records"
+        self.stream.mode = MODES[decode]
         self.stream.check_crcs = check_crcs
         self.stream.isolation = isolation
         self.stream.max_wait_ms = max_wait_ms
@@ -111,6 +117,9 @@ cdef class Receiver:
 
     def __dealloc__(self):
         cdef int32_t i
+        drop_blocks(&self.stream, -1, 0)
+        if self.stream.block is not NULL:
+            release_block(self.stream.block)
         for i in range(self.stream.topic_count):
             free(self.stream.topics[i].name)
         free(self.stream.topics)
@@ -189,8 +198,12 @@ cdef class Receiver:
         s.share_count = space
         return slot
 
-    def add(self, str topic, int32_t partition, int64_t position, int32_t leader_epoch=-1):
-        """Ask for a partition from the next request on, and return its slot."""
+    def add(self, str topic, int32_t partition, int64_t position, int32_t leader_epoch=-1,
+            int waiting=0):
+        """Ask for a partition from the next request on, and return its slot.
+
+        ``waiting``: how many of its blocks the caller has got otherwise, and not used yet.
+        """
         cdef bytes name = topic.encode()
         cdef Share *share
         cdef int32_t slot
@@ -207,34 +220,41 @@ cdef class Receiver:
             share.position = position
             share.leader_epoch = leader_epoch
             share.high_watermark = -1
+            share.waiting = waiting
             share.state = WANTED
         finally:
             give_turn(self.turns)
         return slot
 
     def seek(self, int32_t slot, int64_t position, int32_t leader_epoch=-1):
-        """Ask from there on; what is under way for the partition is not counted."""
+        """Ask from there on; what is under way for the partition, or waits, is not wanted."""
         self.begin()
         share = self.share(slot)
+        drop_blocks(&self.stream, slot, position)
+        share.waiting = 0
         share.position = position
         share.leader_epoch = leader_epoch
         share.is_stale = share.is_asked
         give_turn(self.turns)
 
     def pause(self, int32_t slot, bint is_paused):
-        """Ask for it no more, or again; what is under way for the partition is not counted."""
+        """Ask for it no more, or again. What is under way for the partition is not counted; a block
+        comes all the same.
+        """
         self.begin()
         share = self.share(slot)
         if share.state != RETURNED:
             share.state = PAUSED if is_paused else WANTED
-            share.is_stale = share.is_asked
+            share.is_stale = share.is_asked and self.stream.mode != GIVE_BLOCKS or share.is_stale
         give_turn(self.turns)
 
     def drop(self, int32_t slot):
-        """Free a slot, and return the partition's position."""
+        """Free a slot, and return the partition's position, which is before the blocks that were
+        not taken.
+        """
         self.begin()
         share = self.share(slot)
-        position = share.position
+        position = drop_blocks(&self.stream, slot, share.position)
         if share.state == RETURNED:
             self.stream.returned -= 1
         share.state = FREE
@@ -244,10 +264,12 @@ cdef class Receiver:
 
     def returned(self):
         """Free the slots that came back: [(slot, code, position)]. ``code`` is the broker's, or
-        below -1.
+        below -1. Waits for nobody where none has.
         """
         cdef int32_t slot
         cdef list found = []
+        if not seen(&self.stream.returned):
+            return found
         self.begin()
         try:
             for slot in range(self.stream.share_count):
@@ -260,6 +282,35 @@ cdef class Receiver:
         finally:
             give_turn(self.turns)
         return found
+
+    def blocks(self):
+        """Return the blocks that came since the last call, in the order of each partition: [(slot,
+        records, fetch_offset, next_offset, high_watermark)]. Waits for nobody.
+
+        ``records`` is a read-only view that owns its memory, of whole batches. The first may begin
+        below ``fetch_offset``.
+        """
+        cdef Block *block = <Block *>take_list(&self.stream.blocks)
+        cdef Block *older
+        cdef list found = []
+        while block is not NULL:
+            older = <Block *>block.next
+            found.append((block.slot, view_of(block), block.fetch_offset, block.next_offset,
+                    block.high_watermark))
+            block = older
+        found.reverse()
+        return found
+
+    def used(self, int32_t slot):
+        """Note that one of a partition's blocks waits no more. True: its loop has to be woken to
+        ask for the partition. Waits for nobody.
+        """
+        if not 0 <= slot < self.stream.share_count:
+            raise BatchvalError(f"slot {slot} has no partition")
+        if added(&self.stream.shares[slot].waiting, -1) != MOST_WAITING - 1:
+            return False
+        fence()
+        return not seen(&self.stream.under_way)
 
     def positions(self):
         """Return [(slot, position, high watermark)]; -1: not known yet."""
@@ -294,7 +345,7 @@ cdef class Receiver:
     @property
     def is_under_way(self):
         """Whether an answer is awaited."""
-        return self.stream.under_way
+        return bool(self.stream.under_way)
 
     @property
     def throttle_ms(self):
@@ -304,7 +355,7 @@ cdef class Receiver:
     @property
     def held_bytes(self):
         """The memory for what comes."""
-        return self.stream.size
+        return self.stream.size + (0 if self.stream.block is NULL else self.stream.block.space)
 
     def request(self):
         """Return the next request; None where nothing is asked for, or an answer is still

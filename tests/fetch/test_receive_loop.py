@@ -143,6 +143,30 @@ def test_python_is_notified_of_what_is_returned() -> None:
         assert run.loop.ended() == []
 
 
+def test_python_is_notified_of_each_block_and_wakes_it_when_one_was_used() -> None:
+    with running() as run:
+        receiver = asking(decode="blocks")
+        broker = run.connect(receiver)
+        for first in (0, 12):
+            assert broker.offset() == first
+            run.notified()
+            assert [offset for _, _, offset, _, _ in receiver.blocks()] == [first]
+        assert not select.select([broker.socket], [], [], 0.05)[0]
+        assert receiver.used(0)
+        run.loop.wake()
+        assert broker.offset() == 24
+
+
+def test_one_notification_stands_until_python_looks() -> None:
+    with running() as run:
+        receiver = asking(decode="blocks")
+        broker = run.connect(receiver)
+        assert [broker.offset(), broker.offset()] == [0, 12]
+        run.notified()
+        assert not select.select([run.pipes[2]], [], [], 0.05)[0]
+        assert len(receiver.blocks()) == 2
+
+
 @pytest.mark.parametrize("sent", [b"", struct.pack(">ii", 8, 9)], ids=["hangs up", "another's answer"])
 def test_python_is_notified_of_a_connection_that_ends(sent: bytes) -> None:
     with running() as run:

@@ -77,7 +77,7 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
     "received": (
-        *(f"batchval.fetch.{name}" for name in ("receive", "receive_loop", "receive_request", "receiver")),
+        *(f"batchval.fetch.receive{name}" for name in ("", "_blocks", "_count", "_loop", "_memory", "_request", "r")),
         *_core("fetched"),
     ),
     "old_versions": ("batchval.protocol.primitives",),

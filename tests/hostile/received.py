@@ -2,9 +2,9 @@
 ReceiveLoop.
 
 What must hold: of a whole answer a receiver counts what ``walk_fetched`` counts of the same answer
-read whole, however its bytes come; of a broken one it takes no more memory than a little ahead of
-the bytes that came, counts no batch twice, and goes on only where the message could be read; a loop
-ends when it is asked to.
+read whole, however its bytes come, and hands the same batches over; of a broken one it takes no
+more memory than a little ahead of the bytes that came, counts no batch twice, and goes on only
+where the message could be read; a loop ends when it is asked to.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _ID = 1
 _PARTITIONS = 3
 _STEPS = (9, 700, 5000, 1 << 20)
 _AHEAD = (1 << 20) + (64 << 10)  # bytes that a length may buy before its own have come
+_BUFFER = 264 << 10  # that a receiver has next to a block
+_DECODES = ("headers", "records", "blocks")
 
 
 def _batches(rng: random.Random) -> bytes:
@@ -79,13 +81,27 @@ def _expected(answer: FetchResponse, decode: str, crcs: bool, isolation: int) ->
     return records, size
 
 
+def _handed_over(answer: FetchResponse, receiver: Receiver, isolation: int) -> list[str]:
+    """Compare blocks with what the answer has."""
+    expected = {}
+    for data in answer.responses[0].partitions:
+        aborted = isolation and data.aborted_transactions
+        if data.partition_index < _PARTITIONS and not data.error_code and not aborted and data.records:
+            found = walk_fetched(data.records, 0, "headers")
+            if found.next_offset:
+                whole = bytes(data.records[: found.end])
+                expected[data.partition_index] = (whole, 0, found.next_offset, data.high_watermark)
+    came = {slot: (bytes(records), *rest) for slot, records, *rest in receiver.blocks()}
+    return [] if came == expected else [f"blocks of {sorted(came)} came, not those of {sorted(expected)}"]
+
+
 def _feed(rng: random.Random, receiver: Receiver, stream: bytes, seeks: bool = False) -> list[str]:
     at, step = 0, rng.choice(_STEPS)
     while at < len(stream):
         size = rng.randrange(1, step)
         receiver.feed(stream[at : at + size])
         at += size
-        if receiver.held_bytes > max(_AHEAD, 2 * at + (1 << 16)):
+        if receiver.held_bytes > max(_AHEAD, 2 * at + (1 << 16)) + _BUFFER:
             return [f"{receiver.held_bytes} bytes are held after {at} came"]
         if seeks and rng.random() < 0.01:
             receiver.seek(rng.choice(receiver.positions())[0], 0)
@@ -94,14 +110,17 @@ def _feed(rng: random.Random, receiver: Receiver, stream: bytes, seeks: bool = F
 
 def _through_a_receiver(rng: random.Random) -> list[str]:
     version = rng.randrange(4, 13)
-    decode, crcs, isolation = rng.choice(("headers", "records")), rng.random() < 0.5, rng.randrange(2)
+    decode, crcs, isolation = rng.choice(_DECODES), rng.random() < 0.5, rng.randrange(2)
     answer = _answer(rng, version)
     receiver = _receiver(version, decode=decode, check_crcs=crcs, isolation=isolation)
     receiver.request()
     found = _feed(rng, receiver, b"".join(answer.encode(_ID, version)))
-    expected, counted = _expected(answer, decode, crcs, isolation), receiver.counted()[:2]
+    how = "headers" if decode == "blocks" else decode
+    expected, counted = _expected(answer, how, crcs, isolation), receiver.counted()[:2]
     if counted != expected:
         found.append(f"counted {counted}, not {expected}")
+    if decode == "blocks":
+        found += _handed_over(answer, receiver, isolation)
     if receiver.failure or receiver.is_under_way:
         found.append(f"a whole answer is not taken: {receiver.failure}")
     return found
@@ -120,14 +139,17 @@ def _broken(rng: random.Random, version: int) -> tuple[FetchResponse | None, byt
 def _through_a_broken_answer(rng: random.Random) -> list[str]:
     version, left = rng.randrange(4, 13), rng.choice((0, 3, 1 << 40))
     quota = Quota(left)
-    settings = {"decode": rng.choice(("headers", "records")), "isolation": rng.randrange(2)}
-    receiver = _receiver(version, quota=quota, **settings)
+    settings = {"decode": rng.choice(_DECODES), "isolation": rng.randrange(2)}
+    receiver = _receiver(version, quota=quota if settings["decode"] != "blocks" else None, **settings)
     receiver.request()
     answer, frame = _broken(rng, version)
     found = _feed(rng, receiver, frame, seeks=rng.random() < 0.5)
     if answer is not None and left and receiver.failure:
         found.append(f"an answer that can be read is refused: {receiver.failure}")
-    if receiver.counted().records > left:
+    for _, records, offset, next_offset, _ in receiver.blocks():
+        if walk_fetched(records, offset, "headers").next_offset != next_offset:
+            found.append("a block ends elsewhere than its batches")
+    if settings["decode"] != "blocks" and receiver.counted().records > left:
         found.append("more than the quota is counted")
     _feed(rng, receiver, rng.randbytes(rng.choice((0, 7, 90_000))))
     receiver.returned()
@@ -145,7 +167,7 @@ def _through_a_loop(rng: random.Random) -> list[str]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.settimeout(0.02)
-    receiver = _receiver(version)
+    receiver = _receiver(version, decode=rng.choice(_DECODES))
     try:
         thread.start()
         loop.add(receiver, ours.fileno())
@@ -156,6 +178,8 @@ def _through_a_loop(rng: random.Random) -> list[str]:
             except OSError:
                 break
             receiver.positions()
+            for slot, *_ in receiver.blocks():
+                receiver.used(slot)
         if rng.random() < 0.5:
             loop.remove(receiver)
     finally:

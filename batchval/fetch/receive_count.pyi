@@ -1,0 +1,1 @@
+# native callers alone use this module (see the .pxd)
