@@ -34,6 +34,7 @@ from batchval.protocol.cursor cimport (
 
 cdef enum:
     SMALL = 64 << 10  # no field but records is larger
+    TOGETHER = 256 << 10  # bytes of a block that are read at once
 
 
 cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil:
@@ -45,6 +46,11 @@ cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil:
     most = s.at + max(s.wanted, ahead) + SPARE
     size[0] = (most if most < s.size else s.size) - s.end
     return s.buffer + s.end
+
+
+cdef int stream_awaits(const Stream *s) noexcept nogil:
+    """Return how many bytes are worth a read: those of a large block come together."""
+    return TOGETHER if is_direct(s) and s.part_left >= TOGETHER else 1
 
 
 cdef inline bint is_direct(const Stream *s) noexcept nogil:

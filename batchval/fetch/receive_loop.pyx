@@ -1,8 +1,8 @@
 """Runs receivers on their sockets: one thread without the GIL, from first Fetch to last answer.
 
-The one native module that makes system calls on descriptors (docs/departures.md): recv, send and
-poll on sockets that Python has connected, read and write on two pipes that Python has made. It
-opens and closes nothing.
+The one native module that makes system calls on descriptors (docs/departures.md): recv, send, poll
+and setsockopt on sockets that Python has connected, read and write on two pipes that Python has
+made. It opens and closes nothing.
 
     thread   poll, then of each readable socket: recv, the steps of its stream, and the next
              request where an answer has ended
@@ -21,75 +21,14 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset
 
 from batchval.core.scratch cimport Scratch, borrow, give_back
-from batchval.fetch.receive cimport Stream, note_latency, seen, stream_fed, stream_space, swap
+from batchval.fetch.receive cimport (
+    Stream, note_latency, seen, stream_awaits, stream_fed, stream_space, swap,
+)
 from batchval.fetch.receive_request cimport stream_request
 from batchval.fetch.receiver cimport Receiver
 from batchval.fetch.turns cimport (
     Turns, close_turns, give_turn, let_others_in, open_turns, step_aside, step_in, take_turn,
 )
-
-cdef extern from *:
-    """
-    #include <errno.h>
-    #include <poll.h>
-    #include <sys/socket.h>
-    #include <time.h>
-    #include <unistd.h>
-
-    #ifndef MSG_NOSIGNAL
-    #define MSG_NOSIGNAL 0
-    #endif
-
-    enum { BATCHVAL_LATER = -1, BATCHVAL_ENDED = -2 };
-
-    /* As Python's time.monotonic_ns. */
-    static long long batchval_now_ns(void) {
-    #ifdef __APPLE__
-        return (long long)clock_gettime_nsec_np(CLOCK_UPTIME_RAW);
-    #else
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return now.tv_sec * 1000000000LL + now.tv_nsec;
-    #endif
-    }
-
-    static long batchval_outcome(ssize_t size) {
-        if (size > 0) return (long)size;
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return
-        BATCHVAL_LATER; return BATCHVAL_ENDED;
-    }
-
-    static long batchval_recv(int socket, void *to, size_t size) {
-        return batchval_outcome(recv(socket, to, size, 0));
-    }
-
-    static long batchval_send(int socket, const void *from, size_t size) {
-        return batchval_outcome(send(socket, from, size, MSG_NOSIGNAL));
-    }
-
-    /* A full pipe has a byte already. */
-    static void batchval_ring(int pipe) { if (write(pipe, "", 1) < 0) return; }
-
-    static void batchval_drain(int pipe) {
-        char bytes[64];
-        while (read(pipe, bytes, sizeof bytes) == (ssize_t)sizeof bytes) {}
-    }
-    """
-    enum:
-        LATER "BATCHVAL_LATER"
-        ENDED "BATCHVAL_ENDED"
-        POLLIN
-        POLLOUT
-    ctypedef struct PollEntry "struct pollfd":
-        int fd
-        short events
-        short revents
-    int poll(PollEntry *entries, unsigned long count, int timeout_ms) noexcept nogil
-    int64_t now_ns "batchval_now_ns"() noexcept nogil
-    long receive "batchval_recv"(int socket, void *to, size_t size) noexcept nogil
-    long transmit "batchval_send"(int socket, const void *source, size_t size) noexcept nogil
-    void ring "batchval_ring"(int pipe) noexcept nogil
-    void drain "batchval_drain"(int pipe) noexcept nogil
 
 cdef enum:
     ONE_MS = 1000000
@@ -102,6 +41,7 @@ cdef struct Line:  # a connection
     Stream *stream  # NULL: removed
     Line *next  # in the list of those that the thread has not seen
     int socket
+    int awaited  # bytes that end a poll
     bint is_ended  # by the broker, or because of what it sent
     bint is_late  # no answer in time
     bint has_notified  # Python that the quota is used up
@@ -172,7 +112,7 @@ cdef void wait(Loop *l) noexcept nogil:
     """Send what may be sent, then let others in until there is something to read, or a time is
     over.
     """
-    cdef int i
+    cdef int i, awaited
     cdef int64_t now = now_ns(), rest, soonest = LONGEST_NS
     cdef Line *line
     l.entries[0].fd = l.wake
@@ -183,6 +123,10 @@ cdef void wait(Loop *l) noexcept nogil:
             rest = ask_in_time(l, line, now)
             if 0 < rest < soonest:
                 soonest = rest
+            awaited = stream_awaits(line.stream)
+            if awaited != line.awaited:
+                line.awaited = awaited
+                await_bytes(line.socket, awaited)
         l.entries[i + 1].fd = -1 if line.is_ended else line.socket
         l.entries[i + 1].events = POLLIN
         if line.stream.out_at < line.stream.out_end:

@@ -20,6 +20,7 @@ from batchval.fetch.receive_loop import ReceiveLoop
 from batchval.fetch.receiver import Quota, Receiver
 from batchval.protocol.messages.fetch import FetchRequest, PartitionData
 from tests.fetch.test_receive import answer, data_of
+from tests.support.proxy import eventually
 
 
 @dataclass
@@ -52,6 +53,12 @@ class Broker:
         return first
 
 
+def by_loopback() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ours = socket.create_connection(listener.getsockname())
+        return ours, listener.accept()[0]
+
+
 class Running:
     """A loop in its thread."""
 
@@ -64,8 +71,8 @@ class Running:
         self.sockets: list[socket.socket] = []
         self.thread.start()
 
-    def connect(self, receiver: Receiver) -> Broker:
-        ours, theirs = socket.socketpair()
+    def connect(self, receiver: Receiver, by_tcp: bool = False) -> Broker:
+        ours, theirs = by_loopback() if by_tcp else socket.socketpair()
         ours.setblocking(False)
         theirs.settimeout(30)
         self.sockets += [ours, theirs]
@@ -157,11 +164,37 @@ def test_python_is_notified_of_each_block_and_wakes_it_when_one_was_used() -> No
         assert broker.offset() == 24
 
 
+@pytest.mark.parametrize("hangs_up", [False, True])
+def test_a_large_block_that_comes_slowly(hangs_up: bool) -> None:
+    data = data_of(300_000)
+    with running() as run:
+        receiver = asking(decode="blocks")
+        broker = run.connect(receiver, by_tcp=True)
+        for number in range(2):
+            correlation_id, _ = broker.request()
+            frame = answer({("t", 0): PartitionData(0, records=data_of(300_000, 12 * number))}, 12, correlation_id)
+            for at in range(0, len(frame), 500_001):
+                broker.socket.sendall(frame[at : at + 500_001])
+                time.sleep(0.01)
+            run.notified()
+            ((_, records, *_),) = receiver.blocks()
+            assert records == data_of(300_000, 12 * number)
+            receiver.used(0)
+        correlation_id, _ = broker.request()
+        broker.socket.sendall(answer({("t", 0): PartitionData(0, records=data)}, 12, correlation_id)[:-9_000])
+        if hangs_up:
+            broker.socket.close()
+            run.notified()
+            assert run.loop.ended() == [(receiver, "")]
+        assert receiver.blocks() == []
+
+
 def test_one_notification_stands_until_python_looks() -> None:
     with running() as run:
         receiver = asking(decode="blocks")
         broker = run.connect(receiver)
         assert [broker.offset(), broker.offset()] == [0, 12]
+        eventually(lambda: receiver.positions()[0][1] == 24)
         run.notified()
         assert not select.select([run.pipes[2]], [], [], 0.05)[0]
         assert len(receiver.blocks()) == 2
