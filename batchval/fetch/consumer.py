@@ -45,7 +45,7 @@ class Consumer:
 
     def __init__(self, options: ConsumerOptions) -> None:
         self.options = options
-        self.metrics = ConsumerMetrics()
+        self._metrics = ConsumerMetrics()
         self._thread: int | None = None
         self._polling = False
         self._closed = False
@@ -75,10 +75,10 @@ class Consumer:
             retry_backoff_ms=options.retry_backoff_ms,
             allow_auto_topic_creation=options.allow_auto_create_topics,
         )
-        self._fetcher = Fetcher(options, self._client, self._metadata, self.metrics, self._wake)
+        self._fetcher = Fetcher(options, self._client, self._metadata, self._metrics, self._wake)
         self._group: Membership | None = None
         if options.group_id is not None:
-            shared = (self._client, self._metadata, self.metrics, self._wake)
+            shared = (self._client, self._metadata, self._metrics, self._wake)
             self._group = Membership(options, options.group_id, *shared)
         self._next_commit_s = self._loop.time() + options.auto_commit_interval_ms / 1000
         return self
@@ -130,6 +130,13 @@ class Consumer:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    @property
+    def metrics(self) -> ConsumerMetrics:
+        """Counts since the consumer was opened."""
+        if self._thread is not None:
+            self._fetcher.note_metrics()
+        return self._metrics
 
     # --- which partitions
 
@@ -349,7 +356,7 @@ class Consumer:
         """
         taken = await self.poll_batches(timeout_ms)
         streams = self._fetcher.streams
-        return streams.counted() if streams is not None else None, taken
+        return streams.counted() if streams is not None and streams.counts else None, taken
 
     async def poll(self, timeout_ms: float | None = POLL_MS, max_records: int = 500) -> list[ConsumerRecord]:
         """Return at most so many records, in order of each partition. See ``poll_batches``."""

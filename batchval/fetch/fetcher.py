@@ -1,7 +1,7 @@
 """Asks leaders for records, one Fetch a node at a time, and keeps the next answer ready while the last is looked at.
+With plain sockets a native thread does so (``streams``), and what it returns is asked for here.
 
     FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut off
-    ListOffsets v2–9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
 
 A partition's records are there for the next poll as soon as they have come, before the rest of the answer has. What is
 done for them does not grow with their number: their headers are walked in one native call.
@@ -20,6 +20,7 @@ from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
+from batchval.fetch.list_offsets import OffsetLookup
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.pieces import FetchPieces
 from batchval.fetch.receiver import Quota
@@ -30,20 +31,12 @@ from batchval.network.errors import ClosedError, NetworkError, broker_error
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from batchval.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
 from batchval.protocol.request import Chunks
 
 __all__ = ["Fetcher"]
 
 #: Topics by name, which every version to 12 has; nothing later is used here.
 _FETCH_VERSIONS: Final = (4, 12)
-_LIST_VERSIONS: Final = (2, 9)
-_TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
 _MOST_BUFFERED: Final = 1  # answers of a partition that wait while another is asked for
 _MOST_ERRORS: Final = 16  # that wait for a poll
 
@@ -93,7 +86,8 @@ class Fetcher:
         self._wake = wake
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self.streams: Streams | None = None
+        self.offsets = OffsetLookup(client, metadata, self._isolation).offsets
+        self.streams = self._open_streams("blocks", None)
 
     # --- which partitions
 
@@ -107,13 +101,13 @@ class Fetcher:
         self.settle()
 
     def settle(self) -> None:
-        """Move positions to what was counted natively."""
+        """Move positions to what was counted natively; the thread follows seeks and pauses."""
         if self.streams is not None:
             self.streams.settle()
 
     def hold(self) -> None:
         """Count nothing more natively: positions are about to be committed."""
-        if self.streams is not None:
+        if self.streams is not None and self.streams.counts:
             for state in self.states.values():
                 state.paused = True
             self.settle()
@@ -125,11 +119,29 @@ class Fetcher:
 
     def count(self, decode: str, quota: Quota | None) -> None:
         """Count natively from now on, where that is possible; ``take`` has the rest."""
-        self.streams = open_streams(self.options, self.client, self.metrics, decode, quota, self._streams_changed)
+        self.streams = self._open_streams(decode, quota)
+
+    def _open_streams(self, decode: str, quota: Quota | None) -> Streams | None:
+        shared = (self.options, self.client, self.metrics)
+        return open_streams(*shared, decode, quota, self._block_came, self._streams_changed)
+
+    def _block_came(
+        self, state: PartitionState, records: memoryview, offset: int, next_offset: int, high_watermark: int
+    ) -> None:
+        state.fetch_position = next_offset
+        state.buffered += 1
+        batches = FetchedBatches(*state.tp, records, high_watermark, offset, next_offset)
+        self._ready.append((state, state.token, batches))
+        self._wake()
 
     def _streams_changed(self) -> None:
         self.send()
         self._wake()
+
+    def note_metrics(self) -> None:
+        """Bring the consumer's metrics up to date."""
+        if self.streams is not None:
+            self.streams.note_metrics()
 
     def close(self) -> None:
         """Nothing is asked any more."""
@@ -143,7 +155,10 @@ class Fetcher:
 
     def take(self, most: int | None = None) -> list[FetchedBatches]:
         """What has come, at most so many; whose positions are the caller's to move."""
+        if self.streams is not None:
+            self.streams.collect()
         taken: list[FetchedBatches] = []
+        used: list[PartitionState] = []
         kept: deque[tuple[PartitionState, int, FetchedBatches]] = deque()
         while self._ready and (most is None or len(taken) < most):
             entry = self._ready.popleft()
@@ -154,9 +169,12 @@ class Fetcher:
                 kept.append(entry)
                 continue
             state.buffered -= 1
+            used.append(state)
             taken.append(batches)
         kept.extend(self._ready)
         self._ready = kept
+        if self.streams is not None:
+            self.streams.used(used)
         return taken
 
     def send(self) -> None:
@@ -165,10 +183,11 @@ class Fetcher:
         soonest = float("inf")
         wanted: dict[Node, list[PartitionState]] = {}
         self.settle()
-        if self.streams is not None:
+        idle = [state for state in self.states.values() if state.share is None]
+        if self.streams is not None and (idle or self.streams.is_lacking):
             self.streams.prepare(self.metadata.leader(*tp) for tp in self.states)
-        for state in self.states.values():
-            if state.position is None or state.paused or state.in_flight or state.is_streamed:
+        for state in idle:
+            if state.position is None or state.paused or state.in_flight:
                 continue
             if state.buffered > _MOST_BUFFERED:
                 continue
@@ -353,52 +372,3 @@ class Fetcher:
                 self.metadata.request_update()
             return
         self._tell(error)
-
-    # --- offsets
-
-    async def offsets(self, wanted: dict[TopicPartition, int | str]) -> dict[TopicPartition, int]:
-        """One round: of each partition the offset for "earliest", "latest" or a timestamp; -1: no such timestamp.
-
-        Those that cannot be asked for at the moment are left out. Raises what does not pass by itself.
-        """
-        by_node: dict[Node, dict[TopicPartition, int]] = {}
-        for tp, what in wanted.items():
-            leader = self.metadata.leader(*tp)
-            if leader is None:
-                self.metadata.follow(tp.topic)
-                self.metadata.request_update()
-                continue
-            by_node.setdefault(leader, {})[tp] = _TIMESTAMPS[what] if isinstance(what, str) else what
-        found: dict[TopicPartition, int] = {}
-        for node, timestamps in by_node.items():
-            found |= await self._offsets_of(node, timestamps)
-        return found
-
-    async def _offsets_of(self, node: Node, timestamps: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for (name, number), timestamp in timestamps.items():
-            topic = topics.setdefault(name, ListOffsetsTopic(name))
-            topic.partitions.append(ListOffsetsPartition(number, self.metadata.leader_epoch(name, number), timestamp))
-
-        def make(version: int) -> ListOffsetsRequest:
-            return ListOffsetsRequest(-1, self._isolation, topics=list(topics.values()), api_version=version)
-
-        try:
-            sent = await self.client.send(node, Build(ListOffsetsRequest.api_key, _LIST_VERSIONS, make))
-        except NetworkError as error:
-            if not error.retriable:
-                raise
-            self.metadata.request_update()
-            return {}
-        answer: ListOffsetsResponse = sent.response
-        found: dict[TopicPartition, int] = {}
-        for said in answer.topics:
-            for one in said.partitions:
-                if not one.error_code:
-                    found[TopicPartition(said.name, one.partition_index)] = one.offset
-                    continue
-                failure = broker_error(one.error_code, f"offsets of {said.name}-{one.partition_index}")
-                if not failure.retriable:
-                    raise failure
-                self.metadata.request_update()
-        return found

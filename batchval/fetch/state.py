@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from batchval.fetch.receiver import Receiver
+
 __all__ = ["ConsumerMetrics", "ConsumerRecord", "FetchedBatches", "PartitionState", "TopicPartition"]
 
 
@@ -67,8 +69,8 @@ class PartitionState:
     """One assigned partition. ``token`` changes when what was asked for before is not wanted any more."""
 
     __slots__ = (
-        *("buffered", "fetch_position", "in_flight", "is_streamed", "paused", "plain", "position"),
-        *("reset", "retry_at", "token", "tp"),
+        *("buffered", "fetch_position", "in_flight", "paused", "plain", "position", "reset"),
+        *("retry_at", "share", "token", "tp"),
     )
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -81,7 +83,8 @@ class PartitionState:
         self.buffered = 0  # answers that the caller has not seen
         self.retry_at = 0.0  # seconds of the loop's clock
         self.token = 0
-        self.is_streamed = False  # a native thread fetches it (batchval.fetch.streams)
+        # its slot, where a native thread fetches it (batchval.fetch.streams)
+        self.share: tuple[Receiver, int] | None = None
         self.plain = 0  # fetches before it may be
 
     def seek(self, offset: int | None) -> None:
