@@ -34,7 +34,7 @@ from batchval.protocol.cursor cimport (
 
 cdef enum:
     SMALL = 64 << 10  # no field but records is larger
-    TOGETHER = 256 << 10  # bytes of a block that are read at once
+    TOGETHER = 256 << 10  # bytes of a partition's records that are read at once
 
 
 cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil:
@@ -49,8 +49,8 @@ cdef uint8_t *stream_space(Stream *s, size_t *size) noexcept nogil:
 
 
 cdef int stream_awaits(const Stream *s) noexcept nogil:
-    """Return how many bytes are worth a read: those of a large block come together."""
-    return TOGETHER if is_direct(s) and s.part_left >= TOGETHER else 1
+    """Return how many bytes are worth a read: where many records are to come, some at once."""
+    return TOGETHER if s.part_left - (s.end - s.at) >= TOGETHER else 1
 
 
 cdef inline bint is_direct(const Stream *s) noexcept nogil:
