@@ -68,7 +68,8 @@ def test_a_calibration_stands_next_to_the_result(client: str, tmp_path: Path) ->
     found = result.calibration
     assert found is not None
     assert (found["records"], found["latency_from"]) == (160, "intended")
-    assert found["delay_us"] >= 1_990
+    # librdkafka's average has some requests for metadata in it, which are answered at once
+    assert found["delay_us"] >= (2_000 if client == "batchval" else 1_900)
     assert found["beyond_the_delay_us"]["50"] == found["percentiles_us"]["50"] - found["delay_us"]
     assert f"calibration, a broker of {found['delay_us']} us: average " in done.stderr
     own = client == "batchval"
