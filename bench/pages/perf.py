@@ -10,7 +10,7 @@ from bench.pages.text import how, load_of, measured, page, paragraph, table
 TITLE = "Perf tools"
 ABOUT = "`batchval perf produce` and `perf consume`, Kafka's own tools and C programs over librdkafka"
 COMMAND = "make bench-perf"
-SOURCES = ("perf-produce", "perf-consume", "perf-cost")
+SOURCES = ("perf-produce", "perf-consume", "perf-cost", "perf-accuracy")
 
 SIZE = 1000  # bytes of a value
 PRODUCERS = {
@@ -163,9 +163,6 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         consume(results["perf-consume"]),
         "## What recording latencies costs",
         cost(results["perf-cost"]),
-        *(
-            ("## What the tool adds to a latency", accuracy(results["perf-accuracy"]))
-            if "perf-accuracy" in results
-            else ()
-        ),
+        "## What the tool adds to a latency",
+        accuracy(results["perf-accuracy"]),
     )
