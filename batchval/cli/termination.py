@@ -38,12 +38,14 @@ def ends_by_sigterm() -> Iterator[None]:
 def signals_wait() -> Iterator[None]:
     """Let SIGINT and SIGTERM take effect at the end of a block, not within it. Main thread only."""
     arrived: list[int] = []
-    names = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(name, lambda number, _: arrived.append(number)) for name in names]
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     try:
+        for name, handler in before.items():
+            if handler != signal.SIG_IGN:  # which a new process inherits
+                signal.signal(name, lambda number, _: arrived.append(number))
         yield
     finally:
-        for name, handler in zip(names, before, strict=True):
+        for name, handler in before.items():
             signal.signal(name, handler or signal.SIG_DFL)
         for number in arrived:
             signal.raise_signal(number)

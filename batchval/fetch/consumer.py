@@ -32,6 +32,7 @@ __all__ = ["Consumer"]
 
 Rebalanced = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
+_MOST_OFFSET: Final = 2**63 - 1
 POLL_MS: Final = 500.0  # how long polls wait by default
 _LAST_COMMIT_MS: Final = 5_000  # before partitions are given up: others wait for them
 _NAP_S: Final = 1.0  # a poll that waits still tells the group that it polls
@@ -134,7 +135,7 @@ class Consumer:
     @property
     def metrics(self) -> ConsumerMetrics:
         """Counts since the consumer was opened."""
-        if self._thread is not None:
+        if self._thread == threading.get_ident():
             self._fetcher.note_metrics()
         return self._metrics
 
@@ -211,8 +212,8 @@ class Consumer:
     async def seek(self, partition: tuple[str, int], offset: int) -> None:
         """The next poll goes on there. FetchError unless assigned."""
         state = self._state(partition)
-        if offset < 0:
-            raise ArgumentValueError(f"invalid offset {offset}: expected 0 or above")
+        if not 0 <= offset <= _MOST_OFFSET:
+            raise ArgumentValueError(f"invalid offset {offset}: expected 0 to {_MOST_OFFSET}")
         state.seek(offset)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
@@ -430,7 +431,7 @@ class Consumer:
                     await self._rebalance(self._group, deadline)
                 self._go_on()
                 self._auto_commit(self._group)
-            if self._fetcher.errors:
+            if self._fetcher.errors and self._open is None:  # what came before comes first
                 raise self._fetcher.errors.popleft()
             self._look_for_offsets()
             taken = self._fetcher.take(most) if self._open is None else []

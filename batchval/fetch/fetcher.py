@@ -119,6 +119,8 @@ class Fetcher:
 
     def count(self, decode: str, quota: Quota | None) -> None:
         """Count natively from now on, where that is possible; ``take`` has the rest."""
+        if self.streams is not None:
+            self.streams.close()
         self.streams = self._open_streams(decode, quota)
 
     def _open_streams(self, decode: str, quota: Quota | None) -> Streams | None:
@@ -199,7 +201,7 @@ class Fetcher:
                 state.retry_at = now + self.options.retry_backoff_ms / 1000
                 soonest = min(soonest, state.retry_at)
                 self.metadata.request_update()
-            elif self.streams is not None and self.streams.take(leader, state, self.metadata.leader_epoch(*state.tp)):
+            elif self._is_streamed(leader, state):
                 continue
             elif leader.id not in self._asked:
                 wanted.setdefault(leader, []).append(state)
@@ -209,6 +211,17 @@ class Fetcher:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = self._loop.call_at(soonest, self.send)
+
+    def _is_streamed(self, leader: Node, state: PartitionState) -> bool:
+        """Let the thread fetch it if it can. What cannot be asked for is an error of a poll."""
+        if self.streams is None:
+            return False
+        try:
+            return self.streams.take(leader, state, self.metadata.leader_epoch(*state.tp))
+        except (BatchvalError, OverflowError, MemoryError) as error:
+            self._later(state)
+            self._tell(error)
+            return True
 
     def _send_to(self, node: Node, states: list[PartitionState]) -> None:
         topics: dict[str, FetchTopic] = {}
@@ -320,12 +333,14 @@ class Fetcher:
         """Headers alone are looked at: where the whole batches end, and what to ask for next."""
         topic, partition = state.tp
         offset = state.fetch_position
-        records = memoryview(data.records or b"")
+        records = memoryview(data.records or b"").toreadonly()
         try:
             found = walk_fetched(records, offset, "headers", self.options.check_crcs)
             parts = self._parts(records[: found.end], data)
         except BatchvalError as error:
             self._later(state)
+            if state.buffered:  # what has come before is polled first; then this is met again
+                return False
             self._tell(type(error)(f"{topic}-{partition} at offset {offset}: {error}"))
             return False
         if found.next_offset == offset:

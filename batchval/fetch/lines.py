@@ -58,8 +58,13 @@ def added(one: Counted, other: Counted) -> Counted:
     )
 
 
-def abandon(thread: ReceiveLoop, descriptors: set[int]) -> None:
-    """End the thread, also of a consumer that was never closed, and close what it has used."""
+def abandon(thread: ReceiveLoop, descriptors: set[int], process: int) -> None:
+    """End the thread, also of a consumer that was never closed, and close what it has used.
+
+    ``process``  the one that it runs in: a child has no such thread, and would wait for it
+    """
+    if os.getpid() != process:
+        return
     thread.stop()
     while descriptors:
         os.close(descriptors.pop())

@@ -32,6 +32,7 @@ from batchval.fetch.turns cimport (
 
 cdef enum:
     ONE_MS = 1000000
+    PATIENCE_MS = 20  # for bytes that are worth a read
     READS = 8  # of one socket, before the others have their turn
     THROTTLED_FROM = 8  # the version from which the client has to wait (KIP-219)
 
@@ -42,6 +43,7 @@ cdef struct Line:  # a connection
     Line *next  # in the list of those that the thread has not seen
     int socket
     int awaited  # bytes that end a poll
+    bint is_slow  # they did not come in time: whatever comes ends the next one
     bint is_ended  # by the broker, or because of what it sent
     bint is_late  # no answer in time
     bint has_notified  # Python that the quota is used up
@@ -103,6 +105,9 @@ cdef bint take_in(Loop *l) noexcept nogil:
             continue
         line = l.added
         l.added = line.next
+        if line.stream is NULL:  # removed before this thread has seen it
+            free(line)
+            continue
         l.lines[l.count] = line
         l.count += 1
     return True
@@ -112,7 +117,7 @@ cdef void wait(Loop *l) noexcept nogil:
     """Send what may be sent, then let others in until there is something to read, or a time is
     over.
     """
-    cdef int i, awaited
+    cdef int i, awaited, ready
     cdef int64_t now = now_ns(), rest, soonest = LONGEST_NS
     cdef Line *line
     l.entries[0].fd = l.wake
@@ -123,10 +128,12 @@ cdef void wait(Loop *l) noexcept nogil:
             rest = ask_in_time(l, line, now)
             if 0 < rest < soonest:
                 soonest = rest
-            awaited = stream_awaits(line.stream)
+            awaited = 1 if line.is_slow else stream_awaits(line.stream)
             if awaited != line.awaited:
                 line.awaited = awaited
                 await_bytes(line.socket, awaited)
+            if awaited > 1:
+                soonest = min(soonest, PATIENCE_MS * ONE_MS)
         l.entries[i + 1].fd = -1 if line.is_ended else line.socket
         l.entries[i + 1].events = POLLIN
         if line.stream.out_at < line.stream.out_end:
@@ -135,8 +142,11 @@ cdef void wait(Loop *l) noexcept nogil:
         l.must_notify = False
         notify(l)
     step_aside(&l.turns)
-    poll(l.entries, l.count + 1, <int>((soonest + ONE_MS - 1) // ONE_MS))
+    ready = poll(l.entries, l.count + 1, <int>((soonest + ONE_MS - 1) // ONE_MS))
     step_in(&l.turns)
+    if ready == 0:
+        for i in range(l.count):
+            l.lines[i].is_slow = l.lines[i].awaited > 1
 
 
 cdef int64_t ask_in_time(Loop *l, Line *line, int64_t now) noexcept nogil:
@@ -200,6 +210,7 @@ cdef void serve(Loop *l, Line *line, Scratch *scratch) noexcept nogil:
         if size < 0:
             end(l, line)
             return
+        line.is_slow = False
         before = s.totals.records
         is_whole = stream_fed(s, size, scratch)
         now = now_ns()
@@ -334,6 +345,7 @@ cdef class ReceiveLoop:
                 if line.is_ended:
                     late = f"no answer in {self.loop.timeout_ms} ms" if line.is_late else ""
                     found.append((receiver, receiver.failure or late))
+            self.loop.has_ended = bool(found)
         finally:
             give_turn(&self.loop.turns)
         return found

@@ -93,9 +93,10 @@ class Streams:
         return self._quota is not None and self._quota.remaining <= 0
 
     def close(self) -> None:
-        """End the thread. Connections are the client's to close."""
-        for line in self._running():
+        """End the thread, and the connections that it has read."""
+        for line in list(self._running()):
             self._end(line)
+            self._client.network.disconnect(line.node, DisconnectError("nothing more is fetched"))
         self._lines.clear()
         self._end_thread()
         self.note_metrics()
@@ -253,9 +254,26 @@ class Streams:
         if descriptor is None:
             self._failed(line, DisconnectError("the connection has ended"))
             return
+        try:
+            thread = self._started()
+            # the thread's own: its number is not used again before ``_end``
+            socket = os.dup(descriptor)
+        except OSError as error:  # too many open files
+            self._client.network.disconnect(line.node, DisconnectError(str(error)))
+            self._failed(line, error)
+            return
+        self._descriptors.add(socket)
+        line.socket = socket
+        line.receiver = self._receiver(min(_NEWEST, spoken.max_version))
+        line.state = LineState.RUNNING
+        thread.add(line.receiver, line.socket)
+        self._even_out(line)
+        self._on_change()
+
+    def _receiver(self, version: int) -> Receiver:
         options = self._options
-        line.receiver = Receiver(
-            min(_NEWEST, spoken.max_version),
+        return Receiver(
+            version,
             decode=self._decode,
             client_id=options.client_id,
             max_wait_ms=options.fetch_max_wait_ms,
@@ -267,14 +285,6 @@ class Streams:
             frame_limit=options.frame_limit,
             quota=self._quota,
         )
-        line.state = LineState.RUNNING
-        thread = self._started()
-        # the thread's own: its number is not used again before ``_end``
-        line.socket = os.dup(descriptor)
-        self._descriptors.add(line.socket)
-        thread.add(line.receiver, line.socket)
-        self._even_out(line)
-        self._on_change()
 
     def _even_out(self, line: Line) -> None:
         """Let a connection that was opened have its part of the leader's partitions."""
@@ -293,17 +303,14 @@ class Streams:
     def _started(self) -> ReceiveLoop:
         """The loop, in its thread."""
         if self._thread is None:
-            wake, self._wake_end = os.pipe()
-            self._notified, notify = os.pipe()
-            for end in (wake, self._wake_end, self._notified, notify):
-                os.set_blocking(end, False)
+            wake, self._wake_end, self._notified, notify = _pipes()
             timeout_ms = self._options.request_timeout_ms + self._options.fetch_max_wait_ms
             thread = ReceiveLoop(wake, self._wake_end, notify, timeout_ms)
             runner = threading.Thread(target=_run, args=(thread, wake, notify), name="batchval-fetch", daemon=True)
             runner.start()
             self._thread, self._runner = thread, runner
             self._descriptors |= {self._wake_end, self._notified}
-            self._abandon = weakref.finalize(self, abandon, thread, self._descriptors)
+            self._abandon = weakref.finalize(self, abandon, thread, self._descriptors, os.getpid())
             self._loop.add_reader(self._notified, self._look)
         return self._thread
 
@@ -369,6 +376,20 @@ class Streams:
         os.close(line.socket)
         line.receiver = None
         line.state = LineState.CLOSED
+
+
+def _pipes() -> tuple[int, int, int, int]:
+    """Return the ends of two pipes, the one to read first; none of them blocks. OSError."""
+    first = os.pipe()
+    try:
+        ends = first + os.pipe()
+    except OSError:
+        for end in first:
+            os.close(end)
+        raise
+    for end in ends:
+        os.set_blocking(end, False)
+    return ends
 
 
 def _run(loop: ReceiveLoop, wake: int, notify: int) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from batchval.cli.termination import signals_wait
 from tests.cli.conftest import COMMAND, ROOT
 from tests.support.hostile_segments import good
 from tests.support.processes import terminated, until
@@ -72,3 +74,27 @@ def test_before_anything_is_read() -> None:
     program = f"from batchval.cli.termination import ends_by_sigterm\nwith ends_by_sigterm():\n    {code}\n"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
     assert b"Terminated" in done.stderr
+
+
+def test_a_process_that_is_started_meanwhile_inherits_what_is_ignored() -> None:
+    ask = [sys.executable, "-c", "import signal; print(int(signal.getsignal(signal.SIGINT)))"]
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals_wait(), subprocess.Popen(ask, stdout=subprocess.PIPE, text=True) as child:
+            assert child.communicate(timeout=60)[0] == f"{int(signal.SIG_IGN)}\n"
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_takes_effect_at_the_end_of_the_block() -> None:
+    done = []
+
+    def interrupted() -> None:
+        with signals_wait():
+            signal.raise_signal(signal.SIGINT)
+            done.append("all of it")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done == ["all of it"]

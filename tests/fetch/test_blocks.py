@@ -6,14 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from batchval.core.batch import NotABatch
+from batchval.core.fetched import walk_fetched
+from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, FetchedBatches, OffsetOutOfRangeError
 from batchval.network.errors import AuthorizationError
 from batchval.protocol.messages.fetch import (
@@ -29,6 +35,7 @@ from tests.support.proxy import eventually
 from tests.support.scripted import ScriptedBroker, metadata
 
 PLACE = (TOPIC, 0)
+ROOT = Path(__file__).parents[2]
 
 
 @asynccontextmanager
@@ -219,6 +226,88 @@ async def test_damage_is_raised_with_its_place_after_what_came_before_it() -> No
             except NotABatch:  # raised before the seek
                 continue
     assert joined(taken) == ten(0) + ten(2)
+
+
+async def test_what_came_before_damage_comes_first_for_a_caller_that_is_slow() -> None:
+    batches = [ten(0), ten(1, crc=1)]
+    async with native(log_of(batches, at_once=2), check_crcs=True) as (_, consumer):
+        polled = [await consumer.poll_batches(0)]
+        await asyncio.sleep(0.3)  # the damage is met again meanwhile
+        while not polled[-1]:
+            polled.append(await consumer.poll_batches(100))
+        assert joined(polled[-1]) == ten(0)
+        with pytest.raises(NotABatch, match="t-0 at offset 10"):
+            await read(consumer, 20)
+
+
+async def test_an_offset_that_cannot_be_asked_for_loses_nothing() -> None:
+    async with native(log_of([ten(n) for n in range(9)])) as (_, consumer):
+        for offset in (-1, 2**63):
+            with pytest.raises(BatchvalError, match=f"invalid offset {offset}: expected 0 to 9223372036854775807"):
+                await consumer.seek(PLACE, offset)
+        assert joined(await read(consumer, 90)) == b"".join(ten(n) for n in range(9))
+
+
+async def test_a_process_without_descriptors_goes_on_when_it_has_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failures = [OSError(24, "Too many open files")]
+    dup = os.dup
+
+    def failing(descriptor: int) -> int:
+        if failures:
+            raise failures.pop()
+        return dup(descriptor)
+
+    monkeypatch.setattr(os, "dup", failing)
+    async with native(log_of([ten(n) for n in range(9)])) as (_, consumer):
+        assert failures == []
+        assert joined(await read(consumer, 90)) == b"".join(ten(n) for n in range(9))
+
+
+async def test_counting_replaces_what_hands_over() -> None:
+    async with native(log_of([ten(n) for n in range(9)])) as (_, consumer):
+        consumer.assign([])
+        consumer.count_only("headers")
+        consumer.assign([PLACE])
+        await consumer.seek(PLACE, 0)
+        records = 0
+        async with asyncio.timeout(30):
+            while records < 90:
+                counted, taken = await consumer.poll_counts(50)
+                assert counted is not None
+                records += counted.records + sum(walk_fetched(one.records, one.fetch_offset).records for one in taken)
+        assert records == 90
+        assert len(natives()) <= 1
+    eventually(lambda: not natives())
+
+
+def test_a_child_of_a_fork_ends() -> None:
+    """It has no such thread, whose turn it would wait for."""
+    script = """
+import asyncio, os, signal
+from tests.fetch.test_blocks import log_of, native, ten
+
+async def main():
+    async with native(log_of([ten(n) for n in range(9)])):
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                os._exit(0) if not collected() else os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+
+def collected():
+    import weakref
+    for one in list(weakref.finalize._registry):
+        if one.peek()[1].__name__ == "abandon":
+            one()
+            return False
+    return True
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
 
 
 async def test_batches_of_aborted_transactions_are_left_out() -> None:

@@ -94,7 +94,7 @@ async def test_all_codecs_raw_and_one_by_one(kafka: KafkaBroker, codec: str) -> 
                 assert one.high_watermark == 3000
                 count, size = count + found.records, size + found.key_value_bytes
         assert (count, size) == (3000, sum(map(len, sent)) + 3000)
-        assert consumer.metrics.requests > 2
+        assert consumer.metrics.requests >= 2
         assert consumer.metrics.bytes > 0
 
 
@@ -153,7 +153,7 @@ async def test_seek_pause_position_and_offsets_in_the_middle_of_a_batch(kafka: K
         for wrong in (consumer.position, consumer.pause, consumer.resume):
             with pytest.raises(FetchError, match="is not assigned"):
                 wrong((topic, 2))
-        with pytest.raises(ArgumentValueError, match="invalid offset -1: expected 0 or above"):
+        with pytest.raises(ArgumentValueError, match="invalid offset -1: expected 0 to 9223372036854775807"):
             await consumer.seek((topic, 0), -1)
 
 

@@ -189,6 +189,25 @@ def test_a_large_block_that_comes_slowly(hangs_up: bool) -> None:
         assert receiver.blocks() == []
 
 
+def test_a_receiver_that_is_removed_before_the_thread_has_seen_it() -> None:
+    wake, wake_end, notified, notify = *os.pipe(), *os.pipe()
+    loop = ReceiveLoop(wake, wake_end, notify, 1_000)
+    ours, theirs = socket.socketpair()
+    receiver = asking(decode="blocks")
+    loop.add(receiver, ours.fileno())
+    loop.remove(receiver)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    loop.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert receiver.positions() == [(0, 0, -1)]
+    for end in (ours, theirs):
+        end.close()
+    for number in (wake, wake_end, notified, notify):
+        os.close(number)
+
+
 def test_one_notification_stands_until_python_looks() -> None:
     with running() as run:
         receiver = asking(decode="blocks")
