@@ -28,8 +28,8 @@ from batchval.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, read, ten
-from tests.fetch.test_streams import Fetch, natives
+from tests.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, read, ten, two_answers_wait
+from tests.fetch.test_streams import Fetch, moving, natives
 from tests.support.batches import batch, records
 from tests.support.proxy import eventually
 from tests.support.scripted import ScriptedBroker, metadata
@@ -98,15 +98,7 @@ async def test_records_one_by_one() -> None:
 async def test_two_blocks_wait_and_no_more() -> None:
     batches = [ten(n) for n in range(40)]
     async with native(log_of(batches)) as (one, consumer):
-        taken: list[FetchedBatches] = []
-        while not taken:
-            taken = await consumer.poll_batches(10_000)
-        async with asyncio.timeout(30):
-            while len(one.of(1)) < len(taken) + 2:
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.3)
-        assert len(one.of(1)) == len(taken) + 2
-        assert consumer.position(PLACE) == 10 * len(taken)
+        taken = await two_answers_wait(one, consumer)
         taken += await read(consumer, 400)
     assert joined(taken) == b"".join(batches)
 
@@ -138,23 +130,10 @@ def test_the_thread_of_a_consumer_that_is_not_closed_ends_with_it() -> None:
 
 @pytest.mark.parametrize("error", [6, 74])
 async def test_a_leader_that_moves(error: int) -> None:
-    batches, ports, moved = [ten(n) for n in range(6)], dict[int, int](), False
-
-    def leaders() -> Any:
-        return metadata(ports, {TOPIC: [(2, 8) if moved else (1, 7)]})
-
-    def first(request: Any) -> Any:
-        nonlocal moved
-        if asked(request) < 30:
-            return log_of(batches)(request)
-        moved = True
-        return partition(error=error)
-
-    async with broker(first, leaders) as one, broker(log_of(batches), leaders, 2) as two:
-        ports |= {1: one.port, 2: two.port}
-        async with Consumer(options(one)) as consumer:
-            await started(consumer)
-            taken = await read(consumer, 60)
+    batches = [ten(n) for n in range(6)]
+    async with moving(batches, error) as (one, two), Consumer(options(one)) as consumer:
+        await started(consumer)
+        taken = await read(consumer, 60)
     assert joined(taken) == b"".join(batches)
     assert asked(two.of(1)[0]) == 30
 

@@ -130,18 +130,24 @@ async def test_a_broker_that_hangs_up() -> None:
     assert [part.fetch_offset for part in taken] == [0, 10, 20, 30]
 
 
+async def two_answers_wait(one: ScriptedBroker, consumer: Consumer) -> list[FetchedBatches]:
+    """Poll once, of batches of ten; two more answers are asked for, and no third."""
+    taken: list[FetchedBatches] = []
+    while not taken:
+        taken = await consumer.poll_batches(10_000)
+    async with asyncio.timeout(30):
+        while len(one.of(1)) < len(taken) + 2:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    assert len(one.of(1)) == len(taken) + 2  # two wait
+    assert consumer.position((TOPIC, 0)) == 10 * len(taken)
+    return taken
+
+
 async def test_the_next_is_asked_for_before_the_last_was_looked_at_but_not_without_end() -> None:
     batches = [ten(n) for n in range(40)]
     async with consuming(log_of(batches)) as (one, consumer):
-        taken: list[FetchedBatches] = []
-        while not taken:
-            taken = await consumer.poll_batches(10_000)
-        async with asyncio.timeout(30):
-            while len(one.of(1)) < len(taken) + 2:
-                await asyncio.sleep(0.01)
-        await asyncio.sleep(0.3)
-        assert len(one.of(1)) == len(taken) + 2  # two wait
-        assert consumer.position((TOPIC, 0)) == 10 * len(taken)
+        await two_answers_wait(one, consumer)
         await read(consumer, 400)
         assert [asked(request) for request in one.of(1)][:40] == list(range(0, 400, 10))
 

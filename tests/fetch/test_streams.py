@@ -136,10 +136,10 @@ async def test_a_close_that_is_cancelled_ends_the_thread_too() -> None:
         eventually(lambda: not natives())
 
 
-@pytest.mark.parametrize("error", [6, 74])
-async def test_a_leader_that_moves(error: int) -> None:
-    batches, ports, total = [ten(n) for n in range(6)], dict[int, int](), Total()
-    moved = False
+@asynccontextmanager
+async def moving(batches: list[bytes], error: int) -> AsyncIterator[tuple[ScriptedBroker, ScriptedBroker]]:
+    """A leader that answers with this error from offset 30 on, and the one that leads then."""
+    ports, moved = dict[int, int](), False
 
     def leaders() -> Any:
         return metadata(ports, {TOPIC: [(2, 8) if moved else (1, 7)]})
@@ -153,9 +153,15 @@ async def test_a_leader_that_moves(error: int) -> None:
 
     async with broker(first, leaders) as one, broker(log_of(batches), leaders, 2) as two:
         ports |= {1: one.port, 2: two.port}
-        async with Consumer(options(one)) as consumer:
-            await started(consumer)
-            await total.until(consumer, 60)
+        yield one, two
+
+
+@pytest.mark.parametrize("error", [6, 74])
+async def test_a_leader_that_moves(error: int) -> None:
+    batches, total = [ten(n) for n in range(6)], Total()
+    async with moving(batches, error) as (one, two), Consumer(options(one)) as consumer:
+        await started(consumer)
+        await total.until(consumer, 60)
     assert total.records == 60
     assert total.native >= 30
     assert asked(two.of(1)[0]) == 30
