@@ -118,6 +118,9 @@ public class Produce {
         if (value != null) {
             for (int at = 0; at < size; at++)
                 value[at] = (byte) (chance.nextInt(3) == 0 ? chance.nextInt(256) : 'a');
+            // a first byte 0 announces a schema id
+            if (size > 0 && value[0] == 0)
+                value[0] = 'a';
         }
         if (scenario.equals("alone") || scenario.equals("toolarge"))
             value = new byte[300];
