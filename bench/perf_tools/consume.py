@@ -1,6 +1,6 @@
 """``batchval perf consume`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
 
-    python bench/perf_tools/consume.py [--rounds 3] [--records 2000000] [--quick] [--write]
+    python bench/perf_tools/consume.py [--rounds 3] [--records 4000000] [--quick] [--write]
 
 A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page cache. Everybody's
 clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts with its first records. The C loop runs
@@ -36,7 +36,7 @@ BENCH = perf_bench.Bench(
         ("loop of drops 1", BEST, "rate", None),  # what the records can be over it
         ("records 1", "loop of drops 1", "rate", None),
     ],
-    records=2_000_000,
+    records=4_000_000,
     quick_records=200_000,
     doc=__doc__,
 )
