@@ -29,7 +29,7 @@ from batchval.protocol.messages.fetch import (
     PartitionData,
 )
 from tests.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, read, ten, two_answers_wait
-from tests.fetch.test_streams import Fetch, moving, natives
+from tests.fetch.test_streams import Ending, Fetch, moving, natives
 from tests.support.batches import batch, records
 from tests.support.proxy import eventually
 from tests.support.scripted import ScriptedBroker, metadata
@@ -153,21 +153,11 @@ async def test_a_broker_that_hangs_up() -> None:
 async def test_a_thread_that_ends_is_replaced() -> None:
     """It ends by itself for lack of memory alone."""
     batches = [ten(n) for n in range(50)]
-    log, ended = log_of(batches), False
-
-    def fetch(request: Any) -> Any:
-        nonlocal ended
-        if asked(request) >= 200 and not ended:
-            ended = True
-            streams = consumer._fetcher.streams
-            assert streams is not None
-            assert streams._thread is not None
-            streams._thread.stop()
-        return log(request)
-
+    fetch = Ending(log_of(batches))
     async with native(fetch) as (_, consumer):
+        fetch.consumer = consumer
         taken = await read(consumer, 500)
-        assert ended
+        assert fetch.ended
     assert joined(taken) == b"".join(batches)
     eventually(lambda: not natives())
 

@@ -93,24 +93,32 @@ async def test_records_are_counted_by_a_thread_that_ends_with_the_consumer() -> 
     eventually(lambda: not natives())
 
 
-async def test_a_thread_that_ends_is_replaced() -> None:
-    """It ends by itself for lack of memory alone."""
-    batches, total = [ten(n) for n in range(50)], Total()
-    log, ended = log_of(batches), False
+class Ending:
+    """Answers as ``fetch`` does; from offset 200 on it stops the thread of ``consumer``, once."""
 
-    def fetch(request: Any) -> Any:
-        nonlocal ended
-        if asked(request) >= 200 and not ended:
-            ended = True
-            streams = consumer._fetcher.streams
+    consumer: Consumer
+
+    def __init__(self, fetch: Fetch) -> None:
+        self.fetch = fetch
+        self.ended = False
+
+    def __call__(self, request: Any) -> Any:
+        if asked(request) >= 200 and not self.ended:
+            self.ended = True
+            streams = self.consumer._fetcher.streams
             assert streams is not None
             assert streams._thread is not None
             streams._thread.stop()
-        return log(request)
+        return self.fetch(request)
 
+
+async def test_a_thread_that_ends_is_replaced() -> None:
+    """It ends by itself for lack of memory alone."""
+    total, fetch = Total(), Ending(log_of([ten(n) for n in range(50)]))
     async with counting(fetch) as (_, consumer):
+        fetch.consumer = consumer
         await total.until(consumer, 500)
-        assert ended
+        assert fetch.ended
         async with asyncio.timeout(30):
             while not natives():
                 await total.poll(consumer)
