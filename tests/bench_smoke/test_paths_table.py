@@ -65,6 +65,7 @@ def test_wrong_options_are_named(options: list[str], complaint: str) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.alone  # the bench stops a JVM that takes longer than its limit
 def test_kafkas_rows_are_of_the_same_batches() -> None:
     try:
         oracle.jar()
