@@ -274,7 +274,7 @@ async def test_08_setting_up_is_bounded_and_versions_are_awaited_only_when_asked
         assert c.network.state(node).state is ConnectionState.CONNECTING
         await hold.wait()
 
-    options = {"network_setup_timeout": Backoff(80, 80, 0), "network_api_versions": Versions()}
+    options = {"network_setup_timeout": Backoff(500, 500, 0), "network_api_versions": Versions()}
     async with Peer(silent) as peer, client(network_authenticate=authenticate, **options) as c:
         node = peer.node()
         with pytest.raises(DisconnectError):
