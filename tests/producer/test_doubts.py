@@ -206,20 +206,29 @@ def test_a_batch_that_a_later_one_has_passed(truth: str) -> None:
     run(work())
 
 
-def test_not_leader_then_a_later_one_is_acknowledged() -> None:
+@pytest.mark.parametrize("when", ["the first waits to go again", "it has come again"])
+def test_not_leader_then_a_later_one_is_acknowledged(when: str) -> None:
     """The leader of before and after may have lost its state in between; a cut ends the last chance
     to ask it.
     """
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
+        async with ScriptedBroker() as broker, Producer(options(broker, retry_backoff_ms=500)) as producer:
             case = Case(broker, producer)
             await fill(producer, FIRST, [])
             await producer.flush()
             broker.after.append(lambda partition, batch: ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            # the sixth is the second try of the first
-            broker.faults.extend([no_fault] * 5 + [then(broker.cut, None)])
+            if when == "it has come again":
+                broker.faults.extend([no_fault] * 5 + [then(broker.cut, None)])
+            broker.holding = True
             await fill(producer, FIVE, case.results)
+            await until(lambda: len(broker.held) == 5)
+            broker.let_go()
+            if when == "the first waits to go again":
+                # looks in each turn of the loop: the first goes again 500 ms later
+                while producer._client.network.in_flight_count():
+                    await asyncio.sleep(0)
+                broker.cut()
             await case.settled()
             assert not broker.faults
             assert case.offsets == [DeliveryUnknownError, 2, 3, 4, 5]
