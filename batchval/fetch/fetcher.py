@@ -30,8 +30,8 @@ from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import ClosedError, NetworkError, broker_error
 from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, ClientResponse, Node
+from batchval.protocol.message import Chunks
 from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
-from batchval.protocol.request import Chunks
 
 __all__ = ["Fetcher"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.messages.api_versions import ApiVersionsResponse
 from batchval.protocol.old_versions import Raised
-from batchval.protocol.request import Chunks
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.primitives import Reader, Writer
-from batchval.protocol.request import Chunks
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "Chunks",
     "Message",
     "Records",
     "Request",
@@ -31,6 +31,9 @@ __all__ = [
     "absent",
     "read_header",
 ]
+
+#: One frame in pieces, for writelines; the first starts with the frame's length (int32).
+Chunks = list[bytes | memoryview]
 
 #: Tagged fields that the definitions do not know, kept as they came.
 Tags = tuple[tuple[int, bytes], ...]
@@ -134,7 +137,7 @@ ResponseT = TypeVar("ResponseT", bound=Response)
 
 
 class Request(Message, Generic[ResponseT]):
-    """A request at one version; it satisfies ``batchval.protocol.request.AnyRequest``."""
+    """A request at one version; it satisfies ``batchval.network.request.AnyRequest``."""
 
     __slots__ = ()
 

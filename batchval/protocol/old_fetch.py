@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.old_versions import ERROR_CODES
 from batchval.protocol.primitives import Reader, Writer
-from batchval.protocol.request import Chunks
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

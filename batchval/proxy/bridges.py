@@ -18,10 +18,10 @@ from typing import Final
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.old_fetch import OldFetch
 from batchval.protocol.old_list_offsets import OldListOffsets
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
-from batchval.protocol.request import Chunks
 from batchval.proxy.lowering import FetchConversion, FetchFacts, is_empty
 from batchval.proxy.pending import Answer, Item, Queue
 

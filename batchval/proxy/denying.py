@@ -18,8 +18,8 @@ from typing import Final, Protocol
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.produce import ProduceRequestView
-from batchval.protocol.request import Chunks
 from batchval.proxy.options import DenyRule
 from batchval.proxy.pending import Answer, Item, Queue
 

@@ -23,9 +23,9 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
 from batchval.protocol.blocks import Charge
+from batchval.protocol.message import Chunks
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
-from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import ids_in_produce
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, Refusal

@@ -26,6 +26,7 @@ from typing import Final
 from batchval.protocol.addresses import may_hold_addresses, rewrite_addresses
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -33,7 +34,6 @@ from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
-from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import topics_in_metadata
 from batchval.proxy import bridges
 from batchval.proxy.gate import Judgement

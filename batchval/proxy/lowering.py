@@ -19,6 +19,7 @@ from batchval.core.aborted import AbortedTransactions
 from batchval.core.down_conversion import NotConverted, down_convert
 from batchval.protocol.blocks import Charge, CountedBytes
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.old_fetch import (
     AnswerWriter,
     FetchedPartition,
@@ -26,7 +27,6 @@ from batchval.protocol.old_fetch import (
     WantedPartition,
     read_answer,
 )
-from batchval.protocol.request import Chunks
 from batchval.proxy.judging import SLICE_S
 from batchval.proxy.old_fetches import MOST_FAULTS, Places
 from batchval.proxy.pending import Answer, Queue

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from batchval.protocol.apis import ApiKey
+from batchval.protocol.message import Chunks
 from batchval.protocol.old_versions import Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
-from batchval.protocol.request import Chunks
 from batchval.proxy.gate import Gate, Judgement
 from batchval.proxy.judging import JudgingQueue, Work
 from batchval.proxy.old_fetches import OldFetches

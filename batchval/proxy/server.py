@@ -23,9 +23,9 @@ from batchval.protocol.addresses import WITH_ADDRESSES
 from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
 from batchval.protocol.message_class import prepare
 from batchval.protocol.old_versions import Raised
-from batchval.protocol.request import Chunks
 from batchval.protocol.topic_ids import TopicsInMetadata
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.bridges import raised_by

@@ -13,7 +13,7 @@ import pytest
 
 from batchval import BatchvalError
 from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter, SpareBlock, allocated
-from batchval.protocol.request import Chunks
+from batchval.protocol.message import Chunks
 from tests.support.fixtures import poisoned  # noqa: F401
 
 
