@@ -68,7 +68,11 @@ _say = partial(perf_options.say, "consume")
 @click.option("--reporting-interval", type=int, default=5_000, show_default=True, help="Milliseconds.")
 @click.option("--hide-header", is_flag=True, help="Print no header.")
 @click.option(
-    "--date-format", metavar="PATTERN", default="yyyy-MM-dd HH:mm:ss:SSS", show_default=True, help="As Java has it."
+    "--date-format",
+    type=click.Choice(["yyyy-MM-dd HH:mm:ss:SSS", "iso"]),
+    default="yyyy-MM-dd HH:mm:ss:SSS",
+    show_default=True,
+    help="Format of times: Kafka's default, or ISO 8601 with the offset from UTC.",
 )
 @perf_options.print_metrics_option
 @click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
@@ -89,7 +93,6 @@ def command(**given: Any) -> int:
     """
     from batchval.perf import rows
     from batchval.perf.consume import ConsumeError
-    from batchval.perf.dates import DateFormat
     from batchval.perf.properties import check_servers
 
     perf_options.take_deprecated("consume", given, _INSTEAD)
@@ -114,17 +117,16 @@ def command(**given: Any) -> int:
         except re.error as error:
             raise click.UsageError(f"--include {include!r}: {error}") from None
     check_servers(bootstrap)
-    dates = DateFormat(given["date_format"])
     perf_options.can_be_written(given["output"], given["report"])
     given["group"] = given["group"] or f"perf-consumer-{random.randrange(100_000)}"
     try:
-        return _run(given, dates)
+        return _run(given)
     except ConsumeError as error:
         _say(str(error))
         return UNREADABLE
 
 
-def _run(given: Mapping[str, Any], dates: Any) -> int:
+def _run(given: Mapping[str, Any]) -> int:
     from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf import rows
     from batchval.perf.clients import consumers
@@ -145,15 +147,13 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     line = ProgressLine()
 
     def interval(part: Any) -> None:
-        line.echo(rows.detailed_row(part, dates), err=given["as_json"])
+        line.echo(rows.detailed_row(part, given["date_format"]), err=given["as_json"])
 
     run = ConsumeRun(
         RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
         client.make,
         partitions,
-        on_interval=(lambda part: line.echo(rows.detailed_row(part, dates), err=given["as_json"]))
-        if given["show_detailed_stats"]
-        else None,
+        on_interval=interval if given["show_detailed_stats"] else None,
     )
 
     def far(sample: Sample) -> None:
@@ -166,7 +166,7 @@ def _run(given: Mapping[str, Any], dates: Any) -> int:
     if outcome.timed_out and outcome.short:
         say(rows.timeout_warning(given["timeout"]))
     if outcome.summary is not None and not given["show_detailed_stats"]:
-        say(rows.summary_row(outcome.summary, dates))
+        say(rows.summary_row(outcome.summary, given["date_format"]))
     if given["print_metrics"]:
         for thread, metrics in enumerate(outcome.metrics):
             perf_options.print_metrics(thread, metrics, err=given["as_json"])

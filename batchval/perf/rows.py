@@ -8,18 +8,20 @@ A MB is 2^20 bytes. Where no time has passed a rate is 0.0, in both rows.
 
 from __future__ import annotations
 
+import datetime
 import math
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 
-from batchval.perf.dates import DateFormat
-
 __all__ = [
     "DETAILED_HEADER",
     "INTERVAL_MESSAGE",
+    "ISO_DATES",
+    "KAFKA_DATES",
     "SUMMARY_HEADER",
     "Interval",
     "Summary",
+    "date_text",
     "detailed_row",
     "fixed4",
     "rate",
@@ -34,6 +36,10 @@ _COLUMNS = (
 )
 SUMMARY_HEADER = f"start.time, end.time, {_COLUMNS}"
 DETAILED_HEADER = f"time, threadId, {_COLUMNS}"
+#: Kafka's default of ``--date-format``, a pattern of Java's SimpleDateFormat.
+KAFKA_DATES = "yyyy-MM-dd HH:mm:ss:SSS"
+#: ISO 8601, with the offset from UTC.
+ISO_DATES = "iso"
 INTERVAL_MESSAGE = "Reporting interval must be greater than 0."
 
 _MB = 1024 * 1024
@@ -102,6 +108,19 @@ class Interval:
     rebalance_ms: int
 
 
+def date_text(at_ms: int, date_format: str, zone: datetime.tzinfo | None = None) -> str:
+    """Return an instant, in milliseconds since 1970 UTC, as ``--date-format`` has it.
+
+    The time zone is the machine's without ``zone``.
+    """
+    seconds, millis = divmod(at_ms, 1000)
+    when = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone(zone)
+    when = when.replace(microsecond=millis * 1000)
+    if date_format == ISO_DATES:
+        return when.isoformat("T", "milliseconds")
+    return when.replace(tzinfo=None).isoformat(" ", "milliseconds").replace(".", ":")
+
+
 def _row(
     first: str, second: object, nbytes: int, records: int, shares: tuple[float, ...], joined: float, fetched: float
 ) -> str:
@@ -112,7 +131,7 @@ def _row(
     )
 
 
-def summary_row(run: Summary, dates: DateFormat) -> str:
+def summary_row(run: Summary, date_format: str = KAFKA_DATES) -> str:
     """The one row of a run without ``--show-detailed-stats``."""
     mb = run.bytes / _MB
     shares = (
@@ -121,11 +140,11 @@ def summary_row(run: Summary, dates: DateFormat) -> str:
         rate(mb, run.fetch_ms),
         rate(run.records, run.fetch_ms),
     )
-    ends = dates.format(run.start_ms), dates.format(run.end_ms)
+    ends = date_text(run.start_ms, date_format), date_text(run.end_ms, date_format)
     return _row(*ends, run.bytes, run.records, shares, run.rebalance_ms, run.fetch_ms)
 
 
-def detailed_row(part: Interval, dates: DateFormat) -> str:
+def detailed_row(part: Interval, date_format: str = KAFKA_DATES) -> str:
     """A thread's row for one interval: amounts since the start, rates over the interval."""
     mb, fetch_ms = part.new_bytes / _MB, part.elapsed_ms - part.rebalance_ms
     shares = (
@@ -134,4 +153,6 @@ def detailed_row(part: Interval, dates: DateFormat) -> str:
         rate(mb, fetch_ms),
         rate(part.new_records, fetch_ms),
     )
-    return _row(dates.format(part.at_ms), part.thread, part.bytes, part.records, shares, part.rebalance_ms, fetch_ms)
+    return _row(
+        date_text(part.at_ms, date_format), part.thread, part.bytes, part.records, shares, part.rebalance_ms, fetch_ms
+    )

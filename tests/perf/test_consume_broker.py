@@ -141,7 +141,7 @@ def test_include_hide_header_date_format_and_deprecated_options(broker: KafkaBro
     done = subprocess.run(
         [
             sys.executable, "-m", "batchval", "perf", "consume", "--broker-list", broker.bootstrap, "--messages", "60",
-            "--include", f"other-.-{client}", "--hide-header", "--date-format", "'at' HH.mm", "--client", client,
+            "--include", f"other-.-{client}", "--hide-header", "--date-format", "iso", "--client", client,
             "--num-fetch-threads", "3", "--threads", "3",
         ],
         capture_output=True, text=True, timeout=150, check=False,
@@ -152,7 +152,8 @@ def test_include_hide_header_date_format_and_deprecated_options(broker: KafkaBro
         "batchval perf consume: --num-fetch-threads is deprecated and has no effect, use --threads instead",
     ]
     assert done.returncode == 0
-    assert re.fullmatch(r"at \d\d\.\d\d, at \d\d\.\d\d, 0\.0057, \d.*, 60, .*\n", done.stdout), done.stdout
+    iso = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d"
+    assert re.fullmatch(rf"{iso}, {iso}, 0\.0057, \d.*, 60, .*\n", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -42,7 +42,7 @@ def consume(*options: str) -> subprocess.CompletedProcess[str]:
         ([*NEEDED, "--fetch-size", "0"], "Invalid value for '--fetch-size'"),
         ([*NEEDED, "--fetch-size", str(2**31)], "Invalid value for '--fetch-size'"),
         ([*NEEDED, "--socket-buffer-size", str(2**31)], "Invalid value for '--socket-buffer-size'"),
-        ([*NEEDED, "--date-format", "yyyy bb"], "date format 'yyyy bb': unknown letter 'b'"),
+        ([*NEEDED, "--date-format", "yyyy bb"], "Invalid value for '--date-format': 'yyyy bb'"),
         ([*NEEDED, "--decode", "headers", "--client", "librdkafka"], "--decode headers needs --client batchval"),
         ([*NEEDED, "--client", "sarama"], "Invalid value for '--client'"),
         ([*NEEDED, "--command-property", "no-equals-sign"], "'no-equals-sign' is not NAME=VALUE"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 import zoneinfo
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from batchval.perf import rows
-from batchval.perf.dates import DateFormat, DatePatternError
 from tests.perf.kafka_parser import parse_consumer
 
 GOLDEN = [line.split("\t") for line in (Path(__file__).parent / "golden/java_formats.tsv").read_text().splitlines()]
@@ -16,27 +17,27 @@ UTC = zoneinfo.ZoneInfo("UTC")
 START = 1_795_177_423_430  # 2026-11-20 12:23:43:430 UTC
 
 
-@pytest.mark.parametrize("pattern", sorted({line[2] for line in GOLDEN if line[0] != "F"}))
-def test_dates_are_those_of_java(pattern: str) -> None:
-    lines = [line for line in GOLDEN if line[0] != "F" and line[2] == pattern]
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows have the times of the machine's time zone."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_dates_are_those_of_java() -> None:
+    lines = [line for line in GOLDEN if line[0] != "F"]
     assert len(lines) == 18  # three zones, six instants
-    for zone, at, _, text in lines:
-        assert DateFormat(pattern, zoneinfo.ZoneInfo(zone)).format(int(at)) == text, (zone, at)
+    for zone, at, pattern, text in lines:
+        assert rows.date_text(int(at), pattern, zoneinfo.ZoneInfo(zone)) == text, (zone, at)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "complaint"),
-    [
-        ("yyyy-bb", "unknown letter 'b'"),
-        ("HH:nn", "unknown letter 'n'"),
-        ("yyyy 'at", "a quote is not closed"),
-        ("XXXX", "X stands at most three times"),
-        ("zzzz", "zone names in full"),
-    ],
-)
-def test_a_pattern_that_cannot_be_is_named(pattern: str, complaint: str) -> None:
-    with pytest.raises(DatePatternError, match=complaint):
-        DateFormat(pattern)
+def test_iso_dates_have_their_offset() -> None:
+    assert rows.date_text(START, rows.ISO_DATES, UTC) == "2026-11-20T12:23:43.430+00:00"
+    kolkata = zoneinfo.ZoneInfo("Asia/Kolkata")
+    assert rows.date_text(-1, rows.ISO_DATES, kolkata) == "1970-01-01T05:29:59.999+05:30"
 
 
 def test_numbers_are_those_of_java() -> None:
@@ -71,7 +72,7 @@ def test_messages_are_byte_exact() -> None:
 def test_the_row_that_kafkas_tool_printed() -> None:
     """Its line of a run of 4.3.1, from the same measurements."""
     run = rows.Summary(START, START + 2791, 2791, 200_000_000, 200_000, 762, 2029)
-    line = rows.summary_row(run, DateFormat(zone=UTC))
+    line = rows.summary_row(run)
     assert line == (
         "2026-11-20 12:23:43:430, 2026-11-20 12:23:46:221, "
         "190.7349, 68.3393, 200000, 71658.9036, 762, 2029, 94.0044, 98570.7245"
@@ -95,7 +96,7 @@ def test_the_row_that_kafkas_tool_printed() -> None:
 
 def test_amounts_of_an_interval_are_cumulative_and_rates_are_its_own() -> None:
     part = rows.Interval(START, 3, 3 << 20, 3000, 1 << 20, 1000, 2000, 1000)
-    assert rows.detailed_row(part, DateFormat(zone=UTC)) == (
+    assert rows.detailed_row(part) == (
         "2026-11-20 12:23:43:430, 3, 3.0000, 0.5000, 3000, 500.0000, 1000, 1000, 1.0000, 1000.0000"
     )
 
@@ -103,18 +104,16 @@ def test_amounts_of_an_interval_are_cumulative_and_rates_are_its_own() -> None:
 @pytest.mark.parametrize("rebalance_ms", [2000, 2500])
 def test_no_fetch_time_no_rate(rebalance_ms: int) -> None:
     part = rows.Interval(START, 0, 1 << 20, 1000, 1 << 20, 1000, 2000, rebalance_ms)
-    line = rows.detailed_row(part, DateFormat(zone=UTC))
+    line = rows.detailed_row(part)
     assert line.endswith(f", {rebalance_ms}, {2000 - rebalance_ms}, 0.0000, 0.0000")
     assert ", 0.5000, 1000, 500.0000, " in line
 
 
 def test_no_time_no_rate_in_the_summary() -> None:
-    line = rows.summary_row(rows.Summary(START, START, 0, 0, 0, 0, 0), DateFormat(zone=UTC))
+    line = rows.summary_row(rows.Summary(START, START, 0, 0, 0, 0, 0))
     assert line.endswith("0.0000, 0.0000, 0, 0.0000, 0, 0, 0.0000, 0.0000")
 
 
 def test_a_run_of_absurd_size_is_written_out() -> None:
     run = rows.Summary(START, START + 1000, 1000, 1 << 80, 1 << 70, 0, 1000)
-    assert parse_consumer(f"{rows.SUMMARY_HEADER}\n{rows.summary_row(run, DateFormat(zone=UTC))}\n")[0][
-        "data.consumed.in.nMsg"
-    ] == (1 << 70)
+    assert parse_consumer(f"{rows.SUMMARY_HEADER}\n{rows.summary_row(run)}\n")[0]["data.consumed.in.nMsg"] == (1 << 70)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from batchval.perf.dates import DateFormat
 from batchval.perf.histogram import Histogram
 from batchval.perf.lines import Window, interval_line, total_line
 from batchval.perf.rows import SUMMARY_HEADER, Summary, summary_row
@@ -137,7 +136,7 @@ def test_the_last_line_of_all_output_is_the_steady_state() -> None:
 def consumer_row() -> str:
     start = 1_795_177_423_430
     run = Summary(start, start + 2791, 2791, 200_000_000, 200_000, 762, 2029)
-    return f"{SUMMARY_HEADER}\n{summary_row(run, DateFormat())}\n"
+    return f"{SUMMARY_HEADER}\n{summary_row(run)}\n"
 
 
 @consumers
