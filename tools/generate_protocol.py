@@ -1,5 +1,5 @@
-"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and walks.pyx from Kafka's message
-definitions.
+"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and walks.pyx, and the messages of
+tests/protocol/address_messages/, from Kafka's message definitions.
 
     python tools/generate_protocol.py            rewrites the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
@@ -20,14 +20,16 @@ from tools import protocol_messages, protocol_schemas, protocol_walkers  # noqa:
 from tools.kafka_definitions import Definition, Definitions, Field, jar, snake  # noqa: E402
 
 TARGET = ROOT / "batchval" / "protocol"
+TEST_TARGET = ROOT / "tests" / "protocol" / "address_messages"
 
 #: the APIs whose messages are written
 APIS = [
     "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator", "JoinGroup",
     "Heartbeat", "LeaveGroup", "SyncGroup", "SaslHandshake", "ApiVersions", "InitProducerId", "AddPartitionsToTxn",
-    "EndTxn", "DescribeConfigs", "SaslAuthenticate", "DescribeCluster",
-    "ShareFetch", "ShareAcknowledge", "CreateTopics",
+    "EndTxn", "DescribeConfigs", "SaslAuthenticate", "CreateTopics",
 ]  # fmt: skip
+#: those that only the tests of the walkers read and write
+TEST_APIS = ["DescribeCluster", "ShareFetch", "ShareAcknowledge"]
 
 APIS_HEAD = '''"""Every API of Kafka {version}: its number, its versions, and whose answers name hosts.
 
@@ -141,6 +143,11 @@ def __dir__() -> list[str]:
 '''
 
 
+def _module(definitions: Definitions, api: str) -> str:
+    request, response = definitions.load(f"{api}Request"), definitions.load(f"{api}Response")
+    return protocol_messages.module(api, request, response, definitions.version)
+
+
 def generated(definitions: Definitions) -> dict[Path, str]:
     """Every file and its text."""
     found = {TARGET / name: text for name, text in protocol_walkers.files(definitions).items()}
@@ -148,11 +155,10 @@ def generated(definitions: Definitions) -> dict[Path, str]:
     found[TARGET / "error_schemas.py"] = protocol_schemas.file(definitions)
     names = {}
     for api in APIS:
-        request, response = definitions.load(f"{api}Request"), definitions.load(f"{api}Response")
         module = snake(api)
         names |= {f"{api}Request": module, f"{api}Response": module}
-        text = protocol_messages.module(api, request, response, definitions.version)
-        found[TARGET / "messages" / f"{module}.py"] = text
+        found[TARGET / "messages" / f"{module}.py"] = _module(definitions, api)
+    found |= {TEST_TARGET / f"{snake(api)}.py": _module(definitions, api) for api in TEST_APIS}
     found[TARGET / "messages" / "__init__.py"] = _face(names)
     return found
 

@@ -14,6 +14,7 @@ from typing import Any
 from batchval.protocol import messages
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses, may_hold_addresses, rewrite_addresses
 from batchval.protocol.api_versions import carried_versions, intersect_api_versions
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
@@ -141,7 +142,7 @@ def _tail(data: memoryview, key: int, version: int) -> list[str]:
     wrong = refusal(lambda: rewrite_tail(tail, key, version, lambda *_: ("gate", 9)))
     if wrong is not None:
         # the walk of a whole ShareFetch response ends before the tagged fields
-        return [] if whole or key == messages.ShareFetchResponse.api_key else [f"tail: {wrong}"]
+        return [] if whole or key == ApiKey.SHARE_FETCH else [f"tail: {wrong}"]
     if whole is not None:
         return [f"tail: read, and of the whole frame: {whole}"]
     out = rewrite_tail(tail, key, version, lambda *_: ("gate", 9))

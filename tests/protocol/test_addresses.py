@@ -16,6 +16,7 @@ from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
 from batchval.protocol.messages.metadata import MetadataResponseBroker
+from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs
 
 KINDS = [kind for kind in CLASSES if issubclass(kind, Response) and kind.api_key in WITH_ADDRESSES]
@@ -113,7 +114,7 @@ def test_many_brokers_are_not_kept_and_other_responses_neither() -> None:
     known: dict[bytes, bytes] = {}
     large = frame(messages.MetadataResponse(brokers=brokers), 12)[4:]
     assert len(b"".join(rewrite_addresses(large, 3, 12, lambda *_: ("gate", 1), known=known))) > 10_000
-    cluster = frame(many(messages.DescribeClusterResponse, 0, 3), 0)[4:]
+    cluster = frame(many(DescribeClusterResponse, 0, 3), 0)[4:]
     assert addresses(cluster, 60, 0)
     rewrite_addresses(cluster, 60, 0, lambda *_: ("gate", 1), known=known)
     assert known == {}

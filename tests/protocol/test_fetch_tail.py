@@ -14,11 +14,12 @@ from batchval.protocol.addresses import addresses, rewrite_addresses
 from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
-from batchval.protocol.messages import fetch, share_fetch
+from batchval.protocol.messages import fetch
+from tests.protocol.address_messages import share_fetch
 from tests.protocol.values import frame, invented, refusal
 
 Replace = Callable[[int, str, int], tuple[str, int]]
-KINDS: dict[int, Any] = {1: messages.FetchResponse, 78: messages.ShareFetchResponse}
+KINDS: dict[int, Any] = {1: messages.FetchResponse, 78: share_fetch.ShareFetchResponse}
 ENDPOINT = {1: fetch.NodeEndpoint, 78: share_fetch.NodeEndpoint}
 ALL = [
     (key, version)

@@ -11,8 +11,17 @@ from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Message, Request, Response
 from batchval.protocol.primitives import Writer
+from tests.protocol.address_messages import describe_cluster, share_acknowledge, share_fetch
 
-CLASSES: list[type[Message]] = [getattr(messages, name) for name in dir(messages)]
+CLASSES: list[type[Message]] = sorted(
+    [
+        *(getattr(messages, name) for name in dir(messages)),
+        *(describe_cluster.DescribeClusterRequest, describe_cluster.DescribeClusterResponse),
+        *(share_acknowledge.ShareAcknowledgeRequest, share_acknowledge.ShareAcknowledgeResponse),
+        *(share_fetch.ShareFetchRequest, share_fetch.ShareFetchResponse),
+    ],
+    key=lambda kind: kind.__name__,
+)
 VERSIONS = [(kind, v) for kind in CLASSES for v in range(kind.min_version, kind.max_version + 1)]
 IDS = [f"{kind.__name__}-{v}" for kind, v in VERSIONS]
 

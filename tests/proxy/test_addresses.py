@@ -14,12 +14,12 @@ from batchval.protocol.addresses import addresses
 from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.messages import produce as p
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from batchval.protocol.messages.describe_cluster import DescribeClusterResponse
 from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy.options import Limits
+from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
     RunningProxy,
@@ -123,10 +123,10 @@ ENDPOINT = p.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])
 
 def answer_of(frame: bytes) -> bytes:
     """The answer of a broker that tells its address wherever it can."""
-    from batchval.protocol.messages import describe_cluster as d
     from batchval.protocol.messages import fetch as f
     from batchval.protocol.messages import find_coordinator as c
     from batchval.protocol.messages import metadata as m
+    from tests.protocol.address_messages import describe_cluster as d
 
     key, version, correlation_id = struct.unpack(">hhi", frame[:8])
     response = {

@@ -14,13 +14,13 @@ import pytest
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses
 from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from batchval.protocol.messages.share_acknowledge import NodeEndpoint as AcknowledgeEndpoint
-from batchval.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
-from batchval.protocol.messages.share_fetch import NodeEndpoint as ShareEndpoint
-from batchval.protocol.messages.share_fetch import ShareFetchResponse
 from batchval.proxy.advertised import Advertised
 from batchval.proxy.host_patterns import HostPattern, ServerNames
 from batchval.proxy.options import ProxyOptions
+from tests.protocol.address_messages.share_acknowledge import NodeEndpoint as AcknowledgeEndpoint
+from tests.protocol.address_messages.share_acknowledge import ShareAcknowledgeResponse
+from tests.protocol.address_messages.share_fetch import NodeEndpoint as ShareEndpoint
+from tests.protocol.address_messages.share_fetch import ShareFetchResponse
 from tests.proxy.test_addresses import SECRET, answer_of
 from tests.support.ports import free_ports
 from tests.support.proxy import RunningProxy, ScriptedBroker, batch, connected, other_frame, produce_frame, read_frame

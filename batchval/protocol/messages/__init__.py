@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from batchval.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-    from batchval.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
     from batchval.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
     from batchval.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
     from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
     from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-    from batchval.protocol.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
-    from batchval.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
     from batchval.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = [
@@ -39,8 +36,6 @@ __all__ = [
     "ApiVersionsResponse",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
     "DescribeConfigsRequest",
     "DescribeConfigsResponse",
     "EndTxnRequest",
@@ -71,10 +66,6 @@ __all__ = [
     "SaslAuthenticateResponse",
     "SaslHandshakeRequest",
     "SaslHandshakeResponse",
-    "ShareAcknowledgeRequest",
-    "ShareAcknowledgeResponse",
-    "ShareFetchRequest",
-    "ShareFetchResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
 ]
@@ -86,8 +77,6 @@ MODULES = {
     "ApiVersionsResponse": "api_versions",
     "CreateTopicsRequest": "create_topics",
     "CreateTopicsResponse": "create_topics",
-    "DescribeClusterRequest": "describe_cluster",
-    "DescribeClusterResponse": "describe_cluster",
     "DescribeConfigsRequest": "describe_configs",
     "DescribeConfigsResponse": "describe_configs",
     "EndTxnRequest": "end_txn",
@@ -118,10 +107,6 @@ MODULES = {
     "SaslAuthenticateResponse": "sasl_authenticate",
     "SaslHandshakeRequest": "sasl_handshake",
     "SaslHandshakeResponse": "sasl_handshake",
-    "ShareAcknowledgeRequest": "share_acknowledge",
-    "ShareAcknowledgeResponse": "share_acknowledge",
-    "ShareFetchRequest": "share_fetch",
-    "ShareFetchResponse": "share_fetch",
     "SyncGroupRequest": "sync_group",
     "SyncGroupResponse": "sync_group",
 }
