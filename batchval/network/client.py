@@ -234,10 +234,6 @@ class ConsumerNetworkClient:
         self._fire_pending_completions()
         return delay
 
-    async def poll_no_wakeup(self) -> None:
-        """One round without waiting and without WakeupError."""
-        await self.poll(0, None, disable_wakeup=True)
-
     async def poll_until(
         self, future: RequestFuture[Any], timer: Timer | float | None = None, disable_wakeup: bool = False
     ) -> bool:
@@ -250,14 +246,6 @@ class ConsumerNetworkClient:
             if timer.expired:
                 break
         return future.is_done
-
-    async def await_pending_requests(self, node: Node, timer: Timer | float | None = None) -> bool:
-        """Polls until nothing for this node is unsent or in flight (True), or the timer has expired."""
-        if not isinstance(timer, Timer):
-            timer = Timer(timer, self._clock_ms)
-        while self.has_pending_requests(node) and not timer.expired:
-            await self.poll(timer)
-        return not self.has_pending_requests(node)
 
     async def _io(self, timeout_ms: float) -> None:
         """Lets the loop serve its sockets: until something has happened, or the time is over."""
@@ -395,11 +383,6 @@ class ConsumerNetworkClient:
         """Its connection failed, and it is too early to try again: a request would fail at once."""
         return self.network.connection_failed(node) and self.network.connection_delay_ms(node, self._clock_ms()) > 0
 
-    def maybe_throw_auth_failure(self, node: Node) -> None:
-        """Raises what TLS or SASL said at the last attempt to connect to this node."""
-        if (error := self.network.authentication_error(node)) is not None:
-            raise error
-
     def maybe_throw_authentication_error(self) -> None:
         """Raises the AuthenticationError of any node, once."""
         error, self._authentication_error = self._authentication_error, None
@@ -411,14 +394,6 @@ class ConsumerNetworkClient:
         if node is not None:
             return self.unsent.count(node) + self.network.in_flight_count(node)
         return len(self.unsent) + self.network.in_flight_count()
-
-    def has_pending_requests(self, node: Node | None = None) -> bool:
-        """Whether there are any."""
-        return self.pending_request_count(node) > 0
-
-    def has_ready_nodes(self) -> bool:
-        """Whether any node is connected and takes requests."""
-        return self.network.has_ready_nodes()
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
         """The one of them that would answer soonest, by what is in flight; None if none can be reached now."""

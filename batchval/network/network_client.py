@@ -98,10 +98,6 @@ class NetworkClient:
         """Connected, its versions known, not throttled."""
         return self.state(node).is_ready
 
-    def has_ready_nodes(self) -> bool:
-        """Whether any node is."""
-        return any(state.is_ready for state in self._states.values())
-
     def connection_failed(self, node: Node) -> bool:
         """The last connection ended, or could not be made, and no other is being tried."""
         state = self.state(node)
