@@ -10,9 +10,11 @@
 4. Install it with no extra and with each extra alone, in environments without a compiler; import
    every module and run the command line (tools/dist_probe.py). Of this and step 3, two are done at
    a time.
-5. Run tests/core against the installed wheel, without the source tree.
+5. Build the wheel of the cases (fixtures/pyproject.toml), install it next to batchval's, and run
+   tests/kit/installed.py through its pytest plugin.
+6. Run tests/core against the installed wheel, without the source tree.
 
-The sdist and the wheel stay in dist/. Needs the packages of the extras test and check, as make
+The sdist and the wheels stay in dist/. Needs the packages of the extras test and check, as make
 build installs them, and PyPI or pip's cache. Exit codes: 0, 1 something failed.
 """
 
@@ -276,6 +278,20 @@ def run_core_tests(place: Path, python: Path) -> None:
     run(*command, "-p", "no:cacheprovider", "tests/core", cwd=place, env=settings, show=True)
 
 
+def try_fixtures(source: Path, place: Path, python: Path) -> Path:
+    """Build the wheel of the cases, install it, and run batchval on them through its plugin."""
+    with step("batchval-fixtures"):
+        made = build("wheel", source / "fixtures", WORK / "fixtures")
+        pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check"]
+        run(*pip, "install", "--no-deps", "--no-index", made, env=bare(python))
+        where = run(python, "-c", "import batchval_fixtures as one; print(one.ROOT)", cwd=place, env=bare(python))
+        if not Path(where.strip()).is_relative_to(python.parents[1]):
+            raise DistError(f"the tests would import {where.strip()}, not the wheel")
+        command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/kit/installed.py"]
+        run(*command, cwd=place, env=bare(python))
+        return made
+
+
 def all_of(tasks: list[Callable[[], Any]]) -> list[Any]:
     """Carry out tasks, some at a time, and return what they returned; the first error ends it."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -307,9 +323,10 @@ def distribute(keep: bool) -> None:
             *(partial(try_extra, extra, wheel, source) for extra in extras(wheel)),
         ]
     )
+    fixtures = try_fixtures(source, place, python)
     with step("tests/core on the installed wheel"):
         run_core_tests(place, python)
-    for made in (sdist, wheel):
+    for made in (sdist, wheel, fixtures):
         shutil.copy2(made, OUT)
         print(f"dist: dist/{made.name}, {made.stat().st_size:,} bytes, sha256 {digest(made)}")
     if not keep:
