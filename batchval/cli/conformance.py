@@ -1,33 +1,140 @@
-"""``batchval conformance``: compares batchval's answers with cases that Apache Kafka answered."""
+"""``batchval conformance``: compares answers with those of Apache Kafka: batchval's own, or those
+of another implementation, which a runner asks.
+"""
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
-from batchval.cli.options import json_option, kafka_version_option, paths_argument
+from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
 from batchval.cli.output import print_json
 
-_SHOWN = 20  # lines that are no case
+if TYPE_CHECKING:
+    from batchval.cli import scores
+
+_SHOWN = 20  # bad lines, and cases that are not right
+_PROFILES = ("broker", "reader")
 
 
 @click.command(
     "conformance",
     cls=Command,
-    examples=("batchval conformance fixtures/golden", "batchval conformance --json cases.jsonl.gz"),
+    examples=(
+        "batchval conformance fixtures/golden",
+        "batchval conformance --json cases.jsonl.gz",
+        "batchval conformance --exec './runner --strict' --profile reader --page score.html",
+    ),
 )
-@paths_argument
+@optional_paths_argument
 @kafka_version_option("Kafka that answered the cases that name no kafka_version.")
+@click.option("--exec", "command_line", metavar="CMD", help="Runner to ask in place of batchval: a command.")
+@click.option(
+    "--profile",
+    type=click.Choice(_PROFILES),
+    help="With --exec: verdicts of a broker (default), or of a decoder of stored batches.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1, max=3600),
+    metavar="SECONDS",
+    help="With --exec: silence after which the runner is started again (default: 20).",
+)
+@click.option(
+    "--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), help="With --exec: write the score as HTML."
+)
 @json_option
-def command(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
-    """Holds batchval against Apache Kafka's own answers: .jsonl and .jsonl.gz files of cases, or folders of them.
+def command(
+    paths: tuple[Path, ...],
+    kafka_version: str,
+    command_line: str | None,
+    profile: str | None,
+    timeout: float | None,
+    page_path: Path | None,
+    as_json: bool,
+) -> int:
+    """Compares answers with Apache Kafka's own, for .jsonl and .jsonl.gz files of cases, or folders
+    of them.
 
-    Prints each disagreement; the last line is ``conformance: N of M agree`` (with --json on stderr, behind the summary
-    on stdout). Exit code 0 only if all agree; 3 if there was no case, or a line that is none.
+    Prints each disagreement; the last line is ``conformance: N of M agree`` (with --json on stderr,
+    after the summary on stdout). Exit code 0 only if all agree; 3 without cases, or if a
+    line is not a case.
+
+    With --exec it writes one case a line to the standard input of CMD, reads one verdict a line
+    from its standard output, and prints a score by rule. The cases are those of the package
+    batchval-fixtures unless PATHs are named. Exit code 0 if all verdicts are right; 3 without
+    cases, or if the runner does not answer.
     """
+    if command_line is not None:
+        return _ask_runner(paths, command_line, profile or "broker", timeout or 20.0, page_path, as_json)
+    for name, value in (("--profile", profile), ("--timeout", timeout), ("--page", page_path)):
+        if value is not None:
+            raise click.UsageError(f"{name} needs --exec CMD")
+    if not paths:
+        raise click.UsageError("missing PATH: expected files or folders of cases, or --exec CMD")
+    return _compare(paths, kafka_version, as_json)
+
+
+def _ask_runner(
+    paths: tuple[Path, ...], command_line: str, profile: str, timeout: float, page_path: Path | None, as_json: bool
+) -> int:
+    from batchval.cli import scores
+    from batchval.cli.runner import Runner, RunnerStopped
+    from batchval.report.words import printable
+
+    try:
+        words = shlex.split(command_line)
+    except ValueError as error:
+        raise click.UsageError(f"invalid --exec {command_line!r}: {error}") from None
+    if not words:
+        raise click.UsageError("--exec is empty: expected a command")
+    score, runner, stopped = scores.Score(profile), Runner(words, timeout), False
+    try:
+        cases = scores.read(paths or (scores.installed_cases(),), profile)
+        for outcome in scores.run(runner, cases, score):
+            if as_json and outcome.outcome != "right":
+                print_json({"type": "verdict", **asdict(outcome)})
+        if page_path is not None:
+            page_path.write_text(scores.page(score, command_line, runner.faults), "utf-8")
+    except (scores.CasesError, RunnerStopped, OSError) as error:
+        stopped = True
+        click.echo(f"batchval conformance: {printable(str(error))}", err=True)
+    for fault in runner.faults:
+        click.echo(f"batchval conformance: the runner wrote {printable(fault)}", err=True)
+    if runner.stderr and (stopped or score.total.failed):
+        click.echo(f"batchval conformance: its standard error ends with: {printable(runner.stderr[-400:])}", err=True)
+    if as_json:
+        for document in score.documents():
+            print_json(document)
+    else:
+        _print_score(score)
+    click.echo(f"conformance: {score}", err=as_json)
+    if stopped:
+        return UNREADABLE
+    return FINDINGS if score.total.wrong or score.total.failed or runner.faults else 0
+
+
+def _print_score(score: scores.Score) -> None:
+    from batchval.cli import scores
+    from batchval.report.words import printable
+
+    shown = [one for one in score.outcomes if one.outcome != "skipped"]
+    for one in shown[:_SHOWN]:
+        rule = f"rule {one.rule}: " if one.rule else ""
+        click.echo(printable(f"{one.case_id}: {rule}expected {one.expected}; {one.outcome}: {one.got}"))
+    if len(shown) > _SHOWN:
+        click.echo(f"… and {len(shown) - _SHOWN:,} more (--json prints all)")
+    if score.rules:
+        click.echo(scores.table(score), nl=False)
+
+
+def _compare(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
     from batchval.cli.cases import NotACase, compare, read_cases
     from batchval.report.words import printable
 

@@ -25,6 +25,7 @@ __all__ = [
     "json_option",
     "kafka_version_option",
     "mode_option",
+    "optional_paths_argument",
     "parse_extras",
     "paths_argument",
     "policy_from",
@@ -91,14 +92,22 @@ DURATION = _Duration()
 
 
 def paths_argument(command: F) -> F:
+    return _paths(required=True)(command)
+
+
+def optional_paths_argument(command: F) -> F:
+    return _paths(required=False)(command)
+
+
+def _paths(*, required: bool) -> Callable[[F], F]:
     return click.argument(
         "paths",
         nargs=-1,
-        required=True,
-        metavar="PATH…",
+        required=required,
+        metavar="PATH…" if required else "[PATH…]",
         type=click.Path(path_type=Path),
         callback=_local,
-    )(command)
+    )
 
 
 def _local(context: click.Context, parameter: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:

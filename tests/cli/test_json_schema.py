@@ -97,6 +97,7 @@ def test_the_page_describes_these_documents() -> None:
         ("claims show", "batch"), ("claims verify", "finding"), ("claims verify", "summary"),
         ("claims attach", "summary"),
         ("conformance", "disagreement"), ("conformance", "summary"),
+        ("conformance --exec", "verdict"), ("conformance --exec", "rule"), ("conformance --exec", "score"),
         ("perf produce", "result"), ("perf compare", "comparison"),
         ("proxy", "listening"), ("proxy --report", "refusal"), ("proxy --report", "summary"),
         ("proxy --clients", "client"), ("proxy --clients", "summary"),
@@ -217,6 +218,12 @@ def test_conformance(run: Run, tmp_path: Path) -> None:
     expect["ok"] = not expect.get("ok")
     path.write_text(json.dumps(case))
     compared("conformance", lines(run("conformance", "--json", path)[1]), "disagreement", "summary")
+
+
+def test_conformance_of_a_runner(run: Run) -> None:
+    cases = ROOT / "fixtures" / "batchval_fixtures" / "cases" / "reader.jsonl"
+    _, out, _ = run("conformance", "--json", "--profile", "reader", "--exec", "true", cases)
+    compared("conformance --exec", lines(out), "verdict", "rule", "score")
 
 
 def result(kind: str) -> Result:

@@ -1,0 +1,216 @@
+"""The score of a runner: its verdicts compared with those of the cases, counted by rule.
+
+Reads the cases of ``batchval-fixtures`` or files of the same form (``fixtures/README.md``).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from batchval.cli.runner import Document, Failure, Runner
+from batchval.errors import BatchvalError
+from batchval.rules import Rule
+
+__all__ = ["CasesError", "Outcome", "RuleScore", "Score", "installed_cases", "page", "read", "run", "table"]
+
+OUTCOMES = ("right", "wrong", "failed", "skipped")
+_NUMBERS = {rule.id: rule.number for rule in Rule}
+_SLUGS = {rule.id: rule.slug for rule in Rule}
+_TEMPLATE = Path(__file__).with_name("scores.html.j2")
+#: places in the colours of charts: green, red, orange, grey
+_COLOURS = (2, 6, 1, 5)
+
+
+class CasesError(BatchvalError):
+    """No cases were found, or a line is not a case."""
+
+
+def installed_cases() -> Path:
+    """Return the folder of cases of the package batchval-fixtures. Raises CasesError without it."""
+    if find_spec("batchval_fixtures") is None:
+        raise CasesError("--exec needs cases: name a PATH, or pip install batchval-fixtures")
+    folder: Path = import_module("batchval_fixtures").ROOT / "cases"
+    return folder
+
+
+def read(paths: Iterable[Path], profile: str) -> list[Document]:
+    """Return the cases of a profile in files, and in .jsonl files of folders.
+
+    Raises:
+        CasesError: a file cannot be read, a line is not a case, or an id is there twice.
+    """
+    found: dict[str, Document] = {}
+    for path in paths:
+        for file in sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]:
+            for case in _lines(file):
+                if case["profile"] == profile and found.setdefault(case["id"], case) is not case:
+                    raise CasesError(f"{file}: two cases have the id {case['id']!r}")
+    if not found:
+        raise CasesError(f"no case of profile {profile} in {', '.join(map(str, paths))}")
+    return list(found.values())
+
+
+def _lines(file: Path) -> Iterator[Document]:
+    if file.exists() and not file.is_file():
+        raise CasesError(f"{file}: not a regular file")
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield _case(json.loads(line))
+                except (ValueError, RecursionError) as error:
+                    raise CasesError(f"{file}:{number}: not a case: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CasesError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _case(case: object) -> Document:
+    """Return a case of version 1. ValueError names the field that is wrong."""
+    if not isinstance(case, dict):
+        raise ValueError("expected an object")
+    if case.get("schema") != 1:
+        raise ValueError(f"schema is {case.get('schema')!r}, expected 1")
+    expect = case.get("expect")
+    if not isinstance(expect, dict) or not isinstance(expect.get("accept"), bool):
+        raise ValueError("expect.accept must be true or false")
+    for name in ("id", "profile", "batch"):
+        if not isinstance(case.get(name), str):
+            raise ValueError(f"{name} must be a string")
+    if not isinstance(case.get("rule"), str | None):
+        raise ValueError("rule must be a string or null")
+    base64.b64decode(case["batch"], validate=True)
+    return case
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case: ``right``, ``wrong``, ``failed`` (no verdict) or ``skipped`` by the runner."""
+
+    case_id: str
+    rule: str | None
+    outcome: str
+    expected: str
+    got: str
+
+
+def _said(verdict: Document, profile: str, *, with_records: bool) -> str:
+    """Return a verdict as text: what is compared."""
+    if verdict["accept"]:
+        records = verdict.get("records") if with_records else None
+        return "accept" if records is None else f"accept, {records} records"
+    return f"refuse, {verdict.get('error')}" if profile == "broker" else "refuse"
+
+
+def _outcome(case: Document, verdict: Document | Failure) -> Outcome:
+    expect, rule, profile = case["expect"], case.get("rule"), case["profile"]
+    if isinstance(verdict, Failure):
+        return Outcome(case["id"], rule, "failed", _said(expect, profile, with_records=True), str(verdict))
+    if verdict.get("accept") is None:
+        return Outcome(case["id"], rule, "skipped", _said(expect, profile, with_records=True), verdict["skip"])
+    # records are compared where both count them
+    both = expect.get("records") is not None and verdict.get("records") is not None
+    expected, got = (_said(one, profile, with_records=both) for one in (expect, verdict))
+    return Outcome(case["id"], rule, "right" if expected == got else "wrong", expected, got)
+
+
+@dataclass(slots=True)
+class RuleScore:
+    """Cases of one rule, by outcome."""
+
+    right: int = 0
+    wrong: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @property
+    def cases(self) -> int:
+        """All of them."""
+        return self.right + self.wrong + self.failed + self.skipped
+
+
+@dataclass(slots=True)
+class Score:
+    """The score of one runner in one profile."""
+
+    profile: str
+    rules: dict[str | None, RuleScore] = field(default_factory=dict)
+    total: RuleScore = field(default_factory=RuleScore)
+    #: those that are not right
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a case."""
+        for score in (self.rules.setdefault(outcome.rule, RuleScore()), self.total):
+            setattr(score, outcome.outcome, getattr(score, outcome.outcome) + 1)
+        if outcome.outcome != "right":
+            self.outcomes.append(outcome)
+
+    def rows(self) -> list[tuple[str, str, RuleScore]]:
+        """Return id, slug and score of each rule in their order. The first row has those without
+        a rule.
+        """
+        by_number = sorted(self.rules, key=lambda rule: (_NUMBERS.get(rule or "", 0), rule or ""))
+        return [(rule or "none", _SLUGS.get(rule or "", ""), self.rules[rule]) for rule in by_number]
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Yield what --json prints: a document for each rule, then the summary."""
+        for rule, slug, score in self.rows():
+            yield {"type": "rule", "rule": rule, "slug": slug, "cases": score.cases, **asdict(score)}
+        yield {"type": "score", "profile": self.profile, "cases": self.total.cases, **asdict(self.total)}
+
+    def __str__(self) -> str:
+        one = self.total
+        return f"{one.right} of {one.cases} right, {one.wrong} wrong, {one.failed} failed, {one.skipped} skipped"
+
+
+def run(runner: Runner, cases: list[Document], score: Score) -> Iterator[Outcome]:
+    """Ask the runner about each case, count and yield the outcomes. Raises RunnerStopped."""
+    by_id = {case["id"]: case for case in cases}
+    questions = [{key: case[key] for key in case if key not in ("expect", "note")} for case in cases]
+    for name, verdict in runner.ask(questions):
+        outcome = _outcome(by_id[name], verdict)
+        score.add(outcome)
+        yield outcome
+
+
+def table(score: Score) -> str:
+    """Return a table of the rules. Ends a line."""
+    from batchval.report.tables import plain_table, render
+
+    shown = plain_table()
+    shown.add_column("rule", no_wrap=True)
+    shown.add_column("name", no_wrap=True)
+    for name in ("cases", *OUTCOMES):
+        shown.add_column(name, justify="right")
+    for rule, slug, one in score.rows():
+        numbers = (one.cases, one.right, one.wrong, one.failed, one.skipped)
+        shown.add_row(rule, slug, *map(str, numbers), style="yellow" if one.wrong or one.failed else None)
+    return render(shown)
+
+
+def page(score: Score, command: str, faults: list[str]) -> str:
+    """Return the score as one self-contained HTML page. Raises CasesError without jinja2."""
+    from batchval.report.charts import stacked
+    from batchval.report.pages import render
+
+    columns = [(rule, [getattr(one, name) for name in OUTCOMES]) for rule, _, one in score.rows()]
+    chart = stacked("Cases by rule", "rule", "cases", columns, list(zip(_COLOURS, OUTCOMES, strict=True)))
+    try:
+        return render(
+            _TEMPLATE,
+            title=f"batchval conformance, profile {score.profile}",
+            subtitle=f"{command}: {score}",
+            chart=chart,
+            rows=score.rows(),
+            outcomes=score.outcomes,
+            faults=faults,
+        )
+    except ModuleNotFoundError as error:
+        raise CasesError(f"--page needs {error.name}: pip install 'batchval[audit]'") from None
