@@ -38,6 +38,7 @@ REHEARSAL ?=
 VENV := .venv
 DEMO := .venv-demo
 RELEASE := .venv-release
+SITE := .venv-docs
 ENV ?= $(VENV)
 PY := $(ENV)/bin/python
 # modules are compiled where they are first imported: all 8,000 would take 20 seconds
@@ -50,7 +51,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build demo demo-broker test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
+.PHONY: help build docs demo demo-broker test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -110,7 +111,7 @@ coverage: build  ## line coverage of the core's .pyx files, in a traced copy of 
 hostile: build  ## every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
 	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
 
-hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, and a table of them as docs/hostile.md has it
+hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, and a table of them as docs/reports/hostile.md has it
 	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --table build/hostile/table.md
 
 # No bench writes README.md: bench-pages does.
@@ -138,6 +139,10 @@ bench-perf: build  ## measures perf produce and consume into docs/benchmarks (Ja
 bench-spark: build  ## measures kafka-segments and plain processes into docs/benchmarks (Java)
 	$(PY) bench/spark/spark_run.py $(SPARK_BENCH)
 
+docs: $(SITE)/.packages  ## builds the documentation site into build/site, with all links and anchors checked
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet
+	$(SITE)/bin/python -m tools.site_links build/site
+
 bench-pages: $(VENV)/.packages  ## writes docs/benchmarks and the figures of README.md from bench/results
 	$(PY) -m bench.pages
 
@@ -163,7 +168,7 @@ rehearsal: build  ## install, use and upgrade in a bare Debian tree, before each
 	$(PY) -m tools.rehearsal $(REHEARSAL)
 
 clean:  ## removes what was built, and the environments
-	rm -rf $(VENV) $(DEMO) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache batchval.egg-info
+	rm -rf $(VENV) $(DEMO) $(RELEASE) $(SITE) build dist .mypy_cache .ruff_cache .pytest_cache batchval.egg-info
 	find batchval -name '*.so' -delete
 	for pyx in $(PYX); do rm -f "$${pyx%.pyx}.c"; done
 
@@ -203,6 +208,10 @@ $(DEMO)/.packages: pyproject.toml requirements/build.txt requirements/demo.txt
 
 $(RELEASE)/.packages: requirements/build.txt requirements/release.txt
 	$(call locked,$(RELEASE),release)
+	@touch $@
+
+$(SITE)/.packages: requirements/build.txt requirements/docs.txt
+	$(call locked,$(SITE),docs)
 	@touch $@
 
 # setuptools does not see that flags have changed: another kind of build starts from nothing

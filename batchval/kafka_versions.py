@@ -1,8 +1,9 @@
 """The versions of Apache Kafka whose answers batchval gives, and all that differs between them.
 
 ``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes
-its defaults, and docs/rules.md is generated from it. Each version is held to the classes of its own
-release on Maven Central (tests/conformance/oracle). Kafka 2.8 or 3.6 would be one more row.
+its defaults, and docs/reference/rules.md is generated from it. Each version is held to the classes
+of its own release on Maven Central (tests/conformance/oracle). Kafka 2.8 or 3.6 would be one more
+row.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _INT_MAX = 2**31 - 1
 class KafkaVersion:
     """One row of the table. Times are milliseconds, sizes are bytes.
 
-    docs/rules.md shows the ``meaning`` of each column.
+    docs/reference/rules.md shows the ``meaning`` of each column.
     """
 
     name: str

@@ -1,7 +1,8 @@
 """Texts that explain each rule: Kafka's class and method, why the check exists, what to do.
 
 ``batchval rule`` prints them, and tools/generate_rules.py takes Kafka's class and method for
-docs/rules.md from here. What a rule asks, its error code and its profiles are in batchval.rules.
+docs/reference/rules.md from here. What a rule asks, its error code and its profiles are in
+batchval.rules.
 
 Kafka's methods and their effects: Apache Kafka 4.4.0, modules clients and storage.
 """

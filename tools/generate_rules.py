@@ -1,4 +1,4 @@
-"""Write docs/rules.md from batchval/rules.py, rule_texts.py and kafka_versions.py.
+"""Write docs/reference/rules.md from batchval/rules.py, rule_texts.py and kafka_versions.py.
 
     python tools/generate_rules.py            rewrites the file
     python tools/generate_rules.py --check    exit code 1 if it is not up to date
@@ -15,7 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "docs" / "rules.md"
+TARGET = ROOT / "docs" / "reference" / "rules.md"
 sys.path.insert(0, str(ROOT))
 
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS  # noqa: E402
@@ -31,7 +31,7 @@ by `python tools/generate_rules.py`; a test keeps it up to date.
 
 Every refusal, every report and every finding is a member of `batchval.Rule`, by these ids and slugs: in results, on the
 command line, in JSON, as a folder name in `fixtures/golden/`. The *number* is what columns hold.
-Profiles: `produce` is a broker's door, `log` is a segment at rest.
+Profiles: `produce` is what a broker checks in a Produce request, `log` is a segment at rest.
 """
 
 FAMILIES = (

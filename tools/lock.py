@@ -25,9 +25,10 @@ FILES = {
     "demo": ("demo", "proxy"),
     "gate": ("proxy",),
     "release": ("release",),
+    "docs": ("docs",),
 }
-#: Files for those who use the package: all others have the build system's requirements, too.
-USED = frozenset(("gate",))
+#: Files of environments that build nothing: all others have the build system's requirements, too.
+USED = frozenset(("gate", "docs"))
 HEADER = "# Written by make lock. {what}\n"
 
 
@@ -38,7 +39,7 @@ def requirements(name: str) -> list[str]:
     named = config["project"]["optional-dependencies"]
     wanted = [] if name in USED else list(config["build-system"]["requires"])
     wanted += [one for extra in extras for one in named[extra]]
-    if set(extras) - {"release"}:
+    if set(extras) - {"release", "docs"}:
         wanted += config["project"]["dependencies"]
     return wanted
 

@@ -118,7 +118,8 @@ _OPEN_TRANSACTION = pa.struct(
         *((name, pa.bool_()) for name in ("is_hanging", "is_certain")),
     ]
 )
-#: A row for each partition folder with transactional batches or markers (docs/command-line.md).
+#: A row for each partition folder with transactional batches or markers
+#: (docs/reference/cli/json.md).
 TRANSACTIONS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())),

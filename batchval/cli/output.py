@@ -12,7 +12,7 @@ import click
 
 __all__ = ["SCHEMA_VERSION", "discard_output", "print_json", "with_version"]
 
-#: Version of all JSON that --json prints; docs/command-line.md describes the fields.
+#: Version of all JSON that --json prints; docs/reference/cli/json.md describes the fields.
 SCHEMA_VERSION = 1
 
 

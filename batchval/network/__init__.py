@@ -3,5 +3,5 @@
 ``connection`` is one pipelined connection, ``in_flight`` its only cap, ``network_client`` the connections to all nodes,
 ``client`` what Kafka calls ConsumerNetworkClient, ``future`` its RequestFuture;
 ``metadata`` who leads what, ``coordinator`` who coordinates, ``security`` and ``sasl`` who may.
-docs/network.md says how they behave.
+docs/reference/library/network.md says how they behave.
 """

@@ -1,4 +1,5 @@
-"""A Kafka producer for measuring and claims, on one asyncio loop. See docs/producer.md.
+"""A Kafka producer for measuring and claims, on one asyncio loop. See
+docs/reference/library/producer.md.
 
 ``producer`` is what users call, ``accumulator`` fills batches, ``core.builder`` writes them,
 ``sender`` sends them, ``sequences`` and ``transactions`` see to it that each record arrives once.

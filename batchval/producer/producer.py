@@ -1,4 +1,7 @@
-"""The producer: records in, batches out, and what became of them. docs/producer.md says how it behaves."""
+"""The producer: records in, batches out, and what became of them.
+
+docs/reference/library/producer.md describes how it behaves.
+"""
 
 from __future__ import annotations
 

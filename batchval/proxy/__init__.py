@@ -1,6 +1,6 @@
 """The gate: a proxy that speaks Kafka's wire protocol, with the engine in it.
 
-See docs/proxy.md and docs/proxy-configuration.md.
+See docs/concepts/gate.md and docs/reference/proxy/settings.md.
 
     client_connection ─ frames ─▶ session ─ frames ─▶ broker_connection
                                   │  handlers: requests and answers of each API

@@ -1,7 +1,8 @@
 """The settings of a gate: the keys of a YAML file, their types and their defaults.
 
 Strict: an unknown key, a number in quotes and an unknown word are errors. Times are milliseconds,
-sizes are bytes. docs/proxy-configuration.md has an example with every key. ``loading`` reads files,
+sizes are bytes. docs/reference/proxy/settings.md has an example with every key. ``loading`` reads
+files,
 ``checks`` compares settings with each other.
 """
 

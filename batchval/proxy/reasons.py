@@ -3,8 +3,8 @@ do.
 
     word   label of connections_closed_total and connections_refused_by_total, reason= in the log
 
-docs/proxy.md has the same table; a test compares them, and looks for reasons of the code that are
-missing here.
+docs/reference/proxy/connections.md has the same table; a test compares them, and looks for reasons
+of the code that are missing here.
 """
 
 from __future__ import annotations

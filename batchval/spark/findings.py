@@ -55,7 +55,7 @@ class Folders(InputPartition):
 
 
 class KafkaFindings(DataSource):
-    """The format ``kafka-findings``, in batches. Options: docs/spark.md."""
+    """The format ``kafka-findings``, in batches. Options: docs/guide/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

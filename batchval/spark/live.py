@@ -195,7 +195,7 @@ class Cluster:
 
 
 class KafkaBatches(DataSource):
-    """The format ``kafka-batches``, in batches and streams. Options: docs/spark.md."""
+    """The format ``kafka-batches``, in batches and streams. Options: docs/guide/spark.md."""
 
     @classmethod
     def name(cls) -> str:

@@ -36,7 +36,7 @@ __all__ = ["KafkaSegments", "register"]
 
 
 class KafkaSegments(DataSource):
-    """The format ``kafka-segments``, in batches and streams. Options: docs/spark.md."""
+    """The format ``kafka-segments``, in batches and streams. Options: docs/guide/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

@@ -5,8 +5,8 @@
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
 
-A bench that saves a result writes docs/benchmarks, and the figures of docs/kip.md and
-docs/old-clients.md, itself; README.md is written by this command only.
+A bench that saves a result writes docs/benchmarks, and the figures of docs/concepts/kip.md and
+docs/guide/old-clients.md, itself; README.md is written by this command only.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def documents() -> dict[Path, str]:
         place.DOCS / "claims.svg": claims_chart.draw(results["claims"]),
         place.DOCS / "broker.svg": broker_chart.draw(results["broker"]),
     }
-    kip = place.DOCS.parent / "kip.md"
+    kip = place.DOCS.parent / "concepts" / "kip.md"
     found[kip] = headline.put(kip.read_text("utf-8"), broker_claims.proposal(results["broker"]))
-    old = place.DOCS.parent / "old-clients.md"
+    old = place.DOCS.parent / "guide" / "old-clients.md"
     found[old] = headline.put(old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE)))
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"

@@ -63,13 +63,13 @@ def whole_table(part: dict[str, Any]) -> str:
 
 
 def proposal(result: dict[str, Any]) -> str:
-    """Return what docs/kip.md says about the saving."""
+    """Return what docs/concepts/kip.md says about the saving."""
     part = result["parts"]["whole"]
     about = paragraph(
         "CPU of a stock broker's whole process for a batch of 64 kB, 20 MB/s on the wire, without",
         "and with these facts, in one JVM in turns.",
         place_of(part),
-        "More loads: [benchmarks](benchmarks/broker.md).",
+        "More loads: [benchmarks](../benchmarks/broker.md).",
     )
     return f"{about}\n\n{whole_table(part)}\n"
 

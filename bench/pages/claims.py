@@ -175,8 +175,8 @@ def body(result: dict[str, Any]) -> str:
     """Return everything under the title."""
     machine = result["machine"]
     opening = paragraph(
-        "This page compares validation by [claims](../claims.md), which needs no decompression,",
-        "with batchval's other paths and with Apache Kafka's LogValidator.",
+        "This page compares validation by [claims](../concepts/claims.md), which needs no",
+        "decompression, with batchval's other paths and with Apache Kafka's LogValidator.",
         measured(result, validation.versions(machine)),
         how("claims"),
     )

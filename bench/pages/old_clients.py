@@ -1,4 +1,5 @@
-"""The tables of docs/old-clients.md: old clients against Kafka 4.4, directly and through the gate.
+"""The tables of docs/guide/old-clients.md: old clients against Kafka 4.4, directly and through the
+gate.
 
 The result holds client -> operation -> route -> whether it worked and a few words. A cell of the
 table has one mark for each route, ``?`` for one that was not taken. What failed is a numbered note

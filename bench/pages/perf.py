@@ -151,8 +151,8 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
     opening = paragraph(
         "This page compares `batchval perf produce` and `batchval perf consume` ([perf",
-        "tools](../perf.md)) with Kafka's own tools and with C programs over librdkafka, before",
-        "the same Apache Kafka broker.",
+        "tools](../reference/cli/perf.md)) with Kafka's own tools and with C programs over",
+        "librdkafka, before the same Apache Kafka broker.",
         how("perf-tools"),
     )
     return page(

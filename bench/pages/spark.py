@@ -110,7 +110,7 @@ def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
     opening = paragraph(
         "This page compares ways to read the same log segments: the audit's engine in plain",
-        "processes, the same engine in PySpark ([data sources](../spark.md)), and Kafka's",
+        "processes, the same engine in PySpark ([data sources](../guide/spark.md)), and Kafka's",
         "kafka-dump-log.",
         how("audit-and-spark"),
     )

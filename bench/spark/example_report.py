@@ -1,7 +1,8 @@
 """A made-up cluster of six topics over two days, with a few faults, and the report of its audit: the docs' picture.
 
 python bench/spark/example_report.py page.html
-chromium --headless --hide-scrollbars --window-size=1228,1480 --screenshot=docs/audit-report.png page.html
+chromium --headless --hide-scrollbars --window-size=1228,1480
+--screenshot=docs/images/audit-report.png page.html
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The script of docs/audit.md that runs audits on a schedule."""
+"""The script of docs/guide/audit-runs.md that runs audits on a schedule."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Schedule:
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m batchval "$@"\n')
         program.chmod(0o755)
-        [text] = blocks(ROOT / "docs" / "audit.md", "sh")
+        [text] = blocks(ROOT / "docs" / "guide" / "audit-runs.md", "sh")
         self.script = place / "audit-logs"
         self.script.write_text(text)
         self.env = os.environ | {

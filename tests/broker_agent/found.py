@@ -3,11 +3,12 @@
     python -m tests.broker_agent.found [--trials N] [--rates 0.01 0.1] [--shares 0.001 0.01 0.1]
         [--kinds lie bomb] [--write FILE]
 
-`docs/claims.md`, "What a lie costs": after the first batches of a sender, which are all verified,
-P(found within n batches) = 1 - (1 - rate * share)^n: on average 1 / (rate * share). Each trial is
-another user of SASL PLAIN. It sends its first batches honestly; of those that follow, a share lies
-at random. The agent's log says when the sender is demoted. That is known by request, which has at
-most a fortieth of the expected number of batches; the place within it counts as its middle.
+`docs/concepts/claims.md`, "What a lie costs": after the first batches of a sender, which are all
+verified, P(found within n batches) = 1 - (1 - rate * share)^n: on average 1 / (rate * share). Each
+trial is another user of SASL PLAIN. It sends its first batches honestly; of those that follow, a
+share lies at random. The agent's log says when the sender is demoted. That is known by request,
+which has at most a fortieth of the expected number of batches; the place within it counts as its
+middle.
 
 A ``lie`` hides that the keys are null. A ``bomb`` decompresses to more than
 ``max.decompressed.bytes`` and claims not to.

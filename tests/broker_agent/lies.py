@@ -43,7 +43,7 @@ __all__ = ["CODECS", "HOUR", "TOPICS", "Case", "cases", "crc_of", "honest"]
 HOUR = 3_600_000
 CODECS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 CARRIERS = ("tag", "block", "payload")
-#: What `docs/claims.md` bounds a batch with that is read to verify its claims.
+#: What `docs/concepts/claims.md` bounds a batch with that is read to verify its claims.
 LIMIT = 64 << 20
 LARGEST_RECORD = 1000
 

@@ -6,8 +6,8 @@ says which batches are trusted and what is found: the agent has to count the sam
     ignore   a stock broker's answer to every batch; nothing is counted
     verify   a stock broker's answer to every batch; every lie is counted, its sender demoted once
     audit    some lies are let in until the sample falls on one; afterwards a stock broker's answers
-    trust    what `docs/claims.md` ("What a lie costs") lets in is accepted; else a stock broker's
-             answer
+    trust    what `docs/concepts/claims.md` ("What a lie costs") lets in is accepted; else
+             a stock broker's answer
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each table of docs/command-line.md that describes a JSON document, compared with real output."""
+"""Compare each table of docs/reference/cli/json*.md with the JSON that a command prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.batches import NOW, ZSTD, batch, record, records
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "command-line.md"
+PAGES = sorted((ROOT / "docs" / "reference" / "cli").glob("json*.md"))
 SEGMENTS = ROOT / "fixtures" / "segments"
 Document = dict[str, Any]
 
@@ -46,9 +46,9 @@ class Field(NamedTuple):
 def tables() -> dict[tuple[str, str], dict[str, Field]]:
     """(command, type of document) -> its fields, as the page describes them."""
     found: dict[tuple[str, str], dict[str, Field]] = {}
-    parts = re.split(r"^#### (.+): (.+)$", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+    parts = re.split(r"^#{2,3} (.+): (.+)$", "\n".join(page.read_text("utf-8") for page in PAGES), flags=re.MULTILINE)
     for command, types, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|$", text.partition("\n#")[0], re.MULTILINE)
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|(?: <!--.*)?$", text.partition("\n#")[0], re.MULTILINE)
         fields = {name: Field(tuple(kind.partition(",")[0].split(" or ")), "optional" in kind) for name, kind in rows}
         assert len(fields) == len(rows) > 0
         for type_ in types.split(", "):

@@ -1,4 +1,4 @@
-"""docs/claims.md is a specification: its tables and its bytes are what the code does."""
+"""The pages about claims are a specification: its tables and its bytes are what the code does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from batchval.ledger import DEMOTION_MS, FIRST_CHECKED
 from batchval.policy import TopicPolicy
 from tests.contract.sources import ROOT
 
-PAGE = (ROOT / "docs" / "claims.md").read_text("utf-8")
+NAMES = ("reference/claims-format", "reference/claims-carriers", "concepts/claims")
+PAGE = "\n".join((ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in NAMES)
 _BLOCK = re.compile(r"^```hex\n([a-z ]+):\n([0-9a-f\n]+)```$", re.MULTILINE)
 BLOCKS = {name: bytes.fromhex(digits) for name, digits in _BLOCK.findall(PAGE)}
 _ROW = re.compile(r"^\| (\d+) \| ([\d to]+) \| `?(\w+)", re.MULTILINE)

@@ -19,6 +19,12 @@ from tests.contract.sources import ROOT
 from tools import generate_rules
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: pages whose examples run one after the other, in one folder and with the same names
+SESSIONS = (
+    ("reference/library", ("README", "validator", "many", "records", "claims", "topic-policy")),
+    ("guide", ("audit", "audit-claims", "incident", "audit-runs")),
+    ("reference/cli", ("README", "check", "dump", "proxy")),
+)
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 #: the repository on the web, as a file and as a picture
@@ -34,6 +40,9 @@ def pages_with(language: str) -> list[Path]:
 
 
 def name(page: object) -> str:
+    """Return the name of a page, or of the first page of a session."""
+    if isinstance(page, tuple):
+        return name(page[0])
     return str(page.relative_to(ROOT)) if isinstance(page, Path) else str(page)
 
 
@@ -47,16 +56,28 @@ def linked(page: Path) -> Iterator[Path]:
             yield (page.parent / target).resolve()
 
 
+def sessions(language: str) -> list[tuple[Path, ...]]:
+    """Return the pages with examples of a language, grouped by session."""
+    found = {page: (page,) for page in pages_with(language)}
+    for folder, names in SESSIONS:
+        pages = tuple(page for name in names if (page := ROOT / "docs" / folder / f"{name}.md") in found)
+        if pages:
+            found[pages[0]] = pages
+            for page in pages[1:]:
+                del found[page]
+    return list(found.values())
+
+
 def test_there_are_examples() -> None:
-    assert [page.name for page in pages_with("python")] == ["README.md", "library.md", "proxy.md"]
-    assert [page.name for page in pages_with("console")] == ["README.md", "audit.md", "command-line.md"]
+    assert {pages[0].parent.name for pages in sessions("python")} >= {ROOT.name, "guide", "library"}
+    assert {pages[0].parent.name for pages in sessions("console")} >= {ROOT.name, "guide", "cli"}
 
 
-@pytest.mark.parametrize("page", pages_with("python"), ids=name)
-def test_python(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("pages", sessions("python"), ids=name)
+def test_python(pages: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
-    text = "\n".join(blocks(page, "python"))
-    example = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    text = "\n".join(block for page in pages for block in blocks(page, "python"))
+    example = doctest.DocTestParser().get_doctest(text, {}, pages[0].name, str(pages[0]), 0)
     assert len(example.examples) > 3
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example)
     assert result.failed == 0, capsys.readouterr().out
@@ -72,25 +93,26 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-#: an audit takes long, and each of its commands is one
+#: an audit takes long, and each command of these pages is one
 CONSOLE = [
-    pytest.param(page, marks=pytest.mark.long if page.name == "audit.md" else ()) for page in pages_with("console")
+    pytest.param(pages, marks=pytest.mark.long if pages[0].name == "audit.md" else ()) for pages in sessions("console")
 ]
 
 
-@pytest.mark.parametrize("page", CONSOLE, ids=name)
-def test_console(page: Path, tmp_path: Path) -> None:
-    """All commands of a page, one after the other, in a folder that holds nothing but the fixtures."""
+@pytest.mark.parametrize("pages", CONSOLE, ids=name)
+def test_console(pages: tuple[Path, ...], tmp_path: Path) -> None:
+    """Run all commands of a session, one after the other, in a folder that holds only the
+    fixtures.
+    """
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    for settings in blocks(page, "yaml"):
+    for settings in (block for page in pages for block in blocks(page, "yaml")):
         (tmp_path / "gate.yaml").write_text(settings)
     program = tmp_path / "bin" / "batchval"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m batchval "$@"\n')
     program.chmod(0o755)
     env = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{program.parent}:{os.environ['PATH']}", "COLUMNS": "100"}
-    assert commands(page)
-    for command, shown in commands(page):
+    for command, shown in (one for page in pages for one in commands(page)):
         ran = subprocess.run(
             ["bash", "-c", command],
             cwd=tmp_path,

@@ -1,5 +1,5 @@
-"""docs/proxy-production.md names what a gate has: keys, flags, metrics, panels, reasons, fields of
-the log.
+"""The pages of the gate in production name what a gate has: keys, flags, metrics, panels, reasons,
+fields of the log.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tests.deploy.conftest import DEPLOY, ROOT
 from tests.deploy.gate_metrics import PREFIX, unknown
 from tests.proxy_settings.test_document import keys
 
-PAGE = (ROOT / "docs" / "proxy-production.md").read_text("utf-8")
+NAMES = ("gate-production", "gate-questions", "gate-alerts")
+PAGES = {name: (ROOT / "docs" / "guide" / f"{name}.md").read_text("utf-8") for name in NAMES}
+PAGE = "\n".join(PAGES.values())
 FLAT = " ".join(PAGE.split())
 KEYS = set(keys(Settings))
 #: (number, text) of each question
-_ASKED = r"^\*\*(\d+)\. (.*?)(?=^\*\*\d+\. |^## )"
-QUESTIONS = re.findall(_ASKED, PAGE.split("## Ten questions")[1], re.DOTALL | re.MULTILINE)
+_ASKED = r"^\*\*(\d+)\. (.*?)(?=^\*\*\d+\. |^## |\Z)"
+QUESTIONS = re.findall(_ASKED, PAGES["gate-questions"], re.DOTALL | re.MULTILINE)
 QUOTED = set(re.findall(r"`([^`\n]+)`", PAGE))
 
 
@@ -122,6 +124,6 @@ def test_lines_about_connections_have_the_fields_and_the_words_of_the_log() -> N
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)\s]*#[^)\s]+)\)", PAGE))))
 def test_each_link_leads_to_a_heading(link: str) -> None:
     target, _, anchor = link.partition("#")
-    text = (ROOT / "docs" / target).read_text("utf-8") if target else PAGE
+    text = (ROOT / "docs" / "guide" / target).read_text("utf-8") if target else PAGE
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

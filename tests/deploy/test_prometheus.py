@@ -20,8 +20,8 @@ ALERTS: list[dict[str, Any]] = [
     for rule in group["rules"]
 ]
 TESTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yaml").read_text("utf-8"))["tests"]
-PAGE = (ROOT / "docs" / "proxy-production.md").read_text("utf-8")
-RUNBOOK = "https://github.com/batchval/batchval/blob/main/docs/proxy-production.md#"
+PAGE = (ROOT / "docs" / "guide" / "gate-alerts.md").read_text("utf-8")
+RUNBOOK = "https://github.com/batchval/batchval/blob/main/docs/guide/gate-alerts.md#"
 
 
 def test_promtool_accepts_the_rules_and_their_tests_pass(promtool: Callable[..., str]) -> None:
@@ -50,11 +50,11 @@ def test_it_says_how_grave_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
     assert alert["labels"]["severity"] in ("info", "warning", "critical")
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
     assert alert["annotations"]["runbook_url"] == RUNBOOK + alert["alert"].lower()
-    assert f"### {alert['alert']}\n" in PAGE
+    assert f"## {alert['alert']}\n" in PAGE
 
 
 def test_the_page_has_no_section_about_an_alert_that_does_not_exist() -> None:
-    assert set(re.findall(r"^### (BatchvalGate\w+)$", PAGE, re.MULTILINE)) == {alert["alert"] for alert in ALERTS}
+    assert set(re.findall(r"^## (BatchvalGate\w+)$", PAGE, re.MULTILINE)) == {alert["alert"] for alert in ALERTS}
 
 
 def test_the_page_names_the_alerts_for_people_on_call() -> None:

@@ -1,4 +1,4 @@
-"""docs/fetch.md: its functions do what they say, at a real broker."""
+"""docs/reference/library/consumer.md: its functions do what they say, at a real broker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from batchval.fetch import Consumer, ConsumerOptions
 from tests.fetch.test_consumer import filled, made, values
 from tests.interop.kafka_broker import KafkaBroker
 
-PAGE = Path(__file__).parents[2] / "docs" / "fetch.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "library" / "consumer.md"
 
 
 def functions() -> dict[str, Any]:

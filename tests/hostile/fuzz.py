@@ -80,7 +80,7 @@ def _judge_quietly(case: dict[str, object]) -> None:
 
 
 def _table(ended: list[_Worker], seed: int) -> str:
-    """Return what ran, as docs/hostile.md has it."""
+    """Return what ran, as docs/reports/hostile.md has it."""
     from tests.hostile.targets import TARGETS
 
     rows = sorted(ended, key=lambda worker: list(TARGETS).index(worker.target))
@@ -154,7 +154,7 @@ class _Worker:
         print(f"{self.target}: {rate}{writes}, {len(self.findings)} findings", flush=True)
 
     def row(self) -> str:
-        """Return a line of the table in docs/hostile.md."""
+        """Return a line of the table in docs/reports/hostile.md."""
         writes = f"{self.place[3]:,}" if self.place[3] else ""
         cpu = self.place[2] / 1000
         return f"| `{self.target}` | {self.executions:,} | {cpu:,.0f} | {writes} | {len(self.findings)} |"

@@ -3,7 +3,8 @@
 Makes mutants of the core's source, one small change each: a comparison (< and <=, > and >=, == and !=), a bound (± 1
 dropped), a sign (+ and -, a cast to the other signedness). Which ones follows from the seed alone. Each is built in a
 copy of the tree (one module, -O1) and must make the quick suite fail: golden and hostile cases, a short differential
-run, then tests/core. Prints one line a mutant; ``--out`` gets a JSON line each. docs/mutants.md explains the survivors.
+run, then tests/core. Prints one line a mutant; ``--out`` gets a JSON line each.
+docs/reports/mutants.md explains the survivors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Clients that Kafka 4 turns away work through the gate: some of the table in docs/old-clients.md.
+"""Clients that Kafka 4 turns away work through the gate: some of the table in
+docs/guide/old-clients.md.
 
 All clients and operations: ``python -m tests.interop.old_clients``, here marked ``slow``.
 """

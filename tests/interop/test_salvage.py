@@ -165,7 +165,7 @@ def consumed(broker: KafkaBroker, topic: str, isolation: str) -> list[Held]:
 
 
 def put_into_place(data: Path, out: Path, aside: Path) -> None:
-    """Do what docs/audit.md says after the broker was stopped."""
+    """Do what docs/guide/incident.md says after the broker was stopped."""
     aside.mkdir()
     (data / ".kafka_cleanshutdown").unlink()
     for folder in sorted(path for path in out.iterdir() if path.is_dir()):

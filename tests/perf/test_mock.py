@@ -1,4 +1,4 @@
-"""``perf mock``, and the command of docs/perf.md that needs no broker."""
+"""``perf mock``, and the command of docs/reference/cli/perf.md that needs no broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "perf.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli" / "perf.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 MOCK = [sys.executable, "-m", "batchval", "perf", "mock"]
 

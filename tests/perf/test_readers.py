@@ -20,7 +20,7 @@ from tests.producer.scripted import ScriptedBroker
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden"
-PAGE = HERE.parents[1] / "docs/perf.md"
+PAGE = HERE.parents[1] / "docs/reference/cli/perf-roundtrip.md"
 
 producers = pytest.mark.parametrize("reader", PRODUCERS, ids=lambda reader: reader.project)
 consumers = pytest.mark.parametrize("reader", CONSUMERS, ids=lambda reader: reader.project)

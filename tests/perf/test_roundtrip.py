@@ -1,4 +1,4 @@
-"""perf roundtrip as people call it, at librdkafka's mock cluster; wrong use; and docs/perf.md."""
+"""perf roundtrip as people call it, at librdkafka's mock cluster; wrong use; and its page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import take_sigint
 from tests.support.topics import make_topic
 
-PAGE = Path(__file__).parents[2] / "docs" / "perf.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli" / "perf-roundtrip.md"
 COMMAND = [sys.executable, "-m", "batchval", "perf", "roundtrip"]
 LINE = re.compile(
     r"(\S+) (published|end to end): (\d+) records (sent|read), "

@@ -1,4 +1,4 @@
-"""The examples of docs/producer.md run as they stand, against a real broker."""
+"""The examples of docs/reference/library/producer.md run as they stand, against a real broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.producer.test_broker import read_all
 
 pytestmark = pytest.mark.jvm
 
-PAGE = Path(__file__).parents[2] / "docs" / "producer.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "library" / "producer.md"
 
 
 def test_the_examples(broker: KafkaBroker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,7 +88,7 @@ def test_no_module_ends_sessions_that_is_not_looked_at() -> None:
 
 
 def test_the_page_has_the_table() -> None:
-    page = (ROOT / "docs/proxy.md").read_text("utf-8").split("## Why connections end")[1].split("\n## ")[0]
+    page = (ROOT / "docs/reference/proxy/connections.md").read_text("utf-8")
     rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("|")]
     assert rows[2:] == [
         (f"`{word}`", logging.getLevelName(one.level).lower(), one.meaning, one.advice) for word, one in REASONS.items()

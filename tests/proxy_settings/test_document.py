@@ -1,4 +1,6 @@
-"""docs/proxy-configuration.md: its example has every key there is, and is taken; what it says of defaults is so."""
+"""docs/reference/proxy/settings.md: its example has every key and is accepted; its defaults are
+those of the code.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from batchval.proxy.loading import load, overridden, shown
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters
 
-PAGE = (Path(__file__).parents[2] / "docs" / "proxy-configuration.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "settings.md").read_text("utf-8")
+METRICS = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "metrics.md").read_text("utf-8")
 EXAMPLE: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 
 
@@ -105,7 +108,7 @@ def test_the_metrics_that_it_names_exist() -> None:
     gate = RunningGate(settings_from(given))
     gate.metrics.add(Reloader(gate, None, {}).families)
     text = gate.metrics.text().decode()
-    table = PAGE.split("## Metrics and health")[1].split("## The log")[0]
+    table = METRICS.split("## Metrics and health")[1].split("## The log")[0]
     named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
     assert len(named) > 20
     for name in named:

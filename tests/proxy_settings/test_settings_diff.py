@@ -13,7 +13,7 @@ from batchval.proxy.loading import keys_of, settings_from
 from batchval.proxy.settings_diff import EFFECTS, Effect, changes, effect_of, restart_faults
 from batchval.yaml_settings.faults import path_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "proxy.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "gate-changes.md").read_text("utf-8")
 EDGE = {"name": "edge", "address": "127.0.0.1:9092"}
 INNER = {"name": "inner", "address": "127.0.0.1:19092"}
 

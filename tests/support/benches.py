@@ -47,8 +47,9 @@ def folders_to_save_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     """Let benches save into a copy of bench/results; return it and the folder for the pages."""
     results, docs = tmp_path / "results", tmp_path / "benchmarks"
     shutil.copytree(pages.RESULTS, results)
-    for name in ("kip.md", "old-clients.md"):
-        shutil.copy(pages.DOCS.parent / name, tmp_path)
+    for name in ("concepts/kip.md", "guide/old-clients.md"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(pages.DOCS.parent / name, tmp_path / name)
     monkeypatch.setattr(pages, "RESULTS", results)
     monkeypatch.setattr(pages, "DOCS", docs)
     return results, docs

@@ -358,7 +358,7 @@ def tags_of(claimed: bytes, plain: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the tagged field of each batch, of the claims in a file of batches of magic 3.
 
     ``plain`` are the same batches of magic 2. A tag is version 1, the claims, and the CRC of the
-    batch (docs/claims.md). StepFailed where a batch of the file has no claims.
+    batch (docs/concepts/claims.md). StepFailed where a batch of the file has no claims.
     """
     position = 0
     for batch in plain:

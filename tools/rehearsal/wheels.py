@@ -180,10 +180,15 @@ def _pip(*words: str, cwd: Path) -> None:
         raise WheelError(f"pip {' '.join(words)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
 
 
+#: the page with an example of every setting: its path, and the path in older commits
+SETTINGS_PAGES = ("docs/reference/proxy/settings.md", "docs/proxy-configuration.md")
+
+
 def settings_of_docs(commit: str) -> str:
-    """Return the example with every key of docs/proxy-configuration.md at a commit (YAML)."""
-    text = _git("show", f"{commit}:docs/proxy-configuration.md")
+    """Return the example with every key of the settings page at a commit (YAML)."""
+    present = _git("ls-tree", "--name-only", "-r", commit, *SETTINGS_PAGES).split()
+    text = _git("show", f"{commit}:{present[0]}") if present else ""
     found = re.search(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     if found is None:
-        raise WheelError(f"docs/proxy-configuration.md of commit {commit} has no example in YAML")
+        raise WheelError(f"the settings page of commit {commit} has no example in YAML")
     return found[1]

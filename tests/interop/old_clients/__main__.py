@@ -1,7 +1,7 @@
 """Run old clients against Kafka 4.4, directly and through the gate, and write the table.
 
     python -m tests.interop.old_clients                      all, to the screen
-    python -m tests.interop.old_clients --write              and docs/old-clients.md
+    python -m tests.interop.old_clients --write              and docs/guide/old-clients.md
     python -m tests.interop.old_clients --client "Java 0.9" --operation gzip --route gate
 
 The reference is a broker of 3.9, the last release that knows these clients. Needs Java, Maven, Go.
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--operation", action="append", choices=list(OPERATIONS), help="Operations to run.")
     parser.add_argument("--route", action="append", choices=list(ROUTES), help="Routes to take.")
     parser.add_argument("--no-bridge", action="store_true", help="Leave the setting bridge away.")
-    parser.add_argument("--write", action="store_true", help="Save the result and write docs/old-clients.md.")
+    parser.add_argument("--write", action="store_true", help="Save the result and write docs/guide/old-clients.md.")
     parser.add_argument("--at-once", type=int, default=AT_ONCE, help="Number of clients that run at once.")
     options = parser.parse_args(arguments)
     try:

@@ -4,7 +4,7 @@ import java.util.Arrays;
 import java.util.List;
 
 /**
- * What a client states about a record batch (docs/claims.md, KAFKA-8364).
+ * What a client states about a record batch (docs/concepts/claims.md, KAFKA-8364).
  *
  * @param version           1 or 2; version 1 has the first three claims only, and 0 for both sizes
  * @param batchMinTimestamp the lowest timestamp of the records, ms

@@ -3,7 +3,7 @@ package batchval.producer.agent;
 import java.lang.instrument.Instrumentation;
 
 /**
- * Makes a stock Java producer state claims about its batches (docs/claims.md).
+ * Makes a stock Java producer state claims about its batches (docs/concepts/claims.md).
  *
  * <p>Started by {@code -javaagent:batchval-producer-agent.jar=carrier=tag}. Lines go to standard
  * error: the application has not set its logging up yet.

@@ -1,0 +1,58 @@
+"""The pages of docs/ are short, and each is in the navigation of the site."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tools.site_hooks import github_anchor
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
+LONGEST = 250
+#: pages of the benches that are longer, until the benches have one report
+LONGER = {"benchmarks/method.md": 300, "benchmarks/validation.md": 300}
+
+
+def pages_of(entries: Any) -> Iterator[str]:
+    """Yield each page of a navigation."""
+    if isinstance(entries, str):
+        yield entries
+    else:
+        for entry in entries.values() if isinstance(entries, dict) else entries:
+            yield from pages_of(entry)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_at_most_250_lines(page: str) -> None:
+    lines = (DOCS / page).read_text("utf-8").count("\n")
+    assert lines <= LONGER.get(page, LONGEST), f"{page} has {lines} lines: split it by what a reader looks for"
+
+
+def test_each_page_is_in_the_navigation_once() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert sorted(pages_of(site["nav"])) == PAGES
+
+
+def test_the_site_loads_nothing_from_other_hosts() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert site["theme"]["font"] is False
+    assert not {"extra_css", "extra_javascript"} & set(site)
+
+
+@pytest.mark.parametrize(
+    ("heading", "anchor"),
+    [
+        ("A request's way", "a-requests-way"),
+        ("check: finding, report, note", "check-finding-report-note"),
+        ("`kafka-segments`", "kafka-segments"),
+        ("Extras of strict mode: S1 to S10", "extras-of-strict-mode-s1-to-s10"),
+    ],
+)
+def test_anchors_are_those_of_github(heading: str, anchor: str) -> None:
+    assert github_anchor(heading) == anchor
