@@ -1,6 +1,6 @@
 """Runs receivers on their sockets: one thread without the GIL, from first Fetch to last answer.
 
-The one native module that makes system calls on descriptors (docs/departures.md): recv, send, poll
+The one native module that makes system calls on descriptors (docs/adr/0015): recv, send, poll
 and setsockopt on sockets that Python has connected, read and write on two pipes that Python has
 made. It opens and closes nothing.
 

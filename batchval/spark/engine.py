@@ -5,7 +5,7 @@ there at once: the slots that one leaves at its end are taken by the next. Tasks
 a task that is run again (a lost executor) writes the same bytes to the same place.
 
 A classic session runs an RDD of shares of a wave. Spark Connect has no RDDs: there a row is a
-share, and mapInArrow runs it. On a classic session that costs more (docs/departures.md).
+share, and mapInArrow runs it. On a classic session that costs more (docs/adr/0017).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Kafka throws for zstd, which becomes gzip here: of such a batch Kafka converts a
 already.
 
 In every fourth case a byte or two are changed: there Kafka throws where we raise, or both agree.
-What is known to differ is named in docs/departures.md and is counted (``KNOWN``).
+What is known to differ is named in docs/adr/0002 and is counted (``KNOWN``).
 
 Prints each disagreement; the last line is ``down conversion: N of M agree``. Exit code 0 only if
 all agree, 3 without JDK 17 or Maven.

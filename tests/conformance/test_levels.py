@@ -2,7 +2,7 @@
 Kafka's answer.
 
 gzip by zlib on both sides, zstd by libzstd: the same bytes. lz4 is written by different
-implementations at the levels below 3 and at the default level: see docs/departures.md.
+implementations at the levels below 3 and at the default level: see docs/adr/0001.
 """
 
 import hashlib

@@ -51,7 +51,7 @@ HEADERS |= {
 # blocks.pyx: a thread that ends after it has released a block, and that takes no signal
 HEADERS |= {"pthread.h", "signal.h"}
 #: The one module that makes system calls on sockets that Python has connected, and what it includes
-#: for that (docs/departures.md): 230 microseconds of Python for each megabyte were most of what a
+#: for that (docs/adr/0015): 230 microseconds of Python for each megabyte were most of what a
 #: consumer cost.
 ON_SOCKETS = {"fetch/receive_loop": {"errno.h", "poll.h", "sys/socket.h", "time.h", "unistd.h"}}
 _WORDS = re.compile(

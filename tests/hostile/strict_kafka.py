@@ -36,7 +36,7 @@ from tests.hostile.seeds import NOW, seeds
 
 GROUP = 64  # cases of one configuration, so that check_ranges has many ranges
 AHEAD = 32  # groups that the oracle may be ahead
-# codecs whose recompressed size is not Kafka's (docs/departures.md)
+# codecs whose recompressed size is not Kafka's (docs/adr/0001)
 CODECS_OF_THEIR_OWN = ("snappy", "lz4", "zstd")
 
 
