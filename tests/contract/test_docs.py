@@ -25,6 +25,8 @@ SESSIONS = (
     ("guide", ("audit", "audit-claims", "incident", "audit-runs")),
     ("reference/cli", ("README", "check", "dump", "proxy")),
 )
+#: texts for maintainers
+TOP = sorted(set(ROOT.glob("*.md")) - set(PAGES))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 #: the repository on the web, as a file and as a picture
@@ -151,7 +153,7 @@ def test_a_changed_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert generate_rules.main(["--check"]) == 1
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", [*PAGES, *TOP], ids=name)
 def test_links_lead_to_files(page: Path) -> None:
     for target in linked(page):
         assert target.exists(), target
@@ -173,8 +175,10 @@ def test_every_dependency_has_a_reason() -> None:
         assert f"| `{package}` |" in page, package
 
 
-def test_every_make_target_of_the_readme_exists() -> None:
+def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE))
+    named = set()
+    for page in (ROOT / "README.md", *TOP):
+        named |= set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text("utf-8"), re.MULTILINE))
     assert named <= targets
     assert {"demo", "test"} <= named
