@@ -30,6 +30,8 @@ PERF_ACCURACY ?= --write
 SPARK_BENCH ?= --gib 16 --write
 # without --fresh the samples of an earlier run are kept
 PIPELINING_BENCH ?= --fresh --write
+# options of pytest, for example --benchmark-histogram=build/bench/quick
+BENCH_QUICK ?=
 # options of tests/chain/kills.py; old Java producers: --old-client --records 1000000 --kills 50
 KILLS ?= --records 1000000 --kills 100
 # options of tools/rehearsal
@@ -51,7 +53,7 @@ SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') s
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
-.PHONY: help build docs demo demo-broker test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
+.PHONY: help build docs demo demo-broker test test-ci test-full test-arm lint check coverage hostile hostile-long kills bench bench-quick bench-claims bench-proxy bench-pipelining bench-perf bench-spark bench-pages bench-compare conformance dist rehearsal wheels trial lock clean python missing
 .DELETE_ON_ERROR:
 
 help:
@@ -120,6 +122,10 @@ kills: build  ## 10^6 records through 100 kills of gate and broker (Java, Maven;
 
 bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
 	$(PY) bench/validation/run.py $(BENCH)
+
+bench-quick: build  ## the rows that matter, other libraries' too, in two minutes; saves nothing (BENCH_QUICK: options of pytest)
+	$(PY) -m pytest bench -q -p no:cacheprovider -m quick --benchmark-only --benchmark-sort=mean \
+		--benchmark-columns=median,iqr,ops,rounds $(BENCH_QUICK)
 
 bench-claims: build  ## measures claims and Kafka, also at 600 MB/s and 1 GB/s, into docs/benchmarks (Java, Maven)
 	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)

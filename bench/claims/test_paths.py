@@ -1,12 +1,16 @@
-"""The same records four ways, each codec and size: by their claims, unpacked and walked, uncompressed, as magic 1."""
+"""The same records by all paths: claims, decompressed, uncompressed, as magic 1."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cells
 import pytest
+
+if TYPE_CHECKING:
+    from bench.conftest import Measure
 
 CASES = []
 for shape in [cell for cell in cells.cells(2) if cell.codec != "none"]:
@@ -16,17 +20,17 @@ for shape in [cell for cell in cells.cells(2) if cell.codec != "none"]:
         "shallow": ("check", shape),
         "full uncompressed": ("check", replace(shape, codec="none")),
     }
-    if shape.codec != "zstd":  # magic 1 knows none
+    if shape.codec != "zstd":  # which magic 1 does not have
         ways["full of magic 1"] = ("validate_messages", replace(shape, magic=1))
-    group = f"{shape.codec}, {shape.records} × {shape.value_size} B"
-    for way, (operation, cell) in ways.items():
+    for way, (operation, batch) in ways.items():
         name = f"{shape.codec}-{shape.records}-{shape.value_size}-{way.replace(' ', '-')}"
-        CASES.append(pytest.param(way, operation, cell, group, id=name))
+        CASES.append(pytest.param(way, operation, shape, batch, id=name))
 
 
-@pytest.mark.parametrize(("way", "operation", "cell", "group"), CASES)
-def test_path(
-    measure: Callable[[str, str, cells.Cell, str], None], way: str, operation: str, cell: cells.Cell, group: str
-) -> None:
-    # claims paths are named by their carrier, the path itself is their first word
-    measure(way, operation, cell, group)
+@pytest.mark.parametrize(("way", "operation", "cell", "batch"), CASES)
+def test_path(measure: Measure, folder: Path, way: str, operation: str, cell: cells.Cell, batch: cells.Cell) -> None:
+    group = f"paths, {cell.codec}, {cell.records} × {cell.value_size} B"
+    result = measure(group, "claims", operation, batch.path(folder), way=way, cell=batch)
+    # a way that is named after a carrier of claims begins with the name of its path
+    assert result.path == way.partition(" ")[0]
+    assert result.records_count == cell.records

@@ -87,27 +87,47 @@ def test_compare_finds_what_got_worse(result: dict[str, Any], tmp_path: Path) ->
     assert run(str(BENCH / "compare.py"), "--baseline", str(tmp_path / "none"), "--new", str(new)).returncode == 2
 
 
-@pytest.mark.slow  # 284 statements; make test has those of the next test
+@pytest.mark.slow  # 714 statements; make test has those of the next tests
 def test_pytest_groups_run_once(tmp_path: Path) -> None:
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", str(BENCH))
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", "bench")
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "284 passed" in done.stdout
+    assert "714 passed" in done.stdout
 
 
-def test_pytest_groups_say_what_was_allocated(tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    wanted = "check_ranges-v2-zstd-1-100 or v1-gzip-1-100 or v0-gzip-1-100"
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", wanted, f"--benchmark-json={out}", str(BENCH))
+def measured(out: Path, wanted: str, *options: object) -> dict[str, Any]:
+    """Measure the rows of these names. Return them by name."""
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--benchmark-only", "-k", wanted)
+    done = run(*words, *options, f"--benchmark-json={out}", "bench")
     assert done.returncode == 0, done.stdout[-3000:]
-    by_name = {bench["name"]: bench for bench in json.loads(out.read_text())["benchmarks"]}
-    assert len(by_name) == 6  # of 1-100 and of 1-1000
-    ranges = by_name["test_magic_2[check_ranges-v2-zstd-1-100]"]
+    return {row["name"]: row for row in json.loads(out.read_text())["benchmarks"]}
+
+
+def test_pytest_rows_are_of_one_batch(tmp_path: Path) -> None:
+    wanted = "v2-zstd-1-100] and (check or records) and not readers or crc32c and 16 or v0-gzip-1-1000"
+    rows = measured(tmp_path / "out.json", wanted)
+    group = [row for row in rows.values() if row["group"] == "CRC and all records, zstd, 1 × 100 B"]
+    by_name = {(row["extra_info"]["peer"], row["extra_info"]["operation"]): row for row in group}
+    clients = {(name, "records") for name in ("aiokafka", "kafka-python")}
+    assert clients | {("batchval", "check"), ("batchval", "check_ranges")} <= set(by_name)
+    ranges, one = (by_name["batchval", name] for name in ("check_ranges", "check"))
+    assert ranges["extra_info"]["batches_a_call"] == 100
     assert ranges["options"]["timer"] == "thread_time"
-    assert ranges["extra_info"]["allocator_calls"] > 0
-    assert ranges["extra_info"]["allocator_bytes"] > 100 * 32  # the columns of a hundred rows
-    assert ranges["group"] == "zstd, 1 × 100 B"
-    for magic in (0, 1):
-        assert by_name[f"test_magic_0_and_1[v{magic}-gzip-1-100]"]["extra_info"]["magic"] == magic
+    # a hundred batches take about thirty times as long as one
+    assert ranges["stats"]["median"] < 10 * one["stats"]["median"]
+    assert ranges["extra_info"]["allocator_calls"] < 1
+    assert ranges["extra_info"]["allocator_bytes"] > 32  # the columns of a row
+    checksums = [row for row in rows.values() if row["group"] == "CRC-32C, 16 kB"]
+    assert {row["extra_info"]["peer"] for row in checksums} == {"batchval", "crc32c", "google-crc32c"}
+    assert "CRC and all records, magic 0, gzip, 1 × 1000 B" in {row["group"] for row in rows.values()}
+
+
+def test_pytest_histograms_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("pygal")  # in requirements/dev.txt
+    rows = measured(tmp_path / "out.json", "crc32c", f"--benchmark-histogram={tmp_path / 'chart'}")
+    charts = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+    assert sorted(charts) == ["chart-CRC-32C,_16_kB.svg", "chart-CRC-32C,_1_MiB.svg"]
+    for name in rows:
+        assert any(name in chart for chart in charts.values())
 
 
 COUNTED = """
