@@ -121,29 +121,29 @@ kills: build  ## 10^6 records through 100 kills of gate and broker (Java, Maven;
 	$(PY) -m tests.chain.kills $(KILLS)
 
 bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
-	$(PY) bench/validation/run.py $(BENCH)
+	$(PY) -m bench validation $(BENCH)
 
 bench-quick: build  ## the rows that matter, other libraries' too, in two minutes; saves nothing (BENCH_QUICK: options of pytest)
 	$(PY) -m pytest bench -q -p no:cacheprovider -m quick --benchmark-only --benchmark-sort=mean \
 		--benchmark-columns=median,iqr,ops,rounds $(BENCH_QUICK)
 
 bench-claims: build  ## measures claims and Kafka, also at 600 MB/s and 1 GB/s, into docs/benchmarks (Java, Maven)
-	$(PY) bench/claims/side_by_side.py $(CLAIMS_BENCH)
+	$(PY) -m bench claims $(CLAIMS_BENCH)
 
 bench-proxy: build  ## measures the gate and other proxies (PROXY_BENCH: which, and --write)
-	$(PY) bench/proxy/proxies.py $(PROXY_BENCH)
+	$(PY) -m bench proxy $(PROXY_BENCH)
 
 bench-pipelining: build  ## measures producers over a long path into docs/benchmarks (root, Java, Maven, Go)
-	$(PY) bench/pipelining/table.py $(PIPELINING_BENCH)
+	$(PY) -m bench pipelining $(PIPELINING_BENCH)
 
 bench-perf: build  ## measures perf produce and consume into docs/benchmarks (Java, Maven)
-	$(PY) bench/perf_tools/perf_produce.py $(PERF_BENCH)
-	$(PY) bench/perf_tools/consume.py $(PERF_BENCH)
-	$(PY) bench/perf_tools/cost.py $(PERF_BENCH)
-	$(PY) bench/perf_tools/accuracy.py $(PERF_ACCURACY)
+	$(PY) -m bench perf-produce $(PERF_BENCH)
+	$(PY) -m bench perf-consume $(PERF_BENCH)
+	$(PY) -m bench perf-cost $(PERF_BENCH)
+	$(PY) -m bench perf-accuracy $(PERF_ACCURACY)
 
 bench-spark: build  ## measures kafka-segments and plain processes into docs/benchmarks (Java)
-	$(PY) bench/spark/spark_run.py $(SPARK_BENCH)
+	$(PY) -m bench spark $(SPARK_BENCH)
 
 docs: $(SITE)/.packages  ## builds the documentation site into build/site, with all links and anchors checked
 	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --quiet
@@ -153,7 +153,7 @@ bench-pages: $(VENV)/.packages  ## writes docs/benchmarks and the figures of REA
 	$(PY) -m bench.pages
 
 bench-compare: build  ## measures again and compares with the saved baseline
-	$(PY) bench/validation/compare.py
+	$(PY) -m bench compare
 
 conformance: build  ## fresh cases, judged by Apache Kafka and by batchval: make conformance SEED=7
 	$(PY) tests/conformance/fresh.py --seed $(SEED)

@@ -1,7 +1,7 @@
 """Print what an audit costs a batch by the claims in payloads: headers alone, a sample of the
 claims, every record.
 
-    python bench/claims/at_rest.py [--rate 0.01] [--rounds 9] [--mb 128] [--json]
+    python -m bench at-rest [--rate 0.01] [--rounds 9] [--mb 128] [--json]
 
 A segment of each codec holds batches of about 64 kB, with claims in their payload. An audit's own
 work on it (batchval.audit.work: read, judge, count by hour, without rows) is measured in turns: CPU

@@ -13,7 +13,7 @@ Maven. The parts take about 8, 5, 6 and 17 minutes.
 
 --write replaces the parts that were measured in the saved result, and leaves the others.
 
-    python bench/claims/broker_cpu.py [--only whole,grid] [--codecs zstd] [--quick] [--write]
+    python -m bench broker [--only whole,grid] [--codecs zstd] [--quick] [--write]
 """
 
 from __future__ import annotations

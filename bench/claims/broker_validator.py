@@ -1,6 +1,6 @@
 """Time Kafka's LogValidator with believed claims against stock, in one JVM and in turns.
 
-    python bench/claims/broker_validator.py [--rounds 30] [--ms 60] [--codecs zstd,gzip] [--write]
+    python -m bench broker-validator [--rounds 30] [--ms 60] [--codecs zstd,gzip] [--write]
 
 Batches of 64 kB on the wire, as those of bench/proxy; Kafka 4.4.0; CPU time of the thread for a
 batch, with the ledger's decisions and the reading of the tag:

@@ -1,6 +1,6 @@
 """Print what each path to a verdict costs for the same records: one table, within 20 seconds.
 
-    python bench/claims/paths.py [--codec zstd] [--records 100] [--value-size 1000] [--json]
+    python -m bench paths [--codec zstd] [--records 100] [--value-size 1000] [--json]
 
     claims     header, CRC and the claims of a tag: nothing is decompressed
     shallow    decompressed, the structure of each record read

@@ -1,6 +1,6 @@
 """Time the Java producer with the agent against the stock one, in JVMs that take turns.
 
-    python bench/claims/producer_cost.py [--jvms 5] [--rounds 20] [--records 4000]
+    python -m bench producer-cost [--jvms 5] [--rounds 20] [--records 4000]
         [--codecs zstd,gzip] [--write | --schema-ids]
 
 KafkaProducer 4.4.0, records of 200 to 600 bytes in batches of at most 64 kB, one partition, a sink

@@ -5,7 +5,7 @@ Two runs, each peer a process of its own, all taking turns round after round:
     single    one batch, hot: every way of judging it, the carriers, the ledger; Kafka by JMH
     paced     produce requests of 16 producers at 600 MB/s and 1 GB/s uncompressed: CPU share of one process
 
-    python bench/claims/side_by_side.py [--rounds 3] [--quick] [--write]
+    python -m bench claims [--rounds 3] [--quick] [--write]
 """
 
 from __future__ import annotations

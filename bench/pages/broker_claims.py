@@ -8,7 +8,7 @@ from bench.pages.text import how, load_of, measured, number, page, paragraph, ta
 
 TITLE = "Claims in a Kafka broker"
 ABOUT = "CPU of Kafka's broker with the agent, of its producer and of the gate, with and without claims"
-COMMAND = "python bench/claims/broker_cpu.py --write"
+COMMAND = "python -m bench broker --write"
 SOURCES = ("broker",)
 
 STOCK, AGENTS = "stock", "agents"

@@ -1,6 +1,6 @@
 """How much of a latency of ``perf produce`` is the tool's own, and how exactly it keeps a rate.
 
-    python bench/perf_tools/accuracy.py [--seconds 60] [--quick] [--write]
+    python -m bench perf-accuracy [--seconds 60] [--quick] [--write]
 
 The broker is the built-in one of --calibrate: a process of its own that answers each Produce
 request after a fixed time, counted from the arrival of its last byte. Latencies: records of 1 kB

@@ -1,6 +1,6 @@
 """``batchval perf consume`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
 
-    python bench/perf_tools/consume.py [--rounds 3] [--records 4000000] [--quick] [--write]
+    python -m bench perf-consume [--rounds 3] [--records 4000000] [--quick] [--write]
 
 A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page cache. Everybody's
 clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts with its first records. The C loop runs

@@ -1,6 +1,6 @@
 """What measuring costs ``perf produce``: the same run with latencies on and off, in turns, in one process.
 
-    python bench/perf_tools/cost.py [--rounds 9] [--records 1000000] [--quick] [--write]
+    python -m bench perf-cost [--rounds 9] [--records 1000000] [--quick] [--write]
 
 A broker of its own; one partition, values of 1,000 bytes, acks=all, idempotent, batches of 500,000 bytes, linger 5 ms,
 as in perf_produce.py. Off means: no record is stamped, no latency recorded. The order changes from round to round;

@@ -1,6 +1,6 @@
 """``batchval perf produce`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
 
-    python bench/perf_tools/perf_produce.py [--rounds 3] [--records 1000000] [--quick] [--write]
+    python -m bench perf-produce [--rounds 3] [--records 1000000] [--quick] [--write]
 
 A broker of its own (Java, Maven), one partition, values of 1,000 bytes, acks=all, idempotent, uncompressed, batches of
 500,000 bytes and 5 ms linger for everybody; the C loop once more with librdkafka's own defaults. All latencies are on.

@@ -3,8 +3,8 @@
 The bound is cap × batch bytes / round trip: what a client reaches whose next request leaves when an answer comes.
 Prints Markdown, writes it and JSON.
 
-    python bench/pipelining/one_connection.py [--rtt 1 70 140] [--caps 1 5] [--rounds 3] [--broker kafka] [--link relay]
-        [--quick | --write]
+    python -m bench one-connection [--rtt 1 70 140] [--caps 1 5] [--rounds 3] [--broker kafka]
+        [--link relay] [--quick | --write]
 """
 
 from __future__ import annotations

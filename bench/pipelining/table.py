@@ -4,7 +4,7 @@ Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fi
 flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in
 pieces:
 
-    python bench/pipelining/table.py [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
+    python -m bench pipelining [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
         [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --write] [--report-only]
 """
 

@@ -10,7 +10,7 @@ CPU is user and system time of each gate's process, and of the broker's, per GB 
 wire. Each way has its own gates; the first 200 batches are not counted, so that the core has come to believe the edge.
 Needs Java and Maven.
 
-    python bench/proxy/chain.py [--codec zstd,lz4] [--batches 2000] [--json FILE] [--quick]
+    python -m bench chain [--codec zstd,lz4] [--batches 2000] [--json FILE] [--quick]
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ CPU is user and system time of each process (all threads) as a share of one core
 requests of one compressed batch (records of 1 kB) over 4 connections, to a partition each, 5 in flight at most; each
 answer must be without an error. All ways are up at once and take turns. Needs Java and Maven.
 
-    python bench/proxy/ingress.py [--mb 30] [--codecs lz4,zstd] [--rounds 3] [--quick] [--write]
+    python -m bench ingress [--mb 30] [--codecs lz4,zstd] [--rounds 3] [--quick] [--write]
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Peers are given, since neither comes from the package index:
     --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
     --kafka-proxy PROGRAM   grepplabs kafka-proxy
 
-    python bench/proxy/proxies.py [--rounds 5] [--quick] [--write]
+    python -m bench proxy [--rounds 5] [--quick] [--write]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a reload adds to the latency of clients: seconds with reloads and seconds without, in turns.
 
-    python bench/proxy/reloads.py [--rounds 10] [--policies 100] [--connections 1000] [--json FILE]
+    python -m bench reloads [--rounds 10] [--policies 100] [--connections 1000] [--json FILE]
 
 A gate with so many topic policies stands between the client and the broker of wire.c. The client
 sends requests of 1 kB at a fixed pace on all its connections. In every other part, the file of

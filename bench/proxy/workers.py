@@ -5,7 +5,7 @@
 CPU is user and system time of all processes of the gate. Rounds are interleaved; the median of each
 number is printed, with the connections of each worker. Needs a C compiler.
 
-    python bench/proxy/workers.py [--workers 1,2] [--rounds 5] [--seconds 3] [--size "64 kB"]
+    python -m bench workers [--workers 1,2] [--rounds 5] [--seconds 3] [--size "64 kB"]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands, by turns.
 
-    python bench/spark/dump_log.py [--gib 4] [--rounds 3] [--quick] [--write]
+    python -m bench dump-log [--gib 4] [--rounds 3] [--quick] [--write]
 
 It needs Java, and Maven once.
 

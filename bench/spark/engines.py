@@ -1,6 +1,6 @@
 """CPU seconds a GB that an audit costs: the local engine's processes and PySpark, by rows and depth.
 
-    python bench/spark/engines.py [--gib 4] [--rounds 3] [--write]
+    python -m bench audit-engines [--gib 4] [--rounds 3] [--write]
 
 The same segments (segments.py, warm in the page cache) at two split sizes: what a task costs and what a GB costs are
 the line through both. CPU is that of the process and all its children, the least of the rounds. Spark's rows go to its

@@ -1,6 +1,6 @@
 """kafka-segments beside the same engine in as many plain processes: same ranges, same machine, in turns.
 
-    python bench/spark/spark_run.py [--gib 8] [--rounds 5] [--cores N] [--quick] [--write]
+    python -m bench spark [--gib 8] [--rounds 5] [--cores N] [--quick] [--write]
 
 Two segments of 1 GiB, hard-linked into as many partitions as make --gib: what is read lies in the page cache. CPU is
 that of the whole tree of processes (driver, JVM, Python workers), from /proc. Everybody has the ranges that

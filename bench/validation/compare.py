@@ -1,6 +1,6 @@
 """Measures again and compares the ratios with a saved baseline. Ends with 1 where one got worse beyond the spread.
 
-    python bench/validation/compare.py [--baseline FILE] [--new FILE] [run.py's options]
+    python -m bench compare [--baseline FILE] [--new FILE] [run.py's options]
 
 A ratio is worse when it has lost more than both runs' spreads together, and at least ``--tolerance`` (10 %): ratios of
 one run carry from machine to machine better than times, but not perfectly.

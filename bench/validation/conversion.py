@@ -1,6 +1,6 @@
 """Print what conversion to magic 2 costs over the codec alone: one table, within 10 seconds.
 
-    python bench/validation/conversion.py [--only codec=lz4] [--json]
+    python -m bench conversion [--only codec=lz4] [--json]
 
 Message sets of magic 0 and 1 go through LogValidator.validate_messages_and_assign_offsets, which
 decompresses, judges, assigns offsets, writes the records as magic 2 and compresses them. Two parts

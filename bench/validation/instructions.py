@@ -1,7 +1,7 @@
 """Count the instructions that the core spends on a batch, with callgrind.
 
-    python bench/validation/instructions.py [CELL…]           e.g. v2-none-1-100 v2-lz4-1-100
-    python bench/validation/instructions.py --against TREE    every cell, in two built source trees
+    python -m bench instructions [CELL…]           e.g. v2-none-1-100 v2-lz4-1-100
+    python -m bench instructions --against TREE    every cell, in two built source trees
 
 Needs valgrind. What else runs on the machine does not change the counts.
 

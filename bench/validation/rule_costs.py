@@ -1,6 +1,6 @@
 """Print what record rules cost over check, in instructions and allocator calls: two tables.
 
-    python bench/validation/rule_costs.py [--only codec=lz4] [--no-instructions] [--json]
+    python -m bench rule-costs [--only codec=lz4] [--no-instructions] [--json]
 
 100 records of 1 kB, as three batches a codec:
 

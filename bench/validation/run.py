@@ -3,7 +3,7 @@
 Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a slow minute of the
 machine hits all of them. Prints the table of targets, writes JSON and Markdown.
 
-    python bench/validation/run.py [--only codec=zstd] [--rounds 5] [--quick] [--write]
+    python -m bench validation [--only codec=zstd] [--rounds 5] [--quick] [--write]
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench import __main__ as runner
 from tests.support.benches import ROOT, folders_to_save_in, on_path, run
 
 BENCH = ROOT / "bench" / "validation"
@@ -365,3 +366,15 @@ def test_batches_are_those_of_kafkas_builder(tmp_path: Path) -> None:
             assert ours == theirs, cell.name
         else:  # other versions of the libraries choose other matches
             assert len(ours) == pytest.approx(len(theirs), rel=0.06), cell.name
+
+
+def test_every_bench_is_run_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, module, _ in runner.BENCHES.values():
+        source = (ROOT / "bench" / folder / f"{module}.py").read_text()
+        assert "\ndef main(" in source
+    assert runner.main([]) == 0
+    assert set(runner.BENCHES) <= set(capsys.readouterr().out.split())
+    assert runner.main(["valdation"]) == 2
+    assert "unknown bench 'valdation': expected one of" in capsys.readouterr().err
+    done = run("-m", "bench", "compare", "--baseline", "none.json")
+    assert (done.returncode, "no baseline at none.json" in done.stderr) == (2, True)

@@ -1,0 +1,73 @@
+"""Run a bench.
+
+    python -m bench                     list the benches
+    python -m bench NAME --help         show the options of one
+    python -m bench NAME --quick        a look: short, nothing is saved
+    python -m bench NAME --write        save bench/results, and write docs/benchmarks
+
+What each needs, and how long it takes: docs/benchmarks/method.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+#: name: folder and module of the bench, and what it measures
+BENCHES = {
+    "validation": ("validation", "run", "batchval, Kafka and other libraries on the same batches"),
+    "claims": ("claims", "side_by_side", "the claims path and what it saves, also at a fixed rate"),
+    "broker": ("claims", "broker_cpu", "CPU of a Kafka broker with the agent, end to end"),
+    "broker-validator": ("claims", "broker_validator", "Kafka's LogValidator with the agent"),
+    "producer-cost": ("claims", "producer_cost", "claims in Kafka's producer"),
+    "paths": ("claims", "paths", "all paths for the same records, within 20 seconds"),
+    "at-rest": ("claims", "at_rest", "an audit by the claims in payloads"),
+    "proxy": ("proxy", "proxies", "the gate and other proxies"),
+    "ingress": ("proxy", "ingress", "gate and broker at a fixed rate"),
+    "chain": ("proxy", "chain", "two gates in a row"),
+    "workers": ("proxy", "workers", "a gate with several workers"),
+    "reloads": ("proxy", "reloads", "a gate whose settings are loaded again under load"),
+    "pipelining": ("pipelining", "table", "producers over a long path"),
+    "one-connection": ("pipelining", "one_connection", "one connection over a long path"),
+    "perf-produce": ("perf_tools", "perf_produce", "perf produce, Kafka's tool and librdkafka"),
+    "perf-consume": ("perf_tools", "consume", "perf consume, Kafka's tool and librdkafka"),
+    "perf-cost": ("perf_tools", "cost", "what latencies cost perf produce"),
+    "perf-accuracy": ("perf_tools", "accuracy", "latencies and rates of perf produce"),
+    "spark": ("spark", "spark_run", "kafka-segments and plain processes"),
+    "dump-log": ("spark", "dump_log", "an audit and kafka-dump-log"),
+    "audit-engines": ("spark", "engines", "CPU of an audit's task and of a GB"),
+    "conversion": ("validation", "conversion", "magic 0 and 1 to magic 2"),
+    "rule-costs": ("validation", "rule_costs", "record rules over check, in instructions"),
+    "instructions": ("validation", "instructions", "instructions of a call"),
+    "compare": ("validation", "compare", "validation again, and the saved baseline"),
+}
+
+
+def names() -> str:
+    """Return the benches as lines of text."""
+    width = max(map(len, BENCHES))
+    return "\n".join(f"  {name:{width}}  {what}" for name, (_, _, what) in BENCHES.items())
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the bench that the first word names with the other words."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words or words[0] in ("-h", "--help"):
+        print(f"usage: python -m bench NAME [options]\n\n{names()}")
+        return 0
+    name, *options = words
+    if name not in BENCHES:
+        print(f"unknown bench {name!r}: expected one of\n{names()}", file=sys.stderr)
+        return 2
+    folder, module, _ = BENCHES[name]
+    # the modules of a folder import one another, and those of validation, by their bare names
+    sys.path[:0] = [str(HERE / folder), str(HERE / "validation"), str(ROOT)]
+    sys.argv = [f"python -m bench {name}", *options]
+    return importlib.import_module(module).main() or 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
