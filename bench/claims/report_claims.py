@@ -51,19 +51,12 @@ class Judge(report.Judge):
             for codec in figures.COMPRESSED:
                 cell = cells.Cell(2, codec, *shape)
                 ours, kafka = self.time(cell.name, "claims"), self.kafka_time(cell.name, "brokerPath")
-                if ours is None or kafka is None:
-                    continue
-                middle = ours.median if ours.all_slow else ours.fast
-                value, plain = kafka.best / middle, kafka.median / ours.median
-                spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
                 target = figures.KAFKA_TARGETS[codec] if self.has_wide_folding and shape == (100, 1000) else None
-                note = "no sample in the core's fast state" if ours.all_slow else ""
+                remark = ""
                 if shape == (100, 1000) and target is None:
-                    note = f"target {figures.KAFKA_TARGETS[codec]:g} is for VPCLMULQDQ. {note}".rstrip()
-                verdict = samples.verdict(value, target, "higher", spread)
+                    remark = f"target {figures.KAFKA_TARGETS[codec]:g} is for VPCLMULQDQ."
                 group = "claims path vs Kafka, one Python call a batch"
-                name = f"{codec} {shape[0]} × {shape[1]} B"
-                yield Row(group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note)
+                yield from report.over_kafka(group, report.cell_name(cell), ours, kafka, target, remark)
 
     def header_rows(self) -> Iterator[Row]:
         for group, what, other, targets in (
@@ -78,28 +71,14 @@ class Judge(report.Judge):
     def carrier_rows(self) -> Iterator[Row]:
         for label, target in figures.NEW_CRC_TARGETS.items():
             ours, whole = self.time(f"carrier {label}", "crc_patched"), self.time(f"carrier {label}", "crc_whole")
-            if ours is not None and whole is not None:
-                value, spread = whole.fast / ours.fast, samples.spread(samples.ratios(whole.by_round, ours.by_round))
-                verdict, plain = samples.verdict(value, target, "higher", spread), whole.median / ours.median
-                group = "the new CRC of attach and strip, against a full pass"
-                yield Row(group, label, value, target, "higher", verdict, ours.fast, whole.fast, plain, spread)
+            group = "the new CRC of attach and strip, against a full pass"
+            yield from report.faster(group, label, ours, whole, target)
         for other, text in (("memcpy", "memcpy of the batch"), ("copy", "bytes(batch), which allocates too")):
             for label in figures.CRC_SIZES:
                 for what in ("attach", "strip"):
                     target = figures.CARRIER_TARGET if (label, other) == ("1 MiB", "memcpy") else None
                     group = f"attach and strip, whole, over {text}"
                     yield from self.between(group, f"carrier {label}", what, other, target, f"{what} {label}")
-
-    def between(self, group: str, cell: str, what: str, other: str, target: float | None, name: str) -> Iterator[Row]:
-        """Ours : another operation, of a cell that is no bench batch."""
-        ours, peer = self.time(cell, what), self.time(cell, other)
-        if ours is None or peer is None:
-            return
-        value, spread, note = ours.fast / peer.fast, samples.spread(samples.ratios(ours.by_round, peer.by_round)), ""
-        if ours.all_slow or peer.all_slow:
-            spread, note = max(spread, report.SCALED), "no sample in the core's fast state"
-        verdict, plain = samples.verdict(value, target, "lower", spread), ours.median / peer.median
-        yield Row(group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note)
 
     def walk_rows(self) -> Iterator[Row]:
         for cell in figures.shaped():
@@ -113,20 +92,9 @@ class Judge(report.Judge):
             alone = answers.get("result_alone", {})
             for what, label in (("claims", "in a tag"), ("claims_header", "in a header")):
                 bare, kept = answers.get(what, {}), answers.get(f"{what}_kept", {})
-                if not all("per_call" in answer for answer in (alone, bare, kept)):
-                    continue
-                value = bare["per_call"]["realloc"]
-                value += sum(kept["per_call"][c] - alone["per_call"][c] for c in report.OBTAINING)
-                value = round(value, 3)
-                yield Row(
-                    "claims path: allocator calls a batch beyond the result",
-                    f"{name.removeprefix('v2-')}, {label}",
-                    value,
-                    0.0,
-                    "lower",
-                    samples.verdict(value, 0.0, "lower", 0.0),
-                    unit="calls",
-                )
+                group = "claims path: allocator calls a batch beyond the result"
+                cell = name.removeprefix("v2-")
+                yield from report.beyond_result(group, f"{cell}, {label}", alone, kept, bare)
 
     def ledger_rows(self) -> Iterator[Row]:
         group = "the ledger"
@@ -195,13 +163,7 @@ def judge(measured: dict[str, Any]) -> dict[str, Any]:
                     times[cell][what]["bytes"] = kafka.bytes
             elif (time := reader.time(cell, what)) is not None:
                 times.setdefault(cell, {})[what] = {"us": time.fast / 1e3, "median_us": time.median / 1e3}
-    for cell, answers in measured["allocations"].items():
-        for what, answer in answers.items():
-            if "allocations" in answer and what in times.get(cell, {}):
-                times[cell][what] |= {
-                    "allocations": answer["allocations"] / answer["batches"],
-                    "bytes": answer["per_call"]["bytes"] / answer["batches"],
-                }
+    report.add_allocations(times, measured["allocations"])
     rows = [asdict(row) for row in reader.rows()]
     return {"machine": measured["machine"], "rows": rows, "times": times, "paced": paced(reader.raw)}
 
@@ -211,8 +173,7 @@ def judge(measured: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(result: dict[str, Any]) -> str:
     """Return what the terminal shows: the page, and the internal goals."""
-    goals = f"## Internal goals\n\n{report.summary(result['rows'])}\n\n{report.target_table(result['rows'])}\n"
-    return f"{page.body(result)}\n{goals}"
+    return report.with_goals(page.body(result), result["rows"])
 
 
 def save(result: dict[str, Any]) -> None:

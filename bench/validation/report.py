@@ -29,6 +29,7 @@ UNITS = {"x": "×", "ns": " ns", "calls": "", "": ""}
 
 # what the probe's scale is worth where no sample was taken in the core's fast state
 SCALED = samples.FAST_WITHIN - 1
+SLOW = "no sample in the core's fast state"
 
 
 @dataclass
@@ -53,6 +54,56 @@ class Row:
         return f"{self.group}: {self.name}"
 
 
+def cell_name(cell: cells.Cell) -> str:
+    """Return codec, records and size of a value, as rows are named."""
+    return f"{cell.codec} {cell.records} × {cell.value_size} B"
+
+
+def over_kafka(
+    group: str,
+    name: str,
+    ours: samples.Time | None,
+    kafka: samples.KafkaTime | None,
+    target: float | None,
+    remark: str = "",
+) -> Iterator[Row]:
+    """Compare Kafka's best iteration with our median. Both must be measured."""
+    if ours is None or kafka is None:
+        return
+    # without a fast sample ours is taken as it is, slow: nothing says that Kafka's cores were fast
+    middle = ours.median if ours.all_slow else ours.fast
+    value, plain = kafka.best / middle, kafka.median / ours.median
+    spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
+    verdict = samples.verdict(value, target, "higher", spread)
+    note = " ".join(filter(None, (remark, SLOW if ours.all_slow else "")))
+    yield Row(group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note)
+
+
+def faster(
+    group: str, name: str, ours: samples.Time | None, other: samples.Time | None, target: float
+) -> Iterator[Row]:
+    """Compare two times of which the other's is to be the longer one."""
+    if ours is None or other is None:
+        return
+    value, spread = other.fast / ours.fast, samples.spread(samples.ratios(other.by_round, ours.by_round))
+    verdict, plain = samples.verdict(value, target, "higher", spread), other.median / ours.median
+    yield Row(group, name, value, target, "higher", verdict, ours.fast, other.fast, plain, spread)
+
+
+def beyond_result(
+    group: str, name: str, alone: dict[str, Any], kept: dict[str, Any], bare: dict[str, Any]
+) -> Iterator[Row]:
+    """Count the allocator calls that an operation makes besides those of its result."""
+    if not all("per_call" in answer for answer in (alone, kept, bare)):
+        return
+    # keeping results makes a list grow, by realloc; of these the bare call must make none
+    value = bare["per_call"]["realloc"]
+    value += sum(kept["per_call"][call] - alone["per_call"][call] for call in OBTAINING)
+    value = round(value, 3)
+    verdict = samples.verdict(value, 0.0, "lower", 0.0)
+    yield Row(group, name, value, 0.0, "lower", verdict, unit="calls")
+
+
 class Judge:
     """Reads the raw answers of one run."""
 
@@ -70,30 +121,24 @@ class Judge:
     def against_kafka(
         self, group: str, cell: cells.Cell, what: str, target: float | None, name: str = ""
     ) -> Iterator[Row]:
-        ours, kafka = self.time(cell.name, what), self.kafka(cell.name)
-        if ours is None or kafka is None:
-            return
-        # without a fast sample ours is taken as it is, slow: nothing says that Kafka's cores were fast
-        middle = ours.median if ours.all_slow else ours.fast
-        value, plain = kafka.best / middle, kafka.median / ours.median
-        spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
-        verdict = samples.verdict(value, target, "higher", spread)
-        note = "no sample in the core's fast state" if ours.all_slow else ""
-        name = name or f"{cell.codec} {cell.records} × {cell.value_size} B"
-        yield Row(group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note)
+        name = name or cell_name(cell)
+        yield from over_kafka(group, name, self.time(cell.name, what), self.kafka(cell.name), target)
 
     def against(
         self, group: str, cell: cells.Cell, what: str, other: str, target: float | None, *, name: str = ""
     ) -> Iterator[Row]:
         """Ours : the other's, both one-threaded."""
-        ours, peer = self.time(cell.name, what), self.time(cell.name, other)
+        yield from self.between(group, cell.name, what, other, target, name or cell_name(cell))
+
+    def between(self, group: str, cell: str, what: str, other: str, target: float | None, name: str) -> Iterator[Row]:
+        """Compare two operations of one cell, which need not be a bench batch."""
+        ours, peer = self.time(cell, what), self.time(cell, other)
         if ours is None or peer is None:
             return
         value = ours.fast / peer.fast
         spread, note = samples.spread(samples.ratios(ours.by_round, peer.by_round)), ""
         if ours.all_slow or peer.all_slow:
-            spread, note = max(spread, SCALED), "no sample in the core's fast state"
-        name = name or f"{cell.codec} {cell.records} × {cell.value_size} B"
+            spread, note = max(spread, SCALED), SLOW
         verdict, plain = samples.verdict(value, target, "lower", spread), ours.median / peer.median
         yield Row(group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note)
 
@@ -180,14 +225,8 @@ class Judge:
             ours_time = self.time(f"crc-{size}", "batchval")
             for peer in ("crc32c", "google-crc32c"):
                 other = self.time(f"crc-{size}", peer)
-                if ours_time is None or other is None:
-                    continue
-                value = other.fast / ours_time.fast
-                spread = samples.spread(samples.ratios(other.by_round, ours_time.by_round))
-                target, plain = cells.CRC_PEERS_TARGET, other.median / ours_time.median
-                verdict = samples.verdict(value, target, "higher", spread)
                 name = f"vs {peer} from Python, {label}"
-                yield Row("CRC32C", name, value, target, "higher", verdict, ours_time.fast, other.fast, plain, spread)
+                yield from faster("CRC32C", name, ours_time, other, cells.CRC_PEERS_TARGET)
 
     def allocation_rows(self) -> Iterator[Row]:
         every = [
@@ -197,20 +236,7 @@ class Judge:
         for name, answers in self.allocations.items():
             cell = name.removeprefix("v2-")
             alone, kept, bare = (answers.get(f"native {what}", {}) for what in ("result_alone", "check_kept", "check"))
-            if all("per_call" in answer for answer in (alone, kept, bare)):
-                # keeping results makes a list grow, by realloc; of these the bare call must make none
-                value = bare["per_call"]["realloc"]
-                value += sum(kept["per_call"][call] - alone["per_call"][call] for call in OBTAINING)
-                value = round(value, 3)
-                yield Row(
-                    "allocator calls a batch beyond the result",
-                    f"check, {cell}",
-                    value,
-                    0.0,
-                    "lower",
-                    samples.verdict(value, 0.0, "lower", 0.0),
-                    unit="calls",
-                )
+            yield from beyond_result("allocator calls a batch beyond the result", f"check, {cell}", alone, kept, bare)
             many = answers.get("native check_ranges", {})
             if "allocations" in many:
                 # the columns are the result: what a batch adds is what this call makes more than the cheapest one does
@@ -247,6 +273,17 @@ class Judge:
                 )
 
 
+def add_allocations(times: dict[str, dict[str, Any]], counted: dict[str, dict[str, Any]]) -> None:
+    """Add allocator calls and bytes of a batch to the times of the same operations."""
+    for cell, answers in counted.items():
+        for what, answer in answers.items():
+            if "allocations" in answer and what in times.get(cell, {}):
+                times[cell][what] |= {
+                    "allocations": answer["allocations"] / answer["batches"],
+                    "bytes": answer["per_call"]["bytes"] / answer["batches"],
+                }
+
+
 def judge(measured: dict[str, Any]) -> dict[str, Any]:
     reader = Judge(measured)
     rows = list(reader.rows())
@@ -270,13 +307,7 @@ def judge(measured: dict[str, Any]) -> dict[str, Any]:
                     "high_us": time.high / 1e3,
                     "median_us": time.median / 1e3,
                 }
-    for cell, answers in measured["allocations"].items():
-        for what, answer in answers.items():
-            if "allocations" in answer and what in peers.get(cell, {}):
-                peers[cell][what] |= {
-                    "allocations": answer["allocations"] / answer["batches"],
-                    "bytes": answer["per_call"]["bytes"] / answer["batches"],
-                }
+    add_allocations(peers, measured["allocations"])
     return {"machine": measured["machine"], "rows": [asdict(row) for row in rows], "times": peers}
 
 
@@ -320,10 +351,14 @@ def summary(rows: list[dict[str, Any]]) -> str:
     return text
 
 
+def with_goals(body: str, rows: list[dict[str, Any]]) -> str:
+    """Return a page and the table of the internal goals."""
+    return f"{body}\n## Internal goals\n\n{summary(rows)}\n\n{target_table(rows)}\n"
+
+
 def markdown(result: dict[str, Any]) -> str:
     """Return what the terminal shows: the page, and the internal goals."""
-    goals = f"## Internal goals\n\n{summary(result['rows'])}\n\n{target_table(result['rows'])}\n"
-    return f"{page.body(result)}\n{goals}"
+    return with_goals(page.body(result), result["rows"])
 
 
 def save(result: dict[str, Any]) -> None:
