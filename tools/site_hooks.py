@@ -1,7 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml): links to the repository's other files, and anchors.
 
 The pages are read on GitHub as well. There a relative link may lead to any file of the repository,
-and an anchor is made of a heading by GitHub's rule.
+an anchor is made of a heading by GitHub's rule, and a bar in the code of a table is escaped.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import posixpath
 import re
 from typing import Any
 
+_CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 
@@ -25,12 +26,22 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Lead links to files that are not in docs/ to the repository on the web."""
+    """Lead links to files that are not in docs/ to the repository, and repair code in tables."""
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def absolute(found: re.Match[str]) -> str:
         path = posixpath.normpath(posixpath.join(folder, found[1]))
         is_page = path == "docs" or path.startswith("docs/")
-        return found[0] if is_page else f"]({config.repo_url.rstrip('/')}/blob/main/{path})"
+        return found[0] if is_page else f"]({config.extra['repository']}/blob/main/{path})"
 
-    return _LINK.sub(absolute, markdown)
+    return _plain_bars(_LINK.sub(absolute, markdown))
+
+
+def _plain_bars(markdown: str) -> str:
+    r"""Write \| as | in the code of tables: GitHub needs the backslash, and the site shows it."""
+    lines = markdown.split("\n")
+    return "\n".join(_CODE.sub(_plain_bar, line) if line.startswith("|") else line for line in lines)
+
+
+def _plain_bar(code: re.Match[str]) -> str:
+    return code[0].replace(r"\|", "|")
