@@ -31,13 +31,13 @@ from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import settings_from
 from batchval.proxy.options import Refusal
+from demo.attempts import Attempt, attempts
 from demo.damage import LOG
-from demo.door import Knock, knocks
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SECONDS = 8.0
-KNOCK_S = 0.05
+ATTEMPT_S = 0.05
 
 
 def topic_of(policy: TopicPolicy) -> str:
@@ -46,9 +46,9 @@ def topic_of(policy: TopicPolicy) -> str:
     return "demo-" + ("-".join(changed) or "plain").replace("_", "-")
 
 
-def rules(all_knocks: list[Knock]) -> list[dict[str, Any]]:
+def rules(all_attempts: list[Attempt]) -> list[dict[str, Any]]:
     """The gate's settings for these topics."""
-    policies = {topic_of(knock.policy): knock.policy for knock in all_knocks}
+    policies = {topic_of(attempt.policy): attempt.policy for attempt in all_attempts}
     return [
         {"match": topic}
         | {f.name.replace("_", "."): v for f in fields(policy) if (v := getattr(policy, f.name)) != f.default}
@@ -59,7 +59,7 @@ def rules(all_knocks: list[Knock]) -> list[dict[str, Any]]:
 class Running:
     """The gate on a loop of its own, as ``batchval proxy`` would run it; ``rules`` counts refusals by rule."""
 
-    def __init__(self, upstream: str, all_knocks: list[Knock]) -> None:
+    def __init__(self, upstream: str, all_attempts: list[Attempt]) -> None:
         self.rules: Counter[str] = Counter()
         settings = settings_from(
             {
@@ -67,7 +67,7 @@ class Running:
                 "upstream": {"bootstrap": upstream},
                 "claims_in": "audit:0.01",
                 "validation": {"extras": {f"S{n}": "refuse" for n in range(1, 11)}},
-                "topics": {"policies": rules(all_knocks)},
+                "topics": {"policies": rules(all_attempts)},
                 "metrics": {"address": None},
             }
         )
@@ -178,22 +178,22 @@ def view(running: Running, sent: Counter[str], began: float) -> Group:
     return Group(f"[bold]{elapsed:4.0f} s[/]  {counters.request_bytes_total / 1e6:.1f} MB", refused, accepted, records)
 
 
-async def the_others(address: tuple[str, int], all_knocks: list[Knock], until: float) -> tuple[int, list[str]]:
+async def the_others(address: tuple[str, int], all_attempts: list[Attempt], until: float) -> tuple[int, list[str]]:
     """Bad batches and those with claims, in turn; how many of the bad ones were sent, and what went wrong."""
     wrong: list[str] = []
     bad = turn = 0
     claimed = with_claims()
-    while time.monotonic() < until or turn < len(all_knocks):
-        knock = all_knocks[turn % len(all_knocks)]
-        if knock.rule is not None:
+    while time.monotonic() < until or turn < len(all_attempts):
+        attempt = all_attempts[turn % len(all_attempts)]
+        if attempt.rule is not None:
             bad += 1
-            if not await send(address, topic_of(knock.policy), knock.records):
-                wrong.append(f"{knock.what}: let in")
+            if not await send(address, topic_of(attempt.policy), attempt.records):
+                wrong.append(f"{attempt.what}: let in")
         for _ in range(5):
             records, tag = claimed[turn % len(claimed)]
             if code := await send(address, "claimed", records, tag):
                 wrong.append(f"with claims: error {code}")
-            await asyncio.sleep(KNOCK_S / 5)
+            await asyncio.sleep(ATTEMPT_S / 5)
         turn += 1
     return bad, wrong
 
@@ -207,10 +207,10 @@ def main(arguments: list[str] | None = None) -> int:
     cluster = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = cluster.list_topics(timeout=10).brokers.values()
     cluster.list_topics("claimed", timeout=10)  # to ask for a topic is to make it
-    all_knocks = knocks(SEGMENTS)[0]
+    all_attempts = attempts(SEGMENTS)[0]
     failures: list[str] = []
     sent: Counter[str] = Counter()
-    with Running(f"{broker.host}:{broker.port}", all_knocks) as running:
+    with Running(f"{broker.host}:{broker.port}", all_attempts) as running:
         host, port = running.address
         out.print(f"[bold]A gate on {host}:{port}[/], a cluster on {broker.host}:{broker.port} behind it")
         began = time.monotonic()
@@ -219,7 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
         with Live(view(running, sent, began), console=out, refresh_per_second=4) as live:
 
             async def work() -> tuple[int, list[str]]:
-                others = asyncio.ensure_future(the_others(running.address, all_knocks, until))
+                others = asyncio.ensure_future(the_others(running.address, all_attempts, until))
                 while not others.done():
                     live.update(view(running, sent, began))
                     await asyncio.wait((others,), timeout=0.25)

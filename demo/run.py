@@ -17,12 +17,12 @@ import batchval
 from batchval import LogValidator, compression, scan_batches
 from batchval.core.batch import batches
 from batchval.core.crc32c import kernel
-from batchval.report.words import human_bytes
+from batchval.report.units import human_bytes
 from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.findings import Finding, Level
+from demo.attempts import attempts
 from demo.damage import LOG, damaged_copy, damages
-from demo.door import knocks
-from demo.liar import FIRST_LIE, RATE, claimed, the_liar, ways
+from demo.lying_sender import FIRST_LIE, RATE, claimed, lying_sender, ways
 from demo.race import CONTENDERS, Lap, peer_version, race
 
 SEGMENTS = Path(__file__).parents[1] / "fixtures" / "segments"
@@ -97,22 +97,22 @@ def damaged_segments(out: Console, seed: int) -> None:
     )
 
 
-def at_the_door(out: Console) -> None:
+def show_attempts(out: Console) -> None:
     """Part 3: the same engine as a broker's door; Kafka's answer beside the strict one."""
     out.rule("[bold]3. At a broker's door: a producer's batch, as it was sent and broken", align="left")
     rows = table(("the batch", "~"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<"))
-    all_knocks, now_ms = knocks(SEGMENTS)
-    for knock in all_knocks:
-        strict = LogValidator(knock.policy).check(knock.records, now_ms=now_ms)
-        kafka = LogValidator(knock.policy, mode="kafka").check(knock.records, now_ms=now_ms)
+    all_attempts, now_ms = attempts(SEGMENTS)
+    for attempt in all_attempts:
+        strict = LogValidator(attempt.policy).check(attempt.records, now_ms=now_ms)
+        kafka = LogValidator(attempt.policy, mode="kafka").check(attempt.records, now_ms=now_ms)
         rule = strict.rule.id if strict.rule else None
-        if rule != knock.rule:
-            raise Missed(f"{knock.what}: {strict!r}, not by rule {knock.rule}")
+        if rule != attempt.rule:
+            raise Missed(f"{attempt.what}: {strict!r}, not by rule {attempt.rule}")
         answer = f"[red]{strict.error_code.name}" if strict.rule else "[green]let in"
         by = f"{strict.rule.id} {strict.rule.slug}" if strict.rule else ""
         differs = kafka.error_code != strict.error_code
         theirs = "let in" if kafka.ok else f"fails ({int(kafka.error_code)})"
-        rows.add_row(knock.what, answer, by, f"[yellow]{theirs}" if differs else "the same")
+        rows.add_row(attempt.what, answer, by, f"[yellow]{theirs}" if differs else "the same")
     out.print(rows)
     out.print(
         "Where the two differ, Kafka stores the batch all the same, or fails with UNKNOWN_SERVER_ERROR, which says "
@@ -168,7 +168,7 @@ def claims_believed_and_not(out: Console) -> None:
     out.print(rows)
     if set(made[-1].paths) != {"claims"}:
         raise Missed(f"claims were to be believed, and the paths are {made[-1].paths}")
-    caught = the_liar(these)
+    caught = lying_sender(these)
     if "L7" not in caught.answer or caught.demoted_path != "shallow" or caught.honest_path != "claims":
         raise Missed(f"the liar: {caught}")
     out.print(
@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         real_segments(out)
         damaged_segments(out, chosen.seed)
-        at_the_door(out)
+        show_attempts(out)
         without_decompressing(out)
         claims_believed_and_not(out)
         against_the_peer(out, chosen.rounds)

@@ -96,7 +96,7 @@ HELD = Held()
 
 
 def pytest_runtest_setup() -> None:
-    blocks = sys.modules.get("batchval.protocol.blocks")
+    blocks = sys.modules.get("batchval.protocol.frame_memory")
     if blocks is not None:
         HELD.free(blocks.allocated)
 

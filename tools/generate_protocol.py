@@ -1,4 +1,4 @@
-"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and walks.pyx, and the messages of
+"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and positions.pyx, and the messages of
 tests/protocol/address_messages/, from Kafka's message definitions.
 
     python tools/generate_protocol.py            rewrites the files

@@ -1,6 +1,6 @@
 """Writes batchval/protocol/error_schemas.py: the messages of every API that a gate may deny.
 
-``batchval.protocol.schema`` has the grammar and reads it.
+``batchval.protocol.field_schema`` has the grammar and reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WIDTH = 100
 _HEAD = '''"""The requests and responses of every API that a gate may deny, from version 0 on.
 
 Generated from Kafka {version}'s message definitions by tools/generate_protocol.py; do not edit.
-``batchval.protocol.schema`` has the grammar.
+``batchval.protocol.field_schema`` has the grammar.
 """
 
 from __future__ import annotations

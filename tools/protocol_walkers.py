@@ -150,7 +150,7 @@ class _Walker:
         return "NODE_COLUMNS" if table.name == "node" else f"{self.message.upper()}_{table.name.upper()}_COLUMNS"
 
     def declaration(self) -> str:
-        return f"cdef void walk_{self.message}(Cursor *c, int version, Tables *t) noexcept nogil"
+        return f"cdef void locate_{self.message}(Cursor *c, int version, Tables *t) noexcept nogil"
 
     def _relevant(self, field: Field) -> bool:
         """Whether something that is asked for stands in the field."""
@@ -178,7 +178,7 @@ class _Walker:
         # bytes after the end of an answer are ignored
         if self.walk.whole and self.walk.message.endswith("Request"):
             yield "    if c.at != c.end:"
-            yield "        fail(c, BYTES_BEHIND)"
+            yield "        fail(c, TRAILING_BYTES)"
         yield ""
         yield ""
 
@@ -412,7 +412,7 @@ Generated from Kafka {version}'s message definitions by tools/generate_protocol.
 
 
 def files(definitions: Definitions) -> dict[str, str]:
-    """walks.pxd and walks.pyx."""
+    """positions.pxd and positions.pyx."""
     walkers = [_Walker(walk, definitions.load(walk.message, walk.oldest)) for walk in WALKS]
     pxd = HEAD.format(what="Walkers: where the fields stand that a gate needs.", version=definitions.version)
     pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.tables cimport Tables\n\n"
@@ -423,11 +423,12 @@ def files(definitions: Definitions) -> dict[str, str]:
     pxd += "".join("\n".join(walker.constants()) + "\n" for walker in walkers if len(walker.walk.tables) > 1)
     pxd += "".join(f"{walker.declaration()}\n" for walker in walkers)
     pyx = HEAD.format(
-        what="Walkers: each message once over, its positions into the rows of walks.pxd.", version=definitions.version
+        what="Walkers: each message once over, its positions into the rows of positions.pxd.",
+        version=definitions.version,
     )
     text = "\n\n\n".join(part for walker in walkers for part in walker.reachable())
     cursor = [
-        "BYTES_BEHIND",
+        "TRAILING_BYTES",
         "Cursor",
         "NOT_THIS_VERSION",
         "bytes_length",
@@ -451,4 +452,4 @@ def files(definitions: Definitions) -> dict[str, str]:
     pyx += "\nfrom libc.stdint cimport int32_t, int64_t, uint8_t\n\n"
     pyx += "from batchval.protocol.cursor cimport (\n    " + ",\n    ".join(used) + ",\n)\n"
     pyx += "from batchval.protocol.tables cimport Tables, new_row\n\n\n"
-    return {"walks.pxd": pxd.rstrip() + "\n", "walks.pyx": pyx + text.rstrip() + "\n"}
+    return {"positions.pxd": pxd.rstrip() + "\n", "positions.pyx": pyx + text.rstrip() + "\n"}

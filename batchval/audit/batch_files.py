@@ -25,9 +25,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from batchval.audit.arrow_rows import row_schema
 from batchval.audit.hours import HOUR_MS, hour_of
 from batchval.audit.outputs import ParquetFile, not_written, place_of
-from batchval.audit.rows import row_schema
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, Task
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchval.audit import costs
+from batchval.audit.arrow_rows import UNREADABLE
 from batchval.audit.hours import CODECS, HOUR_MS
-from batchval.audit.rows import UNREADABLE
 from batchval.segment.findings import Level, State
 from batchval.segment.trust import TrustCounts
 

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from batchval.audit.rows import END_OF_TIME_MS
+from batchval.audit.arrow_rows import END_OF_TIME_MS
 from batchval.core.columns import BatchColumns
 from batchval.segment.options import Options
 from batchval.segment.store import SegmentInfo

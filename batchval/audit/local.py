@@ -23,8 +23,8 @@ from batchval.errors import BatchvalError
 from batchval.segment.ranges import Range, Task, pack
 
 if TYPE_CHECKING:
-    from batchval.segment.judge import RangeResult
     from batchval.segment.options import Options
+    from batchval.segment.range_check import RangeResult
 
 __all__ = ["Progress", "WorkersLost", "run_local", "start_early"]
 

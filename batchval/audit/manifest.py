@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from batchval.audit.finding_states import findings_of, unreadable_of
 from batchval.audit.outputs import SEGMENTS, ended, with_numbers
-from batchval.audit.reading import read
 from batchval.audit.runs import last_reread
-from batchval.audit.states import findings_of, unreadable_of
+from batchval.audit.stored_audit import read
 from batchval.core.columns import SCHEMA_VERSION
 from batchval.core.continuity import PRODUCERS, Continuity
 from batchval.core.layout import (
@@ -36,8 +36,8 @@ from batchval.core.layout import (
 from batchval.errors import BatchvalError
 from batchval.segment.entry import Entry, Reading
 from batchval.segment.findings import Finding
-from batchval.segment.judge import Last
 from batchval.segment.options import Options
+from batchval.segment.range_check import Last
 from batchval.segment.store import SegmentInfo, Store, folder_and_name, one_line, shown, text_of
 from batchval.segment.topic_rules import rules_word
 

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from batchval.audit.arrow_rows import TABLES_VERSION, TIME
 from batchval.audit.hours import EXTREMES, SUMS
-from batchval.audit.rows import TABLES_VERSION, TIME
 from batchval.errors import BatchvalError
 from batchval.segment.schemes import plain_uri, refusal
 from batchval.segment.store import one_line, shown

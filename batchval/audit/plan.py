@@ -18,7 +18,7 @@ from batchval.audit import costs
 from batchval.audit.hours import CODECS
 from batchval.errors import BatchvalError
 from batchval.report.tables import plain_table, render
-from batchval.report.words import plural
+from batchval.report.units import plural
 
 __all__ = ["Assumptions", "Broker", "Plan", "PlanError", "parse_rate", "plan"]
 

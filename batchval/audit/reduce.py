@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from batchval.audit.arrow_rows import END_OF_TIME_MS, UNREADABLE
+from batchval.audit.finding_states import Scope, compared
 from batchval.audit.hours import (
     CODECS,
     EXTREMES,
@@ -26,16 +28,14 @@ from batchval.audit.hours import (
 )
 from batchval.audit.manifest import to_table
 from batchval.audit.outputs import ERRORS, SUMMARY, TRANSACTIONS
-from batchval.audit.rows import END_OF_TIME_MS, UNREADABLE
-from batchval.audit.states import Scope, compared
 from batchval.errors import ErrorCode
 from batchval.segment.entry import Entry, is_whole, log_results
 from batchval.segment.findings import Finding, Level, State
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, Part
+from batchval.segment.range_check import RangeResult
 from batchval.segment.replicas import compare_replicas
-from batchval.segment.run import Engine, Work, moved_meanwhile, settled
+from batchval.segment.segment_run import Engine, Work, moved_meanwhile, settled
 from batchval.segment.store import Unreadable, text_of
 from batchval.segment.trust import TrustCounts
 

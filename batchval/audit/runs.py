@@ -15,10 +15,10 @@ from batchval.audit.outputs import RUNS, with_numbers
 from batchval.segment.store import shown, text_of
 
 if TYPE_CHECKING:
+    from batchval.audit.audit_run import Run
     from batchval.audit.reduce import Audit
-    from batchval.audit.run import Run
     from batchval.segment.options import Options
-    from batchval.segment.run import Work
+    from batchval.segment.segment_run import Work
 
 __all__ = ["last_reread", "to_table"]
 

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from batchval.audit.facts import Facts, Totals
 from batchval.report.tables import plain_table, render
-from batchval.report.words import human_bytes, human_seconds, plural, printable
+from batchval.report.units import human_bytes, human_seconds, plural, printable
 from batchval.rules import Rule
 
 __all__ = ["terminal_summary"]

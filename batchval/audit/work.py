@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from batchval.audit.arrow_rows import rows_of, unreadable_row
 from batchval.audit.batch_files import BatchFiles
 from batchval.audit.hours import Counts
 from batchval.audit.outputs import not_written
-from batchval.audit.rows import rows_of, unreadable_row
-from batchval.segment.judge import Block, RangeResult, judge
 from batchval.segment.options import Options
+from batchval.segment.range_check import Block, RangeResult, check_range
 from batchval.segment.ranges import Range, Task
 
 __all__ = ["work"]
@@ -62,7 +62,7 @@ def _read(part: Range, options: Options, files: BatchFiles | None, progress: Cal
         left -= step
         progress(step)
 
-    result = judge(part, options, take)
+    result = check_range(part, options, take)
     progress(left)
     result.hours = counts.packed()
     if files is not None:

@@ -35,15 +35,15 @@ from batchval.cli.output import print_json
 from batchval.cli.progress import progress
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import KafkaVersionName
-from batchval.report.words import plural, printable
+from batchval.report.units import plural, printable
 from batchval.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from batchval.audit.audit_run import Engine, Work
     from batchval.audit.manifest import Manifest
     from batchval.audit.reduce import Audit
-    from batchval.audit.run import Engine, Work
     from batchval.segment.options import Options
     from batchval.segment.ranges import Range
 
@@ -190,7 +190,7 @@ def command(
         _can_be_written(report)
     failing = _failing(fail_on)
     try:
-        from batchval.audit.rows import column_names
+        from batchval.audit.arrow_rows import column_names
         from batchval.segment.options import Options
     except ImportError as error:
         _say(str(error))
@@ -245,12 +245,12 @@ def _audit(
     transactions: bool,
 ) -> int:
     from batchval import __version__
-    from batchval.audit import run
+    from batchval.audit import audit_run
     from batchval.audit.local import WorkersLost
 
     since, reread_ms = earlier
     manifest = _manifest(since, options) if since is not None else None
-    todo = run.list_work(paths, options, manifest, reread_ms)
+    todo = audit_run.list_work(paths, options, manifest, reread_ms)
 
     def ends(found: Audit) -> int:
         if found.unreadable:
@@ -260,7 +260,9 @@ def _audit(
     try:
         with progress("audit", as_json, lambda: options.readings * todo.bytes) as advance:
             used, engine = _engine(*how, todo.ranges, advance, options.deep)
-            found = run.audit(todo, options, engine, out, run=run.Run(used, since, ends, __version__, advance))
+            found = audit_run.audit(
+                todo, options, engine, out, run=audit_run.Run(used, since, ends, __version__, advance)
+            )
     except WorkersLost as error:
         _say(str(error))
         return INTERNAL
@@ -279,7 +281,7 @@ def _audit(
     if len(found.unreadable) > _SHOWN:
         _say(f"… and {len(found.unreadable) - _SHOWN:,} more could not be read (--json and errors/ have all)")
     if report is not None:
-        from batchval.audit.report import page
+        from batchval.audit.audit_report import page
 
         try:
             report.write_text(page(facts), "utf-8")
@@ -463,9 +465,9 @@ def _json_lines(found: Audit, options: Options, engine: str, out: str | None) ->
 def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     import pyarrow.compute as pc
 
-    from batchval.audit.compare import compare
+    from batchval.audit.compare_audits import compare
     from batchval.audit.outputs import ended
-    from batchval.audit.reading import read
+    from batchval.audit.stored_audit import read
     from batchval.segment.store import shown
 
     for folder in folders:

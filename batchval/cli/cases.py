@@ -226,7 +226,7 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
     origin = cfg.get("origin", "CLIENT")
     leader_epoch = cfg.get("leader_epoch", 0)
     answers = {"request": _stage(validator.check_request(batch, produce_version=cfg.get("produce_version", 9)))}
-    answers["append"] = _appended(validator.validate(batch, **_door(cfg)))
+    answers["append"] = _appended(validator.validate(batch, **_append_context(cfg)))
     analyzed = validator.analyze(batch, origin=origin, leader_epoch=leader_epoch)
     answers["analyze"] = _stage(analyzed)
     source = cfg.get("source", "auto")
@@ -312,7 +312,7 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
     )
     # check leaves rule 40 to whoever appends
     ask = validator.validate if case.get("rule", {}).get("stage") == "append" else validator.check
-    result = ask(case["batch"], **_door(cfg))
+    result = ask(case["batch"], **_append_context(cfg))
     got = {
         "ok": result.ok,
         "code": int(result.error_code),
@@ -324,7 +324,7 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
             yield Disagreement(case["id"], "strict", name, value, got[name])
 
 
-def _door(cfg: dict[str, Any]) -> dict[str, Any]:
+def _append_context(cfg: dict[str, Any]) -> dict[str, Any]:
     """The whole door's arguments."""
     return {
         "now_ms": cfg.get("now", 0),
@@ -349,10 +349,10 @@ def compare_rule(case: Case) -> Iterator[Disagreement]:
             if getattr(result, name, None) != value:
                 yield Disagreement(case["id"], "analyze", name, value, getattr(result, name, None))
     elif rule["stage"] == "validate":
-        arguments = {name: value for name, value in _door(cfg).items() if name != "produce_version"}
+        arguments = {name: value for name, value in _append_context(cfg).items() if name != "produce_version"}
         result = validator.validate_messages_and_assign_offsets(case["batch"], **arguments)
     else:
-        result = validator.validate(case["batch"], **_door(cfg))
+        result = validator.validate(case["batch"], **_append_context(cfg))
     named = result.rule.id if result.rule else None
     # an extra is no rule of Kafka's, and rules 1 and 11 refuse nothing: their effect is in "shows"
     silent = rule["id"].startswith("S") or (result.ok and "shows" in case)
@@ -412,7 +412,7 @@ def strict_results(case: Case) -> dict[str, ValidationResult]:
     """Judge a case in strict mode with its default extras, by each method that judges one batch."""
     cfg, batch = case.get("cfg", {}), case["batch"]
     validator = LogValidator(policy_of(cfg))
-    arguments = _door(cfg)
+    arguments = _append_context(cfg)
     results = {"check": validator.check(batch, **arguments), "validate": validator.validate(batch, **arguments)}
     # check_ranges assumes an offset that leaves room for the records
     if arguments["first_offset"] <= 1 << 62:

@@ -132,7 +132,7 @@ def command(
     reason; `batchval rule` explains a rule. Exit code 1 if there is a finding, 3 if something could
     not be read, 0 if all is clean.
     """
-    from batchval.cli.checking import judge_of, run
+    from batchval.cli.checking import checker_of, run
     from batchval.segment.options import Options, validator_of
 
     settings: dict[str, object] = {} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}
@@ -160,7 +160,7 @@ def command(
         extras=parse_extras(extras),
         max_decompressed_bytes=max_decompressed_bytes,
         now_ms=now_ms,
-        judge_claims=judge_of(claims, policy, mode),
+        judge_claims=checker_of(claims, policy, mode),
         replicas=named,
         trust_claims=rate,
         record_rules=record_rules_from(record_rules),

@@ -18,7 +18,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.report.words import human_bytes, plural, printable
+from batchval.report.units import human_bytes, plural, printable
 from batchval.segment.check import Summary, check_paths, find_files
 from batchval.segment.findings import Finding
 from batchval.segment.options import ClaimsJudge, Options
@@ -28,7 +28,7 @@ from batchval.segment.transaction_rows import table_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["judge_of", "run"]
+__all__ = ["checker_of", "run"]
 
 _SHOWN = 200  # findings in the table; --json has all
 
@@ -166,7 +166,7 @@ def _summary_line(summary: Summary) -> str:
     return line + (f"; {plural(summary.moved, 'segment')} deleted or replaced meanwhile" if summary.moved else "")
 
 
-def judge_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:
+def checker_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:
     """Return what judges claims in produce batches, None where --claims ignores them.
 
     All files of one call are one sender: nothing in them proves who wrote which.

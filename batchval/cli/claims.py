@@ -160,7 +160,7 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     from batchval.core import claims as core_claims
     from batchval.core.validator import LogValidator
     from batchval.policy import TopicPolicy
-    from batchval.report.words import plural
+    from batchval.report.units import plural
 
     policy = TopicPolicy(accept_claims_header=True)
     validator = LogValidator(policy, profile="log", kafka_version=kafka_version)
@@ -196,7 +196,7 @@ def _write(
 ) -> int:
     """Write every batch as ``one`` returns it, and report how many were changed and kept."""
     from batchval.cli.claims_batches import rewrite
-    from batchval.report.words import plural
+    from batchval.report.units import plural
 
     if as_json and str(out) == "-":
         raise click.UsageError("--json needs --out FILE: without it standard output carries the batches")

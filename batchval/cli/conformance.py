@@ -86,7 +86,7 @@ def _ask_runner(
 ) -> int:
     from batchval.cli import scores
     from batchval.cli.runner import Runner, RunnerStopped
-    from batchval.report.words import printable
+    from batchval.report.units import printable
 
     try:
         words = shlex.split(command_line)
@@ -122,7 +122,7 @@ def _ask_runner(
 
 def _print_score(score: scores.Score) -> None:
     from batchval.cli import scores
-    from batchval.report.words import printable
+    from batchval.report.units import printable
 
     shown = [one for one in score.outcomes if one.outcome != "skipped"]
     for one in shown[:_SHOWN]:
@@ -136,7 +136,7 @@ def _print_score(score: scores.Score) -> None:
 
 def _compare(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
     from batchval.cli.cases import NotACase, compare, read_cases
-    from batchval.report.words import printable
+    from batchval.report.units import printable
 
     total = agree = unreadable = 0
     try:

@@ -15,7 +15,7 @@ from batchval.cli.dump_text import HEADER, compact_lines, plain_lines
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
 from batchval.cli.output import print_json
 from batchval.cli.standard_input import DASH, spooled
-from batchval.report.words import printable
+from batchval.report.units import printable
 from batchval.segment.check import find_files, is_segment
 
 __all__ = ["Dump"]

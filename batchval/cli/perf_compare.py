@@ -80,7 +80,7 @@ def command(
     if as_json:
         print_json({"type": "comparison", "compared": compared})
     if report is not None:
-        from batchval.perf.report import write
+        from batchval.perf.result_report import write
 
         write(report, runs, sides)
     return 0
@@ -97,15 +97,17 @@ def _read(paths: Sequence[Path]) -> list[Named]:
 
 def _compared(a: Sequence[Named], b: Sequence[Named], as_json: bool) -> dict[str, Any]:
     """Print one side's change to the other, unless it is wanted as JSON; return it."""
-    from batchval.perf import compare, figures
+    from batchval.perf import compare_results, figures
 
     names = [", ".join(name for name, _ in side) for side in (a, b)]
-    rows = compare.rows(*([figures.figures(result) for _, result in side] for side in (a, b)))
+    rows = compare_results.rows(*([figures.figures(result) for _, result in side] for side in (a, b)))
     starts = [sorted({figures.latency_from(result) for _, result in side}) for side in (a, b)]
     if not as_json:
         click.echo(f"{names[0]} to {names[1]}{_of_latencies(starts)}")
-        lines = [("", "from", "to", "change", compare.spread_of(len(a), len(b)))]
-        lines += [(n, f"{c.a:f}", f"{c.b:f}", compare.percent(c.change), compare.spread(c)) for n, c in rows]
+        lines = [("", "from", "to", "change", compare_results.spread_of(len(a), len(b)))]
+        lines += [
+            (n, f"{c.a:f}", f"{c.b:f}", compare_results.percent(c.change), compare_results.spread(c)) for n, c in rows
+        ]
         widths = [max(len(line[i]) for line in lines) for i in range(5)]
         for line in lines:
             cells = [line[0].ljust(widths[0])] + [line[i].rjust(widths[i]) for i in range(1, 5)]

@@ -91,7 +91,7 @@ def command(**given: Any) -> int:
     Exit codes: 0 all records came, 1 fewer (timeout), 2 wrong usage, 3 no broker, no topic or no
     permission, 130 interrupted (the row is printed first).
     """
-    from batchval.perf import rows
+    from batchval.perf import consumer_lines
     from batchval.perf.consume import ConsumeError
     from batchval.perf.properties import check_servers
 
@@ -108,7 +108,7 @@ def command(**given: Any) -> int:
     if given["num_records"] is None:
         raise click.UsageError("Missing option '--num-records'.")
     if given["reporting_interval"] <= 0:
-        raise click.UsageError(rows.INTERVAL_MESSAGE)
+        raise click.UsageError(consumer_lines.INTERVAL_MESSAGE)
     if given["decode"] == "headers" and given["client"] != "batchval":
         raise click.UsageError("--decode headers needs --client batchval: librdkafka takes every record apart.")
     if include:
@@ -128,26 +128,26 @@ def command(**given: Any) -> int:
 
 def _run(given: Mapping[str, Any]) -> int:
     from batchval.cli.progress_line import ProgressLine, how_far
-    from batchval.perf import rows
+    from batchval.perf import consumer_lines
     from batchval.perf.clients import consumers
     from batchval.perf.consume import ConsumeRun, RunOptions
 
     properties = _properties(given)
     say = partial(click.echo, err=given["as_json"])
     if not given["hide_header"]:
-        say(rows.DETAILED_HEADER if given["show_detailed_stats"] else rows.SUMMARY_HEADER)
+        say(consumer_lines.DETAILED_HEADER if given["show_detailed_stats"] else consumer_lines.SUMMARY_HEADER)
     if given["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
     client = consumers.open_client(given, properties, _say)
     partitions = client.partitions
     threads = given["threads"]
     if threads > len(partitions):
-        say(rows.threads_warning(threads, len(partitions)))
+        say(consumer_lines.threads_warning(threads, len(partitions)))
         threads = len(partitions)
     line = ProgressLine()
 
     def interval(part: Any) -> None:
-        line.echo(rows.detailed_row(part, given["date_format"]), err=given["as_json"])
+        line.echo(consumer_lines.detailed_row(part, given["date_format"]), err=given["as_json"])
 
     run = ConsumeRun(
         RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
@@ -164,9 +164,9 @@ def _run(given: Mapping[str, Any]) -> int:
     if outcome.error is not None and outcome.summary is None:
         raise outcome.error
     if outcome.timed_out and outcome.short:
-        say(rows.timeout_warning(given["timeout"]))
+        say(consumer_lines.timeout_warning(given["timeout"]))
     if outcome.summary is not None and not given["show_detailed_stats"]:
-        say(rows.summary_row(outcome.summary, given["date_format"]))
+        say(consumer_lines.summary_row(outcome.summary, given["date_format"]))
     if given["print_metrics"]:
         for thread, metrics in enumerate(outcome.metrics):
             perf_options.print_metrics(thread, metrics, err=given["as_json"])

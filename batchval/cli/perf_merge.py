@@ -51,7 +51,7 @@ def _lines(merged: Result, unit: str) -> Iterator[str]:
     """Yield the total lines of Kafka's producer tool, or one of a consumer's figures."""
     if merged.kind == "produce" and merged.headline is not None:
         from batchval.perf.histogram import Histogram
-        from batchval.perf.lines import total_line
+        from batchval.perf.producer_lines import total_line
 
         totals = merged.totals
         yield total_line(merged.headline, totals["bytes"], totals["elapsed_ns"], unit)

@@ -123,7 +123,7 @@ def keep(given: Mapping[str, Any], result: Result) -> None:
     if given["as_json"]:
         print_result(result)
     if given["report"] is not None:
-        from batchval.perf.report import write
+        from batchval.perf.result_report import write
 
         write(given["report"], [("this run", result)])
 
@@ -135,7 +135,7 @@ def print_result(result: Result) -> None:
 
 def print_metrics(thread: int, metrics: Mapping[str, float | str], *, err: bool) -> None:
     """Print metrics as Kafka's ToolsUtils does: names padded to the longest, three decimals."""
-    from batchval.perf.lines import fixed
+    from batchval.perf.producer_lines import fixed
 
     width = max(map(len, metrics), default=0)
     click.echo(f"Metrics for thread {thread}\n\n{'Metric Name':<{width}}   Value", err=err)

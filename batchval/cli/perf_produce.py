@@ -15,8 +15,8 @@ from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE
 from batchval.cli.perf_options import FILE, INT, LONG
 
 if TYPE_CHECKING:
-    from batchval.perf.lines import Window
     from batchval.perf.produce import ProduceRun
+    from batchval.perf.producer_lines import Window
     from batchval.perf.tally import Tally
 
 _INSTEAD = {
@@ -235,8 +235,8 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
     from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf.clients import producers
     from batchval.perf.details import details
-    from batchval.perf.lines import interval_line
     from batchval.perf.produce import ProduceRun, ProduceSettings
+    from batchval.perf.producer_lines import interval_line
 
     unit = given["latency_unit"]
     client = producers.open_client(given, found, _say)
@@ -313,7 +313,7 @@ def _calibrated(
 
 def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
     """Yield Kafka's lines at the end of a run: readers take the last, which may be steady."""
-    from batchval.perf.lines import total_line
+    from batchval.perf.producer_lines import total_line
 
     steady = run.steady()
     yield total_line(total.headline, total.value_bytes, total.elapsed_ns, unit)

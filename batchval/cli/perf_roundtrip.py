@@ -16,8 +16,8 @@ from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE, USAGE
 from batchval.cli.perf_options import FILE, INT
 
 if TYPE_CHECKING:
-    from batchval.perf.clients.roundtrip import OpenClients
-    from batchval.perf.lines import Window
+    from batchval.perf.clients.roundtrip_clients import OpenClients
+    from batchval.perf.producer_lines import Window
     from batchval.perf.roundtrip import RoundtripRun
     from batchval.perf.roundtrip_topic import Figures
     from batchval.perf.workload import Workload
@@ -62,11 +62,11 @@ def command(**options: Any) -> int:
     a second time: not waited for).
     """
     from batchval.perf import properties
-    from batchval.perf.clients.roundtrip import open_clients
+    from batchval.perf.clients.roundtrip_clients import open_clients
     from batchval.perf.consume import ConsumeError
     from batchval.perf.produce import ProduceError
     from batchval.perf.workload import load
-    from batchval.yaml_settings.reading import ConfigError
+    from batchval.yaml_settings.yaml_values import ConfigError
 
     common = properties.gathered(options["command_config"], options["command_property"])
     if options["bootstrap_server"] is not None:
@@ -89,7 +89,7 @@ def command(**options: Any) -> int:
 
 
 def _run(options: dict[str, Any], workload: Workload, opened: OpenClients) -> int:
-    from batchval.perf.lines import interval_line
+    from batchval.perf.producer_lines import interval_line
     from batchval.perf.roundtrip import RoundtripRun
     from batchval.perf.roundtrip_setup import partitions_of
 
@@ -133,7 +133,7 @@ def _lines(run: RoundtripRun) -> Iterator[str]:
 
 
 def _line(figures: Figures) -> str:
-    from batchval.perf.lines import total_line
+    from batchval.perf.producer_lines import total_line
 
     return total_line(figures.histogram, figures.value_bytes, figures.elapsed_ns)
 

@@ -89,7 +89,7 @@ def _answer(host: str, port: int, path: str) -> Any:
 
 
 def _unreadable(why: str) -> int:
-    from batchval.report.words import printable
+    from batchval.report.units import printable
 
     click.echo(f"batchval proxy: {printable(why)}", err=True)
     return UNREADABLE

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from batchval.compression import blocks, native
+from batchval.compression import native, native_pointers
 from batchval.errors import BatchvalError
 
 __all__ = ["PROVIDERS", "describe", "provider", "use"]
@@ -33,12 +33,12 @@ def use(name: str | None = None) -> str:
     if name != "packages":
         _found = native.find()
         if _found.addresses:
-            blocks.bind(_found.addresses)
+            native_pointers.bind(_found.addresses)
             _provider = "native"
             return _provider
         if name == "native":
             raise BatchvalError("no working lz4 and zstd library found for the native codecs")
-    blocks.bind({})
+    native_pointers.bind({})
     _provider = "packages"
     return _provider
 

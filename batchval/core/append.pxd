@@ -5,14 +5,14 @@ from libc.stdint cimport uint8_t
 
 from batchval.core.layout cimport RAFT_LEADER, REPLICATION
 from batchval.core.scratch cimport Scratch
-from batchval.core.verdict cimport Door, Policy, Verdict
+from batchval.core.verdict cimport AppendContext, Policy, Verdict
 
-cdef inline bint keeps_offsets(const Door *d) noexcept nogil:
+cdef inline bint keeps_offsets(const AppendContext *d) noexcept nogil:
     """Whether records are stored as they came: a follower's append, and a Raft leader's."""
     return d.origin == REPLICATION or d.origin == RAFT_LEADER
 
 
-cdef bint judge_assigned(const uint8_t *p, const Door *d, const Policy *policy, Scratch *scratch,
+cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil
-cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v) noexcept nogil

@@ -1,8 +1,8 @@
 """The second half of UnifiedLog.append: rules 41 to 47, for an empty log that starts at the call's
 first offset.
 
-    judge_assigned   the batch of a client or coordinator, which LogValidator has accepted
-    judge_kept       a follower's and a Raft leader's batches, whose offsets are taken as they came
+    append_assigned   the batch of a client or coordinator, which LogValidator has accepted
+    append_kept       a follower's and a Raft leader's batches, whose offsets are taken as they came
 
 Kafka asks in this order: the offset against the log's end (41), leader epochs (42), producers batch
 by batch (43 to 46), the offsets against the segment (47). An empty log knows no producers: what is
@@ -23,13 +23,13 @@ from libc.string cimport memset
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be16, be32, be64
 from batchval.core.chunked cimport as_read
-from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
+from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
 from batchval.core.layout cimport *
 from batchval.core.records cimport STREAM_PARSER
 from batchval.core.scratch cimport Scratch
-from batchval.core.verdict cimport Door, Policy, Verdict, attributes_of, broker_fails, refuse
-from batchval.core.walks cimport read_records
+from batchval.core.verdict cimport AppendContext, Policy, Verdict, attributes_of, broker_fails, refuse
+from batchval.core.batch_records cimport read_records
 
 cdef enum:
     NO_PRODUCER_ID = -1
@@ -106,7 +106,7 @@ cdef Producer *producer_of(Producers *all, int64_t id) noexcept nogil:
         at += 1
 
 
-cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state, const Door *d,
+cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state, const AppendContext *d,
         Verdict *v) noexcept nogil:
     """ProducerAppendInfo.checkProducerEpoch: a follower takes what its leader took."""
     if h.producer_epoch >= state.epoch or d.origin == REPLICATION:
@@ -116,7 +116,7 @@ cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state, c
     return True
 
 
-cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state, const Door *d,
+cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state, const AppendContext *d,
         Verdict *v) noexcept nogil:
     """ProducerAppendInfo.appendDataBatch."""
     if epoch_is_refused(h, state, d, v):
@@ -130,7 +130,7 @@ cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state,
 
 
 cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Producer *state,
-        const Door *d, Verdict *v) noexcept nogil:
+        const AppendContext *d, Verdict *v) noexcept nogil:
     """ProducerAppendInfo.appendEndTxnMarker."""
     if d.origin == RAFT_LEADER:
         # a marker comes with its transaction's version, which this origin cannot name
@@ -147,7 +147,7 @@ cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Produce
     return True
 
 
-cdef bint append_batch(const Entry *b, bint control, Producers *all, const Door *d,
+cdef bint append_batch(const Entry *b, bint control, Producers *all, const AppendContext *d,
         const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
     """UnifiedLog.updateProducers, for one batch of magic 2."""
     cdef BatchHeader h
@@ -219,7 +219,7 @@ cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
     return True
 
 
-cdef bint read_marker(const Entry *b, const BatchHeader *h, const Door *d, const Policy *policy,
+cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
     """The first record of a control batch. Kafka reads all of a compressed batch for it."""
     cdef Stream s
@@ -277,7 +277,7 @@ cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noe
     return broker_fails(v, OFFSETS_OUTSIDE_SEGMENT, S9, reasons.SEGMENT_RANGE, last_offset, base)
 
 
-cdef bint judge_assigned(const uint8_t *p, const Door *d, const Policy *policy, Scratch *scratch,
+cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
     """The one batch that LogValidator leaves. ``v.late`` says that a refusal came from here."""
     cdef Entry b
@@ -319,7 +319,7 @@ cdef inline int64_t max_timestamp_of(const Entry *b) noexcept nogil:
     return be64(b.p + LEGACY_TIMESTAMP) if b.magic == 1 else NO_TIMESTAMP
 
 
-cdef bint judge_kept(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v) noexcept nogil:
     """The batches p[0:v.valid_bytes]. On acceptance the verdict says what their headers say."""
     cdef Entry b

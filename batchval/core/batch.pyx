@@ -13,7 +13,7 @@ from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
 from batchval.core.fields cimport Record, headers_of, read_record
-from batchval.core.frames cimport (
+from batchval.core.codec_streams cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, copy_unlocked, open_stream, unpack,
 )
 from batchval.core.header cimport (
@@ -21,8 +21,8 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
-    open_messages,
+    LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    open_legacy_records,
 )
 from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
@@ -55,11 +55,11 @@ cdef int walk_unlocked(Stream *s, const BatchHeader *h, const Checks *c, Facts *
     return answer
 
 
-cdef int open_unlocked(Messages *m, const Entry *b, Scratch *scratch, const Checks *c,
+cdef int open_unlocked(LegacyRecords *m, const Entry *b, Scratch *scratch, const Checks *c,
         uint64_t limit, Facts *f) noexcept nogil:
     cdef int answer
     begin_work(scratch, b.size > NOGIL_ABOVE)
-    answer = open_messages(m, b, scratch, c, limit, f)
+    answer = open_legacy_records(m, b, scratch, c, limit, f)
     end_work(scratch)
     return answer
 
@@ -524,8 +524,8 @@ cdef inline object field_of(const uint8_t *p, Py_ssize_t length):
 cdef list legacy_records(const Entry *entry, uint64_t limit):
     """The messages of a batch in memory that nobody else writes to."""
     cdef Scratch *scratch = borrow()
-    cdef Messages m
-    cdef Message message
+    cdef LegacyRecords m
+    cdef LegacyRecord message
     cdef Checks c
     cdef Facts f
     cdef int answer
@@ -540,10 +540,10 @@ cdef list legacy_records(const Entry *entry, uint64_t limit):
             if len(records) % BREATH == BREATH - 1:
                 with nogil:
                     pass
-            answer = next_message(&m, &message, <int32_t>len(records), &f)
-            if answer == NO_MESSAGE:
+            answer = next_legacy_record(&m, &message, <int32_t>len(records), &f)
+            if answer == NO_LEGACY_RECORD:
                 return records
-            if answer != MESSAGE:
+            if answer != LEGACY_RECORD:
                 break
             key = legacy_key(message.p, message.size, &key_length)
             value = legacy_value(message.p, message.size, &value_length)

@@ -1,7 +1,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
-from batchval.core.frames cimport Stream
+from batchval.core.codec_streams cimport Stream
 from batchval.core.scratch cimport Scratch
 
 cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload,

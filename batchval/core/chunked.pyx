@@ -20,7 +20,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from batchval.core.bytes cimport be32, room
-from batchval.core.frames cimport ENDED, Stream, open_stream, refill
+from batchval.core.codec_streams cimport ENDED, Stream, open_stream, refill
 from batchval.core.layout cimport LEGACY_SMALLEST, LOG_OVERHEAD, LZ4, NONE
 from batchval.core.records cimport STREAM_PARSER
 from batchval.core.scratch cimport Scratch

@@ -1,4 +1,4 @@
-"""Claims about a batch: made, carried, read. What a validator makes of them is batchval.core.door's matter."""
+"""Claims about a batch: made, carried, read. What a validator makes of them is batchval.core.stages's matter."""
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -15,7 +15,7 @@ from batchval.core.carriers cimport (
     LARGEST_CARRIER, attach_to_payload, carried_block, carrier_size, claims_size, find_claims,
     has_payload_claims, strip_payload,
 )
-from batchval.core.frames cimport DAMAGED, Stream, open_stream, position
+from batchval.core.codec_streams cimport DAMAGED, Stream, open_stream, position
 from batchval.core.header cimport BatchHeader, read_header
 from batchval.core.records cimport (
     BUFFER_PARSER, SKIP_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,

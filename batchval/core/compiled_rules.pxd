@@ -114,7 +114,7 @@ cdef bint value_keeps_rules(const Rules *rules, const uint8_t *value, uint32_t z
         uint64_t *known, SeenIds *seen) noexcept nogil
 cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
         uint64_t *last_id) noexcept nogil
-cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length,
+cdef bint ask_legacy_record(const Rules *rules, const uint8_t *key, int32_t key_length,
         bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,
         int32_t index, Scratch *scratch) noexcept nogil
 

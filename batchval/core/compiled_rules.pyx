@@ -2,7 +2,7 @@
 
     compiled_rules   once for each RecordRules that is alive
     ids_keep_rules   whether claims settle the rules
-    ask_message      a message of magic 0 or 1
+    ask_legacy_record      a message of magic 0 or 1
 
 The ids and names that are asked are the owner's: who sends records cannot make a set slow.
 """
@@ -270,7 +270,7 @@ cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_l
 
 # ---- messages of magic 0 and 1 -------------------------------------------------------------------
 
-cdef bint ask_message(const Rules *rules, const uint8_t *key, int32_t key_length,
+cdef bint ask_legacy_record(const Rules *rules, const uint8_t *key, int32_t key_length,
         bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,
         int32_t index, Scratch *scratch) noexcept nogil:
     """A message of magic 0 or 1, which has no headers. What runs past its end cannot be in order,

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from batchval.core.claims cimport Claims
 from batchval.core.header cimport BatchHeader
-from batchval.core.verdict cimport Door, Policy, Verdict
+from batchval.core.verdict cimport AppendContext, Policy, Verdict
 from batchval.core.scratch cimport Scratch
 
 cdef struct Out:  # bytes that grow
@@ -25,9 +25,9 @@ cdef void seal_message(uint8_t *p, size_t size, int magic, int attributes, int64
         int64_t timestamp) noexcept nogil
 cdef Written written(Out *out)
 cdef bytes bytes_of(const uint8_t *p, size_t n)
-cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+cdef bytes rebuild(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v, Claims *claims=*, bint ids_wanted=*)
-cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const Policy *policy,
+cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d, const Policy *policy,
         const Verdict *v) noexcept nogil
-cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil

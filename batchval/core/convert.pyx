@@ -3,7 +3,7 @@
     assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes into a batch
     rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
 
-Both read the bytes that judge_messages read, in memory that nobody else writes to: it has found
+Both read the bytes that validate_and_assign read, in memory that nobody else writes to: it has found
 that neither can fail, and that every record parses and can be written. Records are read and written
 without the GIL.
 """
@@ -23,14 +23,14 @@ from batchval.core.chunked cimport as_read
 from batchval.core.claims cimport VERSION_2, Claims, strongest_null_keys
 from batchval.core.crc32c cimport crc32_of, crc32c_moved, crc32c_of
 from batchval.core.fields cimport Record, java_string_into, read_field, read_record
-from batchval.core.frames cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
+from batchval.core.codec_streams cimport NO_MEMORY, UNLIMITED, Stream, copy_unlocked, unpack
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header, write_header
 from batchval.core.value_ids cimport SeenIds, note_value, start_ids
-from batchval.core.verdict cimport Door, Policy, Verdict
+from batchval.core.verdict cimport AppendContext, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
-    reopen_messages,
+    LEGACY_BROKEN, LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    reopen_legacy_records,
 )
 from batchval.core.records cimport STREAM_PARSER, WALKED, Facts, clear_facts
 from batchval.core.scratch cimport Scratch, copy_back, copy_lend
@@ -116,7 +116,7 @@ cdef void put_assigned(uint8_t *to, const uint8_t *p, int magic, int to_magic,
         put_field(to, p, LEGACY_TIMESTAMP, 8)
 
 
-cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const Policy *policy,
+cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d, const Policy *policy,
         const Verdict *v) noexcept nogil:
     """``assign_in_place`` for the batch of magic 2 at p whose header and checksum were judged. Its
     bytes may have changed since: nothing of it is read.
@@ -134,7 +134,7 @@ cdef void assign_header(uint8_t *p, const BatchHeader *h, const Door *d, const P
     put_assigned(p, header, 2, 2, stamped)
 
 
-cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *policy, Scratch *scratch,
+cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
     """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the
     caller's, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
@@ -172,15 +172,15 @@ cdef void assign_in_place(uint8_t *p, size_t n, const Door *d, const Policy *pol
 
 
 cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp) noexcept nogil:
-    cdef Messages m
-    cdef Message message
+    cdef LegacyRecords m
+    cdef LegacyRecord message
     cdef Facts f
     cdef int64_t count = 0
     timestamp[0] = NO_TIMESTAMP
     clear_facts(&f)
-    if reopen_messages(&m, b, scratch) != WALKED:
+    if reopen_legacy_records(&m, b, scratch) != WALKED:
         return 0
-    while next_message(&m, &message, 0, &f) == MESSAGE:
+    while next_legacy_record(&m, &message, 0, &f) == LEGACY_RECORD:
         count += 1
         if message.timestamp > timestamp[0]:
             timestamp[0] = message.timestamp
@@ -484,15 +484,15 @@ cdef bytes build_wrapper(Builder *b, bytes payload):
 cdef enum:  # append_batch
     APPENDED
     NO_MEMORY_LEFT
-    UNLIKE_BEFORE  # the records are not those that judge_messages found
+    UNLIKE_BEFORE  # the records are not those that validate_and_assign found
 
 
 cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexcept nogil:
     cdef BatchHeader h
     cdef Record r
     cdef Stream s
-    cdef Messages m
-    cdef Message message
+    cdef LegacyRecords m
+    cdef LegacyRecord message
     cdef Facts f
     cdef const uint8_t *p
     cdef const uint8_t *end
@@ -520,10 +520,10 @@ cdef int append_batch(Builder *builder, const Entry *b, Scratch *scratch) noexce
         free(read)
         return answer
     clear_facts(&f)
-    if reopen_messages(&m, b, scratch) != WALKED:
+    if reopen_legacy_records(&m, b, scratch) != WALKED:
         return NO_MEMORY_LEFT
     r.headers_count = 0
-    while next_message(&m, &message, 0, &f) == MESSAGE:
+    while next_legacy_record(&m, &message, 0, &f) == LEGACY_RECORD:
         key = legacy_key(message.p, message.size, &r.key_length)
         value = legacy_value(message.p, message.size, &r.value_length)
         if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
@@ -573,7 +573,7 @@ cdef void claims_of_built(const Builder *b, Claims *claims) noexcept nogil:
     claims.schema_ids = b.seen_ids.ids
 
 
-cdef bytes rebuild(const uint8_t *p, size_t n, const Door *d, const Policy *policy,
+cdef bytes rebuild(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v, Claims *claims=NULL, bint ids_wanted=False):
     """All accepted records in new bytes; completes the verdict's statistics. ``claims``, if it is
     not NULL, become those of the new batch, which is of magic 2 then. They state the schema ids of

@@ -40,7 +40,7 @@ from batchval.core.bytes cimport be16, be64, put_be32
 from batchval.core.chunked cimport as_read
 from batchval.core.convert cimport Out, bytes_of, more, put_message, seal_message
 from batchval.core.fields cimport Record, read_record
-from batchval.core.frames cimport (
+from batchval.core.codec_streams cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, Stream, open_stream, unpack,
 )
 from batchval.core.header cimport (
@@ -52,8 +52,8 @@ from batchval.core.layout cimport (
     ZSTD,
 )
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value,
-    next_message, open_messages,
+    LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value,
+    next_legacy_record, open_legacy_records,
 )
 from batchval.core.records cimport (
     BUFFER_PARSER, OUT_OF_MEMORY, OVER_LIMIT, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
@@ -129,7 +129,7 @@ cdef struct Conversion:  # of one call
     uint64_t unpacked  # bytes that it has decompressed to
     uint8_t *owned  # the memory of its records, where the scratch does not have them
     int64_t base  # what a wrapper of magic 1 counts from
-    Messages messages  # magic 1
+    LegacyRecords messages  # magic 1
     int32_t index  # of the next record or message
     int codec
     bint log_append_time
@@ -395,7 +395,7 @@ cdef int convert_messages(Conversion *d, const Entry *b) noexcept nogil:
     return CONVERTED
 
 
-cdef int put_again(Conversion *d, const Message *message) noexcept nogil:
+cdef int put_again(Conversion *d, const LegacyRecord *message) noexcept nogil:
     """Append a message of magic 1 as one of magic 0."""
     cdef Record r
     cdef int64_t key = legacy_key(message.p, message.size, &r.key_length)
@@ -422,7 +422,7 @@ cdef int open_each(Conversion *d, const Entry *b) noexcept nogil:
     cdef int answer
     structure_alone(&c)
     clear_facts(&f)
-    answer = open_messages(&d.messages, b, d.scratch, &c, d.limit, &f)
+    answer = open_legacy_records(&d.messages, b, d.scratch, &c, d.limit, &f)
     if answer != WALKED:
         return message_fails(d, answer, &f)
     d.unpacked = d.messages.end - d.messages.at
@@ -432,15 +432,15 @@ cdef int open_each(Conversion *d, const Entry *b) noexcept nogil:
 
 cdef int convert_each(Conversion *d) noexcept nogil:
     """The messages from the next one on. SET_PART where others have to come first."""
-    cdef Message message
+    cdef LegacyRecord message
     cdef Facts f
     cdef int answer
     clear_facts(&f)
     while True:
-        answer = next_message(&d.messages, &message, d.index, &f)
-        if answer == NO_MESSAGE:
+        answer = next_legacy_record(&d.messages, &message, d.index, &f)
+        if answer == NO_LEGACY_RECORD:
             return end_set(d)
-        if answer != MESSAGE:
+        if answer != LEGACY_RECORD:
             return message_fails(d, answer, &f)
         answer = CONVERTED
         if d.codec != NONE or message.offset >= d.least_offset:

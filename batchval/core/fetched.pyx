@@ -14,13 +14,13 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 
 from batchval.core.arguments cimport MOST_DECOMPRESSED, take_buffer, whole_number
 from batchval.core.bytes cimport be64, room
-from batchval.core.frames cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
-from batchval.core.frames cimport DAMAGED as STREAM_DAMAGED
+from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
+from batchval.core.codec_streams cimport DAMAGED as STREAM_DAMAGED
 from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, has_right_crc, next_batch, read_header
 from batchval.core.layout cimport CODEC_MASK, CONTROL_BIT, NONE, RECORDS, ZSTD
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_NULL, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
-    open_messages,
+    LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    open_legacy_records,
 )
 from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
@@ -201,8 +201,8 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
 cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
         Counts *c) noexcept nogil:
     """Magic 0 or 1: how many messages a wrapper holds is only known by looking."""
-    cdef Messages m
-    cdef Message message
+    cdef LegacyRecords m
+    cdef LegacyRecord message
     cdef Checks checks
     cdef Facts f
     cdef int answer
@@ -213,15 +213,15 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
         return answer
     structure_alone(&checks)
     clear_facts(&f)
-    answer = open_messages(&m, b, scratch, &checks, limit, &f)
+    answer = open_legacy_records(&m, b, scratch, &checks, limit, &f)
     while answer == WALKED:
-        answer = next_message(&m, &message, i, &f)
-        if answer == NO_MESSAGE:
+        answer = next_legacy_record(&m, &message, i, &f)
+        if answer == NO_LEGACY_RECORD:
             c.next_offset = last + 1
             if not walk:
                 c.bytes += <int64_t>b.size
             return WHOLE
-        if answer != MESSAGE:
+        if answer != LEGACY_RECORD:
             break
         key = legacy_key(message.p, message.size, &key_length)
         value = legacy_value(message.p, message.size, &value_length)

@@ -27,7 +27,7 @@ cdef enum:
     NO_MEMBER = 26  # bytes: a trailer, and what is too short for a header and a trailer
 
 
-cdef const uint8_t *behind_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
+cdef const uint8_t *after_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
     while p < end and p[0] != 0:
         p += 1
     return p + 1 if p < end else NULL
@@ -51,9 +51,9 @@ cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept n
             return NULL
         p += extra
     if flags & FLAG_NAME:
-        p = behind_zero(p, end)
+        p = after_zero(p, end)
     if p is not NULL and flags & FLAG_COMMENT:
-        p = behind_zero(p, end)
+        p = after_zero(p, end)
     if p is NULL:
         return NULL
     if flags & FLAG_HEADER_CRC:

@@ -198,7 +198,7 @@ cdef enum:
 cdef enum:
     LONGEST_ARRAY = 0x7FFFFFFD  # of a JVM, whatever its heap (batchval.kafka_versions)
 
-cdef enum:  # Verdict.found and reports, Door.refuse: one bit for each extra
+cdef enum:  # Verdict.found and reports, AppendContext.refuse: one bit for each extra
     S1_BIT = 1 << 1
     S2_BIT = 1 << 2
     S3_BIT = 1 << 3

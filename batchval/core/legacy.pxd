@@ -1,19 +1,19 @@
-"""Messages of magic 0 and 1, alone or inside a compressed wrapper."""
+"""LegacyRecords of magic 0 and 1, alone or inside a compressed wrapper."""
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.frames cimport Stream
+from batchval.core.codec_streams cimport Stream
 from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
 
-cdef struct Message:
+cdef struct LegacyRecord:
     const uint8_t *p  # the record: crc:4 magic:1 attributes:1 [timestamp:8] key value
     int64_t size
     int64_t offset  # absolute
     int64_t timestamp  # as Kafka reads it: the wrapper's where that has the LogAppendTime bit
 
-cdef struct Messages:  # of one batch, in order
+cdef struct LegacyRecords:  # of one batch, in order
     bint deep  # inside a wrapper
     bint zero_offset  # librdkafka once wrote wrapper offset 0
     int8_t magic  # of the batch
@@ -31,13 +31,13 @@ cdef int64_t LEGACY_BROKEN
 
 cdef int64_t legacy_key(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil
 cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil
-cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
+cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil
-cdef int reopen_messages(Messages *m, const Entry *entry, Scratch *scratch) noexcept nogil
-cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) noexcept nogil
-cdef int walk_messages(Messages *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil
+cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch) noexcept nogil
+cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index, Facts *f) noexcept nogil
+cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil
 
-cdef enum:  # next_message, beside records.MALFORMED and BROKER_FAILS
-    MESSAGE = 100
-    NO_MESSAGE = 101
-    CORRUPT = 102  # walk_messages, open_messages: CorruptRecordException
+cdef enum:  # next_legacy_record, beside records.MALFORMED and BROKER_FAILS
+    LEGACY_RECORD = 100
+    NO_LEGACY_RECORD = 101
+    CORRUPT = 102  # walk_legacy_records, open_legacy_records: CorruptRecordException

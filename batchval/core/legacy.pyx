@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1, as LegacyRecord and AbstractLegacyRecordBatch read them.
+"""LegacyRecords of magic 0 and 1, as LegacyRecord and AbstractLegacyRecordBatch read them.
 
     crc:4 magic:1 attributes:1 [timestamp:8 if magic 1] key_length:4 key value_length:4 value
 
@@ -16,9 +16,9 @@ from libc.string cimport memcpy
 from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, be64, room
 from batchval.core.chunked cimport as_read
-from batchval.core.compiled_rules cimport ask_message
+from batchval.core.compiled_rules cimport ask_legacy_record
 from batchval.core.crc32c cimport crc32_of
-from batchval.core.frames cimport (
+from batchval.core.codec_streams cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, UNLIMITED, Stream, open_stream, refill,
 )
 from batchval.core.header cimport Entry
@@ -79,7 +79,7 @@ cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexc
     return delimited(p, size, at, length)
 
 
-cdef bint is_readable(const Message *m) noexcept nogil:
+cdef bint is_readable(const LegacyRecord *m) noexcept nogil:
     """Can key and value be read? Kafka prints a refused message into the error; where that throws the batch fails."""
     cdef int32_t length
     return legacy_key(m.p, m.size, &length) != LEGACY_BROKEN and legacy_value(m.p, m.size, &length) != LEGACY_BROKEN
@@ -105,7 +105,7 @@ cdef inline int malformed(Facts *f, int32_t record, int reason, int64_t a=0, int
     return MALFORMED
 
 
-cdef inline int64_t timestamp_of(const Messages *m, const uint8_t *p) noexcept nogil:
+cdef inline int64_t timestamp_of(const LegacyRecords *m, const uint8_t *p) noexcept nogil:
     """LegacyRecord.timestamp(): every message that Kafka takes has these 14 bytes."""
     if p[RECORD_MAGIC] == 0:
         return NO_TIMESTAMP
@@ -122,7 +122,7 @@ cdef bint available(Stream *s, uint64_t n) noexcept nogil:
     return True
 
 
-cdef int read_entries(Stream *s, Messages *m, const Checks *c, Facts *f) noexcept nogil:
+cdef int read_entries(Stream *s, LegacyRecords *m, const Checks *c, Facts *f) noexcept nogil:
     """All of DataLogInputStream.nextBatch: entries up to one that is cut off. Sets m.end behind the last whole one."""
     cdef int32_t size, count = 0
     cdef uint64_t whole = 0
@@ -159,7 +159,7 @@ cdef int read_entries(Stream *s, Messages *m, const Checks *c, Facts *f) noexcep
     return WALKED
 
 
-cdef int read_halting(Stream *halting, Messages *m, const Checks *c, Facts *f) noexcept nogil:
+cdef int read_halting(Stream *halting, LegacyRecords *m, const Checks *c, Facts *f) noexcept nogil:
     """read_entries over the bytes that Kafka would get of a wrapper whose stream halts."""
     cdef Stream s
     cdef Scratch *scratch = halting.scratch
@@ -182,7 +182,7 @@ cdef int read_halting(Stream *halting, Messages *m, const Checks *c, Facts *f) n
     return answer
 
 
-cdef void read_wrapper(Messages *m, const Entry *entry) noexcept nogil:
+cdef void read_wrapper(LegacyRecords *m, const Entry *entry) noexcept nogil:
     """Everything of ``m`` but the place of its messages and what depends on them."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
     cdef uint8_t attributes = record[RECORD_ATTRIBUTES]
@@ -196,7 +196,7 @@ cdef void read_wrapper(Messages *m, const Entry *entry) noexcept nogil:
     m.deep = attributes & CODEC_MASK
 
 
-cdef bint count_from_wrapper(Messages *m, int64_t *last) noexcept nogil:
+cdef bint count_from_wrapper(LegacyRecords *m, int64_t *last) noexcept nogil:
     """Set ``m.base``. False: the wrapper's offset is below that of its last entry, ``last``."""
     cdef int64_t wrapper_offset = be64(m.entry.p)
     if m.magic == 1 and wrapper_offset != 0:
@@ -207,7 +207,7 @@ cdef bint count_from_wrapper(Messages *m, int64_t *last) noexcept nogil:
     return True
 
 
-cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
+cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil:
     """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
@@ -245,7 +245,7 @@ cdef int open_messages(Messages *m, const Entry *entry, Scratch *scratch, const 
     return WALKED
 
 
-cdef int reopen_messages(Messages *m, const Entry *entry, Scratch *scratch) noexcept nogil:
+cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch) noexcept nogil:
     """Open a batch whose messages were walked earlier in the same call.
 
     What the arena still holds is not decompressed again. That is the last wrapper: of a message set
@@ -257,7 +257,7 @@ cdef int reopen_messages(Messages *m, const Entry *entry, Scratch *scratch) noex
     if scratch.opened != entry.p:
         structure_alone(&c)
         clear_facts(&f)
-        return open_messages(m, entry, scratch, &c, <uint64_t>UNLIMITED, &f)
+        return open_legacy_records(m, entry, scratch, &c, <uint64_t>UNLIMITED, &f)
     read_wrapper(m, entry)
     m.at = scratch.arena
     m.end = scratch.arena + scratch.opened_size
@@ -265,7 +265,7 @@ cdef int reopen_messages(Messages *m, const Entry *entry, Scratch *scratch) noex
     return WALKED
 
 
-cdef int64_t last_offset(const Messages *m) noexcept nogil:
+cdef int64_t last_offset(const LegacyRecords *m) noexcept nogil:
     cdef const uint8_t *p = m.at
     cdef int64_t offset = 0
     while p < m.end:
@@ -274,11 +274,11 @@ cdef int64_t last_offset(const Messages *m) noexcept nogil:
     return offset
 
 
-cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) noexcept nogil:
-    """MESSAGE, NO_MESSAGE, or why the iterator throws."""
+cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index, Facts *f) noexcept nogil:
+    """LEGACY_RECORD, NO_LEGACY_RECORD, or why the iterator throws."""
     cdef uint8_t codec
     if m.at >= m.end:
-        return NO_MESSAGE
+        return NO_LEGACY_RECORD
     message.p = m.at + LOG_OVERHEAD
     # a message alone lies in the caller's buffer, where its size may have changed since the batch
     # was found whole
@@ -292,12 +292,12 @@ cdef int next_message(Messages *m, Message *message, int32_t index, Facts *f) no
             return fails(f, index, reasons.CODEC_ID, S6, codec)
         if codec != NONE:
             return malformed(f, index, reasons.INNER_COMPRESSED)
-    return MESSAGE
+    return LEGACY_RECORD
 
 
 # ---- the walk ------------------------------------------------------------------------------------------------------
 
-cdef int check_message(const Messages *m, const Message *message, Scratch *scratch, const Checks *c, Facts *f,
+cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message, Scratch *scratch, const Checks *c, Facts *f,
         int32_t i, bint *refused) noexcept nogil:
     """LogValidator.validateRecord for one message; WALKED, or what is thrown at once."""
     cdef uint32_t stored, computed
@@ -330,7 +330,7 @@ cdef int check_message(const Messages *m, const Message *message, Scratch *scrat
     return WALKED
 
 
-cdef void note(const Message *message, Facts *f, int32_t i) noexcept nogil:
+cdef void note(const LegacyRecord *message, Facts *f, int32_t i) noexcept nogil:
     """What strict mode or a rebuild would stumble over."""
     cdef int32_t key_length = 0, value_length = 0
     cdef int64_t key = legacy_key(message.p, message.size, &key_length)
@@ -348,30 +348,30 @@ cdef void note(const Message *message, Facts *f, int32_t i) noexcept nogil:
             f.negative_timestamp = message.timestamp
 
 
-cdef bint ask_rules(const Message *message, Scratch *scratch, const Checks *c,
+cdef bint ask_rules(const LegacyRecord *message, Scratch *scratch, const Checks *c,
         int32_t index) noexcept nogil:
     """Record rules, of one message. False: no memory."""
     cdef int32_t key_length = -1, value_length = -1
     cdef int64_t key = legacy_key(message.p, message.size, &key_length)
     cdef int64_t value = legacy_value(message.p, message.size, &value_length)
-    return ask_message(c.rules,
+    return ask_legacy_record(c.rules,
             message.p + key if key >= 0 else NULL, key_length, key != LEGACY_BROKEN,
             message.p + value if value >= 0 else NULL, value_length, value != LEGACY_BROKEN,
             index, scratch)
 
 
-cdef int walk_messages(Messages *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil:
+cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil:
     """All messages of the batch; `expected` counts them over all batches of a message set."""
-    cdef Message message
+    cdef LegacyRecord message
     cdef int32_t i = 0, answer
     cdef bint refused = False
     while True:
-        answer = next_message(m, &message, i, f)
-        if answer == NO_MESSAGE:
+        answer = next_legacy_record(m, &message, i, f)
+        if answer == NO_LEGACY_RECORD:
             break
-        if answer != MESSAGE:
+        if answer != LEGACY_RECORD:
             return answer
-        answer = check_message(m, &message, scratch, c, f, i, &refused)
+        answer = check_legacy_record(m, &message, scratch, c, f, i, &refused)
         if answer != WALKED:
             return answer
         note(&message, f, i)

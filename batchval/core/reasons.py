@@ -57,7 +57,7 @@ REASONS: dict[str, str] = {
     "RECORD_FIELD_PAST_END": "record {i}: a field of {a} bytes runs past the end",
     "HEADERS_COUNT": "record {i}: {a} headers",
     "HEADER_KEY_LENGTH": "record {i}: header key length {a}",
-    "BYTES_BEHIND_RECORDS": "bytes are left behind the last of {a} records",
+    "BYTES_AFTER_RECORDS": "bytes are left behind the last of {a} records",
     "RECORDS_COUNT_NEGATIVE": "records count {a}",
     "RECORDS_COUNT_NO_ARRAY": "records count {a} is above {b}, the longest array of a JVM",
     "OFFSET_DELTAS": "record {i}: offset delta {a}; Kafka would have to rebuild records whose keys it has skipped",

@@ -30,7 +30,7 @@ from batchval.core.bytes cimport hidden, room, short_varint
 from batchval.core.claims cimport CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
 from batchval.core.fields cimport Record, after_headers, headers_of, read_field, read_record
-from batchval.core.frames cimport (
+from batchval.core.codec_streams cimport (
     DAMAGED, LIMIT_HIT, NO_MEMORY, UNLIMITED, Stream, open_stream, unpack,
 )
 from batchval.core.header cimport (
@@ -39,8 +39,8 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, MESSAGE, NO_MESSAGE, Message, Messages, legacy_key, legacy_value, next_message,
-    open_messages,
+    LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    open_legacy_records,
 )
 from batchval.core.records cimport (
     BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
@@ -514,8 +514,8 @@ cdef int take_default(Walk *w, RecordColumns columns, Content content,
 cdef int take_messages(Walk *w, RecordColumns columns, Content content,
         const Entry *b) noexcept nogil:
     """Fill the rows of a message of magic 0 or 1, or of those in a wrapper."""
-    cdef Messages m
-    cdef Message message
+    cdef LegacyRecords m
+    cdef LegacyRecord message
     cdef Checks checks
     cdef const uint8_t *p
     cdef const uint8_t *from_ = b.p
@@ -526,7 +526,7 @@ cdef int take_messages(Walk *w, RecordColumns columns, Content content,
     cdef int answer
     structure_alone(&checks)
     clear_facts(&w.facts)
-    answer = open_messages(&m, b, w.scratch, &checks, w.left, &w.facts)
+    answer = open_legacy_records(&m, b, w.scratch, &checks, w.left, &w.facts)
     if answer != WALKED:
         return REFUSED
     if m.deep:
@@ -540,10 +540,10 @@ cdef int take_messages(Walk *w, RecordColumns columns, Content content,
             return NO_SPACE
         shift = (p - content.p) - <int64_t>from_
     while True:
-        answer = next_message(&m, &message, index, &w.facts)
-        if answer == NO_MESSAGE:
+        answer = next_legacy_record(&m, &message, index, &w.facts)
+        if answer == NO_LEGACY_RECORD:
             return TAKEN
-        if answer != MESSAGE:
+        if answer != LEGACY_RECORD:
             return REFUSED
         key = legacy_key(message.p, message.size, &key_length)
         value = legacy_value(message.p, message.size, &value_length)

@@ -11,7 +11,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.bytes cimport likely, room
 from batchval.core.compiled_rules cimport HEAD
-from batchval.core.frames cimport Stream
+from batchval.core.codec_streams cimport Stream
 from batchval.core.utf8 cimport is_utf8
 
 cdef enum:

@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 
 from batchval.core.bytes cimport room
 from batchval.core.compiled_rules cimport HEAD
-from batchval.core.frames cimport Stream, refill
+from batchval.core.codec_streams cimport Stream, refill
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
 
 

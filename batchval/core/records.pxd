@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
 from batchval.core.compiled_rules cimport Rules
-from batchval.core.frames cimport Stream
+from batchval.core.codec_streams cimport Stream
 from batchval.core.header cimport BatchHeader
 from batchval.core.scratch cimport Scratch
 

@@ -15,7 +15,7 @@ from batchval.core.bytes cimport hidden, likely, room
 from batchval.core.compiled_rules cimport (
     LONGEST_NAME, Asked, HeaderName, Rules, rules_that_ask_nothing,
 )
-from batchval.core.frames cimport (
+from batchval.core.codec_streams cimport (
     ENDED, LIMIT_HIT, MORE, NO_MEMORY, THROWS_BUFFER_UNDERFLOW, UNLIMITED, Stream, position, refill,
 )
 from batchval.core.header cimport BatchHeader
@@ -409,7 +409,7 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     # Kafka probes for one byte more; an empty batch is not opened at all
     if h.records_count > 0:
         if s.at < s.end or refill(s):
-            answer = malformed_behind(s, f, h.records_count)
+            answer = malformed_after(s, f, h.records_count)
         elif s.status != ENDED and not s.soft_end:
             answer = stopped(s, f, h.records_count, False)
         else:
@@ -426,9 +426,9 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     return WALKED
 
 
-cdef int malformed_behind(Stream *s, Facts *f, int32_t records) noexcept nogil:
+cdef int malformed_after(Stream *s, Facts *f, int32_t records) noexcept nogil:
     f.record = records
-    f.reason = reasons.BYTES_BEHIND_RECORDS
+    f.reason = reasons.BYTES_AFTER_RECORDS
     f.a = records
     f.needed = position(s) + 1
     return MALFORMED

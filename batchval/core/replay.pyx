@@ -18,7 +18,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 
 from batchval.core.bytes cimport be32, room
-from batchval.core.frames cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
+from batchval.core.codec_streams cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
 from batchval.core.gzip cimport (
     INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, JAVA_INPUT, Inflate, gzip_header,
     inflate_on, inflate_open, next_gzip_member,

@@ -8,7 +8,7 @@ cdef class ValidationResult:
     cdef RecordError *errors
     cdef int32_t errors_count
     cdef int32_t errors_seen
-    cdef bint judged_messages  # LogValidator's stage has run and accepted
+    cdef bint offsets_assigned  # LogValidator's stage has run and accepted
     cdef int64_t now
     cdef int64_t first_offset
     cdef object new_bytes  # bytes, or a view of the caller's buffer
@@ -18,6 +18,6 @@ cdef class ValidationResult:
 
     cdef int keep_errors(self, Scratch *scratch) except -1
     cdef int keep_broken(self, Scratch *scratch, record_rules) except -1
-    cdef int make_room(self, Py_ssize_t count) except -1
+    cdef int make_space(self, Py_ssize_t count) except -1
 
 cdef str message_of_error(const RecordError *error, record_rules)

@@ -86,7 +86,7 @@ cdef class ValidationResult:
         self.errors = NULL
         self.errors_count = 0
         self.errors_seen = 0
-        self.judged_messages = False
+        self.offsets_assigned = False
         self.new_bytes = None
         self.text = None
         self.conversion_time = None
@@ -98,14 +98,14 @@ cdef class ValidationResult:
     cdef int keep_errors(self, Scratch *scratch) except -1:
         if scratch.errors_count == 0:
             return 0
-        self.make_room(scratch.errors_count)
+        self.make_space(scratch.errors_count)
         memcpy(self.errors, scratch.errors, scratch.errors_count * sizeof(RecordError))
         self.errors_seen = scratch.errors_seen
         return 0
 
     cdef int keep_broken(self, Scratch *scratch, record_rules) except -1:
         """The records that break record rules, and a reason that names the first."""
-        self.make_room(scratch.broken_count)
+        self.make_space(scratch.broken_count)
         memcpy(self.errors, scratch.broken, scratch.broken_count * sizeof(RecordError))
         self.errors_seen = scratch.broken_seen
         self.record_rules = record_rules
@@ -113,7 +113,7 @@ cdef class ValidationResult:
             self.errors[0].index, message_of_error(&self.errors[0], record_rules), self.errors_seen)
         return 0
 
-    cdef int make_room(self, Py_ssize_t count) except -1:
+    cdef int make_space(self, Py_ssize_t count) except -1:
         """Memory for so many record errors, of a result that has none."""
         if count == 0:
             return 0
@@ -192,36 +192,36 @@ cdef class ValidationResult:
     @property
     def max_timestamp(self):
         """The greatest timestamp that the log would note; None where LogValidator's stage did not accept."""
-        return self.v.max_timestamp if self.judged_messages else None
+        return self.v.max_timestamp if self.offsets_assigned else None
 
     @property
     def append_time(self):
         """The time of the append, ms; None where LogValidator's stage did not accept, or was not
         asked.
         """
-        return self.now if self.judged_messages and not self.v.kept else None
+        return self.now if self.offsets_assigned and not self.v.kept else None
 
     @property
     def next_offset(self):
         """The offset behind the last record; None where LogValidator's stage did not accept."""
-        if not self.judged_messages:
+        if not self.offsets_assigned:
             return None
         return self.v.last_offset + 1 if self.v.kept else self.first_offset + self.v.records_count
 
     @property
     def size_maybe_changed(self):
         """Whether the batch was, or would be, built anew, or loses the claims in its header."""
-        return bool(self.v.rebuild or self.v.stripped) if self.judged_messages else None
+        return bool(self.v.rebuild or self.v.stripped) if self.offsets_assigned else None
 
     @property
     def in_place(self):
         """Whether the batch keeps its bytes but for assigned fields."""
-        return (not self.v.rebuild and not self.v.stripped) if self.judged_messages else None
+        return (not self.v.rebuild and not self.v.stripped) if self.offsets_assigned else None
 
     @property
     def converted(self):
         """How many records went into rebuilt batches."""
-        return self.v.records_count if self.judged_messages and self.v.rebuild else 0
+        return self.v.records_count if self.offsets_assigned and self.v.rebuild else 0
 
     @property
     def output(self):
@@ -231,7 +231,7 @@ cdef class ValidationResult:
     @property
     def stats(self):
         """Kafka's RecordValidationStats; None where LogValidator's stage did not accept."""
-        if not self.judged_messages:
+        if not self.offsets_assigned:
             return None
         held = self.v.temporary_bytes
         if self.v.path == PATH_CLAIMS and held == 0:
@@ -316,7 +316,7 @@ cdef class ValidationResult:
             "verdict": self.v,
             "errors": errors,
             "errors_seen": self.errors_seen,
-            "judged_messages": self.judged_messages,
+            "offsets_assigned": self.offsets_assigned,
             "now": self.now,
             "first_offset": self.first_offset,
             "output": output,
@@ -350,14 +350,14 @@ def _restored(state):
     try:
         result.v = state["verdict"]
         result.errors_seen = state["errors_seen"]
-        result.judged_messages = state["judged_messages"]
+        result.offsets_assigned = state["offsets_assigned"]
         result.now = state["now"]
         result.first_offset = state["first_offset"]
         result.new_bytes = only(bytes, state["output"])
         result.text = only(str, state["text"])
         result.conversion_time = state["conversion_time"]
         errors = list(state["errors"])
-        result.make_room(len(errors))
+        result.make_space(len(errors))
         result.record_rules = only(RecordRules, state["record_rules"])
         for i, (index, rule, timestamp, second, which, kind) in enumerate(errors):
             result.errors[i] = RecordError(index, rule, timestamp, second, which, kind)

@@ -3,7 +3,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from batchval.compression.blocks cimport Blocks
+from batchval.compression.native_pointers cimport Blocks
 from batchval.core.value_ids cimport SeenIds
 
 cdef extern from *:

@@ -19,7 +19,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 
-from batchval.compression.blocks cimport CURRENT
+from batchval.compression.native_pointers cimport CURRENT
 from batchval.core.layout cimport (
     KEY_MISSING, RECORD_MAGIC_DIFFERS, TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )

@@ -10,7 +10,7 @@ from batchval.core.compiled_rules cimport CompiledRules
 from batchval.core.header cimport BatchHeader
 from batchval.core.result cimport ValidationResult
 from batchval.core.scratch cimport Scratch
-from batchval.core.verdict cimport Door, Policy
+from batchval.core.verdict cimport AppendContext, Policy
 
 cdef enum:
     SOURCE_UNKNOWN = -1  # the codec that a message set came with: it is looked for
@@ -26,20 +26,20 @@ cdef class LogValidator:
     cdef object clock_ns
     cdef Policy compiled
     cdef CompiledRules rules  # those that ``compiled`` points to
-    cdef Door door
+    cdef AppendContext door
 
     cdef dict settings(self)
     cdef bint accepts_claims(self) noexcept nogil
-    cdef int open_door(self, Door *d, now_ms, origin, produce_version, first_offset, leader_epoch,
+    cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset, leader_epoch,
             to_magic) except -1
     cdef ValidationResult check_log(self, buffer)
-    cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
+    cdef int validate_into(self, ValidationResult result, const uint8_t *p, size_t n, const AppendContext *d,
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1
     cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
-            const Door *d, int source) except -1
+            const AppendContext *d, int source) except -1
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
-            const Py_buffer *view, const Door *d, Scratch *scratch, bint crc_is_right) except -1
+            const Py_buffer *view, const AppendContext *d, Scratch *scratch, bint crc_is_right) except -1
     cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own,
-            const Py_buffer *view, const Door *d, Scratch *scratch) except -1
+            const Py_buffer *view, const AppendContext *d, Scratch *scratch) except -1
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1

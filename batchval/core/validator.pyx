@@ -24,17 +24,17 @@ from batchval.core.bytes cimport be32
 from batchval.core.columns cimport RESTING_COLUMNS, BatchColumns, tail_of
 from batchval.core.claims cimport CLAIMS_MAGIC, CLAIMS_SIZE, ClaimsCall, strip_into
 from batchval.core.convert cimport assign_header, assign_in_place, rebuild
-from batchval.core.door cimport Call, Resting, fill_call, judge, judge_resting
-from batchval.core.frames cimport UNLIMITED, copy_unlocked
+from batchval.core.stages cimport Call, StoredFacts, fill_call, validate_partition, check_stored
+from batchval.core.codec_streams cimport UNLIMITED, copy_unlocked
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, next_claimed_batch
-from batchval.core.judge cimport judge_batches, judge_first_batch, judge_request
-from batchval.core.messages cimport judge_messages
+from batchval.core.analyze cimport analyze_batches, validate_first_batch, validate_request
+from batchval.core.assign_offsets cimport validate_and_assign
 from batchval.core.verdict cimport (
-    Door, Policy, Verdict, breaks_record_rule, clear, conclude, conclude_rules,
+    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, conclude_rules,
 )
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
-from batchval.core.rows cimport judge_resting_rows, judge_rows
+from batchval.core.row_loops cimport check_stored_rows, validate_rows
 from batchval.core.sampling cimport Sample
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
@@ -79,11 +79,11 @@ cdef bytes copied(const uint8_t *p, size_t n):
     return copy
 
 
-cdef void judge_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+cdef void validate_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     begin_work(call.scratch, is_long(p, n))
-    judge(p, n, call, v, h)
+    validate_partition(p, n, call, v, h)
     end_work(call.scratch)
 
 
@@ -92,14 +92,14 @@ cdef inline bint writes(const Verdict *v) noexcept nogil:
     return v.rule == 0 or (v.late and v.rebuild)
 
 
-cdef inline bint stays(const Verdict *v, const BatchHeader *h, const Door *d) noexcept nogil:
+cdef inline bint stays(const Verdict *v, const BatchHeader *h, const AppendContext *d) noexcept nogil:
     """Whether what was accepted is the one batch of magic 2 whose header is ``h``, as it came."""
     return (v.rule == 0 and not v.rebuild and v.batches == 1 and v.valid_bytes >= RECORDS
             and h.magic == 2 and d.to_magic == 2
             and v.valid_bytes == <int64_t>h.batch_length + LOG_OVERHEAD)
 
 
-cdef void assign_unlocked(uint8_t *p, size_t n, const Door *d, const Policy *policy,
+cdef void assign_unlocked(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
     """Called with the GIL, which is released when the work is long: checksums may have to be
     computed anew.
@@ -284,7 +284,7 @@ cdef class LogValidator:
         """Batches of magic 3: never in kafka mode."""
         return self.compiled.accept_claims_header and self.door.strict
 
-    cdef int open_door(self, Door *d, now_ms, origin, produce_version, first_offset, leader_epoch,
+    cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset, leader_epoch,
             to_magic) except -1:
         d[0] = self.door
         if now_ms is not None:
@@ -314,13 +314,13 @@ cdef class LogValidator:
         ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
         batch of magic 3, holds the claims themselves. None ignores them.
         """
-        cdef Door d
+        cdef AppendContext d
         cdef ClaimsCall call
         cdef Py_buffer view
         cdef BatchHeader h
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-        self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
+        self.open_context(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if claims is not None:
                 raise ArgumentValueError(
@@ -332,7 +332,7 @@ cdef class LogValidator:
         try:
             scratch = borrow()
             try:
-                self.judge_into(
+                self.validate_into(
                         result, <const uint8_t *>view.buf, view.len, &d, &call, scratch, &h)
             finally:
                 give_back(scratch)
@@ -395,7 +395,7 @@ cdef class LogValidator:
         cdef Sample sample
         cdef const Sample *drawing = NULL
         cdef BatchColumns columns
-        cdef Door d = self.door
+        cdef AppendContext d = self.door
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef const uint8_t *p
@@ -418,7 +418,7 @@ cdef class LogValidator:
             scratch = borrow()
             try:
                 with nogil:
-                    found = judge_resting_rows(
+                    found = check_stored_rows(
                             p, view.len, start, &d, &self.compiled, deep, drawing, scratch,
                             columns, &end)
             finally:
@@ -441,8 +441,8 @@ cdef class LogValidator:
         """The ValidationResult of the batch at ``position``, with the log profile."""
         cdef Sample sample
         cdef const Sample *drawing = NULL
-        cdef Resting rest
-        cdef Door d = self.door
+        cdef StoredFacts rest
+        cdef AppendContext d = self.door
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef Entry b
@@ -460,12 +460,12 @@ cdef class LogValidator:
             scratch = borrow()
             try:
                 with nogil:
-                    judge_resting(
+                    check_stored(
                         &b, &d, &self.compiled, deep, drawing, scratch, &result.v, &rest)
                 result.v.error_batch = start
                 result.v.valid_bytes = b.size
                 self.finish(result, scratch)
-                result.judged_messages = False
+                result.offsets_assigned = False
             finally:
                 give_back(scratch)
         finally:
@@ -485,7 +485,7 @@ cdef class LogValidator:
 
         Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that somebody looks at.
         """
-        cdef Door d
+        cdef AppendContext d
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef BatchColumns columns = BatchColumns.__new__(BatchColumns, True)
@@ -497,7 +497,7 @@ cdef class LogValidator:
         cdef Rejudge again
         cdef ClaimsCall one_call
         cdef ClaimsCall *calls = NULL
-        self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
+        self.open_context(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if d.profile == LOG_PROFILE:
             if ranges is not None:
                 raise ArgumentValueError(
@@ -558,7 +558,7 @@ cdef class LogValidator:
                 raise MemoryError()
             scratch = borrow()
             try:
-                judge_rows(<const uint8_t *>view.buf, range_of, policy_of,
+                validate_rows(<const uint8_t *>view.buf, range_of, policy_of,
                         &one.policy if kept is not None and policy_of is NULL else &self.compiled,
                         count, &d, &one_call, calls, scratch, columns,
                         view.len >= NOGIL_COMPRESSED, bytes_in_all)
@@ -586,19 +586,19 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return columns
 
-    cdef int judge_into(self, ValidationResult result, const uint8_t *p, size_t n, const Door *d,
+    cdef int validate_into(self, ValidationResult result, const uint8_t *p, size_t n, const AppendContext *d,
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1:
         cdef Call c
         fill_call(&c, d, &self.compiled, claims, scratch)
         result.now = d.now
         result.first_offset = d.first_offset
-        judge_one(p, n, &c, &result.v, h)
+        validate_one(p, n, &c, &result.v, h)
         return self.finish(result, scratch)
 
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1:
         if result.v.out_of_memory:
             raise MemoryError()
-        result.judged_messages = result.v.rule == 0
+        result.offsets_assigned = result.v.rule == 0
         if result.v.reason == reasons.RECORDS_REFUSED:
             result.keep_errors(scratch)
         elif breaks_record_rule(&result.v):
@@ -617,7 +617,7 @@ cdef class LogValidator:
         ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries, which cannot be had
         in place.
         """
-        cdef Door d
+        cdef AppendContext d
         cdef ClaimsCall call
         cdef Py_buffer view
         cdef BatchHeader h
@@ -625,7 +625,7 @@ cdef class LogValidator:
         cdef const uint8_t *p
         cdef bytes own
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-        self.open_door(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
+        self.open_context(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
         if self.door.profile != PRODUCE_PROFILE:
             raise ArgumentValueError("validate appends to a log; the log profile only checks")
         read_claims_call(claims, d.strict, &call)
@@ -638,7 +638,7 @@ cdef class LogValidator:
             scratch = borrow()
             try:
                 if in_place:
-                    self.judge_into(result, p, view.len, &d, &call, scratch, &h)
+                    self.validate_into(result, p, view.len, &d, &call, scratch, &h)
                     if not writes(&result.v):
                         return result
                     if stays(&result.v, &h, &d):
@@ -649,7 +649,7 @@ cdef class LogValidator:
                 own = private_copy(&view)
                 if own is not None:
                     p = <const uint8_t *>PyBytes_AS_STRING(own)
-                self.judge_into(result, p, view.len, &d, &call, scratch, &h)
+                self.validate_into(result, p, view.len, &d, &call, scratch, &h)
                 if result.v.rule == 0:
                     self.assign(result, p, result.v.valid_bytes, own, buffer if in_place else None,
                             &view, &d, scratch, True)
@@ -662,7 +662,7 @@ cdef class LogValidator:
         return result
 
     cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own,
-            const Py_buffer *view, const Door *d, Scratch *scratch) except -1:
+            const Py_buffer *view, const AppendContext *d, Scratch *scratch) except -1:
         """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for
         its size.
         """
@@ -677,7 +677,7 @@ cdef class LogValidator:
         return 0
 
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
-            const Py_buffer *view, const Door *d, Scratch *scratch, bint crc_is_right) except -1:
+            const Py_buffer *view, const AppendContext *d, Scratch *scratch, bint crc_is_right) except -1:
         """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None
         where p is the caller's and immutable. ``kept``: the caller's buffer, to be written to;
         None: it stays as it is."""
@@ -726,7 +726,7 @@ cdef class LogValidator:
         result.v.a = size
         result.v.b = self.compiled.max_message_bytes
         result.v.reports = 0
-        result.judged_messages = False
+        result.offsets_assigned = False
         return 0
 
     def scan_produce_request(self, partitions, policies=None, *, produce_version=9):
@@ -740,7 +740,7 @@ cdef class LogValidator:
         and a codec that does not exist do so wherever they are met, for they are not errors of
         Kafka's API. Kafka answers every partition with the code, and appends nothing.
         """
-        cdef Door d = self.door
+        cdef AppendContext d = self.door
         cdef Py_buffer view
         cdef Policy policy = self.compiled
         cdef object _rules = self.rules  # what the policy points to lives as long
@@ -765,13 +765,13 @@ cdef class LogValidator:
                 take_buffer(buffers[i], &view)
                 try:
                     if not own:
-                        passes = judge_first_batch(<const uint8_t *>view.buf, view.len,
+                        passes = validate_first_batch(<const uint8_t *>view.buf, view.len,
                                 policy.accept_claims_header and d.strict, &v, &transactional)
                         seen = transactional
                     elif view.len > MAGIC and (<const uint8_t *>view.buf)[MAGIC] == CLAIMS_MAGIC:
                         passes = True
                     else:
-                        passes = (judge_request(<const uint8_t *>view.buf, view.len, &d, &v)
+                        passes = (validate_request(<const uint8_t *>view.buf, view.len, &d, &v)
                                   or v.error_code != UNKNOWN_SERVER_ERROR)
                 finally:
                     PyBuffer_Release(&view)
@@ -810,7 +810,7 @@ cdef class LogValidator:
 
     def check_request(self, buffer, *, produce_version=9):
         """The check of a produce request alone: rules 5 to 8 (ProduceRequest.validateRecords)."""
-        cdef Door d = self.door
+        cdef AppendContext d = self.door
         cdef Py_buffer view
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.produce_version = produce_version_of(produce_version)
@@ -818,7 +818,7 @@ cdef class LogValidator:
         try:
             clear(&result.v)
             # reads two headers and no record
-            judge_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
+            validate_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
             conclude(&d, &result.v)
         finally:
             PyBuffer_Release(&view)
@@ -829,7 +829,7 @@ cdef class LogValidator:
 
         ``result.valid_bytes`` and ``result.source`` say what it found.
         """
-        cdef Door d = self.door
+        cdef AppendContext d = self.door
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
@@ -841,11 +841,11 @@ cdef class LogValidator:
             scratch = borrow()
             try:
                 begin_work(scratch, is_long(<const uint8_t *>view.buf, view.len))
-                judge_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                analyze_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
                 conclude(&d, &result.v)
                 end_work(scratch)
                 self.finish(result, scratch)
-                result.judged_messages = False
+                result.offsets_assigned = False
             finally:
                 give_back(scratch)
         finally:
@@ -858,13 +858,13 @@ cdef class LogValidator:
 
         ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop does.
         """
-        cdef Door d
+        cdef AppendContext d
         cdef Py_buffer view
         cdef const uint8_t *p
         cdef bytes own
         cdef int codec = SOURCE_UNKNOWN
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-        self.open_door(&d, now_ms, origin, 9, first_offset, leader_epoch, to_magic)
+        self.open_context(&d, now_ms, origin, 9, first_offset, leader_epoch, to_magic)
         if source is not None:
             codec = source_number(source)
             if codec < 0:
@@ -882,7 +882,7 @@ cdef class LogValidator:
         return result
 
     cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
-            const Door *d, int source) except -1:
+            const AppendContext *d, int source) except -1:
         """validate_messages_and_assign_offsets for native callers: p[0:n], judged and built.
 
         ``own``: p's bytes, a private copy; None where p is the caller's, which nobody may change
@@ -896,7 +896,7 @@ cdef class LogValidator:
             result.first_offset = d.first_offset
             begin_work(scratch, is_long(p, n))
             result.v.source = source_of(p, n) if source == SOURCE_UNKNOWN else source
-            judge_messages(p, n, d, &self.compiled, scratch, &result.v)
+            validate_and_assign(p, n, d, &self.compiled, scratch, &result.v)
             conclude(d, &result.v)
             conclude_rules(scratch, &result.v)
             end_work(scratch)

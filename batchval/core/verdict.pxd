@@ -21,7 +21,7 @@ cdef struct Policy:  # a TopicPolicy, compiled
     bint accept_claims_header
     const Rules *rules  # NULL: none; its owner is kept next to the policy
 
-cdef struct Door:  # what a call says, and how the validator was set up
+cdef struct AppendContext:  # what a call says, and how the validator was set up
     int64_t now
     int64_t first_offset
     int32_t leader_epoch
@@ -90,7 +90,7 @@ cdef void clear(Verdict *v) noexcept nogil
 cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*, int64_t b=*) noexcept nogil
 cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=*, int64_t b=*) noexcept nogil
 cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil
-cdef void conclude(const Door *d, Verdict *v) noexcept nogil
+cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil
 cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil
 
 

@@ -53,7 +53,7 @@ cdef inline int16_t code_of_extra(int rule) noexcept nogil:
     return INVALID_TIMESTAMP if rule == S10 else INVALID_RECORD
 
 
-cdef void conclude(const Door *d, Verdict *v) noexcept nogil:
+cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
     """Strict: the broker's failures get the code of their cause, and what Kafka would accept meets the extras."""
     cdef int extra
     if not d.strict:

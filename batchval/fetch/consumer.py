@@ -25,8 +25,8 @@ from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.receiver import Counted, Quota
 from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, PartitionState, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import NetworkError, RequestTimeoutError
-from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 
 __all__ = ["Consumer"]
 

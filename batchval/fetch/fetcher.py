@@ -20,15 +20,15 @@ from batchval.core.fetched import walk_fetched
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.committed import committed_parts
 from batchval.fetch.errors import OffsetOutOfRangeError
-from batchval.fetch.list_offsets import OffsetLookup
+from batchval.fetch.offset_lookup import OffsetLookup
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.pieces import FetchPieces
 from batchval.fetch.receiver import Quota
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
 from batchval.fetch.streams import Streams, open_streams
 from batchval.network.client import ConsumerNetworkClient
+from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import ClosedError, NetworkError, broker_error
-from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.protocol.message import Chunks
 from batchval.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData

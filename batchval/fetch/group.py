@@ -28,9 +28,9 @@ from batchval.fetch.join_requests import JOIN_VERSIONS, SYNC_VERSIONS, JoinReque
 from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.state import ConsumerMetrics, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.coordinator import GROUP, find_coordinator
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
-from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.protocol.messages.heartbeat import HeartbeatRequest
 from batchval.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse

@@ -8,7 +8,7 @@ from typing import Final
 
 from batchval.fetch.pieces import FetchSplitter
 from batchval.network.client import ClientOptions, check_heartbeat
-from batchval.network.metadata import bootstrap_nodes
+from batchval.network.cluster_metadata import bootstrap_nodes
 from batchval.network.network_client import NetworkOptions
 from batchval.network.option_checks import INT32, check_choice, check_numbers, check_text, refusal
 from batchval.network.options import ConnectionOptions

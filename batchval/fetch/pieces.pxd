@@ -39,5 +39,5 @@ cdef class FetchSplitter:
     cdef int begin(self) except -1
     cdef int64_t room(self)
     cdef list go_on(self)
-    cdef int make_room(self) except -1
+    cdef int make_space(self) except -1
     cdef int leave(self) except -1

@@ -264,13 +264,13 @@ cdef class FetchSplitter:
         self.at = self.pieces.cut(self.view, self.block.memory, self.at, self.end, self.coming == 0)
         self.told = self.pieces.told
         if self.coming:
-            self.make_room()
+            self.make_space()
             return []
         frame = PyMemoryView_FromObject(self.head)
         self.leave()
         return [frame]
 
-    cdef int make_room(self) except -1:
+    cdef int make_space(self) except -1:
         """For the rest of the next piece, or as much of it as has been earned; for one byte at least."""
         cdef int64_t held = self.end - self.at
         cdef int64_t wanted = min(<int64_t>self.pieces.wanted, held + self.coming)

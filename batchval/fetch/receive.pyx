@@ -26,7 +26,7 @@ from batchval.core.scratch cimport Scratch
 from batchval.fetch.receive_blocks cimport take_block
 from batchval.fetch.receive_count cimport take_batch
 from batchval.fetch.receive_memory cimport content
-from batchval.protocol.blocks cimport TRUST
+from batchval.protocol.frame_memory cimport TRUST
 from batchval.protocol.cursor cimport (
     COUNT_TOO_LARGE, CUT, LENGTH_NEGATIVE, Cursor, fail, not_null, open_cursor, position,
     read_int16, read_int32, read_int64, read_uvarint, skip, skip_tags, string_length, take,

@@ -20,7 +20,7 @@ from batchval.fetch.receive cimport (
     note_lag, pass_over, push, return_share, skip_records, take_list,
 )
 from batchval.fetch.receive_memory cimport Block, content, grown_block, new_block, release_block
-from batchval.protocol.blocks cimport TRUST
+from batchval.protocol.frame_memory cimport TRUST
 
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 

@@ -15,7 +15,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from batchval.protocol.blocks cimport is_poisoned
+from batchval.protocol.frame_memory cimport is_poisoned
 from batchval.protocol.mapped cimport map_memory, remap_memory, unmap_memory
 
 cdef extern from *:

@@ -24,15 +24,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from batchval.fetch.lines import NOTHING, Line, LineState, abandon, added
 from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.receive_loop import ReceiveLoop
 from batchval.fetch.receiver import Counted, Quota, Receiver
 from batchval.fetch.state import ConsumerMetrics, PartitionState
-from batchval.network.api_versions import ApiVersions
+from batchval.fetch.stream_states import NOTHING, Line, LineState, abandon, added
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.errors import DisconnectError
 from batchval.network.request import Build, ClientResponse, Node
+from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.fetch import FetchRequest
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from batchval.errors import shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
-from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, Node
 from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from batchval.errors import ErrorCode, shown_ms
-from batchval.network.api_versions import ApiVersions
 from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError, DisconnectError, UnsupportedVersionError
 from batchval.network.node import Backoff, ConnectionState, NodeState, Resolve, resolve
 from batchval.network.options import ConnectionOptions
 from batchval.network.request import AnyRequest, Build, ClientRequest, Node, RequestBuilder
+from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.apis import ApiKey
 
 __all__ = ["ApiVersionsOf", "NetworkClient", "NetworkOptions"]

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from batchval.errors import BatchvalError
 from batchval.perf.consume_count import Clock, Polled, RunOptions, Shared, TopicPartition
-from batchval.perf.rows import Interval, Summary
+from batchval.perf.consumer_lines import Interval, Summary
 
 __all__ = [
     "Clock",

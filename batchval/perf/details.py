@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from batchval.perf.lines import fixed, in_flight_line, latency_line, second_line
+from batchval.perf.producer_lines import fixed, in_flight_line, latency_line, second_line
 
 if TYPE_CHECKING:
     from batchval.perf.calibrate import Calibration

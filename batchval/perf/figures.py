@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from batchval.perf.consumer_lines import fixed4, rate
 from batchval.perf.histogram import Histogram
 from batchval.perf.results import Result
-from batchval.perf.rows import fixed4, rate
 
 __all__ = ["PERCENTILES", "figures", "is_better", "latencies_us", "latency_from", "throughput"]
 

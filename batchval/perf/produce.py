@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram, now_ns, stamp_many
-from batchval.perf.lines import Window
 from batchval.perf.payloads import Payloads
+from batchval.perf.producer_lines import Window
 from batchval.perf.tally import ClientRoundTrips, Tally
 
 if TYPE_CHECKING:

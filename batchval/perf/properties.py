@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from batchval.errors import BatchvalError
-from batchval.network.metadata import bootstrap_nodes
+from batchval.network.cluster_metadata import bootstrap_nodes
 from batchval.network.security import PROPERTIES as SECURITY
 
 __all__ = [

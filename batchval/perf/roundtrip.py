@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from batchval.perf.histogram import Histogram, now_ns
-from batchval.perf.lines import Window
 from batchval.perf.produce import INTERVAL_PERCENTILES
+from batchval.perf.producer_lines import Window
 from batchval.perf.roundtrip_topic import Figures, NotBegunError, Reader, Start, TopicRun
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from batchval.errors import ErrorCode
 from batchval.network.client import ConsumerNetworkClient
+from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import (
     AuthenticationError,
     NetworkError,
@@ -17,7 +18,6 @@ from batchval.network.errors import (
     broker_error,
 )
 from batchval.network.loops import loop_factory
-from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.request import Build
 from batchval.perf.consume import ConsumeError
 from batchval.protocol.messages.create_topics import (

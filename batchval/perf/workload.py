@@ -36,8 +36,8 @@ from pydantic import (  # noqa: E402
 )
 
 from batchval.yaml_settings.faults import Fault, Source, lines_of  # noqa: E402
-from batchval.yaml_settings.reading import ConfigError, parsed, read_bytes, text_of  # noqa: E402
 from batchval.yaml_settings.wording import STRICT, fault_of  # noqa: E402
+from batchval.yaml_settings.yaml_values import ConfigError, parsed, read_bytes, text_of  # noqa: E402
 
 __all__ = ["MOST_CLIENTS", "Create", "Topic", "Workload", "load", "workload_of"]
 

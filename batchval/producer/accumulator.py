@@ -71,7 +71,7 @@ class Accumulator:
             if size > (limit := getattr(self.options, name)):
                 raise RecordTooLargeError(f"a record of up to {size} bytes is larger than {name} ({limit})")
 
-    async def wait_for_room(self, size: int, on_full: Callable[[], None]) -> None:
+    async def wait_for_space(self, size: int, on_full: Callable[[], None]) -> None:
         """Wait until so many bytes are free, first come, first served.
 
         They are the caller's until it awaits again. Raises BufferExhaustedError after max_block_ms.

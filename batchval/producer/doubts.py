@@ -27,7 +27,7 @@ from batchval.producer.errors import DeliveryUnknownError
 
 if TYPE_CHECKING:
     from batchval.network.client import ConsumerNetworkClient
-    from batchval.network.metadata import ClusterMetadata
+    from batchval.network.cluster_metadata import ClusterMetadata
     from batchval.producer.batch import PartitionQueue, ProducerBatch
 
 __all__ = [

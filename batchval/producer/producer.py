@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Self
 from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
 from batchval.errors import ArgumentValueError, BatchvalError, shown_ms
 from batchval.network.client import ConsumerNetworkClient
+from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import NetworkError, RequestTimeoutError
-from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone
 from batchval.producer.delivery import Delivery
@@ -25,7 +25,7 @@ from batchval.producer.options import ProducerOptions
 from batchval.producer.partitioners import RoundRobin, partitioner
 from batchval.producer.sender import ProducerMetrics, Sender
 from batchval.producer.sequences import Sequences
-from batchval.producer.transactions import State, Transactions
+from batchval.producer.transaction_manager import State, Transactions
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -169,7 +169,7 @@ class Producer:
             size += 3 * len(name) + _length(text) + _HEADER_OVERHEAD
         self._accumulator.check_size(size)
         while (needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)) > self._accumulator.free:
-            await self._accumulator.wait_for_room(needed, self._sender.pump_soon)
+            await self._accumulator.wait_for_space(needed, self._sender.pump_soon)
         self._may_send()  # much may have happened while it waited
         if partition is None:
             chosen = self._partitioner.partition(topic, key, partitions)
@@ -261,7 +261,7 @@ class Producer:
         for topic in wanted:
             if not self._metadata.partitions(topic):
                 await self._metadata.wait_for(topic, self.options.max_block_ms)
-        await self._accumulator.wait_for_room(refused, self._sender.pump_soon)
+        await self._accumulator.wait_for_space(refused, self._sender.pump_soon)
         self._refused = 0
 
     # --- the end of things

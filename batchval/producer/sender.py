@@ -18,8 +18,8 @@ from itertools import islice
 
 from batchval.errors import RETRIABLE, ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient
+from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import DisconnectError, NetworkError, broker_error
-from batchval.network.metadata import ClusterMetadata
 from batchval.network.request import Build, ClientResponse, Node
 from batchval.producer.accumulator import Accumulator
 from batchval.producer.batch import BatchDone, PartitionQueue, ProducerBatch, _Result
@@ -488,7 +488,7 @@ class Sender:
             return
         self.doubts.move(batch.partition, Event.FAILED, batch)
         if self.sequences is not None:
-            self.sequences.given_up(batch, broker_has_it_not)
+            self.sequences.abandoned(batch, broker_has_it_not)
         self.on_failed(error)
         self._done(batch, -1, -1, error)
 
@@ -545,7 +545,7 @@ class Sender:
             if batch in batch.partition.queue:
                 batch.partition.queue.remove(batch)
             if self.sequences is not None:
-                self.sequences.given_up(batch, False)
+                self.sequences.abandoned(batch, False)
             self._done(batch, -1, -1, error)
 
     def close(self) -> None:

@@ -190,7 +190,7 @@ class Sequences:
                 return True
         return False
 
-    def given_up(self, batch: ProducerBatch, broker_has_it_not: bool) -> None:
+    def abandoned(self, batch: ProducerBatch, broker_has_it_not: bool) -> None:
         """The batch failed for good. What comes behind it would leave a gap."""
         queue = batch.partition
         self._settled(batch)

@@ -17,10 +17,10 @@ from batchval.protocol.cursor cimport (
 from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.views cimport FrameView
-from batchval.protocol.walks cimport (
+from batchval.protocol.positions cimport (
     NODE_COLUMNS, NODE_HOST, NODE_HOST_AT, NODE_HOST_SIZE, NODE_NODE_ID, NODE_PORT_AT, NODE_TAG_AT, NODE_TAG_END,
-    walk_describe_cluster_response, walk_fetch_response, walk_find_coordinator_response, walk_metadata_response,
-    walk_produce_response, walk_share_acknowledge_response, walk_share_fetch_response,
+    locate_describe_cluster_response, locate_fetch_response, locate_find_coordinator_response, locate_metadata_response,
+    locate_produce_response, locate_share_acknowledge_response, locate_share_fetch_response,
 )
 
 from batchval.protocol import apis
@@ -61,19 +61,19 @@ cdef class _Nodes(FrameView):
         with nogil:
             skip_tags(c)
             if api_key == PRODUCE:
-                walk_produce_response(c, api_version, &self.t)
+                locate_produce_response(c, api_version, &self.t)
             elif api_key == FETCH:
-                walk_fetch_response(c, api_version, &self.t)
+                locate_fetch_response(c, api_version, &self.t)
             elif api_key == METADATA:
-                walk_metadata_response(c, api_version, &self.t)
+                locate_metadata_response(c, api_version, &self.t)
             elif api_key == FIND_COORDINATOR:
-                walk_find_coordinator_response(c, api_version, &self.t)
+                locate_find_coordinator_response(c, api_version, &self.t)
             elif api_key == DESCRIBE_CLUSTER:
-                walk_describe_cluster_response(c, api_version, &self.t)
+                locate_describe_cluster_response(c, api_version, &self.t)
             elif api_key == SHARE_FETCH:
-                walk_share_fetch_response(c, api_version, &self.t)
+                locate_share_fetch_response(c, api_version, &self.t)
             else:
-                walk_share_acknowledge_response(c, api_version, &self.t)
+                locate_share_acknowledge_response(c, api_version, &self.t)
         self.finish_walk()
         return 0
 

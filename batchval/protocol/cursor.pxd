@@ -33,7 +33,7 @@ cdef enum Wrong:  # in the order of primitives.WORDS
     STRING_TOO_LONG
     COUNT_TOO_LARGE
     TAG_SIZE_LIES
-    BYTES_BEHIND
+    TRAILING_BYTES
     NO_MEMORY
     NOT_THIS_VERSION
     TOO_MANY_ROWS

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from batchval.errors import ErrorCode
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Chunks, read_header
 from batchval.protocol.primitives import Reader, Writer
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
-from batchval.protocol.schema import read, shape_of, write
 
 __all__ = ["SENTENCES", "error_answer", "reads_request", "unauthorized"]
 

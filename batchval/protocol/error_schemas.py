@@ -1,7 +1,7 @@
 """The requests and responses of every API that a gate may deny, from version 0 on.
 
 Generated from Kafka 4.4.0's message definitions by tools/generate_protocol.py; do not edit.
-``batchval.protocol.schema`` has the grammar.
+``batchval.protocol.field_schema`` has the grammar.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint8_t
 
-from batchval.protocol.blocks cimport TRUST, Block, large_for
+from batchval.protocol.frame_memory cimport TRUST, Block, large_for
 
 cdef enum:
     STASH = 512  # an unfinished frame of no more than this keeps no block
@@ -34,7 +34,7 @@ cdef class FrameSplitter:
     cdef bint grow(self, Py_ssize_t filled, Py_ssize_t size) except -1
     cdef bint is_copied(self, Py_ssize_t size)
     cdef Py_ssize_t skipped(self)
-    cdef int make_room(self, Py_ssize_t wanted) except -1
+    cdef int make_space(self, Py_ssize_t wanted) except -1
     cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, list frames) except -1
     cdef int carve_block(self, list frames) except -1
     cdef object offer(self)

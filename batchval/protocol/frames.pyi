@@ -2,11 +2,11 @@ from typing import Final, Self, final
 
 from typing_extensions import Buffer
 
-from batchval.protocol.blocks import allocated as allocated
-from batchval.protocol.blocks import kept as kept
-from batchval.protocol.blocks import limit_memory as limit_memory
-from batchval.protocol.blocks import poison_released as poison_released
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frame_memory import allocated as allocated
+from batchval.protocol.frame_memory import kept as kept
+from batchval.protocol.frame_memory import limit_memory as limit_memory
+from batchval.protocol.frame_memory import poison_released as poison_released
 
 MAX_FRAME_BYTES: Final[int]
 

@@ -20,15 +20,15 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memmove
 
-from batchval.protocol.blocks cimport (
+from batchval.protocol.frame_memory cimport (
     ALWAYS_TRUSTED, BLOCK, TRUST, Block, kind_size, large_for, trusted,
 )
 from batchval.protocol.cursor cimport bswap32
 from batchval.protocol.primitives cimport take_buffer
 
 # for callers, who need not know where blocks come from
-from batchval.protocol.blocks import allocated, kept  # no-cython-lint
-from batchval.protocol.blocks import limit_memory, poison_released  # no-cython-lint
+from batchval.protocol.frame_memory import allocated, kept  # no-cython-lint
+from batchval.protocol.frame_memory import limit_memory, poison_released  # no-cython-lint
 from batchval.protocol.errors import ProtocolError
 
 cdef extern from *:
@@ -254,7 +254,7 @@ cdef class FrameSplitter:
         self.begun = 0
         return at
 
-    cdef int make_room(self, Py_ssize_t wanted) except -1:
+    cdef int make_space(self, Py_ssize_t wanted) except -1:
         """Provide a block with ``wanted`` bytes after the unfinished ones, which move to its start.
         """
         cdef Block fresh
@@ -335,11 +335,11 @@ cdef class FrameSplitter:
                 if ahead == ALWAYS_TRUSTED and filled > ALWAYS_TRUSTED:
                     wanted = min(wanted, SHORT_STEP)
         if self.block is None:
-            self.make_room(wanted)
+            self.make_space(wanted)
             return 0
         room = self.block.size - self.end
         if room < min(wanted, ENOUGH) or (self.start > 0 and room < wanted):
-            self.make_room(wanted)
+            self.make_space(wanted)
         return 0
 
     cdef int carve_block(self, list frames) except -1:

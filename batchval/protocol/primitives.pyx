@@ -14,7 +14,7 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memcpy
 
 from batchval.protocol.cursor cimport (
-    BYTES_BEHIND, Cursor, MAX_STRING, NULL_HERE, bytes_length, close_tag, fail, not_null, open_cursor,
+    TRAILING_BYTES, Cursor, MAX_STRING, NULL_HERE, bytes_length, close_tag, fail, not_null, open_cursor,
     open_tag, position, put_int16, put_int32, put_int64, put_uvarint, read_count, read_int8, read_int16,
     read_int32, read_int64, read_uvarint, string_length, take, uvarint_size,
 )
@@ -103,7 +103,7 @@ cdef class Reader:
     def finish(self):
         """Raises where bytes are left."""
         if self.c.at != self.c.end:
-            fail(&self.c, BYTES_BEHIND)
+            fail(&self.c, TRAILING_BYTES)
         self.check()
 
     def boolean(self):

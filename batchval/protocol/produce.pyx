@@ -23,7 +23,7 @@ from batchval.protocol.primitives cimport explained
 from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport Tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
-from batchval.protocol.walks cimport (
+from batchval.protocol.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_INDEX,
     PRODUCE_REQUEST_PARTITION_PARENT, PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
     PRODUCE_REQUEST_PARTITION_START, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
@@ -31,7 +31,7 @@ from batchval.protocol.walks cimport (
     PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT, PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID,
     PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_END,
     PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT,
-    PRODUCE_REQUEST_TOPIC_START, PRODUCE_REQUEST_TOPIC_TAGS, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, walk_produce_request,
+    PRODUCE_REQUEST_TOPIC_START, PRODUCE_REQUEST_TOPIC_TAGS, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, locate_produce_request,
 )
 
 from batchval.protocol.errors import ProtocolError
@@ -61,7 +61,7 @@ cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t mos
     t.tables[2].most = most
     c.tags_left = MOST_TAGGED_FIELDS
     skip_tags(c)
-    walk_produce_request(c, version, t)
+    locate_produce_request(c, version, t)
 
 
 @cython.final

@@ -24,7 +24,7 @@ from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
 from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.views cimport FrameView
-from batchval.protocol.walks cimport (
+from batchval.protocol.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_INDEX, PRODUCE_REQUEST_PARTITION_PARENT,
     PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT, PRODUCE_REQUEST_TOPIC_START, PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT,
     PRODUCE_RESPONSE_PARTITION_COLUMNS, PRODUCE_RESPONSE_PARTITION_END, PRODUCE_RESPONSE_PARTITION_ERROR_CODE,
@@ -34,7 +34,7 @@ from batchval.protocol.walks cimport (
     PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS, PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT, PRODUCE_RESPONSE_TOPIC_COLUMNS,
     PRODUCE_RESPONSE_TOPIC_END, PRODUCE_RESPONSE_TOPIC_NAME, PRODUCE_RESPONSE_TOPIC_NAME_SIZE,
     PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT, PRODUCE_RESPONSE_TOPIC_START, PRODUCE_RESPONSE_TOPIC_TAGS,
-    walk_produce_response,
+    locate_produce_response,
 )
 
 from batchval.protocol.apis import ApiKey
@@ -71,7 +71,7 @@ cdef class ProduceResponseView(FrameView):
         c.flexible = api_version >= FLEXIBLE_FROM
         with nogil:
             skip_tags(c)
-            walk_produce_response(c, api_version, &self.t)
+            locate_produce_response(c, api_version, &self.t)
         self.finish_walk()
 
     def __len__(self):

@@ -19,7 +19,7 @@ from batchval.protocol.cursor cimport (
 )
 from batchval.protocol.produce cimport ProduceRequestView
 from batchval.protocol.views cimport FrameView
-from batchval.protocol.walks cimport PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT
+from batchval.protocol.positions cimport PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT
 
 cdef enum:
     # MetadataResponse.json

@@ -71,7 +71,7 @@ class Answering:
         self._later = []
         if self.converting is not None:
             self.converting.cancelled = True
-            self.session.proxy.judging.drop(self.converting.session)
+            self.session.proxy.validation.drop(self.converting.session)
             self.converting = None
 
     def drop_from(self, first: Answer) -> None:

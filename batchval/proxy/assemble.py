@@ -30,6 +30,7 @@ from batchval.proxy.file_limits import connections_of
 from batchval.proxy.gate import Gate
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.health import HealthServer
+from batchval.proxy.http_pages import Pages
 from batchval.proxy.listener_options import options_for
 from batchval.proxy.listening_sockets import ListeningSockets
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
@@ -37,7 +38,6 @@ from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.observed import ObservedCounts
 from batchval.proxy.observed_file import ObservedFile
 from batchval.proxy.options import Counters, ProxyOptions, Refusal
-from batchval.proxy.pages import Pages
 from batchval.proxy.parts import Parts
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.prepared import Prepared, Step
@@ -70,7 +70,7 @@ class RunningGate:
     """
 
     #: Whether this process judges batches; the parent of several workers does not.
-    judges: ClassVar[bool] = True
+    validates: ClassVar[bool] = True
 
     def __init__(self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> None:
         self.settings = settings
@@ -95,7 +95,7 @@ class RunningGate:
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
         self.hold(Parts(settings, self.read_topics))
-        self.quarantine = Quarantine.made(settings.quarantine, version) if self.judges else None
+        self.quarantine = Quarantine.made(settings.quarantine, version) if self.validates else None
         self.discovery = self._discovery()
         self.succession = Succession(self, predecessor)
         if predecessor is not None:
@@ -237,10 +237,10 @@ class RunningGate:
         self._tasks = [asyncio.create_task(self._look())]
         if self.otlp is not None:
             self.otlp.start()
-        self.start_judging()
+        self.start_validation()
         self.read_topics_anew()
 
-    def start_judging(self) -> None:
+    def start_validation(self) -> None:
         """Start what judges records."""
         self.record_parts.start()
 

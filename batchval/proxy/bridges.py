@@ -65,11 +65,11 @@ def take(session: Queue, frame: memoryview, key: int, version: int, correlation_
     work.item = Item(frame, answer, waits=True)
     work.item.work = work
     session.outbox.put(work.item)
-    session.proxy.judging.put(work)
+    session.proxy.validation.put(work)
 
 
 class _Raising:
-    """Raises one request; a job for ``JudgingQueue``.
+    """Raises one request; a job for ``ValidationQueue``.
 
     ``questions``  requests of the gate's own that go to the broker first, and their places
     """
@@ -207,7 +207,7 @@ def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | 
 
 
 class _Lowering:
-    """Lowers a large answer other than Fetch's; a job for ``JudgingQueue``."""
+    """Lowers a large answer other than Fetch's; a job for ``ValidationQueue``."""
 
     def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
         self.session = session

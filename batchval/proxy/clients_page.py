@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.clients import MOST_CLIENTS, Client, ClientKey, ClientTable, is_raised, is_turned_away, pair_of
-from batchval.report.words import plural, printable
+from batchval.report.units import plural, printable
 
 __all__ = ["ORDERS", "Asked", "asked_for", "lines_of", "page_of"]
 

@@ -22,11 +22,11 @@ from batchval.proxy.audit_log import MOST_AT_ONCE, short
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import SeenClient, pair_of
+from batchval.proxy.end_reasons import CLIENT, Reason, reason_of
 from batchval.proxy.fast_path import FastPath
 from batchval.proxy.listeners import Listener
 from batchval.proxy.metrics import Family
 from batchval.proxy.pending import Facts, facts_of
-from batchval.proxy.reasons import CLIENT, Reason, reason_of
 from batchval.proxy.sockets import transferred
 from batchval.token_bucket import TokenBucket
 

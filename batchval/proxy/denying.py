@@ -105,7 +105,7 @@ def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, co
         session.keep(answer, GROWTH * len(frame))
         work.item.work = work
         session.outbox.put(work.item)
-        session.proxy.judging.put(work)
+        session.proxy.validation.put(work)
     return True
 
 
@@ -124,7 +124,7 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
 
 
 class _Denying:
-    """Makes the answer to one denied request; a job for ``JudgingQueue`` where that takes long."""
+    """Makes the answer to one denied request; a job for ``ValidationQueue`` where that takes long."""
 
     heavy = False
 

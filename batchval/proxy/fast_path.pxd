@@ -3,9 +3,9 @@
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from batchval.core.short cimport Accepted
+from batchval.core.native_validator cimport Accepted
 from batchval.core.validator cimport LogValidator
-from batchval.ledger.credit cimport Credit
+from batchval.ledger.sender_trust cimport SenderTrust
 from batchval.protocol.tables cimport Tables
 from batchval.proxy.durations cimport API_KEYS, Place, Traffic, UnderWay
 
@@ -46,10 +46,10 @@ cdef class FastPath:
     cdef object gate, ledger, counters, answers, append, popleft, validators_of, topic_names
     cdef LogValidator quick, whole
     cdef str sender
-    cdef bint judges, makes_claims, makes_payloads, only_one
+    cdef bint validates, makes_claims, makes_payloads, only_one
     cdef Py_ssize_t inline_compressed, inline_uncompressed
     cdef int64_t inline_work
-    cdef Credit credit
+    cdef SenderTrust credit
     cdef Tables t
     cdef public int32_t sent, received
     cdef readonly str decision
@@ -88,7 +88,7 @@ cdef class FastPath:
             list out) except -1
     cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version, int32_t correlation_id,
             list out) except -1
-    cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
+    cdef int validate(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1
     cdef list with_claims(self, object frame, Py_ssize_t size, const int32_t *row, int version)
     cdef bytes topic_id(self)

@@ -26,9 +26,9 @@ from batchval.core.claims cimport (
     CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
 )
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
-from batchval.core.short cimport Accepted, accepts, rests
+from batchval.core.native_validator cimport Accepted, accepts, rests
 from batchval.core.validator cimport LogValidator
-from batchval.ledger.credit cimport TRUSTED
+from batchval.ledger.sender_trust cimport TRUSTED
 from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
 from batchval.protocol.cursor cimport (
     Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
@@ -40,12 +40,12 @@ from batchval.protocol.tables cimport close_tables, open_tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
 from batchval.proxy.durations cimport Place, Traffic, UnderWay, now_ns
 from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
-from batchval.protocol.walks cimport (
+from batchval.protocol.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
     PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_START,
     PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
     PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_NAME,
-    PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, walk_produce_response,
+    PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, locate_produce_response,
 )
 
 from batchval.core import result
@@ -162,7 +162,7 @@ cdef class FastPath:
         self.validators_of = gate.validators_of
         self.quick = gate.quick
         self.whole = gate.validator
-        self.judges = gate.judges
+        self.validates = gate.validates
         self.makes_claims = gate.claims_out != "none"
         self.makes_payloads = gate.claims_out == "payload"
         self.inline_compressed = gate.inline_compressed
@@ -306,14 +306,14 @@ cdef class FastPath:
                 return False  # others' fields stay, or new claims take the place of those
         if has_payload_claims(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], max(batch_size, 0)):
             return False  # they do not go on, and the batch becomes shorter
-        if self.judges:
+        if self.validates:
             if batch_size < SMALLEST_WITH_CODEC:
                 return False
             if tag.found:
-                path = self.judge(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version,
+                path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version,
                                     base + tag.content, tag.size)
             else:
-                path = self.judge(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version, NULL, 0)
+                path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version, NULL, 0)
             if path == 0:
                 return False
             self.by_path[path] += 1
@@ -366,7 +366,7 @@ cdef class FastPath:
             self.tags_added += 1
         return s.finish()
 
-    cdef int judge(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
+    cdef int validate(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1:
         """The path by which the batch may go on, 0: it has to be looked at again. ``tag`` may be NULL."""
         cdef ClaimsCall call
@@ -393,7 +393,7 @@ cdef class FastPath:
             if not whole.door.strict:
                 return 0
             if self.credit is None:
-                self.credit = self.ledger.credit_of(self.sender, self.now_ms)
+                self.credit = self.ledger.trust_of(self.sender, self.now_ms)
             call.policy = self.credit.decide(<uint32_t>be32(batch + CRC), self.now_ms)
             read_tag(tag, tag_size, &call)
             if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version, &call):
@@ -489,7 +489,7 @@ cdef class FastPath:
         skip(&c, 4)
         forget_rows(&self.t)
         skip_tags(&c)
-        walk_produce_response(&c, version, &self.t)
+        locate_produce_response(&c, version, &self.t)
         return not c.wrong and self.t.tables[NODES].count == 0
 
     # ---- how long it took ------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """A Produce request meets the engine: which partitions go on, with which claims, and how the others
 are answered.
 
-    frame → ProduceRequestView → Verdicts → Judgement
+    frame → ProduceRequestView → Verdicts → RequestVerdict
     judge (loop) → work (thread, until "done") → settle (loop)
                    with "waiting" → the answers of a schema registry → work
 
 Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
 magic 2, which go on as Produce 3. What costs little is judged at once. A request of many
-partitions, much data or long decompression goes to a thread: ``judge`` returns a Judgement that is
+partitions, much data or long decompression goes to a thread: ``judge`` returns a RequestVerdict that is
 not ``done``.
 """
 
@@ -22,7 +22,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.ledger import ClaimsLedger
 from batchval.policy import TopicPolicy
-from batchval.protocol.blocks import Charge
+from batchval.protocol.frame_memory import Charge
 from batchval.protocol.message import Chunks
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
@@ -31,11 +31,11 @@ from batchval.proxy.observed import ObserveRules
 from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, Refusal
 from batchval.proxy.record_stage import RecordStage
 from batchval.proxy.topics import LONGEST_NAME
-from batchval.proxy.verdicts import HEAVY, JUDGED, Verdicts
+from batchval.proxy.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.rules import EXTRAS, Rule
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-__all__ = ["Gate", "Judgement", "Work"]
+__all__ = ["Gate", "RequestVerdict", "Work"]
 
 #: Compressed bytes of one request that are decompressed on the loop; more go to a thread. Measured:
 #: up to 0.45 ms (gzip, zstd), and a batch of 64 kB goes to no thread, which costs 70 us.
@@ -109,7 +109,7 @@ class Facts(Protocol):
         """Name and version of the client's software, as it says; "" where it says nothing."""
 
 
-class Judgement:
+class RequestVerdict:
     """What is to become of one request.
 
     ``done``       False: ``Gate.work`` has to be called until it returns "done"
@@ -220,7 +220,7 @@ class Gate:
     """
 
     #: False: nothing is judged that need not be (for a bench, which asks what passing on alone costs)
-    judges = True
+    validates = True
 
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
         arguments: dict[str, Any] = {"max_decompressed_bytes": DEFAULT_MAX_DECOMPRESSED_BYTES}
@@ -285,7 +285,7 @@ class Gate:
         names = self.topic_names
         return [topic_id for topic_id in ids_in_produce(request) if names(topic_id) is None]
 
-    def judge(
+    def validate(
         self,
         request: ProduceRequestView,
         sender: str,
@@ -293,173 +293,173 @@ class Gate:
         *,
         inline: bool = True,
         principal: str = ANONYMOUS,
-    ) -> Judgement:
+    ) -> RequestVerdict:
         """Judge all partitions, as far as the loop may: about 1 ms; without ``inline`` none.
 
         ``decision`` is what the ledger has decided already for the claims of the one partition;
         ``principal`` decides with the topic what is observed only.
         """
-        judgement = Judgement(self, time.time_ns() // 1_000_000, sender, decision, principal)
+        verdict = RequestVerdict(self, time.time_ns() // 1_000_000, sender, decision, principal)
         if not inline or request.size > INLINE_FRAME or _is_long(request):
-            return judgement
+            return verdict
         if request.is_raised and request.size > INLINE_CONVERTED:
-            return judgement
-        verdicts = self._begin(request, judgement)
+            return verdict
+        verdicts = self._begin(request, verdict)
         if not verdicts.done:
             if request.is_raised and not verdicts.converts_little(self.validator):
-                return judgement
+                return verdict
             compressed, other, work = verdicts.announced()
             if compressed > self.inline_compressed or other > self.inline_uncompressed or work > self.inline_work:
-                return judgement
-            verdicts.judge(self.validator, INLINE_DECOMPRESSED, 0, self.inline_work, INLINE_DECOMPRESSED)
-        judgement.done = verdicts.done and (judgement.stage is None or not judgement.stage.is_needed)
-        return judgement
+                return verdict
+            verdicts.validate(self.validator, INLINE_DECOMPRESSED, 0, self.inline_work, INLINE_DECOMPRESSED)
+        verdict.done = verdicts.done and (verdict.stage is None or not verdict.stage.is_needed)
+        return verdict
 
-    def _begin(self, request: ProduceRequestView, judgement: Judgement) -> Verdicts:
+    def _begin(self, request: ProduceRequestView, verdict: RequestVerdict) -> Verdicts:
         """Do what comes before any record is looked at."""
-        goes_on = self._observed_in(request, judgement) if request.is_raised else None
-        verdicts = Verdicts(request, judgement.now_ms, goes_on)
+        goes_on = self._observed_in(request, verdict) if request.is_raised else None
+        verdicts = Verdicts(request, verdict.now_ms, goes_on)
         verdicts.states_ids = self.claims_out != "none"
         verdicts.resolve(self.validator, self.topics.only_one, self.validators_of, self.topic_names)
         if not verdicts.scan(self.validator) and self.ledger is not None:
-            verdicts.decide(self.validator, self.ledger, judgement.sender, judgement.decision)
-        judgement.verdicts = verdicts
+            verdicts.decide(self.validator, self.ledger, verdict.sender, verdict.decision)
+        verdict.verdicts = verdicts
         if self.topics.rules:
-            judgement.stage = RecordStage(self, request, verdicts)
+            verdict.stage = RecordStage(self, request, verdicts)
         return verdicts
 
-    def work(self, request: ProduceRequestView, judgement: Judgement, *, heavy: bool, budget_s: float) -> Work:
+    def work(self, request: ProduceRequestView, verdict: RequestVerdict, *, heavy: bool, budget_s: float) -> Work:
         """Judge on, in a thread.
 
-        Returns "done"; "waiting" where ``judgement.stage`` has questions; "more" where ``budget_s``
+        Returns "done"; "waiting" where ``verdict.stage`` has questions; "more" where ``budget_s``
         of thread time have passed; "heavy", without ``heavy``, where the next batch decompresses to
         much more than it came with. One batch is judged in one piece: its cost is bounded by
-        ``max_decompressed_bytes``, and by its size. A judgement that was cancelled ends with
+        ``max_decompressed_bytes``, and by its size. A verdict that was cancelled ends with
         "done", and stays not ``done``.
         """
         began = time.thread_time()
         try:
-            verdicts = judgement.verdicts
+            verdicts = verdict.verdicts
             if verdicts is None:
-                verdicts = self._begin(request, judgement)
+                verdicts = self._begin(request, verdict)
             least_limit = 0 if heavy else LIGHT_DECOMPRESSED
             while True:
                 while not verdicts.done:
-                    if judgement.cancelled:
+                    if verdict.cancelled:
                         return "done"
-                    word = verdicts.judge(self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK)
+                    word = verdicts.validate(self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK)
                     if word == HEAVY:
                         return "heavy"
-                    if word != JUDGED and time.thread_time() - began >= budget_s:
+                    if word != VALIDATED and time.thread_time() - began >= budget_s:
                         return "more"
-                if judgement.cancelled:
+                if verdict.cancelled:
                     return "done"
-                if judgement.stage is None or verdicts.is_failed:
+                if verdict.stage is None or verdicts.is_failed:
                     break
-                next_step = judgement.stage.step(began + budget_s)
+                next_step = verdict.stage.step(began + budget_s)
                 if next_step == "done":
                     break
                 if next_step != "judge":
                     return next_step
-            self._prepare(request, judgement, verdicts)
+            self._prepare(request, verdict, verdicts)
             if _is_long(request):
-                self._write_early(request, judgement)
-            judgement.done = True
+                self._write_early(request, verdict)
+            verdict.done = True
             return "done"
         finally:
-            judgement.cpu_s += time.thread_time() - began
+            verdict.cpu_s += time.thread_time() - began
 
-    def _write_early(self, request: ProduceRequestView, judgement: Judgement) -> None:
+    def _write_early(self, request: ProduceRequestView, verdict: RequestVerdict) -> None:
         """Write what the loop would need milliseconds for."""
-        if not judgement.any_left:
+        if not verdict.any_left:
             if request.expects_response:
-                judgement.answer(request)
-        elif not judgement.untouched:
-            judgement._forward = judgement.rewritten(request, 0)
+                verdict.answer(request)
+        elif not verdict.untouched:
+            verdict._forward = verdict.rewritten(request, 0)
 
-    def _prepare(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
+    def _prepare(self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts) -> None:
         """Put down what follows from the verdicts for each partition."""
         if request.is_raised or not self.observe.everything:
             # what cannot be converted cannot go on, whatever is observed
-            observes = self._observed_in(request, judgement)
+            observes = self._observed_in(request, verdict)
             keep = verdicts.keep(observes)
-            judgement.observed = {} if observes is None else _observed(verdicts, keep)
+            verdict.observed = {} if observes is None else _observed(verdicts, keep)
             if not all(keep):
-                judgement.keep = keep
-                judgement.refusals = _with_acks(request, verdicts.refusals(keep))
-                judgement.refuses = any(one is not None and one[0] for one in judgement.refusals)
-                judgement.any_left = any(keep)
-            judgement.untouched = not request.is_raised and judgement.keep is None
-        if judgement.any_left:
-            self._replace_claims(request, judgement, verdicts)
-        judgement._prepared = True
+                verdict.keep = keep
+                verdict.refusals = _with_acks(request, verdicts.refusals(keep))
+                verdict.refuses = any(one is not None and one[0] for one in verdict.refusals)
+                verdict.any_left = any(keep)
+            verdict.untouched = not request.is_raised and verdict.keep is None
+        if verdict.any_left:
+            self._replace_claims(request, verdict, verdicts)
+        verdict._prepared = True
 
-    def _observed_in(self, request: ProduceRequestView, judgement: Judgement) -> Callable[[int], bool] | None:
+    def _observed_in(self, request: ProduceRequestView, verdict: RequestVerdict) -> Callable[[int], bool] | None:
         """Return a function that says of a partition that breaks a rule whether it goes on all the
         same; None: none does.
         """
         if not self.observe.everything and not self.observe.rules:
             return None
-        return lambda i: self.observe.observes(self.topic_of(request, i), judgement.principal)
+        return lambda i: self.observe.observes(self.topic_of(request, i), verdict.principal)
 
-    def _replace_claims(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> None:
+    def _replace_claims(self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts) -> None:
         """Let no claims go on but those that were computed here."""
         came = request.has_claims
         if self.claims_out == "none" and not came and not request.is_raised and not verdicts.has_payload_claims():
             return
-        tags, batches = self._outgoing(request, judgement, verdicts)
+        tags, batches = self._outgoing(request, verdict, verdicts)
         if came or any(tag is not None for tag in tags):
-            judgement.claims = tags
-            judgement.untouched = False
+            verdict.claims = tags
+            verdict.untouched = False
         if any(batch is not None for batch in batches):
-            judgement.take_batches(batches)
+            verdict.take_batches(batches)
 
-    def _outgoing(self, request: ProduceRequestView, judgement: Judgement, verdicts: Verdicts) -> Outgoing:
+    def _outgoing(self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts) -> Outgoing:
         """Return the tag and the batch of each partition that goes on; None: none, and as it
         came.
         """
         has_tags = request.api_version >= _TAGS_FROM
-        return verdicts.outgoing(self.validator, self.claims_out, judgement.keep, has_tags)
+        return verdicts.outgoing(self.validator, self.claims_out, verdict.keep, has_tags)
 
-    def settle(self, request: ProduceRequestView, judgement: Judgement, facts: Facts) -> None:
+    def settle(self, request: ProduceRequestView, verdict: RequestVerdict, facts: Facts) -> None:
         """Count, log and note in the ledger what follows from the verdicts.
 
-        Then ``judgement`` says what goes on.
+        Then ``verdict`` says what goes on.
         """
-        verdicts = judgement.verdicts
+        verdicts = verdict.verdicts
         assert verdicts is not None
-        if not judgement._prepared:
-            self._prepare(request, judgement, verdicts)
+        if not verdict._prepared:
+            self._prepare(request, verdict, verdicts)
         refused, reported, paths, outcomes = verdicts.counts()
         counters = self.counters
         counters.produce_partitions_total += len(verdicts)
         _add(counters.partitions_refused, refused)
-        observed = refused if judgement.observed is None else judgement.observed
+        observed = refused if verdict.observed is None else verdict.observed
         _add(counters.partitions_observed, observed)
         _add(counters.partitions_reported, reported)
         _add(counters.batches_by_path, paths)
-        if judgement.claims is not None:
-            counters.claims_tags_added_total += len(judgement.claims) - judgement.claims.count(None)
+        if verdict.claims is not None:
+            counters.claims_tags_added_total += len(verdict.claims) - verdict.claims.count(None)
             counters.claims_tags_dropped_total += request.has_claims
-        if judgement.batches is not None:
-            added = sum(batch is not None and carrier_of(batch) is not None for batch in judgement.batches)
+        if verdict.batches is not None:
+            added = sum(batch is not None and carrier_of(batch) is not None for batch in verdict.batches)
             counters.claims_payloads_added_total += added
-            made = len(judgement.batches) - judgement.batches.count(None)
+            made = len(verdict.batches) - verdict.batches.count(None)
             if request.is_raised:
                 counters.batches_converted_total += made
             else:
                 counters.claims_payloads_dropped_total += made - added
         if self.ledger is not None and outcomes:
-            credit = self.ledger.credit_of(facts.sender, judgement.now_ms)
+            credit = self.ledger.trust_of(facts.sender, verdict.now_ms)
             for what, number in outcomes.items():
-                credit.noted(what, number, judgement.now_ms)
+                credit.noted(what, number, verdict.now_ms)
         if refused or reported:
-            self._log(request, judgement, verdicts, facts, refused, observed)
+            self._log(request, verdict, verdicts, facts, refused, observed)
 
     def _log(
         self,
         request: ProduceRequestView,
-        judgement: Judgement,
+        verdict: RequestVerdict,
         verdicts: Verdicts,
         facts: Facts,
         refused: dict[str, int],
@@ -472,7 +472,7 @@ class Gate:
             more[rule, True] = number - observed.get(rule, 0)
         listed, count = verdicts.noted(MOST_LINES)
         client_id = request.client_id
-        keep = judgement.keep
+        keep = verdict.keep
         for i in listed:
             rule, enforced = verdicts.rule(i), keep is not None and not keep[i]
             refusal = Refusal(

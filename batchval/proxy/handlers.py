@@ -36,14 +36,14 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
 from batchval.protocol.topic_ids import topics_in_metadata
 from batchval.proxy import bridges
-from batchval.proxy.gate import Judgement
+from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms
-from batchval.proxy.sasl import TOKENS, UNSUPPORTED_SASL_MECHANISM
+from batchval.proxy.sasl_exchange import TOKENS, UNSUPPORTED_SASL_MECHANISM
 
 __all__ = [
     "answer_versions",
     "count_throttle",
-    "forward_judged",
+    "forward_validated",
     "is_passed_on",
     "is_rewritten",
     "of",
@@ -311,14 +311,14 @@ def produce(
     if question is not None:
         session.outbox.put(item)
         return
-    judgement = session.gate.judge(request, session.sender, decision, inline=inline, principal=session.facts.principal)
-    if judgement.done and not session.outbox:
-        forward_judged(session, frame, answer, request, judgement, out)
+    verdict = session.gate.validate(request, session.sender, decision, inline=inline, principal=session.facts.principal)
+    if verdict.done and not session.outbox:
+        forward_validated(session, frame, answer, request, verdict, out)
         return
-    item = Item(frame, answer, request, judgement, waits=not judgement.done)
+    item = Item(frame, answer, request, verdict, waits=not verdict.done)
     session.outbox.put(item)
     if item.waits:
-        session.judge(item, request, judgement)
+        session.queue_validation(item, request, verdict)
 
 
 def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | None:
@@ -334,62 +334,62 @@ def _question_answered(item: Item, session: Queue, answer: Answer, frame: memory
     """Judge the request for which the broker was asked."""
     with contextlib.suppress(ProtocolError):  # then the topics stay unknown
         session.proxy.topics.learn(topics_in_metadata(frame[4:], answer.version))
-    session.proxy.loop.call_soon(_judge_item, session, item)
+    session.proxy.loop.call_soon(_validate_item, session, item)
 
 
-def _judge_item(session: Queue, item: Item) -> None:
+def _validate_item(session: Queue, item: Item) -> None:
     if item not in session.outbox or item.request is None:
         return  # the session has ended meanwhile
-    item.judgement = session.gate.judge(item.request, session.sender, inline=False, principal=session.facts.principal)
-    if item.judgement.done:
+    item.verdict = session.gate.validate(item.request, session.sender, inline=False, principal=session.facts.principal)
+    if item.verdict.done:
         item.waits = False
         session.outbox.send_ready()
     else:
-        session.judge(item, item.request, item.judgement)
+        session.queue_validation(item, item.request, item.verdict)
 
 
-def forward_judged(
+def forward_validated(
     session: Queue,
     frame: memoryview,
     answer: Answer | None,
     request: ProduceRequestView,
-    judgement: Judgement,
+    verdict: RequestVerdict,
     out: Out,
 ) -> None:
     """Send on what passes, and remember what the answer must say of the rest."""
-    judgement.gate.settle(request, judgement, session.facts)
-    if not judgement.any_left:
-        _answer_here(session, answer, request, judgement)
+    verdict.gate.settle(request, verdict, session.facts)
+    if not verdict.any_left:
+        _answer_here(session, answer, request, verdict)
         return
-    if judgement.refusals is not None and request.size > MOST_MERGED and request.size_without_records > MOST_MERGED:
+    if verdict.refusals is not None and request.size > MOST_MERGED and request.size_without_records > MOST_MERGED:
         session.abort("request_names")  # no topic has names that long
         return
     wire_id = 0 if answer is None else session.next_id(answer)
-    if judgement.untouched:
+    if verdict.untouched:
         _pack_int(frame, _CORRELATION_ID, wire_id)
         out.append(frame)
         return
     session.counters.requests_rewritten_total += 1
-    out.extend(judgement.forwarded(request, wire_id))
-    if judgement.refusals is None:
+    out.extend(verdict.forwarded(request, wire_id))
+    if verdict.refusals is None:
         return
     if answer is None:
-        if judgement.refuses:
+        if verdict.refuses:
             session.end("acks_0_refused")
         return
     answer.respond = _merge
-    answer.facts = request, judgement.refusals
+    answer.facts = request, verdict.refusals
     answer.held = len(frame)
     session.waiting += answer.held
 
 
-def _answer_here(session: Queue, answer: Answer | None, request: ProduceRequestView, judgement: Judgement) -> None:
+def _answer_here(session: Queue, answer: Answer | None, request: ProduceRequestView, verdict: RequestVerdict) -> None:
     if answer is None:
-        if judgement.refuses:
+        if verdict.refuses:
             session.end("acks_0_refused")
         return
     session.counters.requests_answered_here_total += 1
-    session.answer_here(answer, judgement.answer(request))
+    session.answer_here(answer, verdict.answer(request))
 
 
 def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:

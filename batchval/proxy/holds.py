@@ -11,14 +11,14 @@ __all__ = [
     "CONVERTING",
     "ENDING",
     "IN_WORDS",
-    "JUDGING",
     "SASL",
     "TURN",
     "UNKNOWN",
+    "VALIDATING",
 ]
 
 BROKER: Final = 1  # the broker does not take what is there
-JUDGING: Final = 2  # enough waits for its verdict, or for its place
+VALIDATING: Final = 2  # enough waits for its verdict, or for its place
 ANSWERS: Final = 4  # the client does not take its answers; the broker is not read either
 BUDGET: Final = 8  # all sessions together hold too much; the broker is not read either
 ENDING: Final = 16
@@ -30,7 +30,7 @@ CONVERTING: Final = 256  # the broker alone is not read: an answer of it is conv
 #: The reasons for a client, for the log.
 IN_WORDS: Final = {
     BROKER: "the broker takes no requests",
-    JUDGING: "requests wait for their verdict",
+    VALIDATING: "requests wait for their verdict",
     ANSWERS: "the client takes no answers",
     BUDGET: "limits.max_bytes_held",
     ENDING: "the connection ends",

@@ -17,7 +17,7 @@ from batchval.proxy.denying import DenyList
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.holds import UNKNOWN
 from batchval.proxy.options import ANONYMOUS, Limits
-from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.session_states import Event
 
 __all__ = ["Identity"]

@@ -23,8 +23,8 @@ from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import STAND_IN, STAND_IN_WORD, Address
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of
-from batchval.yaml_settings.reading import MOST_FILE_BYTES, ConfigError, parsed, read_bytes, text_of
 from batchval.yaml_settings.wording import fault_of, field_name, keys_of, model_at
+from batchval.yaml_settings.yaml_values import MOST_FILE_BYTES, ConfigError, parsed, read_bytes, text_of
 
 __all__ = [
     "MOST_FILE_BYTES",

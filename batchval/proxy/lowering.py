@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from batchval.core.aborted import AbortedTransactions
 from batchval.core.down_conversion import NotConverted, down_convert
-from batchval.protocol.blocks import Charge, CountedBytes
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frame_memory import Charge, CountedBytes
 from batchval.protocol.message import Chunks
 from batchval.protocol.old_fetch import (
     AnswerWriter,
@@ -27,9 +27,9 @@ from batchval.protocol.old_fetch import (
     WantedPartition,
     read_answer,
 )
-from batchval.proxy.judging import SLICE_S
 from batchval.proxy.old_fetches import MOST_FAULTS, Places
 from batchval.proxy.pending import Answer, Queue
+from batchval.proxy.validation_queue import SLICE_S
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def has_offset_from(output: bytes, offset: int) -> bool:
 
 
 class FetchConversion:
-    """Converts one answer; a job for ``JudgingQueue``.
+    """Converts one answer; a job for ``ValidationQueue``.
 
     ``held``  bytes that it holds: the broker's answer, and what has been made of it
     """

@@ -35,8 +35,8 @@ from batchval.protocol.apis import APIS
 from batchval.proxy.audit_log import AnyRefusal
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.durations import BOUNDS_S
+from batchval.proxy.end_reasons import explained
 from batchval.proxy.observed import OTHER
-from batchval.proxy.reasons import explained
 from batchval.proxy.topics import is_topic_name
 
 __all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "PREFIX", "Family", "GateMetrics", "TopicCounts"]
@@ -86,9 +86,9 @@ _HELP = {
     "requests_answered_here_total": "Produce requests of which no broker saw anything.",
     "requests_denied": "Requests that the settings deny (deny), by API: no broker saw them.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
-    "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",
+    "validated_in_threads_total": "Produce requests judged off the loop: much to decompress.",
     "requests_queued": "Produce requests that wait for a thread to judge them.",
-    "judging_cpu_seconds_total": "CPU time of judging in threads, in seconds.",
+    "validation_cpu_seconds_total": "CPU time of judging in threads, in seconds.",
     "requests_raised_total": "Requests of versions that Kafka 4 does not know, raised to newer ones.",
     "fetches_unconverted_total": "Partitions of answers to old consumers with a batch that cannot be converted.",
     "answers_streamed_total": "Answers of brokers passed on as they came, before their end was here.",

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.glob_policies import TopicRules
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
-from batchval.proxy.topic_rules import TopicRules
 from batchval.proxy.topics import is_topic_name
 
 __all__ = [
@@ -256,9 +256,9 @@ class Counters:
     requests_answered_here_total: int = 0
     requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
-    judged_in_threads_total: int = 0
+    validated_in_threads_total: int = 0
     requests_queued: int = 0  # that wait for a thread to judge them
-    judging_cpu_seconds_total: float = 0.0  # in threads
+    validation_cpu_seconds_total: float = 0.0  # in threads
     answers_streamed_total: int = 0
     requests_raised_total: int = 0  # of versions that Kafka 4 does not know
     fetches_unconverted_total: int = 0  # partitions of answers whose next batch cannot be converted

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, BaseModel, Field, field_validator
 
 from batchval.proxy.values import PathField, SecretField, check_url
-from batchval.schema_registry.client import split_url
+from batchval.schema_registry.registry_client import split_url
 from batchval.yaml_settings.wording import STRICT
 
 __all__ = ["METRICS_PATH", "Otlp"]

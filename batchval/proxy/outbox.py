@@ -53,7 +53,7 @@ class Outbox(deque[Item]):
         self._session.waiting += len(item.frame)
         self._session.bound_waiting()
 
-    def judged(self, item: object, error: BaseException | None) -> None:
+    def validated(self, item: object, error: BaseException | None) -> None:
         """Send on what the item held up, up to the next that waits."""
         session = self._session
         if error is not None:
@@ -61,10 +61,10 @@ class Outbox(deque[Item]):
                 session.proxy.log_error("a request could not be judged", error)
                 session.abort("judging")
             return
-        if isinstance(item, Item) and item.judgement is not None and item.judgement.done:
+        if isinstance(item, Item) and item.verdict is not None and item.verdict.done:
             item.waits = False
-            if not item.judgement.cancelled:
-                item.copied = item.judgement.copied_bytes
+            if not item.verdict.cancelled:
+                item.copied = item.verdict.copied_bytes
                 session.waiting += item.copied
             self.send_ready()
 
@@ -75,8 +75,8 @@ class Outbox(deque[Item]):
         while self and not self[0].waits:
             item = self.popleft()
             session.waiting -= item.size
-            if item.request is not None and item.judgement is not None:
-                handlers.forward_judged(session, item.frame, item.answer, item.request, item.judgement, out)
+            if item.request is not None and item.verdict is not None:
+                handlers.forward_validated(session, item.frame, item.answer, item.request, item.verdict, out)
                 if session.ending == "acks_0_refused":
                     self.drop()
             elif item.answer is not None and item.answer.ready is not None:
@@ -99,15 +99,15 @@ class Outbox(deque[Item]):
         while len(self) > n:
             item = self.pop()
             session.waiting -= item.size
-            if item.judgement is not None:
-                item.judgement.cancelled = True
+            if item.verdict is not None:
+                item.verdict.cancelled = True
             if item.work is not None:
                 item.work.cancelled = True
             first = item.answer or first
         if first is not None:
             session.answering.drop_from(first)
         session.untaken.clear()
-        session.proxy.judging.drop(session)
+        session.proxy.validation.drop(session)
 
     def drop_from(self, item: Item) -> None:
         """Drop a request that cannot be sent on, and all after it."""

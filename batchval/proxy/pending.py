@@ -15,12 +15,12 @@ from batchval.protocol.message import Chunks
 from batchval.protocol.old_versions import Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
-from batchval.proxy.gate import Gate, Judgement
-from batchval.proxy.judging import JudgingQueue, Work
+from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import Counters, Limits, ProxyOptions
-from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.topics import KnownTopics
+from batchval.proxy.validation_queue import ValidationQueue, Work
 
 __all__ = ["Answer", "Facts", "Item", "Lowering", "Queue", "Respond", "Surroundings", "facts_of", "throttle_ms"]
 
@@ -53,7 +53,7 @@ class Surroundings(Protocol):
     topics: KnownTopics
     loop: asyncio.AbstractEventLoop
     carried: Mapping[int, tuple[int, int]]
-    judging: JudgingQueue
+    validation: ValidationQueue
     options: ProxyOptions
 
     def answered_without_authentication(self) -> None: ...
@@ -116,7 +116,7 @@ class Queue(Protocol):
     counters: Counters
     sasl: SaslExchange
     old_fetches: OldFetches
-    judging_s: float
+    validating_s: float
     facts: Facts
     sender: str
     authenticated: bool
@@ -134,7 +134,7 @@ class Queue(Protocol):
     def forward(
         self, frame: memoryview, answer: Answer, out: list[bytes | memoryview], *, is_own: bool = False
     ) -> None: ...
-    def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None: ...
+    def queue_validation(self, item: Item, request: ProduceRequestView, verdict: RequestVerdict) -> None: ...
     def keep(self, answer: Answer, held: int) -> None: ...
     def let_go(self, answer: Answer) -> None: ...
     def convert(self, lowering: Lowering) -> None: ...
@@ -204,27 +204,27 @@ class Item:
     """A request that cannot go on yet: its own verdict is awaited, or that of a request before it.
 
     ``frame``      as it came;  ``answer``  its place, None where no answer comes (acks=0)
-    ``request``, ``judgement``  of a Produce request
+    ``request``, ``verdict``  of a Produce request
     ``waits``      True until its verdict is known
     ``copied``     bytes of batches that go on with other claims, once they are made
     ``work``       of a request of an old version that is raised in a thread
     """
 
-    __slots__ = ("answer", "copied", "frame", "judgement", "request", "waits", "work")
+    __slots__ = ("answer", "copied", "frame", "request", "verdict", "waits", "work")
 
     def __init__(
         self,
         frame: memoryview,
         answer: Answer | None = None,
         request: ProduceRequestView | None = None,
-        judgement: Judgement | None = None,
+        verdict: RequestVerdict | None = None,
         *,
         waits: bool = False,
     ) -> None:
         self.frame = frame
         self.answer = answer
         self.request = request
-        self.judgement = judgement
+        self.verdict = verdict
         self.waits = waits
         self.copied = 0
         self.work: Raising | None = None

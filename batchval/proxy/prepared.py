@@ -102,8 +102,8 @@ class Prepared:
         limits = next(iter(self.options.values())).limits
         gate.max_connections = self.max_connections
         gate.shared.budget.use(limits, self.max_connections)
-        gate.shared.judging.use(settings.limits.threads)
-        gate.start_judging()
+        gate.shared.validation.use(settings.limits.threads)
+        gate.start_validation()
         if settings.upstream != before.settings.upstream:
             gate.discovery.use(gate.discovery_options(parts))
         if settings.upstream != before.settings.upstream or parts.cluster_topics is not before.cluster_topics:

@@ -18,7 +18,7 @@ import numpy as np
 from batchval.core.layout import MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError, ErrorCode
-from batchval.proxy.topic_rules import RegistryIds, TopicRules
+from batchval.proxy.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.verdicts import Verdicts
 from batchval.record_rules import SchemaIds
 from batchval.rules import Rule

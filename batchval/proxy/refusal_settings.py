@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.gate_versions import carried_versions
 from batchval.proxy.options import DenyRule
 from batchval.proxy.values import PathField
 from batchval.yaml_settings.wording import STRICT

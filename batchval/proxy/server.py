@@ -1,6 +1,6 @@
 """One configured listener: its ports, its sessions, and what it shares with the other listeners.
 
-One event loop (uvloop's, where the caller runs one) and a few threads for long judging. Every
+One event loop (uvloop's, where the caller runs one) and a few threads for long validation. Every
 client's connection has one of its own to the broker that the client meant.
 """
 
@@ -20,9 +20,9 @@ from typing import Final
 
 from batchval.core.crc32c import crc32c
 from batchval.protocol.addresses import WITH_ADDRESSES
-from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.gate_versions import carried_versions, intersect_api_versions
 from batchval.protocol.message import Chunks
 from batchval.protocol.message_class import prepare
 from batchval.protocol.old_versions import Raised
@@ -40,7 +40,6 @@ from batchval.proxy.endpoints import address_text, problem_of
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import Handshakes
-from batchval.proxy.judging import JudgingQueue
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
@@ -51,6 +50,7 @@ from batchval.proxy.sni import node_asked_for
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 from batchval.proxy.traffic import TrafficTable
+from batchval.proxy.validation_queue import ValidationQueue
 
 __all__ = ["Proxy", "Shared"]
 
@@ -84,7 +84,7 @@ class Shared:
 
     counters: Counters
     budget: Budget
-    judging: JudgingQueue
+    validation: ValidationQueue
     topics: KnownTopics
     discovery: Discovery
     handshakes: Handshakes
@@ -99,13 +99,13 @@ class Shared:
         """Bind to the loop. Each listener starts what it shares with the others, and stops it."""
         self.users += 1
         self.budget.start(loop)
-        self.judging.start(loop)
+        self.validation.start(loop)
 
     def stop(self) -> None:
         """End the threads with the last listener."""
         self.users -= 1
         if not self.users:
-            self.judging.stop()
+            self.validation.stop()
             self.handshakes.close()
 
     @classmethod
@@ -122,7 +122,7 @@ class Shared:
         return cls(
             counters,
             Budget(options.limits, counters),
-            JudgingQueue(options.threads, counters),
+            ValidationQueue(options.threads, counters),
             KnownTopics(),
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
@@ -160,7 +160,7 @@ class Proxy:
         self.shared = Shared.made(options, counters) if shared is None else shared
         self.counters = self.shared.counters
         self.budget = self.shared.budget
-        self.judging = self.shared.judging
+        self.validation = self.shared.validation
         self.topics = self.shared.topics
         self.clients = self.shared.clients
         self.traffic = self.shared.traffic

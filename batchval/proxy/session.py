@@ -43,19 +43,19 @@ from batchval.proxy.connecting import Connecting
 from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.denying import DenyList, refuse_denied
 from batchval.proxy.durations import Traffic, clock_ns
+from batchval.proxy.end_reasons import CLIENT
 from batchval.proxy.fast_path import FastPath, Routes
-from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.holding import Holding
-from batchval.proxy.holds import ANSWERS, BROKER, BUDGET, CONVERTING, ENDING, IN_WORDS, JUDGING, SASL, TURN, UNKNOWN
+from batchval.proxy.holds import ANSWERS, BROKER, BUDGET, CONVERTING, ENDING, IN_WORDS, SASL, TURN, UNKNOWN, VALIDATING
 from batchval.proxy.identity import Identity
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import ANONYMOUS, Counters, Denied, Limits
 from batchval.proxy.outbox import Outbox
 from batchval.proxy.pending import Answer, Facts, Item, Lowering, Surroundings, facts_of
-from batchval.proxy.reasons import CLIENT
-from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive
@@ -144,7 +144,7 @@ class Session(StateMachine[State, Event]):
         self.holding = Holding(self)
         # bytes of requests in the outbox and unsent, and of requests whose answers are merged
         self.waiting = 0
-        self.judging_s = 0.0  # CPU seconds that judging has taken in threads
+        self.validating_s = 0.0  # CPU seconds that judging has taken in threads
         self.ending: str | None = None  # why the session ends, once it does
         self.closing = Closing(self)
         self.is_aged = False  # and ends after the request that is being read
@@ -391,7 +391,7 @@ class Session(StateMachine[State, Event]):
         if out:
             self.send(out)
         if len(self.answers) > self.limits.max_waiting:
-            self.client.hold(JUDGING)
+            self.client.hold(VALIDATING)
 
     def take_late(self, frames: list[memoryview]) -> None:
         """Take requests without an answer that come after the last answer is written."""
@@ -513,22 +513,22 @@ class Session(StateMachine[State, Event]):
         self.waiting -= answer.held
         answer.held = 0
 
-    def judged(self, item: object, error: BaseException | None) -> None:
+    def validated(self, item: object, error: BaseException | None) -> None:
         """Take the verdict on a request, or why there is none."""
-        self.outbox.judged(item, error)
+        self.outbox.validated(item, error)
 
-    def judge(self, item: Item, request: ProduceRequestView, judgement: Judgement) -> None:
+    def queue_validation(self, item: Item, request: ProduceRequestView, verdict: RequestVerdict) -> None:
         """Judge a request that waits, in a thread."""
-        self.proxy.judging.submit(self, item, request, judgement)
+        self.proxy.validation.submit(self, item, request, verdict)
 
     def read_if_bounded(self) -> None:
         """Read the client again where it was not because too much of it waited."""
         if (
-            self.client.holds & JUDGING
+            self.client.holds & VALIDATING
             and self.waiting + self.answering.made <= MOST_HELD
             and len(self.answers) <= self.limits.max_waiting
         ):
-            self.client.release(JUDGING)
+            self.client.release(VALIDATING)
 
     def send(self, out: list[bytes | memoryview]) -> None:
         """Send requests to the broker; connect to it for the first."""
@@ -625,7 +625,7 @@ class Session(StateMachine[State, Event]):
         self._answer(frames)
         if self.answering.stream is not None and self.budget.is_turn_long():
             self._read_broker_later()
-        if self.client.holds & JUDGING:
+        if self.client.holds & VALIDATING:
             self.read_if_bounded()
         if allocated() > self.budget.blocks_limit:
             self.holding.look()
@@ -638,7 +638,7 @@ class Session(StateMachine[State, Event]):
         self.answering.convert(lowering)
         if self.broker is not None:
             self.broker.hold(CONVERTING)
-        self.proxy.judging.put(lowering)
+        self.proxy.validation.put(lowering)
         self.holding.look()
 
     def conversion_grew(self, lowering: Lowering, held: int) -> None:
@@ -703,7 +703,7 @@ class Session(StateMachine[State, Event]):
     def bound_waiting(self) -> None:
         """Do not read the client while too much of it waits."""
         if self.waiting + self.answering.made > MOST_HELD:
-            self.client.hold(JUDGING)
+            self.client.hold(VALIDATING)
 
     # ---- the end ---------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.host_patterns import check_advertised_host, check_server_name
 from batchval.proxy.secret import Secret
-from batchval.schema_registry.client import split_url
+from batchval.schema_registry.registry_client import split_url
 
 __all__ = [
     "BRIDGES",

@@ -8,7 +8,7 @@ from batchval.core.claims cimport Claims, ClaimsCall
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.scratch cimport RecordError, Scratch
 from batchval.core.validator cimport LogValidator
-from batchval.core.verdict cimport Door, Policy, Verdict
+from batchval.core.verdict cimport AppendContext, Policy, Verdict
 from batchval.protocol.produce cimport ProduceRequestView
 
 cdef enum:
@@ -64,12 +64,12 @@ cdef class Verdicts:
     cdef int put(self, Row *row, const Verdict *v) except -1
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1
-    cdef int set_call(self, Door *d) except -1
-    cdef int judge_one(self, Py_ssize_t i, const Door *d, const Policy *policy,
+    cdef int set_call(self, AppendContext *d) except -1
+    cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1
-    cdef int64_t convert(self, Py_ssize_t i, const Door *d, const Policy *policy, Scratch *scratch,
+    cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy, Scratch *scratch,
             Verdict *v, Claims *claims) except -1
-    cdef int64_t convert_observed(self, Py_ssize_t i, const Door *d, const Policy *policy,
+    cdef int64_t convert_observed(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch) except -1
     cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached)

@@ -34,10 +34,10 @@ from batchval.core.claims cimport (
     VERIFY_CLAIMS, Claims, ClaimsCall, put_block, read_tag, true_claims,
 )
 from batchval.core.compiled_rules cimport asks_value_schema
-from batchval.core.door cimport Call, fill_call, judge_row
+from batchval.core.stages cimport Call, fill_call, validate_row
 from batchval.core.convert cimport rebuild
 from batchval.core.header cimport BatchHeader
-from batchval.core.judge cimport judge_first_batch, judge_request
+from batchval.core.analyze cimport validate_first_batch, validate_request
 from batchval.core.layout cimport (
     ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, LOG_OVERHEAD, MAGIC, MESSAGE_TOO_LARGE, NONE,
     PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
@@ -48,16 +48,16 @@ from batchval.core.result cimport message_of_error
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
-from batchval.core.short cimport rests
+from batchval.core.native_validator cimport rests
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport (
-    Door, Policy, Verdict, breaks_record_rule, clear, conclude, refuse,
+    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, refuse,
 )
-from batchval.ledger.credit cimport COUNTS, TRUSTED, Credit
+from batchval.ledger.sender_trust cimport COUNTS, TRUSTED, SenderTrust
 from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.tags cimport TaggedField
-from batchval.protocol.walks cimport (
+from batchval.protocol.positions cimport (
     PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_PARENT,
     PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
     PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT,
@@ -79,7 +79,7 @@ cdef enum:
     MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
 
 #: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.
-JUDGED, LEFT, HEAVY = 0, 1, 2
+VALIDATED, LEFT, HEAVY = 0, 1, 2
 #: The rule's name of a partition whose topic id has no name.
 UNKNOWN_TOPIC_ID = "unknown-topic-id"
 #: Kafka's sentence for it (org.apache.kafka.common.protocol.Errors).
@@ -198,7 +198,7 @@ cdef class Verdicts:
         """Whether one partition fails the whole request: all are refused with its code then. See
         LogValidator.scan_produce_request.
         """
-        cdef Door d = one.door
+        cdef AppendContext d = one.door
         cdef Verdict v
         cdef bint transactional, passes = True, own, seen = False
         cdef Py_ssize_t i, n
@@ -214,12 +214,12 @@ cdef class Verdicts:
                 p = self.batch(i, &n)
                 clear(&v)
                 if not own:
-                    passes = judge_first_batch(p, n, False, &v, &transactional)
+                    passes = validate_first_batch(p, n, False, &v, &transactional)
                     seen = transactional
                 elif self.validators is not None and self.validators[self.topic_at(i)] is None:
                     continue
                 elif n <= MAGIC or p[MAGIC] != CLAIMS_MAGIC:
-                    passes = judge_request(p, n, &d, &v) or v.error_code != UNKNOWN_SERVER_ERROR
+                    passes = validate_request(p, n, &d, &v) or v.error_code != UNKNOWN_SERVER_ERROR
                 if not passes:
                     conclude(&d, &v)
                     self.put(&self.rows[i], &v)
@@ -227,7 +227,7 @@ cdef class Verdicts:
                     return True
         return False
 
-    cdef int set_call(self, Door *d) except -1:
+    cdef int set_call(self, AppendContext *d) except -1:
         """Set what is the same for all partitions of the request."""
         d.now = self.now_ms
         d.produce_version = <int16_t>self.request.api_version
@@ -249,7 +249,7 @@ cdef class Verdicts:
 
         ``decision`` is what the ledger has decided already of the one partition there is.
         """
-        cdef Credit credit = None
+        cdef SenderTrust credit = None
         cdef TaggedField field
         cdef ClaimsCall call
         cdef Py_ssize_t i, n
@@ -271,7 +271,7 @@ cdef class Verdicts:
                 row.decision = _DECISIONS[decision]
             else:
                 if credit is None:
-                    credit = ledger.credit_of(sender, self.now_ms)
+                    credit = ledger.trust_of(sender, self.now_ms)
                 row.decision = credit.decide(<uint32_t>be32(p + CRC), self.now_ms)
             if row.decision != TRUST_CLAIMS or not p[ATTRIBUTES + 1] & CODEC_MASK or p[MAGIC] < 2:
                 continue
@@ -325,14 +325,14 @@ cdef class Verdicts:
 
     # ---- the records -------------------------------------------------------------------------
 
-    def judge(self, LogValidator one not None, int64_t least_limit, int64_t times,
+    def validate(self, LogValidator one not None, int64_t least_limit, int64_t times,
             int64_t batch_work, int64_t work):
-        """Judge partitions until all are done (JUDGED), ``work`` is used up (LEFT) or one is HEAVY.
+        """Judge partitions until all are done (VALIDATED), ``work`` is used up (LEFT) or one is HEAVY.
 
         A batch is heavy if it decompresses to more than the larger of ``least_limit`` and ``times``
         its own size, or announces more than ``batch_work``. With ``least_limit`` 0 none is.
         """
-        cdef Door d
+        cdef AppendContext d
         cdef Policy policy
         cdef Claims made
         cdef ClaimsCall call
@@ -373,7 +373,7 @@ cdef class Verdicts:
             self.read_call(i, &call)
             scratch = borrow()
             try:
-                path = self.judge_one(i, &d, &policy, &call, scratch, &v, &spent)
+                path = self.validate_one(i, &d, &policy, &call, scratch, &v, &spent)
                 if path:
                     row.path = path
                     row.outcome = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
@@ -401,9 +401,9 @@ cdef class Verdicts:
             row.done = True
             work -= spent + announced
         self.next_row = self.request.count
-        return JUDGED
+        return VALIDATED
 
-    cdef int judge_one(self, Py_ssize_t i, const Door *d, const Policy *policy,
+    cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1:
         """Judge one partition; return the path by which its ordinary batch may enter, or 0."""
         cdef Call c
@@ -413,7 +413,7 @@ cdef class Verdicts:
         cdef int path
         fill_call(&c, d, policy, call, scratch)
         begin_work(scratch, is_long(p, n))
-        path = judge_row(p, n, &c, v, &h)
+        path = validate_row(p, n, &c, v, &h)
         spent[0] = WORK_WITH_GIL - scratch.work_left
         if scratch.thread_state is not NULL:
             spent[0] = RELEASED_WORK
@@ -422,14 +422,14 @@ cdef class Verdicts:
             raise MemoryError()
         return path
 
-    cdef int64_t convert(self, Py_ssize_t i, const Door *d, const Policy *policy, Scratch *scratch,
+    cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy, Scratch *scratch,
             Verdict *v, Claims *claims) except -1:
         """Build the batch of magic 2 in the place of what ``v`` has accepted; return the work.
 
         ``v`` becomes a refusal if the batch is larger than its topic allows. ``claims`` state
         schema ids for the topics for which those of other batches state them.
         """
-        cdef Door building = d[0]
+        cdef AppendContext building = d[0]
         cdef Policy unstamped = policy[0]
         cdef bint ids_wanted
         cdef Py_ssize_t n
@@ -453,26 +453,26 @@ cdef class Verdicts:
             conclude(d, v)
         return len(built)
 
-    cdef int64_t convert_observed(self, Py_ssize_t i, const Door *d, const Policy *policy,
+    cdef int64_t convert_observed(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch) except -1:
         """Convert what breaks a rule of its topic and goes on all the same; return the work. What
         cannot be read cannot be converted, and does not go on.
         """
-        cdef Door open_door = d[0]
+        cdef AppendContext open_context = d[0]
         cdef Policy boundless = policy[0]
         cdef Claims unused
         cdef Verdict v
         cdef int64_t spent = 0
-        open_door.refuse &= S8_BIT
+        open_context.refuse &= S8_BIT
         boundless.before_max = boundless.after_max = INT64_MAX
         boundless.max_message_bytes = INT32_MAX
         boundless.max_body = INT32_MAX
         boundless.compacted = False
         boundless.rules = NULL
-        if self.judge_one(i, &open_door, &boundless, call, scratch, &v, &spent):
+        if self.validate_one(i, &open_context, &boundless, call, scratch, &v, &spent):
             self.rows[i].forwarded = True
         elif v.rule == 0:
-            spent += self.convert(i, &open_door, &boundless, scratch, &v, &unused)
+            spent += self.convert(i, &open_context, &boundless, scratch, &v, &unused)
         return spent
 
     cdef int put(self, Row *row, const Verdict *v) except -1:

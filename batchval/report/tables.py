@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from batchval.report.words import plural, printable
+from batchval.report.units import plural, printable
 
 __all__ = ["findings_table", "plain_table", "render"]
 

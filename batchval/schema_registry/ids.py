@@ -20,7 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
-from batchval.schema_registry.client import RegistryAnswerError, RegistryClient, RegistryError
+from batchval.schema_registry.registry_client import RegistryAnswerError, RegistryClient, RegistryError
 from batchval.token_bucket import TokenBucket
 
 __all__ = ["RegistryBusyError", "SubjectIds"]

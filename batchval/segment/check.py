@@ -1,6 +1,6 @@
 """``batchval check``: an audit in one process, of segments and of recorded batches.
 
-Segments are judged partition by partition, as an audit judges them (batchval.segment.run). Other
+Segments are judged partition by partition, as an audit judges them (batchval.segment.segment_run). Other
 files hold batches as a client sent them, and are judged by themselves.
 """
 
@@ -25,14 +25,14 @@ from batchval.rules import by_number
 from batchval.segment.findings import Finding, Level, damage_reason
 from batchval.segment.folders import SEGMENT_NAME, walk
 from batchval.segment.foreign import START_SIZE, foreign_reason
-from batchval.segment.judge import Block, RangeResult, judge
 from batchval.segment.options import Options, validator_of
 from batchval.segment.partition import Joined, by_folder, join
+from batchval.segment.range_check import Block, RangeResult, check_range
 from batchval.segment.ranges import Range
 from batchval.segment.reader import Damage, SegmentFile, Stretch
 from batchval.segment.replicas import compare_replicas
-from batchval.segment.run import Work, list_work, moved_meanwhile, settled
 from batchval.segment.salvage import Salvage
+from batchval.segment.segment_run import Work, list_work, moved_meanwhile, settled
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name
 from batchval.segment.trust import TrustCounts
 
@@ -227,7 +227,7 @@ def _judged(
         progress(block.size)
         done += block.size
 
-    result = judge(part, options, take if salvage is None else salvage.watch(take))
+    result = check_range(part, options, take if salvage is None else salvage.watch(take))
     if salvage is not None:
         salvage.seen(result)
     progress(max(part.end - part.start - done, 0))

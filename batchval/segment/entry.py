@@ -24,7 +24,7 @@ from batchval.core.continuity import Continuity
 from batchval.core.transactions import Transactions
 from batchval.rules import Rule
 from batchval.segment.findings import Found, Level
-from batchval.segment.judge import Last, RangeResult
+from batchval.segment.range_check import Last, RangeResult
 from batchval.segment.side_checks import EpochChange
 from batchval.segment.side_files import Aborted, EpochStart
 from batchval.segment.store import SegmentInfo, SideFile

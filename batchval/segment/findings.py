@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from batchval.core.continuity import Finding as Between
-from batchval.report.words import plural
+from batchval.report.units import plural
 from batchval.rules import Rule
 from batchval.segment.reader import Damage
 from batchval.segment.store import text_of

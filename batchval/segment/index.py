@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from batchval.core.columns import BatchColumns
-from batchval.report.words import plural
+from batchval.report.units import plural
 from batchval.segment.reader import Damage, index_entries
 
 __all__ = ["IndexLie", "Places", "covers", "index_entries", "index_lies", "index_out_of_order", "index_rest_reason"]

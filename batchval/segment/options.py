@@ -36,7 +36,7 @@ class Options:
     """How segments are read and judged.
 
     ``rows``            which batches have a row in an audit's batches/
-    ``columns``         columns of those rows: default, all or names (batchval.audit.rows)
+    ``columns``         columns of those rows: default, all or names (batchval.audit.arrow_rows)
     ``split_bytes``     about a task's share of a segment
     ``deep``            open compressed batches, and look at every record
     ``cleanup_policy``  auto, delete or compact: which gaps are legal

@@ -33,8 +33,8 @@ from batchval.segment.findings import (
 )
 from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.index import covers
-from batchval.segment.judge import RangeResult, was_compacted
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult, was_compacted
 from batchval.segment.side_checks import EpochChange, check_epochs, first_of
 from batchval.segment.side_files import ABORTED_ENTRY
 from batchval.segment.store import SegmentInfo, Unreadable, folder_and_name, shown, sibling, text_of
@@ -209,14 +209,14 @@ def _found(segment: SegmentInfo, results: list[RangeResult], carried: list[Found
 
     What small files alone were read for leaves the indexes as they were: ``carried`` has theirs.
     """
-    judges_log = bool(log_results(segment, results))
+    checks_log = bool(log_results(segment, results))
     lost = [damage for result in results for damage in result.lost]
     all_of_them = FoundList()
     all_of_them.add(*carried)
     known = {(one.position, one.rule) for one in carried if one.rule is Rule.L5}
     between: list[Found] = []
     for result in results:
-        if judges_log:
+        if checks_log:
             all_of_them.extend(result.findings, state.last_offset)
         else:
             all_of_them.add(*(one for one in result.findings if one.side not in OF_THE_LOG))

@@ -1,7 +1,7 @@
 """Ranges of segments, and tasks of ranges. A batch belongs to the range that it starts in.
 
 Cuts are only proposals: by the segment's .index where that has entries, at fixed positions else.
-The task finds out where the first batch of its range really starts (batchval.segment.judge).
+The task finds out where the first batch of its range really starts (batchval.segment.range_check).
 A task is what a process or one of Spark's tasks reads at a time: small ranges share one.
 """
 

@@ -68,7 +68,7 @@ class _RemoteFile:
         memory = memoryview(bytearray(_START_OF_A_BATCH))
         return bytes(memory[: self.read_into(position, memory)])
 
-    def behind_hole(self, position: int) -> int:
+    def after_hole(self, position: int) -> int:
         """A store does not tell."""
         return position
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from batchval.core.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError
-from batchval.segment.judge import CACHED
 from batchval.segment.options import Options
+from batchval.segment.range_check import CACHED
 from batchval.segment.reader import Damage, Stretch
 from batchval.segment.store import SegmentInfo, Store
 

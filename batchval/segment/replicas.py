@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from batchval.rules import Rule
 from batchval.segment.findings import BROKEN, Finding, Level
-from batchval.segment.judge import was_compacted
 from batchval.segment.options import Options, Replica
 from batchval.segment.partition import Joined, Part
+from batchval.segment.range_check import was_compacted
 from batchval.segment.replica_walk import Difference, Held, Side, Walk
 from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name, one_line, shown
 

@@ -31,9 +31,9 @@ from batchval.core.columns import BatchColumns
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment.index import index_entries
-from batchval.segment.judge import Block, RangeResult, is_compacted
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, uncertain
+from batchval.segment.range_check import Block, RangeResult, is_compacted
 from batchval.segment.reader import Damage
 from batchval.segment.side_files import EpochStart, Malformed, check_topic_id
 from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name, one_line

@@ -194,7 +194,7 @@ class Search:
         memory, size = Memory(self._source), _FIRST_ZEROS
         while position < stop:
             if size > _FIRST_ZEROS:
-                position = self._source.behind_hole(position)
+                position = self._source.after_hole(position)
             # comparing a memoryview goes byte by byte: 6 s a GiB
             data = np.frombuffer(memory.at(position, size), "u1")
             if not len(data):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchval.report.words import plural
+from batchval.report.units import plural
 from batchval.rules import Rule
 from batchval.segment.findings import Found
 from batchval.segment.side_files import (

@@ -32,7 +32,7 @@ class Source(Protocol):
     def header(self, position: int) -> bytes:
         """The first bytes of a batch, up to its magic; fewer at the file's end."""
 
-    def behind_hole(self, position: int) -> int:
+    def after_hole(self, position: int) -> int:
         """``position``, or one behind it, if all between are zeros that need not be read to know it."""
 
     def close(self) -> None: ...
@@ -60,7 +60,7 @@ class LocalFile:
     def header(self, position: int) -> bytes:
         return os.pread(self._fd, START.size, position)
 
-    def behind_hole(self, position: int) -> int:
+    def after_hole(self, position: int) -> int:
         """A preallocated or sparse tail is one hole: gigabytes that cost a call, for each range that begins there."""
         try:
             found = os.lseek(self._fd, position, os.SEEK_DATA)
@@ -89,7 +89,7 @@ class InMemory:
     def header(self, position: int) -> bytes:
         return bytes(self._data[position : position + START.size])
 
-    def behind_hole(self, position: int) -> int:
+    def after_hole(self, position: int) -> int:
         """Memory has no holes."""
         return position
 

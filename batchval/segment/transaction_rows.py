@@ -66,7 +66,7 @@ def _age(transactions: Transactions, first_timestamp: int) -> int | None:
 def table_of(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows as text, a table for each partition. Ends a line."""
     from batchval.report.tables import plain_table, render
-    from batchval.report.words import plural, printable
+    from batchval.report.units import plural, printable
 
     text = []
     for whole in (row for row in rows if row["type"] == "partition_transactions"):

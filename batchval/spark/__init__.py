@@ -13,7 +13,7 @@ from batchval.optional import require
 
 if TYPE_CHECKING:
     from batchval.spark.audits import SparkAudit, audit
-    from batchval.spark.source import KafkaSegments, register
+    from batchval.spark.batch_source import KafkaSegments, register
     from batchval.spark.start import NoJava, session
     from batchval.spark.udf import validate_batches
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from batchval.audit import run
+from batchval.audit import audit_run
 from batchval.audit.batch_files import file_schema
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
@@ -43,7 +43,7 @@ class SparkAudit:
     """What an audit found, and its tables.
 
     ``out``    the folder or URI of its tables
-    ``found``  what ``batchval.audit.run.audit`` returns: counts, findings, notes
+    ``found``  what ``batchval.audit.audit_run.audit`` returns: counts, findings, notes
     """
 
     spark: SparkSession
@@ -125,9 +125,9 @@ def audit(
     """
     chosen = _options(options)
     manifest = Manifest.read(since, chosen) if since is not None else None
-    todo = run.list_work([paths] if isinstance(paths, str) else paths, chosen, manifest)
+    todo = audit_run.list_work([paths] if isinstance(paths, str) else paths, chosen, manifest)
     out = out or _temporary(spark)
-    found = run.audit(todo, chosen, lambda *what: run_on(spark, *what), out)
+    found = audit_run.audit(todo, chosen, lambda *what: run_on(spark, *what), out)
     return SparkAudit(spark, out, chosen, found)
 
 

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from batchval.audit.local import Progress, WorkersLost
 from batchval.audit.work import work
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range, Task, pack
 from batchval.segment.uris import without_secrets
+from batchval.spark.failures import of_error, python_cause
 from batchval.spark.tasks import settle
-from batchval.spark.words import of_error, python_cause
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,16 +22,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from batchval.audit.rows import to_rows, unreadable_row
+from batchval.audit.arrow_rows import to_rows, unreadable_row
 from batchval.core.batch import NotABatch
 from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, OffsetOutOfRangeError, TopicPartition
 from batchval.network.security import PROPERTIES, Security
 from batchval.segment.options import Options, validator_of
 from batchval.segment.store import SegmentInfo, one_line
-from batchval.spark.options import JUDGE_OPTIONS, known, one_of, row_options, size, topics
+from batchval.spark.options import CHECK_OPTIONS, known, one_of, row_options, size, topics
 from batchval.spark.refusal import sentences, stream_or_refusal
-from batchval.spark.schema import Shape, row_type
+from batchval.spark.spark_types import Shape, row_type
 from batchval.spark.tasks import placeless
 
 __all__ = ["BatchesReader", "BatchesStreamReader", "KafkaBatches", "Stretch"]
@@ -47,7 +47,7 @@ BATCH_OPTIONS: Final = (
     "startingOffsets",
     "rows",
     "columns",
-    *JUDGE_OPTIONS,
+    *CHECK_OPTIONS,
     "timeoutMs",
 )
 STREAM_OPTIONS: Final = (*BATCH_OPTIONS, "maxOffsetsPerTrigger")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from batchval.audit.rows import column_names
+from batchval.audit.arrow_rows import column_names
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS
 from batchval.segment.options import Options
@@ -16,8 +16,8 @@ from batchval.segment.trust import checked_rate
 from batchval.types import LARGEST_SEED
 
 __all__ = [
+    "CHECK_OPTIONS",
     "FINDING_OPTIONS",
-    "JUDGE_OPTIONS",
     "RECORD_RULES",
     "SEGMENT_OPTIONS",
     "flag",
@@ -33,7 +33,7 @@ __all__ = [
 #: ``--record-rules`` of ``batchval check``
 RECORD_RULES: Final = "recordRules"
 #: How batches are judged, wherever they come from.
-JUDGE_OPTIONS: Final = (
+CHECK_OPTIONS: Final = (
     "deep",
     "mode",
     "kafkaVersion",
@@ -51,14 +51,14 @@ SEGMENT_OPTIONS: Final = (
     "columns",
     "splitBytes",
     "topics",
-    *JUDGE_OPTIONS,
+    *CHECK_OPTIONS,
 )
 #: what matters between batches only
 BETWEEN_OPTIONS: Final = ("cleanupPolicy", "producerIdExpirationMs")
 #: of ``kafka-findings``
 FINDING_OPTIONS: Final = (
     *("path", "paths", "splitBytes", "topics"),
-    *JUDGE_OPTIONS,
+    *CHECK_OPTIONS,
     *BETWEEN_OPTIONS,
 )
 
@@ -175,7 +175,7 @@ def paths(given: Given) -> tuple[str, ...]:
 
 
 def row_options(given: Given) -> Options:
-    """What ``batchval.audit.rows`` is told. Options of others, such as those of a stream, are left alone."""
+    """What ``batchval.audit.arrow_rows`` is told. Options of others, such as those of a stream, are left alone."""
     plain = Options()
     return Options(
         rows=cast(Any, one_of(given, "rows", ("all", "bad", "none"))),

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from batchval.errors import BatchvalError
-from batchval.spark.words import of_error, of_log
+from batchval.spark.failures import of_error, of_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,7 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise BatchvalError(f"Spark's Python package is not here ({error}): pip install 'batchval[spark]'") from None
-    from batchval.spark.source import register
+    from batchval.spark.batch_source import register
 
     wanted = dict(conf or {})
     builder = SparkSession.builder.appName(app_name)

@@ -22,7 +22,7 @@ from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import Stretch
 from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name
 from batchval.spark.options import SEGMENT_OPTIONS, known, paths, row_options, size
-from batchval.spark.schema import Shape
+from batchval.spark.spark_types import Shape
 from batchval.spark.tasks import Piece, pieces, read_piece
 
 if TYPE_CHECKING:

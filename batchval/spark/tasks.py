@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from batchval.audit.rows import read_range, unreadable_row
+from batchval.audit.arrow_rows import read_range, unreadable_row
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, Task, pack

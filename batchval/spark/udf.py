@@ -23,16 +23,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, StructField, StructType
 
-from batchval.audit.rows import ROW_SCHEMA, damaged_rows, row_schema, to_rows
+from batchval.audit.arrow_rows import ROW_SCHEMA, damaged_rows, row_schema, to_rows
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, shown_value
 from batchval.segment.options import Options, validator_of
 from batchval.segment.reader import Damage, InMemory, SegmentReader
 from batchval.segment.store import SegmentInfo
 from batchval.segment.topic_rules import is_json, rules_of
-from batchval.spark.options import JUDGE_OPTIONS, RECORD_RULES, known, row_options
+from batchval.spark.options import CHECK_OPTIONS, RECORD_RULES, known, row_options
 from batchval.spark.refusal import sentences
-from batchval.spark.schema import row_type
+from batchval.spark.spark_types import row_type
 
 __all__ = ["register_sql", "validate_batches", "verdict_type"]
 
@@ -58,7 +58,7 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     BatchvalError for a wrong one.
     """
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    known(given, JUDGE_OPTIONS, "validate_batches")
+    known(given, CHECK_OPTIONS, "validate_batches")
     judging = _judging(given)
 
     def validate(values: pa.Array) -> pa.Array:
@@ -103,8 +103,8 @@ def register_sql(spark: SparkSession) -> None:
 
     kind = ArrayType(verdict_type())
     spark.udf.register(_SQL_WORKER, arrow_udf(validate, kind))  # type: ignore[call-overload]
-    parameters = ", ".join(f"{name} STRING DEFAULT NULL" for name in JUDGE_OPTIONS)
-    fields = ", ".join(f"'{name}', {name}" for name in JUDGE_OPTIONS)
+    parameters = ", ".join(f"{name} STRING DEFAULT NULL" for name in CHECK_OPTIONS)
+    fields = ", ".join(f"'{name}', {name}" for name in CHECK_OPTIONS)
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY FUNCTION validate_batches(value BINARY, {parameters}) "
         f"RETURNS {kind.simpleString()} "

@@ -31,7 +31,7 @@ from batchval.audit.work import work
 from batchval.core.claims import attach
 from batchval.core.record_batch_builder import RecordBatchBuilder
 from batchval.segment.options import Options
-from batchval.segment.run import list_work
+from batchval.segment.segment_run import list_work
 
 CODECS = ("zstd", "gzip")
 BATCH_BYTES = 64_000

@@ -73,7 +73,7 @@ def ways() -> dict[str, Callable[[Request], bool]]:
 
 class Feeder:
     def __init__(self, way: str) -> None:
-        self.judge = ways()[way]
+        self.validate = ways()[way]
         self.path = ""
         self.requests: list[Request] = []
         self.sizes: list[int] = []
@@ -82,7 +82,7 @@ class Feeder:
     def feed(self, path: str, bytes_per_second: float, seconds: float) -> dict[str, int]:
         if path != self.path:
             (self.requests, self.sizes), self.path, self.next = load(Path(path)), path, 0
-        judge, requests, sizes, turn = self.judge, self.requests, self.sizes, self.next
+        validate, requests, sizes, turn = self.validate, self.requests, self.sizes, self.next
         content = batches = 0
         process, thread = time.process_time_ns(), time.thread_time_ns()
         start = now = time.perf_counter_ns()
@@ -93,7 +93,7 @@ class Feeder:
                 time.sleep(min(max(due - now, LEAST_SLEEP_NS), end - now) / 1e9)
             else:
                 request = requests[turn]
-                if not judge(request):
+                if not validate(request):
                     raise AssertionError("a batch is refused")
                 content += sizes[turn]
                 batches += len(request[2])

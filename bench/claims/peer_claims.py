@@ -5,7 +5,7 @@ The four ways of judging the same records:
     claims, claims_header   header, CRC and 13 bytes of claims; carried in a tag, or in a header of magic 3
     check                   shallow where the batch is compressed: unpacked, records walked
                             full where it is not: every field of every record
-    validate_messages       magic 1: the wrapper unpacked, every message read
+    validate_and_assign       magic 1: the wrapper unpacked, every message read
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def ids_by_claims(data: bytes) -> Job:
     return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(of_schema_ids, data, call)})
 
 
-def ranges_of(judge: LogValidator, data: bytes, call: Any) -> Job:
+def ranges_of(validator: LogValidator, data: bytes, call: Any) -> Job:
     """As many batches a call, and as far apart, as peer_batchval's scan has: 100, or 16 of a large one."""
     n = len(data)
     copies = COPIES if n <= SMALL else LARGE_COPIES
@@ -122,10 +122,10 @@ def ranges_of(judge: LogValidator, data: bytes, call: Any) -> Job:
     ranges = numpy.array([(n * i, n) for i in range(copies)], numpy.int64)
     if isinstance(call, list):
         call = call[:copies]
-    columns = judge.check_ranges(buffer, ranges, now_ms=NOW_MS, claims=call)
+    columns = validator.check_ranges(buffer, ranges, now_ms=NOW_MS, claims=call)
     if {(row["path"], row["claims"]) for row in columns.rows()} != {("claims", "trusted")}:
         raise AssertionError("not judged by claims")
-    names = {"check_ranges": judge.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS, "claims": call}
+    names = {"check_ranges": validator.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS, "claims": call}
     statement = "check_ranges(buffer, ranges, now_ms=now, claims=claims)"
     return Job(statement, names, copies, {"records": int(columns["records_count"][0])})
 
@@ -141,11 +141,11 @@ def ranges_by_header(data: bytes) -> Job:
 def rebuilt(data: bytes) -> Job:
     """One call a batch: unpacked, walked, and compressed again for a topic of another codec."""
     target = rebuilt_codec(data)
-    judge = LogValidator(TopicPolicy(compression_type=target))  # type: ignore[arg-type]
-    result = judge.validate(data, now_ms=NOW_MS)
+    validator = LogValidator(TopicPolicy(compression_type=target))  # type: ignore[arg-type]
+    result = validator.validate(data, now_ms=NOW_MS)
     if not result.ok or result.path != "rebuilt":
         raise AssertionError(f"judged by {result.path}, {result.rule}")
-    names = {"validate": judge.validate, "data": data, "now": NOW_MS}
+    names = {"validate": validator.validate, "data": data, "now": NOW_MS}
     return Job("validate(data, now_ms=now)", names, 1, {"records": result.records_count})
 
 
@@ -258,7 +258,7 @@ def by_ledger(data: bytes) -> Job:
     return Job("check(validator, data, sender='CN=edge', now_ms=now, tag=tag)", names)
 
 
-LIARS, FORMULA_WITHIN = 200, 0.2
+LYING_SENDERS, FORMULA_WITHIN = 200, 0.2
 
 
 def detection(data: bytes) -> Job:
@@ -267,7 +267,7 @@ def detection(data: bytes) -> Job:
     for rate in (0.001, 0.01, 0.1):
         books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
         crcs, waits = random.Random(8364), []
-        for liar in range(LIARS):
+        for liar in range(LYING_SENDERS):
             sender = f"CN=liar {liar}"
             for _ in range(books.first_checked):
                 books.decide(sender, crcs.getrandbits(32), NOW_MS)
@@ -276,7 +276,7 @@ def detection(data: bytes) -> Job:
             while books.decide(sender, crcs.getrandbits(32), NOW_MS) == "trust":
                 wait += 1
             waits.append(wait)
-        facts[str(rate)] = sum(waits) / LIARS
+        facts[str(rate)] = sum(waits) / LYING_SENDERS
     return Job("", {}, 1, facts)
 
 
@@ -289,7 +289,7 @@ OPERATIONS: dict[str, Callable[[bytes], Job]] = {
     "claims_ranges_header": ranges_by_header,
     "check": check,
     "check_ranges": peer_batchval.check_ranges,
-    "validate_messages": peer_batchval.legacy,
+    "validate_and_assign": peer_batchval.legacy,
     "rebuilt": rebuilt,
     "scan_batches": peer_batchval.scan,
     "header_and_crc": header_and_crc,

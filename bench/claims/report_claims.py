@@ -149,7 +149,7 @@ def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
     return out
 
 
-def judge(measured: dict[str, Any]) -> dict[str, Any]:
+def assess(measured: dict[str, Any]) -> dict[str, Any]:
     reader = Judge(measured)
     times: dict[str, dict[str, Any]] = {}
     for cell, answers in reader.raw.items():
@@ -183,7 +183,7 @@ def save(result: dict[str, Any]) -> None:
 
 def write(measured: dict[str, Any], out: Path, is_saved: bool) -> None:
     """Write OUT.raw.json, OUT.json, OUT.md and OUT.svg, and print; save the result if asked to."""
-    result = judge(measured)
+    result = assess(measured)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".raw.json").write_text(json.dumps(measured))
     result_files.write(out, result, markdown(result))
@@ -195,7 +195,7 @@ def write(measured: dict[str, Any], out: Path, is_saved: bool) -> None:
 
 
 def main() -> None:
-    result = judge(json.loads(Path(sys.argv[1]).read_text()))
+    result = assess(json.loads(Path(sys.argv[1]).read_text()))
     print(markdown(result))
     if "--save" in sys.argv[2:]:
         save(result)

@@ -82,8 +82,8 @@ class ClaimsBench(run.Bench):
             if number == 0:  # no target is about magic 1: one round says enough
                 for cell in figures.shaped(tuple(c for c in self.options.codecs if c != "zstd"), magic=1):
                     self.kafkas(cell, ("validateInPlace",))
-                    answer = worker.ask(**self.request("validate_messages", cell.path(self.folder)))
-                    self.keep(cell.name, "validate_messages", answer)
+                    answer = worker.ask(**self.request("validate_and_assign", cell.path(self.folder)))
+                    self.keep(cell.name, "validate_and_assign", answer)
                 self.keep("ledger", "detection", worker.ask(operation="detection", samples=1, sample_ns=1))
             for label, size in figures.CRC_SIZES.items():
                 for operation in figures.CARRIERS:
@@ -135,8 +135,8 @@ class ClaimsBench(run.Bench):
                 out.setdefault(cell.name, {})[operation] = answer
         for cell in figures.shaped(tuple(c for c in self.options.codecs if c != "zstd"), magic=1):
             path = str(cell.path(self.folder))
-            answer = process.ask(operation="validate_messages", path=path, count_calls=20)
-            out.setdefault(cell.name, {})["validate_messages"] = answer
+            answer = process.ask(operation="validate_and_assign", path=path, count_calls=20)
+            out.setdefault(cell.name, {})["validate_and_assign"] = answer
         process.stop()
         return out
 

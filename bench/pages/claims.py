@@ -85,7 +85,7 @@ TIMES = (
     ("kafka iterateSkip", "Kafka, skip iterator"),
     ("kafka iterateStreaming", "Kafka, full iterator"),
 )
-LEGACY = (("validate_messages", "batchval, full path"), ("kafka validateInPlace", "Kafka, LogValidator"))
+LEGACY = (("validate_and_assign", "batchval, full path"), ("kafka validateInPlace", "Kafka, LogValidator"))
 
 
 def share(row: dict[str, Any] | None) -> str:

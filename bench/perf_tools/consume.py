@@ -107,7 +107,7 @@ def with_derived(found: dict[str, list[Run]]) -> dict[str, list[Run]]:
 def main(argv: list[str] | None = None) -> int:
     options = BENCH.arguments(argv)
     result = BENCH.measure(options, fill, commands, rate_of)
-    result["verdicts"] = BENCH.judge(with_derived(result["runs"]))
+    result["verdicts"] = BENCH.assess(with_derived(result["runs"]))
     BENCH.report(result, page.consume(result), BENCH.goals(result), options.write)
     return 0
 

@@ -114,7 +114,7 @@ class Bench:
             "runs": found,
         }
 
-    def judge(self, found: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
+    def assess(self, found: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
         """Ratios round by round."""
         verdicts: list[dict[str, Any]] = []
         for who, whom, what, target in self.targets:

@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     options = BENCH.arguments(argv)
     result = BENCH.measure(options, make_topic, commands, rate_of)
     result["nanoseconds"] = nanoseconds()
-    result["verdicts"] = BENCH.judge(result["runs"])
+    result["verdicts"] = BENCH.assess(result["runs"])
     BENCH.report(result, page.produce(result), BENCH.goals(result) + cost_rows(result), options.write)
     return 0
 

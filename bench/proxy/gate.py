@@ -32,7 +32,7 @@ TOPICS = TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1))  # as where not
 class Open(Gate):
     """Judges nothing."""
 
-    judges = False
+    validates = False
 
 
 async def main(broker_port: int, way: str, certificate: str = "", key: str = "") -> None:

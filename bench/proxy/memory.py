@@ -36,7 +36,7 @@ def whole(sock: socket.socket, size: int) -> None:
         left -= len(data)
 
 
-def said_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
+def warn_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
     """Connections that have had an answer each, so that those to the broker stand, too."""
     size = 8 + len(load.produce_answer())
     socks = []
@@ -53,10 +53,10 @@ def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:
-        socks = said_once(proxy.port, 50, frame)
+        socks = warn_once(proxy.port, 50, frame)
         time.sleep(1)
         before = proxy.rss_bytes()
-        socks += said_once(proxy.port, count, frame)
+        socks += warn_once(proxy.port, count, frame)
         time.sleep(1)
         after = proxy.rss_bytes()
         for sock in socks:
@@ -72,7 +72,7 @@ def stalled_broker(start: Start, answers: Path, frame: bytes, clients: int, seco
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:
-        socks = said_once(proxy.port, clients, frame)
+        socks = warn_once(proxy.port, clients, frame)
         before = peak = proxy.rss_bytes()
         os.kill(broker.process.pid, signal.SIGSTOP)
         sent = dict.fromkeys(socks, 0)

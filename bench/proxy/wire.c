@@ -359,7 +359,7 @@ static void secure(struct conn *c)
 static struct bytes *frames;
 static size_t frames_count;
 static double *latencies;
-static size_t latencies_count, latencies_room;
+static size_t latencies_count, latencies_capacity;
 static uint64_t bytes_sent;
 
 /* Limits of a paced run; all 0 in the other runs. */
@@ -462,9 +462,9 @@ static void pull(struct conn *c, size_t room)
             fprintf(stderr, "wire: not the broker's answer: refused?\n");
             exit(1);
         }
-        if (latencies_count == latencies_room) {
-            latencies_room = latencies_room ? 2 * latencies_room : 1 << 16;
-            latencies = realloc(latencies, latencies_room * sizeof *latencies);
+        if (latencies_count == latencies_capacity) {
+            latencies_capacity = latencies_capacity ? 2 * latencies_capacity : 1 << 16;
+            latencies = realloc(latencies, latencies_capacity * sizeof *latencies);
         }
         latencies[latencies_count++] = now() - c->since[c->answered % MOST_WINDOW];
         c->answered++;

@@ -30,7 +30,7 @@ import machine  # noqa: E402
 import process_tree  # noqa: E402
 import segments  # noqa: E402
 
-from batchval.audit.rows import read_range  # noqa: E402
+from batchval.audit.arrow_rows import read_range  # noqa: E402
 from batchval.segment.options import Options  # noqa: E402
 from batchval.segment.ranges import Range, cut  # noqa: E402
 from batchval.segment.store import SegmentInfo, Store  # noqa: E402

@@ -39,8 +39,8 @@ import segments  # noqa: E402
 from process_tree import cpu, tree  # noqa: E402
 from pyarrow import dataset  # noqa: E402
 
-from batchval.audit.rows import read_range  # noqa: E402
-from batchval.audit.run import list_work  # noqa: E402
+from batchval.audit.arrow_rows import read_range  # noqa: E402
+from batchval.audit.audit_run import list_work  # noqa: E402
 from batchval.audit.work import work  # noqa: E402
 from batchval.segment.options import Options  # noqa: E402
 from batchval.segment.ranges import Range, Task, pack  # noqa: E402

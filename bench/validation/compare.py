@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         import run
 
         measured = run.Bench(run.arguments(others)).run()
-        new = report.judge(measured)
+        new = report.assess(measured)
     found = compare(old["rows"], new["rows"], options.tolerance)
     if not found:
         print("nothing to compare: no row is in both", file=sys.stderr)

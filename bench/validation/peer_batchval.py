@@ -134,7 +134,7 @@ OPERATIONS = {
     "validate_in_place": validate_in_place,
     "check_ranges": check_ranges,
     "scan_batches": scan,
-    "validate_messages": legacy,
+    "validate_and_assign": legacy,
     "convert": convert,
     "crc32c": checksum,
     "check_kept": kept,

@@ -261,7 +261,7 @@ class Judge:
                     "provider packages vs Kafka (no target)", cell, "packages check_ranges", None
                 )
         for cell in cells.cells(1):
-            yield from self.against_kafka("magic 1 vs Kafka (no target)", cell, "native validate_messages", None)
+            yield from self.against_kafka("magic 1 vs Kafka (no target)", cell, "native validate_and_assign", None)
         for cell in cells.cells(2):
             if cell.codec == "gzip":
                 yield from self.against(
@@ -284,7 +284,7 @@ def add_allocations(times: dict[str, dict[str, Any]], counted: dict[str, dict[st
                 }
 
 
-def judge(measured: dict[str, Any]) -> dict[str, Any]:
+def assess(measured: dict[str, Any]) -> dict[str, Any]:
     reader = Judge(measured)
     rows = list(reader.rows())
     peers: dict[str, dict[str, Any]] = {}
@@ -377,7 +377,7 @@ def rounded(value: Any) -> Any:
 
 def main() -> None:
     """Judges a run's OUT.raw.json again, also of a run that was cut off: python report.py OUT.raw.json [--save]."""
-    result = judge(json.loads(Path(sys.argv[1]).read_text()))
+    result = assess(json.loads(Path(sys.argv[1]).read_text()))
     print(markdown(result))
     if "--save" in sys.argv[2:]:
         save(result)

@@ -97,10 +97,10 @@ def count(rows: Sequence[Row], paths: dict[tuple[str, bool], Path]) -> None:
         asked = [row for row in rows if KINDS[row.rules][1] == operation]
         used = [paths[row.codec, KINDS[row.rules][0]] for row in asked]
         for row, path, executed in zip(asked, used, instructions.totals(cells.ROOT, operation, used), strict=True):
-            judge(row, plain[path], executed)
+            assess(row, plain[path], executed)
 
 
-def judge(row: Row, without: int, executed: int) -> None:
+def assess(row: Row, without: int, executed: int) -> None:
     """Set a row's ratio, and whether its target is met."""
     row.without, row.instructions = without, executed
     row.ratio = round(executed / without, 3)

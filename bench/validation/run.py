@@ -221,7 +221,7 @@ class Bench:
                 continue
             process = peers.counting_worker(peer, self.own, label if peer == "batchval" else "native")
             for cell in chosen_cells:
-                wanted = names if cell.magic == 2 else (["validate_messages"] if peer == "batchval" else ["records"])
+                wanted = names if cell.magic == 2 else (["validate_and_assign"] if peer == "batchval" else ["records"])
                 if (cell.records, cell.value_size) not in ALLOCATION_CELLS:
                     continue
                 for name in wanted:
@@ -311,7 +311,7 @@ def main(argv: list[str] | None = None) -> int:
         say(f"not measured: {name} ({reason})")
     check_whole(bench)
     measured = bench.run()
-    result = report.judge(measured)
+    result = report.assess(measured)
     text = report.markdown(result)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".raw.json").write_text(json.dumps(measured))

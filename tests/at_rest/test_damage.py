@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
+from batchval.audit.audit_run import Engine, audit, list_work
 from batchval.audit.local import run_local
-from batchval.audit.run import Engine, audit, list_work
 from batchval.cli.options import finding_columns
 from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32c
@@ -25,8 +25,8 @@ from batchval.report.tables import findings_table
 from batchval.rules import Rule
 from batchval.segment.check import Summary, check_paths
 from batchval.segment.findings import BROKEN, Finding, Level
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
 
 SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"

@@ -10,8 +10,8 @@ import pytest
 
 from batchval.audit.work import work
 from batchval.segment.index import covers
-from batchval.segment.judge import blocks, judge
 from batchval.segment.options import Options
+from batchval.segment.range_check import blocks, check_range
 from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import Damage, SegmentFile
 from batchval.segment.store import SegmentInfo, Store
@@ -37,7 +37,7 @@ def ordinary(folder: Path) -> float:
     best = float("inf")
     for _ in range(3):
         started = time.process_time()
-        assert judge(Range(segment, 0, segment.size), Options()).batches > 20_000
+        assert check_range(Range(segment, 0, segment.size), Options()).batches > 20_000
         best = min(best, time.process_time() - started)
     return best / segment.size
 
@@ -70,7 +70,7 @@ def judged(segment: SegmentInfo, how: str, out: Path) -> float:
     for _ in range(5):
         started = time.process_time()
         if how == "check":
-            judge(part, Options())
+            check_range(part, Options())
         else:
             options = Options(rows="all" if how == "rows=all" else "none")
             work((part,), options, tempfile.mkdtemp(dir=out))
@@ -137,7 +137,7 @@ def test_small_splits_do_not_multiply_the_cost(tmp_path: Path) -> None:
     def cost(split_bytes: int) -> float:
         started = time.process_time()
         for part in cut(segment, split_bytes, Store.of(segment.uri)[0]):
-            judge(part, options)
+            check_range(part, options)
         return time.process_time() - started
 
     assert cost(4096) < 5 * cost(1 << 30) + 1

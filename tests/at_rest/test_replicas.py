@@ -19,16 +19,16 @@ from typing import NamedTuple
 import click
 import pytest
 
+from batchval.audit.audit_run import audit, list_work
 from batchval.audit.local import run_local
-from batchval.audit.run import audit, list_work
 from batchval.cli.options import replicas_from
 from batchval.core.columns import scan_batches
 from batchval.rules import Rule
 from batchval.segment import replica_walk, replicas
 from batchval.segment.check import Summary, check_paths
 from batchval.segment.findings import Finding, Level
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options, Replica
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
 from batchval.segment.replica_walk import Side, Walk
 from tests.support.batches import ZSTD, batch, record, with_crc

@@ -14,14 +14,14 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 
+from batchval.audit.audit_run import audit, list_work
 from batchval.audit.local import run_local
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
-from batchval.audit.run import audit, list_work
 from batchval.rules import Rule
 from batchval.segment.findings import Finding, State
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
 from tests.at_rest.test_damage import DAMAGES, SEGMENTS, TRANSACTIONS, batches, copied
 from tests.support.batches import batch, records

@@ -16,18 +16,18 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
+from batchval.audit.audit_report import page
+from batchval.audit.audit_run import audit, list_work
 from batchval.audit.facts import of_tables
 from batchval.audit.local import run_local
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
-from batchval.audit.report import page
-from batchval.audit.run import audit, list_work
 from batchval.cli import cli
 from batchval.core.claims import attach, compute
 from batchval.errors import BatchvalError
 from batchval.segment.findings import MOST
-from batchval.segment.judge import RangeResult, judge
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult, check_range
 from batchval.segment.ranges import Range
 from batchval.segment.trust import TrustCounts
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record
@@ -173,7 +173,7 @@ def test_a_flood_of_lies_takes_bounded_memory(tmp_path: Path) -> None:
         folder = segment(tmp_path / f"of{count}-0", *parts(count, range(count)))
         options = Options(trust_claims=1.0, seed=SEED, deep=False)
         (part,) = list_work([str(folder)], options).ranges
-        result = judge(part, options)
+        result = check_range(part, options)
         assert result.trust == TrustCounts(0, count * 4 // 5, count * 4 // 5)
         assert len(list(result.findings)) <= MOST
         sizes[count] = len(pickle.dumps(result))

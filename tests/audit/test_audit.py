@@ -15,18 +15,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from batchval.audit.audit_run import audit, list_work
 from batchval.audit.local import run_local
 from batchval.audit.manifest import Manifest
 from batchval.audit.reduce import Audit
-from batchval.audit.run import audit, list_work
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment import check
 from batchval.segment.findings import MOST, Finding, Level
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
-from batchval.segment.run import ROUNDS
+from batchval.segment.segment_run import ROUNDS
 from tests.support.batches import NONE, NOW, ZSTD, batch, of_wrong_length, record, records
 
 ROOT = Path(__file__).parents[2]
@@ -484,7 +484,7 @@ def test_a_segment_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int, b
 
 
 def test_a_segment_that_is_written_anew_each_time_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.segment.run.PAUSE_S", 0)
+    monkeypatch.setattr("batchval.segment.segment_run.PAUSE_S", 0)
     parts, calls = series(8), list[int]()
     path = segment(tmp_path / "a-0", *parts)
     options = Options(split_bytes=2 * len(parts[0]))

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from batchval.audit import batch_files
+from batchval.audit.audit_run import audit, list_work
 from batchval.audit.local import run_local
 from batchval.audit.outputs import ParquetFile
-from batchval.audit.run import audit, list_work
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import LEAST, OPENING, Range, pack
 from batchval.segment.store import SegmentInfo
 from tests.support.batches import batch, records

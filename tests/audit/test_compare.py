@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batchval.audit.compare import Comparison, compare
+from batchval.audit.compare_audits import Comparison, compare
 from tests.audit.outputs import HOUR, SUMMARY, hour
 
 Counts = dict[tuple[str, int, int | None], int]

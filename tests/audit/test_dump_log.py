@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from batchval.audit.rows import read_range
+from batchval.audit.arrow_rows import read_range
 from batchval.segment.options import Options
 from batchval.segment.ranges import cut
 from batchval.segment.store import SegmentInfo, Store

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from batchval.audit import local
-from batchval.audit.run import list_work
+from batchval.audit.audit_run import list_work
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
@@ -30,7 +30,7 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
         from multiprocessing.forkserver import _forkserver as server
         from batchval.audit.local import run_local, start_early
         from batchval.segment.options import Options
-        from batchval.audit.run import list_work
+        from batchval.audit.audit_run import list_work
         options = Options()
         ranges = list_work(["fixtures/segments"], options).ranges
         start_early(ranges)

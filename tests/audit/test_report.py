@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from batchval.audit import report
+from batchval.audit import audit_report
 from batchval.audit.facts import hour_words, of_group
 from batchval.audit.hours import CODECS
-from batchval.audit.reading import OutputError, facts_of
+from batchval.audit.stored_audit import OutputError, facts_of
 from batchval.audit.terminal import terminal_summary
 from batchval.report.charts import stacked
 from batchval.rule_texts import RULE_TEXTS
@@ -116,11 +116,11 @@ def test_what_one_hour_does_not_know_is_not_known_of_all(tmp_path: Path) -> None
     facts = facts_of(write(tmp_path / "out", rows))
     assert facts.whole.ratio is None
     assert facts.topic_hours("a")[HOUR].ratio == 2.0
-    assert "payloads were not opened" in report.page(facts)
+    assert "payloads were not opened" in audit_report.page(facts)
 
 
 def test_the_page_shows_the_figures(tmp_path: Path) -> None:
-    text = report.page(facts_of(two_topics(tmp_path / "out")))
+    text = audit_report.page(facts_of(two_topics(tmp_path / "out")))
     topics, rules, findings, notes, orders, logs, cpu = Reader(text).tables
     assert [row[:5] for row in topics[1:]] == [
         ["orders", "2", "16", "1,060", "53.2 KiB"],
@@ -149,7 +149,7 @@ def test_findings_of_two_replicas_name_their_brokers_and_files(tmp_path: Path) -
     errors = [finding("orders", "14", "bad", broker=name, file=f"/{name}/orders-0/0.log") for name in ("b1", "b2")]
     errors[1]["follows"] = 3
     out = write(tmp_path / "out", [hour("orders", 0, HOUR, {"none": (1, 1, 100)})], errors)
-    _, _, findings, _, _ = Reader(report.page(facts_of(out))).tables
+    _, _, findings, _, _ = Reader(audit_report.page(facts_of(out))).tables
     assert [row[:4] for row in findings[1:]] == [
         ["orders", "0", "b1", "/b1/orders-0/0.log"],
         ["orders", "0", "b2", "/b2/orders-0/0.log"],
@@ -159,7 +159,7 @@ def test_findings_of_two_replicas_name_their_brokers_and_files(tmp_path: Path) -
 
 def test_a_single_hour_has_a_column_for_each_codec(tmp_path: Path) -> None:
     rows = [hour("a", 0, HOUR, {"none": (1, 1, 100), "zstd": (1, 1, 300)})]
-    text = report.page(facts_of(write(tmp_path / "out", rows)))
+    text = audit_report.page(facts_of(write(tmp_path / "out", rows)))
     assert re.findall(r"<title>([a-z]+: [^<]+)</title>", text)[:2] == ["none: none 100", "zstd: zstd 300"]
     assert "codec, 2026-11-20 22:00 UTC" in text
 
@@ -169,18 +169,18 @@ def test_the_cpu_that_is_saved_in_cores_and_by_day(tmp_path: Path) -> None:
     batches = (10**9, 10**10, 10**13, None, 10**9, 10**13)
     facts = facts_of(write(tmp_path / "out", [hour("a", 0, HOUR, {"zstd": batches}, **stamps)]))
     assert facts.span == (HOUR * 1000, (HOUR + 3600) * 1000)
-    text = re.sub(r"\s+", " ", report.page(facts))
+    text = re.sub(r"\s+", " ", audit_report.page(facts))
     cores = float(f"{facts.whole.cpu_saved / 3600:.2g}")
     assert f"/ 3,600 s = {cores:,.12g} cores" in text
     assert "from 2026-11-20 22:00:00 to 2026-11-20 23:00:00 UTC: 3,600 s" in text
     short = hour("a", 0, HOUR, {"zstd": batches}, min_timestamp=0, max_timestamp=59_999)
-    assert "less than a minute" in report.page(facts_of(write(tmp_path / "short", [short])))
+    assert "less than a minute" in audit_report.page(facts_of(write(tmp_path / "short", [short])))
 
 
 @pytest.mark.parametrize(("others", "columns"), [({}, 6), ({"damaged_bytes": 5}, 4)])
 def test_no_card_stands_alone(tmp_path: Path, others: dict[str, int], columns: int) -> None:
     rows = [hour("a", 0, HOUR, {"none": (1, 1, 100)}, **others)]
-    text = report.page(facts_of(write(tmp_path / "out", rows)))
+    text = audit_report.page(facts_of(write(tmp_path / "out", rows)))
     cards = text.count("<div><b")
     assert f".cards {{ display: grid; grid-template-columns: repeat({columns}, 1fr)" in text
     assert cards % columns != 1
@@ -190,7 +190,7 @@ def test_no_name_can_do_anything(tmp_path: Path) -> None:
     rows = [hour(HOSTILE, 0, HOUR, {"none": (1, 1, 100)})]
     errors = [finding(HOSTILE, HOSTILE, HOSTILE, file=HOSTILE), finding(HOSTILE, "UNREADABLE", HOSTILE, file=HOSTILE)]
     out = write(tmp_path / "out", rows, errors)
-    text = report.page(facts_of(out))
+    text = audit_report.page(facts_of(out))
     reader = Reader(text)
     assert (reader.links, reader.handlers, reader.seen.count("script")) == ([], [], 1)
     assert "img" not in reader.seen
@@ -212,7 +212,7 @@ def test_any_timestamp_has_its_hour(tmp_path: Path, at: int | None) -> None:
     assert set(facts.hours) == {at, HOUR}
     words = hour_words(at)
     assert words.endswith(":00") or at is None
-    text = report.page(facts)
+    text = audit_report.page(facts)
     assert text.count(f">{words}</td>") == 1
     assert len(text) < 40_000  # no column for each hour between
 
@@ -224,13 +224,13 @@ def test_what_was_not_read_is_no_finding(tmp_path: Path) -> None:
     facts = facts_of(write(tmp_path / "out", rows, [lost, listed, finding("a", "14", "bad")]))
     assert (facts.findings_count, facts.findings.num_rows) == (1, 1)
     assert facts.unreadable == [("/logs/a-0/0.log", "Permission denied"), ("/other", "No such file")]
-    assert '<td class="name">/other</td><td class="words">No such file</td>' in report.page(facts)
+    assert '<td class="name">/other</td><td class="words">No such file</td>' in audit_report.page(facts)
     assert ": 1 finding, 2 not read" in terminal_summary(facts)
 
 
 def test_an_empty_audit_has_a_page(tmp_path: Path) -> None:
     facts = facts_of(write(tmp_path / "out", []))
-    text = report.page(facts)
+    text = audit_report.page(facts)
     assert "0 topics, 0 partitions, 0 segments, 0 B" in text
     assert "<svg" not in text
     assert terminal_summary(facts) == "0 segments, 0 batches, 0 records, 0 B: 0 findings\n"
@@ -241,11 +241,11 @@ def test_a_page_does_not_grow_with_the_cluster(tmp_path: Path) -> None:
     rows += [hour("long", 0, HOUR + 3600 * i, {"none": (1, 1, 10**6)}) for i in range(500)]
     errors = [finding("long", "14", f"finding {i}", position=i) for i in range(300)]
     out = write(tmp_path / "out", rows, errors)
-    report.write(out, tmp_path / "page.html")
+    audit_report.write(out, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text("utf-8")
     assert "1,000 of 1,201" in text
     assert "the first 200 of 300" in text
-    assert text.count("<details") == report.TOPICS_BY_HOUR
+    assert text.count("<details") == audit_report.TOPICS_BY_HOUR
     assert "the last 168 hours" in text
     assert len(re.findall("<rect", text)) <= 250
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from batchval.audit.rows import (
+from batchval.audit.arrow_rows import (
     DEFAULT_COLUMNS,
     END_OF_TIME_MS,
     ROW_SCHEMA,
@@ -28,7 +28,7 @@ from batchval.audit.rows import (
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy
-from batchval.segment import judge as judge_module
+from batchval.segment import range_check
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import LocalFile
@@ -282,7 +282,7 @@ def test_a_file_that_cannot_be_read_is_one_row(tmp_path: Path) -> None:
 
 
 def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "GATHERED", 1)
+    monkeypatch.setattr(range_check, "GATHERED", 1)
     info = write(tmp_path, batch([record(0, value=bytes(1 << 20))]) * 4)
     real = os.preadv
 
@@ -299,7 +299,7 @@ def test_a_file_that_fails_half_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_was_read_before_an_error_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "CACHED", 200)
+    monkeypatch.setattr(range_check, "CACHED", 200)
     monkeypatch.setattr(LocalFile, "chunk", 100)
     data = b"".join(batch(base_offset=i) + b"\xff" for i in range(20))
     info = write(tmp_path, data)
@@ -317,12 +317,12 @@ def test_what_was_read_before_an_error_is_kept(tmp_path: Path, monkeypatch: pyte
 
 
 def test_blocks_hold_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "MOST_ROWS", 3)
-    monkeypatch.setattr(judge_module, "CACHED", 200)
+    monkeypatch.setattr(range_check, "MOST_ROWS", 3)
+    monkeypatch.setattr(range_check, "CACHED", 200)
     monkeypatch.setattr(LocalFile, "chunk", 100)
     data = b"".join(batch(records(1), base_offset=i) for i in range(20)) + b"junk" * 30 + batch(base_offset=20)
     part = Range(write(tmp_path, data), 0, len(data))
-    found = list(judge_module.blocks(part, DEFAULT))
+    found = list(range_check.blocks(part, DEFAULT))
     assert len(found) > 5
     at = 0
     for block in found:

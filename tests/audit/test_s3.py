@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from batchval.audit.arrow_rows import UNREADABLE, read_range
+from batchval.audit.audit_run import Work, audit, list_work
 from batchval.audit.manifest import Manifest
-from batchval.audit.reading import facts_of
 from batchval.audit.reduce import Audit
-from batchval.audit.rows import UNREADABLE, read_range
-from batchval.audit.run import Work, audit, list_work
+from batchval.audit.stored_audit import facts_of
 from batchval.audit.work import work
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range, cut
 from batchval.segment.reader import LOOKBACK
 from batchval.segment.store import SegmentInfo, Store, Unreadable, shown

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from batchval.audit.arrow_rows import ROW_SCHEMA, UNREADABLE, read_range
 from batchval.audit.outputs import place_of
-from batchval.audit.rows import ROW_SCHEMA, UNREADABLE, read_range
 from batchval.errors import BatchvalError
 from batchval.segment import remote as remote_module
 from batchval.segment.options import Options

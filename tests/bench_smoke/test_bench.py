@@ -53,7 +53,7 @@ def test_side_by_side_run_times_every_peer(result: dict[str, Any]) -> None:
         "aiokafka records",
         "kafka-python records",
     } <= peers
-    assert "native validate_messages" in result["times"]["v1-lz4-100-100"]
+    assert "native validate_and_assign" in result["times"]["v1-lz4-100-100"]
     for times in result["times"].values():
         for what, time in times.items():
             assert time["us"] > 0, what
@@ -187,7 +187,7 @@ def test_kafkas_best_iteration_is_held_against_our_median() -> None:
             "v2-none-10-1000": {"kafka": [{"ns": [7, 8]}], "native check_ranges": answers([10, 10, 10], [10, 10, 10])},
         },
     }
-    rows = {(row["group"], row["name"]): row for row in module("report").judge(measured)["rows"]}
+    rows = {(row["group"], row["name"]): row for row in module("report").assess(measured)["rows"]}
     slow = rows["slow path vs Kafka, 100 × 1000 B", "none 100 × 1000 B"]
     assert slow["value"] == pytest.approx(22 / 10.5)
     assert (slow["target"], slow["verdict"]) == (2.0, "met")
@@ -302,7 +302,7 @@ def test_record_rules_are_held_against_check_without_them() -> None:
     costs = module("rule_costs")
     rows = [costs.Row(codec, "headers", allocator_calls=0.0) for codec in ("none", "lz4", "zstd")]
     for row, executed in zip(rows, (1120, 1030, 1031), strict=True):
-        costs.judge(row, 1000, executed)
+        costs.assess(row, 1000, executed)
     assert [(row.ratio, row.is_met) for row in rows] == [(1.12, True), (1.03, True), (1.031, False)]
     *table, empty, claims = costs.lines(rows, costs.ClaimsRow(20_000, 50.0, 1.0, 50.0, is_met=True))
     assert table[3].split() == ["zstd", "headers", "1,000", "1,031", "1.031", "1.03", "no", "0.00"]
@@ -343,9 +343,9 @@ def test_batches_are_the_same_each_time_and_valid() -> None:
         data = batches.build(cell)
         assert data == batches.build(cell)
         validator = LogValidator()
-        judge = validator.check if cell.magic == 2 else validator.validate_messages_and_assign_offsets
+        validate = validator.check if cell.magic == 2 else validator.validate_messages_and_assign_offsets
         options = {} if cell.magic == 2 else {"to_magic": cell.magic}
-        answer = judge(data, now_ms=batches.FIRST_TIMESTAMP, **options)
+        answer = validate(data, now_ms=batches.FIRST_TIMESTAMP, **options)
         assert answer.ok, (cell.name, answer.rule)
 
 

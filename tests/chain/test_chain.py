@@ -20,7 +20,7 @@ from batchval.policy import ClaimsPolicy
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy import server
 from batchval.proxy.fast_path import Routes
-from batchval.proxy.gate import Judgement, Outgoing
+from batchval.proxy.gate import Outgoing, RequestVerdict
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.server import Proxy
 from batchval.proxy.session import Session
@@ -147,8 +147,8 @@ def change_tags(gate: RunningProxy, change: Callable[[memoryview, bytes | None],
     gate.proxy.fast_routes = Routes({})  # the fast path puts claims in where nobody can change them
     made = gate.proxy.gate._outgoing
 
-    def outgoing(request: ProduceRequestView, judgement: Judgement, verdicts: Any) -> Outgoing:
-        tags, batches = made(request, judgement, verdicts)
+    def outgoing(request: ProduceRequestView, verdict: RequestVerdict, verdicts: Any) -> Outgoing:
+        tags, batches = made(request, verdict, verdicts)
         found = [change(request.records(i) or memoryview(b""), tag) for i, tag in enumerate(tags)]
         return found, batches
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from batchval.policy import TopicPolicy
-from batchval.protocol.api_versions import carried_versions
+from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.proxy.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker

@@ -18,7 +18,7 @@ import pytest
 import zstandard
 
 from batchval import compression
-from batchval.compression import blocks, native, packages
+from batchval.compression import native, native_pointers, packages
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
@@ -276,8 +276,8 @@ def test_the_provider_may_change_while_batches_are_judged() -> None:
             thread.start()
         while len(answers) < 500:
             for _ in range(500):
-                blocks.bind({})
-                blocks.bind(addresses)
+                native_pointers.bind({})
+                native_pointers.bind(addresses)
             time.sleep(0.0001)
     finally:
         done.set()

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.error_answers import error_answer
+from batchval.protocol.field_schema import read, shape_of, write
+from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.primitives import Reader, Writer
-from batchval.protocol.schema import read, shape_of, write
 from tests.conformance import oracle
 
 pytestmark = pytest.mark.jvm

@@ -22,7 +22,7 @@ SEGMENT = (ROOT / "fixtures" / "segments" / "codec-none-0" / "000000000000000000
 DATA = SEGMENT[: RecordBatch(SEGMENT).size_in_bytes]
 NOW = RecordBatch(DATA).max_timestamp
 
-DOORS: dict[str, Callable[[Any], Any]] = {
+ENTRY_POINTS: dict[str, Callable[[Any], Any]] = {
     "check": lambda data: LogValidator().check(data, now_ms=NOW).ok,
     "validate": lambda data: LogValidator().validate(data, now_ms=NOW).ok,
     "check_ranges": lambda data: bool(LogValidator().check_ranges(data, now_ms=NOW).ok().all()),
@@ -70,14 +70,14 @@ REFUSED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", ENTRY_POINTS)
 @pytest.mark.parametrize("kind", TAKEN)
 def test_taken(kind: str, door: str) -> None:
-    assert DOORS[door](TAKEN[kind]()) is True
+    assert ENTRY_POINTS[door](TAKEN[kind]()) is True
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", ENTRY_POINTS)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_refused(kind: str, door: str) -> None:
     with pytest.raises(BatchvalError, match="contiguous"):
-        DOORS[door](REFUSED[kind]())
+        ENTRY_POINTS[door](REFUSED[kind]())

@@ -61,14 +61,14 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
-def room_of(path: Path, package: Path) -> str:
+def package_of(path: Path, package: Path) -> str:
     return path.relative_to(package).with_suffix("").parts[0]
 
 
 def upward(package: Path) -> Iterator[str]:
     """Each import of a room that is not on a lower floor."""
     for path in files(package, ".py", ".pyx", ".pxd", ".pyi"):
-        room = room_of(path, package)
+        room = package_of(path, package)
         if room == "__init__":
             continue  # the package's face shows names of all floors, and loads them when asked (test_public_names)
         for found in imports(path, package):
@@ -130,7 +130,7 @@ def test_native_code_knows_bytes_alone() -> None:
 
 
 def test_all_files_were_read() -> None:
-    read = {room_of(path, PACKAGE) for path in files(PACKAGE, ".py", ".pyx", ".pxd") for _ in imports(path)}
+    read = {package_of(path, PACKAGE) for path in files(PACKAGE, ".py", ".pyx", ".pxd") for _ in imports(path)}
     assert {"core", "compression", "cli", "segment", "rules", "policy"} <= read
     assert {path.name for path in own_c(PACKAGE)} >= {"crc_kernels.c", "inflate.c"}
     assert sum(1 for path in files(PACKAGE, ".pyx", ".pxd") for _ in imports(path)) > 300

@@ -91,7 +91,7 @@ def test_what_is_installed_is_not_missing() -> None:
 @pytest.mark.parametrize(
     ("module", "blocked", "message"),
     [
-        ("batchval.audit.rows", "pyarrow", "batchval.audit needs pyarrow, which is not installed: pip"),
+        ("batchval.audit.arrow_rows", "pyarrow", "batchval.audit needs pyarrow, which is not installed: pip"),
         ("batchval.proxy.tls", "pydantic", "batchval.proxy needs pydantic, which is not installed: pip"),
         ("batchval.spark.udf", "pyspark", "batchval.spark needs pyspark, which is not installed: pip"),
         (

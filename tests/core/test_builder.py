@@ -40,10 +40,10 @@ def decoded(batch: Any) -> list[tuple[Any, ...]]:
 @settings(deadline=None, max_examples=200)
 @given(records, st.sampled_from(CODECS), st.integers(-1, 2**40), st.booleans())
 def test_what_goes_in_is_accepted_and_comes_out(
-    given_records: list[Any], codec: int, producer_id: int, transactional: bool
+    input_records: list[Any], codec: int, producer_id: int, transactional: bool
 ) -> None:
     builder = BatchBuilder(1 << 20, codec)
-    for key, value, heads, timestamp in given_records:
+    for key, value, heads, timestamp in input_records:
         assert builder.append(key, value, heads, timestamp)
     if producer_id < 0:
         builder.seal()
@@ -52,7 +52,7 @@ def test_what_goes_in_is_accepted_and_comes_out(
     batch = bytes(builder.view())
     result = STRICT.validate(batch, now_ms=NOW)
     assert result.ok, result
-    assert decoded(batch) == [(key, value, heads, timestamp) for key, value, heads, timestamp in given_records]
+    assert decoded(batch) == [(key, value, heads, timestamp) for key, value, heads, timestamp in input_records]
     found = RecordBatch(batch)
     assert found.producer_id == producer_id
     assert found.partition_leader_epoch == -1
@@ -69,9 +69,9 @@ def test_many_at_once_with_their_stamps(codec: int, size: int, one: bool) -> Non
     values = [bytes([n % 251]) * size for n in range(count)]
     stamps = array.array("q", range(-5, count - 5))
     builder = BatchBuilder(1 << 30, codec)
-    with_given = Given(values[3] if one else values, stamps)
-    assert builder.append_many(with_given, 0, count, 1, NOW) == count
-    with_given.close()
+    with_input = Given(values[3] if one else values, stamps)
+    assert builder.append_many(with_input, 0, count, 1, NOW) == count
+    with_input.close()
     assert builder.stamps.tolist() == stamps.tolist()
     builder.seal()
     assert STRICT.validate(bytes(builder.view()), now_ms=NOW).ok
@@ -124,16 +124,16 @@ def test_splitting_keeps_records_and_stamps(codec: int, count: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_splitting_keeps_keys_headers_and_times(codec: int) -> None:
-    given_records = [(b"k%d" % n, None if n % 3 else b"v", [("h", None), ("ü", b"1")], NOW - n * n) for n in range(9)]
+    input_records = [(b"k%d" % n, None if n % 3 else b"v", [("h", None), ("ü", b"1")], NOW - n * n) for n in range(9)]
     builder = BatchBuilder(1 << 20, codec)
-    for key, value, heads, timestamp in given_records:
+    for key, value, heads, timestamp in input_records:
         builder.append(key, value, heads, timestamp)
     found = []
     for half in builder.split():
         half.seal()
         assert STRICT.validate(bytes(half.view()), now_ms=NOW).ok
         found += decoded(half.view())
-    assert found == given_records
+    assert found == input_records
     alone = BatchBuilder(100, codec)
     alone.append(None, b"", (), NOW)
     assert alone.split() == []

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.core.batch import RecordBatch
 from batchval.core.claims import BatchClaims, attach, carrier_of, compute, from_tag, read, strip, to_tag
-from batchval.core.short import settled_by_claims
+from batchval.core.native_validator import settled_by_claims
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy

@@ -190,7 +190,7 @@ def judge(validator: LogValidator, data: bytes) -> ValidationResult:
     return validator.validate(data, now_ms=NOW, first_offset=40)
 
 
-def judge_or_raise(validator: LogValidator, data: bytes) -> None:
+def validate_or_raise(validator: LogValidator, data: bytes) -> None:
     validator.check(data, now_ms=NOW).raise_for_error()
 
 
@@ -204,7 +204,7 @@ def test_workers_return_and_raise_them() -> None:
     batches = [GOOD, b"", batch(crc=1), batch(records(2), codec=ZSTD)]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = list(pool.map(judge, [validator] * len(batches), batches))
-        raised = [pool.submit(judge_or_raise, validator, data).exception() for data in batches]
+        raised = [pool.submit(validate_or_raise, validator, data).exception() for data in batches]
         mistake = pool.submit(ask_wrongly, validator).exception()
     assert results == [judge(validator, data) for data in batches]
     assert [result.ok for result in results] == [True, False, False, True]

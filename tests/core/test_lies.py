@@ -46,7 +46,7 @@ def carrier(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Door:
+class CarrierCase:
     """A topic, and the carrier that is used."""
 
     def __init__(self, carrier: str, **policy: Any) -> None:
@@ -84,7 +84,7 @@ class Door:
 
 def test_the_truth_is_no_lie(carrier: str) -> None:
     for codec in (0, *COMPRESSED):
-        result = Door(carrier).judge(keyed(codec), TRUE, "verify")
+        result = CarrierCase(carrier).judge(keyed(codec), TRUE, "verify")
         assert (result.ok, result.claims, three(result.batch_claims)) == (True, "honest", TRUE)
 
 
@@ -96,9 +96,9 @@ def test_the_truth_is_no_lie(carrier: str) -> None:
 def test_a_minimum_too_high(carrier: str, codec: int, by: int) -> None:
     """What hides a record that is too old."""
     data, said = keyed(codec), TRUE._replace(batch_min_timestamp=NOW + by)
-    assert Door(carrier).found_by_verify(data, said).ok
-    assert Door(carrier).believed(data, said)
-    strict = Door(carrier, message_timestamp_before_max_ms=1000)
+    assert CarrierCase(carrier).found_by_verify(data, said).ok
+    assert CarrierCase(carrier).believed(data, said)
+    strict = CarrierCase(carrier, message_timestamp_before_max_ms=1000)
     slow = strict.found_by_verify(data, said, now_ms=NOW + 1001)
     assert [i for i, _ in slow.record_errors] == [1]
     assert strict.believed(data, said, now_ms=NOW + 1001)
@@ -109,9 +109,9 @@ def test_a_minimum_too_high(carrier: str, codec: int, by: int) -> None:
 def test_a_minimum_too_low(carrier: str, codec: int, by: int) -> None:
     """Gains nothing: where the topic bounds ages, it is only the slow path that it leads to."""
     data, said = keyed(codec), TRUE._replace(batch_min_timestamp=NOW - by)
-    assert Door(carrier).found_by_verify(data, said).ok
-    assert Door(carrier).believed(data, said)
-    bounded = Door(carrier, message_timestamp_before_max_ms=0)
+    assert CarrierCase(carrier).found_by_verify(data, said).ok
+    assert CarrierCase(carrier).believed(data, said)
+    bounded = CarrierCase(carrier, message_timestamp_before_max_ms=0)
     assert bounded.found_by_verify(data, said).ok
     assert not bounded.believed(data, said)
 
@@ -120,8 +120,8 @@ def test_a_minimum_too_low(carrier: str, codec: int, by: int) -> None:
 @pytest.mark.parametrize("by", [1, 2, -1, -2, -3, -4, 2**31 - 4])
 def test_a_count_unlike_the_headers(carrier: str, codec: int, by: int) -> None:
     data, said = keyed(codec), TRUE._replace(records_number=3 + by)
-    assert Door(carrier).found_by_verify(data, said).ok
-    assert not Door(carrier).believed(data, said)
+    assert CarrierCase(carrier).found_by_verify(data, said).ok
+    assert not CarrierCase(carrier).believed(data, said)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -129,8 +129,8 @@ def test_a_count_unlike_the_headers(carrier: str, codec: int, by: int) -> None:
 def test_a_count_that_header_and_claims_share(carrier: str, codec: int, count: int) -> None:
     """Consumers would miss records, or read behind the last."""
     data, said = keyed(codec, records_count=count), TRUE._replace(records_number=count)
-    assert str(Door(carrier).found_by_verify(data, said).rule) == "29 record-malformed"
-    assert Door(carrier).believed(data, said)
+    assert str(CarrierCase(carrier).found_by_verify(data, said).rule) == "29 record-malformed"
+    assert CarrierCase(carrier).believed(data, said)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -138,9 +138,9 @@ def test_a_count_that_header_and_claims_share(carrier: str, codec: int, count: i
 def test_a_header_max_timestamp_that_is_wrong(carrier: str, codec: int, by: int, believed: bool) -> None:
     """The fourth claim: Kafka recomputes it and answers with the right one."""
     data = keyed(codec, max_timestamp=NOW + 20 + by)
-    slow = Door(carrier).found_by_verify(data, TRUE)
+    slow = CarrierCase(carrier).found_by_verify(data, TRUE)
     assert (slow.ok, slow.max_timestamp) == (True, NOW + 20)
-    assert Door(carrier).believed(data, TRUE) == believed
+    assert CarrierCase(carrier).believed(data, TRUE) == believed
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -155,14 +155,14 @@ def test_a_key_byte_that_is_not_true(
     data = batch([record(i, key=k) for i, k in enumerate(keys)], codec=codec)
     assert three(compute(data)) == (NOW, 3, true)
     for lie in lies:
-        assert Door(carrier).found_by_verify(data, (NOW, 3, lie)).ok
-        assert Door(carrier).believed(data, (NOW, 3, lie)) == (lie in (0, 1, 2))
-    assert Door(carrier).judge(data, (NOW, 3, true), "verify").claims == "honest"
+        assert CarrierCase(carrier).found_by_verify(data, (NOW, 3, lie)).ok
+        assert CarrierCase(carrier).believed(data, (NOW, 3, lie)) == (lie in (0, 1, 2))
+    assert CarrierCase(carrier).judge(data, (NOW, 3, true), "verify").claims == "honest"
 
 
 def test_saying_less_than_one_could_is_no_lie_where_it_can_mislead_nobody(carrier: str) -> None:
     """0: not every key is null, and nothing more is known."""
-    assert Door(carrier).judge(keyed(), TRUE._replace(null_keys=0), "verify").claims == "honest"
+    assert CarrierCase(carrier).judge(keyed(), TRUE._replace(null_keys=0), "verify").claims == "honest"
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -170,7 +170,7 @@ def test_saying_less_than_one_could_is_no_lie_where_it_can_mislead_nobody(carrie
 def test_a_hidden_null_key_on_a_compacted_topic(carrier: str, codec: int, where: int) -> None:
     """The cleaner would drop the record in silence: why compacted topics are to be verified, or trusted with care."""
     data = batch([record(i, key=None if i == where else b"k") for i in range(3)], codec=codec)
-    door = Door(carrier, cleanup_policy="compact")
+    door = CarrierCase(carrier, cleanup_policy="compact")
     slow = door.found_by_verify(data, (NOW, 3, 2))
     assert (str(slow.rule), [i for i, _ in slow.record_errors]) == ("35 key-missing", [where])
     assert door.believed(data, (NOW, 3, 2))
@@ -201,9 +201,9 @@ BROKEN = {
 @pytest.mark.parametrize("how", BROKEN)
 def test_records_that_are_broken_under_true_facts(carrier: str, codec: int, how: str) -> None:
     data = keyed(codec, parts=BROKEN[how])
-    slow = Door(carrier).found_by_verify(data, TRUE)
+    slow = CarrierCase(carrier).found_by_verify(data, TRUE)
     assert (slow.ok, int(slow.error_code)) == (False, 87)
-    assert Door(carrier).believed(data, TRUE)
+    assert CarrierCase(carrier).believed(data, TRUE)
 
 
 DELTAS = {
@@ -224,9 +224,9 @@ def test_deltas_that_are_wrong_under_a_true_count(carrier: str, codec: int, how:
     data = keyed(
         codec, parts=[record(d, key=b"k", timestamp_delta=t) for d, t in zip(deltas, (10, 0, 20), strict=True)]
     )
-    slow = Door(carrier).found_by_verify(data, TRUE)
+    slow = CarrierCase(carrier).found_by_verify(data, TRUE)
     assert (slow.rule.id, int(slow.error_code)) == ("S3", 87)
-    assert Door(carrier).believed(data, TRUE)
+    assert CarrierCase(carrier).believed(data, TRUE)
 
 
 STREAMS = {
@@ -242,31 +242,31 @@ STREAMS = {
 def test_a_damaged_stream_under_true_facts(carrier: str, codec: int, how: str) -> None:
     good = compress(codec, b"".join(KEYED))
     data = keyed(codec, payload=STREAMS[how](good))
-    assert not Door(carrier).found_by_verify(data, TRUE).ok
-    assert Door(carrier).believed(data, TRUE)
+    assert not CarrierCase(carrier).found_by_verify(data, TRUE).ok
+    assert CarrierCase(carrier).believed(data, TRUE)
 
 
 def test_the_wrong_codecs_name(carrier: str) -> None:
     data = keyed(LZ4, payload=compress(ZSTD, b"".join(KEYED)))
-    assert not Door(carrier).found_by_verify(data, TRUE).ok
-    assert Door(carrier).believed(data, TRUE)
+    assert not CarrierCase(carrier).found_by_verify(data, TRUE).ok
+    assert CarrierCase(carrier).believed(data, TRUE)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_timestamp_below_minus_1(carrier: str, codec: int) -> None:
     """S10's own code stands, in a header too: a lie does not hide what is wrong with the batch."""
     data = batch([record(0, timestamp_delta=-NOW - 5), record(1)], codec=codec)
-    slow = Door(carrier).found_by_verify(data, (NOW, 2, 1))
+    slow = CarrierCase(carrier).found_by_verify(data, (NOW, 2, 1))
     assert (slow.rule.id, slow.error_code.name) == ("S10", "INVALID_TIMESTAMP")
-    assert Door(carrier).believed(data, (NOW, 2, 1))
-    assert not Door(carrier).believed(data, (-5, 2, 1))
+    assert CarrierCase(carrier).believed(data, (NOW, 2, 1))
+    assert not CarrierCase(carrier).believed(data, (-5, 2, 1))
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_bomb_under_true_facts(carrier: str, codec: int) -> None:
     """S8 stands, also in a header: the client learns what is wrong with the batch."""
     bomb = batch([record(0, value=bytes(300_000))], codec=codec)
-    topic = Door(carrier)
+    topic = CarrierCase(carrier)
     topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=100_000)
     assert topic.found_by_verify(bomb, (NOW, 1, 1)).rule.id == "S8"
     states_its_size = codec == SNAPPY and topic.judge(bomb, (NOW, 1, 1), "trust").claims == "lying"
@@ -282,7 +282,7 @@ def test_a_frame_that_states_too_much_is_read_and_is_a_lie(carrier: str) -> None
     """
     payload = zstandard.ZstdCompressor(write_content_size=True).compress(record(0, value=bytes(300_000)))
     bomb = batch([], codec=ZSTD, payload=payload, records_count=1)
-    topic = Door(carrier)
+    topic = CarrierCase(carrier)
     topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=100_000)
     result = topic.judge(bomb, (NOW, 1, 1), "trust")
     assert (result.rule.id, result.claims) == ("S8", "lying")
@@ -297,9 +297,9 @@ def test_claims_copied_from_another_batch(carrier: str, codec: int) -> None:
     said = compute(other)
     assert said is not None
     mine = keyed(codec)
-    assert not Door(carrier).believed(mine, said)
+    assert not CarrierCase(carrier).believed(mine, said)
     if carrier == "header":  # nothing binds them there but the batch's own checksum, made anew
-        Door(carrier).found_by_verify(mine, said)
+        CarrierCase(carrier).found_by_verify(mine, said)
     copied = tag(said[:3], other)
     result = LogValidator().check(mine, now_ms=NOW, claims=(copied, "trust"))
     assert (result.ok, result.path, result.claims) == (True, "shallow", "unbound")
@@ -307,7 +307,7 @@ def test_claims_copied_from_another_batch(carrier: str, codec: int) -> None:
 
 def test_a_replay_is_answered_as_the_first_time(carrier: str) -> None:
     """The core remembers nobody: sampling is the ledger's."""
-    door, lie = Door(carrier), TRUE._replace(batch_min_timestamp=NOW + 5)
+    door, lie = CarrierCase(carrier), TRUE._replace(batch_min_timestamp=NOW + 5)
     for _ in range(5):
         assert door.believed(keyed(), TRUE)
         assert door.believed(keyed(), lie)
@@ -320,8 +320,8 @@ def test_claims_on_a_control_batch(carrier: str, codec: int, fields: dict[str, i
     """Not a client's to send; nothing was read, so nobody lied."""
     data = keyed(codec, **fields)
     for word in ("trust", "verify"):
-        result = Door(carrier).judge(data, TRUE, word)
-        slow = Door(carrier).validator.check(data, now_ms=NOW)
+        result = CarrierCase(carrier).judge(data, TRUE, word)
+        slow = CarrierCase(carrier).validator.check(data, now_ms=NOW)
         assert (str(result.rule), result.claims) == ("25 control-batch-by-client", "unjudged")
         assert {n: getattr(result, n) for n in ANSWER} == {n: getattr(slow, n) for n in ANSWER}
 
@@ -329,18 +329,18 @@ def test_claims_on_a_control_batch(carrier: str, codec: int, fields: dict[str, i
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_claims_on_a_transactional_batch(carrier: str, codec: int) -> None:
     data = keyed(codec, attributes=0x10, producer_id=9, producer_epoch=1, base_sequence=4)
-    assert Door(carrier).believed(data, TRUE)
-    assert Door(carrier).judge(data, TRUE, "verify").claims == "honest"
-    Door(carrier).found_by_verify(data, TRUE._replace(null_keys=1))
+    assert CarrierCase(carrier).believed(data, TRUE)
+    assert CarrierCase(carrier).judge(data, TRUE, "verify").claims == "honest"
+    CarrierCase(carrier).found_by_verify(data, TRUE._replace(null_keys=1))
 
 
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
 def test_claims_on_a_log_append_time_batch(carrier: str, codec: int) -> None:
     data = keyed(codec, attributes=8)
-    assert not Door(carrier).believed(data, (NOW + 20, 3, 2))
-    assert not Door(carrier).believed(data, TRUE)
-    assert Door(carrier).found_by_verify(data, TRUE).ok
-    own_time = Door(carrier, message_timestamp_type="LogAppendTime")
+    assert not CarrierCase(carrier).believed(data, (NOW + 20, 3, 2))
+    assert not CarrierCase(carrier).believed(data, TRUE)
+    assert CarrierCase(carrier).found_by_verify(data, TRUE).ok
+    own_time = CarrierCase(carrier, message_timestamp_type="LogAppendTime")
     assert str(own_time.found_by_verify(data, TRUE).rule) == "37 timestamp-type-by-producer"
     assert own_time.judge(data, (NOW + 20, 3, 2), "verify").claims == "honest"
 
@@ -348,13 +348,13 @@ def test_claims_on_a_log_append_time_batch(carrier: str, codec: int) -> None:
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
 def test_claims_on_a_batch_with_records_without_timestamp(carrier: str, codec: int) -> None:
     data = batch([record(0, timestamp_delta=-NOW - 1), record(1)], codec=codec)
-    assert not Door(carrier).believed(data, (-1, 2, 1))
-    assert Door(carrier).judge(data, (-1, 2, 1), "verify").claims == "honest"
-    assert Door(carrier).found_by_verify(data, (NOW, 2, 1)).ok
+    assert not CarrierCase(carrier).believed(data, (-1, 2, 1))
+    assert CarrierCase(carrier).judge(data, (-1, 2, 1), "verify").claims == "honest"
+    assert CarrierCase(carrier).found_by_verify(data, (NOW, 2, 1)).ok
 
 
 def test_a_lie_beside_another_refusal_is_noted_and_changes_nothing(carrier: str) -> None:
-    door = Door(carrier, message_timestamp_before_max_ms=5)
+    door = CarrierCase(carrier, message_timestamp_before_max_ms=5)
     slow = door.found_by_verify(keyed(), TRUE._replace(null_keys=1), now_ms=NOW + 100)
     assert [i for i, _ in slow.record_errors] == [0, 1, 2]
 
@@ -376,7 +376,7 @@ def test_extras_that_are_only_reported(carrier: str, extra: str) -> None:
 
 def test_the_thirteen_bytes_are_under_the_checksum() -> None:
     data = carrying(keyed(), TRUE)
-    door = Door("header")
+    door = CarrierCase("header")
     for at in range(61, 74):
         changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         for word in ("ignore", "verify", "trust"):
@@ -388,7 +388,7 @@ def test_the_thirteen_bytes_are_under_the_checksum() -> None:
 def test_a_last_offset_delta_that_nobody_asks_a_coordinator_about(carrier: str) -> None:
     """The cleaner leaves such batches; claims say that they are whole."""
     data = keyed(last_offset_delta=7)
-    door = Door(carrier)
+    door = CarrierCase(carrier)
     arguments = {"now_ms": NOW, "origin": "COORDINATOR", "first_offset": 100}
     assert door.validator.check(data, **arguments).ok
     assert door.validator.check(data, **arguments).batch_claims is None

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from batchval.core.claims import attach, compute
+from batchval.core.native_validator import settled_by_claims
 from batchval.core.record_errors import broken_rule
-from batchval.core.short import settled_by_claims
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from batchval.policy import TopicPolicy

@@ -12,9 +12,9 @@ from batchval import LogValidator
 from batchval.rules import Rule
 from batchval.segment.check import Options, Summary, check_paths
 from demo import run
+from demo.attempts import attempts
 from demo.damage import LOG, Damage, damaged_copy, damages
-from demo.door import knocks
-from demo.liar import ACCEPTS, claimed, lie_of, the_liar, ways
+from demo.lying_sender import ACCEPTS, claimed, lie_of, lying_sender, ways
 from demo.race import peer_version, race
 from tests.contract.sources import ROOT
 
@@ -40,12 +40,12 @@ def test_the_same_seed_makes_the_same_damage(tmp_path: Path) -> None:
 
 
 def test_each_knock_gets_its_rule_and_the_first_is_let_in() -> None:
-    all_knocks, now_ms = knocks(SEGMENTS)
+    all_attempts, now_ms = attempts(SEGMENTS)
     rules = []
-    for knock in all_knocks:
-        result = LogValidator(knock.policy).check(knock.records, now_ms=now_ms)
+    for attempt in all_attempts:
+        result = LogValidator(attempt.policy).check(attempt.records, now_ms=now_ms)
         rules.append(result.rule.id if result.rule else None)
-    assert rules == [knock.rule for knock in all_knocks]
+    assert rules == [attempt.rule for attempt in all_attempts]
     assert rules[0] is None
     assert None not in rules[1:]
 
@@ -63,7 +63,7 @@ def test_the_whole_demo_in_a_terminal_of_100_columns() -> None:
 def test_a_liar_is_caught_and_an_honest_sender_is_not() -> None:
     these = claimed(SEGMENTS)
     assert [way.paths for way in ways(these)] == [{"shallow": 32}, {"shallow": 32}, {"claims": 32}]
-    caught = the_liar(these)
+    caught = lying_sender(these)
     assert 0 < caught.lies_until_caught < 200
     assert caught.answer == "INVALID_RECORD by rule L7 lying-claims"
     assert (caught.demoted_path, caught.honest_path) == ("shallow", "claims")

@@ -7,23 +7,23 @@ import pytest
 from batchval.policy import TopicPolicy
 from batchval.rules import Rule
 from demo import gate
-from demo.door import knocks
+from demo.attempts import attempts
 
 
 def test_it_ends_by_itself_and_every_bad_batch_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert gate.main(["--seconds", "1"]) == 0
     out = capsys.readouterr().out
     assert "bad batches refused by 13 rules" in out
-    for knock in knocks(gate.SEGMENTS)[0]:
-        if knock.rule is not None:
-            slug = next(rule.slug for rule in Rule if rule.id == knock.rule)
+    for attempt in attempts(gate.SEGMENTS)[0]:
+        if attempt.rule is not None:
+            slug = next(rule.slug for rule in Rule if rule.id == attempt.rule)
             assert slug in out
 
 
 def test_a_batch_that_is_let_in_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    real, now = knocks(gate.SEGMENTS)
+    real, now = attempts(gate.SEGMENTS)
     innocent = real[0]._replace(what="not bad at all", rule="14")
-    monkeypatch.setattr(gate, "knocks", lambda _: ([innocent], now))
+    monkeypatch.setattr(gate, "attempts", lambda _: ([innocent], now))
     assert gate.main(["--seconds", "0.2"]) == 1
     assert "This demo is wrong" in capsys.readouterr().out
 

@@ -16,9 +16,9 @@ from batchval.cli.proxy import command
 from batchval.proxy import connection_log
 from batchval.proxy.audit_log import facts_of
 from batchval.proxy.config import Limits, Settings
+from batchval.proxy.end_reasons import REASONS
 from batchval.proxy.loading import load
 from batchval.proxy.options import Refusal
-from batchval.proxy.reasons import REASONS
 from batchval.rules import Rule
 from tests.deploy.conftest import DEPLOY, ROOT
 from tests.deploy.gate_metrics import PREFIX, unknown

@@ -64,7 +64,7 @@ def some_answer(r: random.Random, version: int, size: int) -> FetchResponse:
     return answer
 
 
-def told_of(answer: FetchResponse) -> Told:
+def reported(answer: FetchResponse) -> Told:
     return [(topic.topic, data) for topic in answer.responses for data in topic.partitions]
 
 
@@ -129,7 +129,7 @@ def test_as_the_general_way(version: int, size: int) -> None:
             assert cut.read(got) is cut
             general = FetchResponse.decode(frame[4:], version)
             assert answer == general
-            assert plain(told) == plain(told_of(general))
+            assert plain(told) == plain(reported(general))
             assert (cut.throttle_time_ms, cut.error_code) == (general.throttle_time_ms, general.error_code)
 
 
@@ -148,7 +148,7 @@ def test_bytes_after_an_answer_are_ignored(version: int, size: int, after: int) 
     frames = [bytes(frame) for some in feed(splitter, stream, reads(r, 5_000)) for frame in some]
     assert [len(frames), frames[-1]] == [2, b"next"]
     cut.read(frames[0])
-    assert plain(told) == plain(told_of(answer))
+    assert plain(told) == plain(reported(answer))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -183,7 +183,7 @@ def test_what_the_general_way_refuses_is_refused_and_nothing_else(version: int) 
             refused += 1
             continue
         assert general is not None
-        assert plain(told) == plain(told_of(general))
+        assert plain(told) == plain(reported(general))
         accepted += 1
     assert refused > 10
     assert accepted > 10

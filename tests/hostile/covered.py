@@ -9,13 +9,13 @@ from typing import Final
 __all__ = ["COVERED"]
 
 _PROTOCOL: Final = (
-    *("addresses", "blocks", "fetch_tail", "frames", "primitives", "produce", "produce_answer"),
-    *("splice", "topic_ids", "views", "walks"),
+    *("addresses", "fetch_tail", "frame_memory", "frames", "primitives", "produce", "produce_answer"),
+    *("splice", "topic_ids", "positions", "views"),
 )
 _VALIDATION: Final = (
-    *("append", "arguments", "chunked", "compiled_rules", "convert", "door", "judge", "legacy"),
-    "messages",
-    *("record_fields", "records", "replay", "result", "scratch", "validator", "verdict", "walks"),
+    *("append", "arguments", "chunked", "compiled_rules", "convert", "stages", "analyze", "legacy"),
+    "assign_offsets",
+    *("record_fields", "records", "replay", "result", "scratch", "validator", "verdict", "batch_records"),
 )
 
 
@@ -35,10 +35,10 @@ _MUTATED: Final = (
         "down_conversion",
         "fetched",
         "fields",
-        "frames",
-        *("gzip", "rows"),
+        "codec_streams",
+        *("gzip", "row_loops"),
     ),
-    *_core("arrow", "block", "record_columns", "short", "snappy"),
+    *_core("arrow", "block", "record_columns", "native_validator", "snappy"),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
     "batchval.fetch.pieces",
     "batchval.perf.histogram",
@@ -46,31 +46,36 @@ _MUTATED: Final = (
 )
 
 COVERED: Final[dict[str, tuple[str, ...]]] = {
-    "differential": _core(*_VALIDATION, "crc32c", "frames", "gzip", "snappy"),
-    "claims": _core("carriers", "claims", "validator", "door", "rows"),
-    "core_ranges": _core("columns", "rows", "arguments"),
-    "core_doors": _core("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
-    "providers": (*_core("frames"), "batchval.compression.blocks"),
+    "differential": _core(*_VALIDATION, "crc32c", "codec_streams", "gzip", "snappy"),
+    "claims": _core("carriers", "claims", "validator", "stages", "row_loops"),
+    "core_ranges": _core("columns", "row_loops", "arguments"),
+    "core_entry_points": _core("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
+    "providers": (*_core("codec_streams"), "batchval.compression.native_pointers"),
     "inflate": _core("gzip"),
     "snappy": _core("snappy"),
-    "files": _core("columns", "rows"),
+    "files": _core("columns", "row_loops"),
     "wire": tuple(f"batchval.protocol.{name}" for name in _PROTOCOL),
-    "mutated_by_thread": (*_MUTATED, "batchval.proxy.fast_path", "batchval.proxy.verdicts", "batchval.ledger.credit"),
+    "mutated_by_thread": (
+        *_MUTATED,
+        "batchval.proxy.fast_path",
+        "batchval.proxy.verdicts",
+        "batchval.ledger.sender_trust",
+    ),
     "mutated_by_process": _MUTATED,
     "freed_or_resized": (
-        *_core("arrow", "batch", "block", "builder", "columns", "fields", "result", "rows", "validator"),
+        *_core("arrow", "batch", "block", "builder", "columns", "fields", "result", "row_loops", "validator"),
         "batchval.fetch.pieces",
         "batchval.perf.histogram",
-        "batchval.protocol.blocks",
+        "batchval.protocol.frame_memory",
         "batchval.protocol.fetch_tail",
         "batchval.protocol.frames",
         "batchval.protocol.primitives",
         "batchval.protocol.produce",
     ),
     "durations": ("batchval.proxy.durations",),
-    "fast_path": ("batchval.proxy.fast_path", "batchval.ledger.credit", *_core("short")),
-    "streams": tuple(f"batchval.protocol.{name}" for name in ("blocks", "fetch_tail", "frames")),
-    "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.credit"),
+    "fast_path": ("batchval.proxy.fast_path", "batchval.ledger.sender_trust", *_core("native_validator")),
+    "streams": tuple(f"batchval.protocol.{name}" for name in ("fetch_tail", "frame_memory", "frames")),
+    "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.sender_trust"),
     "old_produce": (
         *("batchval.proxy.verdicts", "batchval.protocol.produce", "batchval.protocol.produce_answer"),
         *_core("convert"),

@@ -158,10 +158,10 @@ def compare(setup: Setup, data: bytes) -> list[str]:
         found += _compare_validate(
             setup, data[: theirs.valid_bytes] if theirs.valid_bytes else data, theirs.source.kafka_name
         )
-    return found + _compare_door(setup, data)
+    return found + _compare_append(setup, data)
 
 
-def _compare_door(setup: Setup, data: bytes) -> list[str]:
+def _compare_append(setup: Setup, data: bytes) -> list[str]:
     """``check`` asks all that the origin is asked in one go, and passes most batches without asking
     each stage.
     """

@@ -23,9 +23,9 @@ from batchval.core.claims import BatchClaims, attach, compute, to_tag
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate

@@ -70,7 +70,7 @@ def _work(  # type: ignore[no-untyped-def]
     sender.send(("done", run.executions, run.findings))
 
 
-def _judge_quietly(case: dict[str, object]) -> None:
+def _validate_quietly(case: dict[str, object]) -> None:
     from tests.hostile.targets import POISONED, replay
     from tests.hostile.writers import poison_memory
 
@@ -121,7 +121,7 @@ class _Worker:
 
         what = [f"the process ended with {self.process.exitcode}"]
         for case in last_cases(self.target, self.seed, self.corpus, (self.place[0], self.place[1])):
-            again = multiprocessing.Process(target=_judge_quietly, args=(case,))
+            again = multiprocessing.Process(target=_validate_quietly, args=(case,))
             again.start()
             again.join()
             if again.exitcode:

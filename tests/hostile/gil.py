@@ -199,7 +199,7 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "check_batches", lambda: log.check_batches(tiny)
     yield "the result of a row at rest", lambda: log.check_batches(tiny).result(0)
     yield "analyze", lambda: strict.analyze(plain * 5_000)
-    yield "validate_messages", lambda: strict.validate_messages_and_assign_offsets(one, now_ms=NOW)
+    yield "validate_and_assign", lambda: strict.validate_messages_and_assign_offsets(one, now_ms=NOW)
     yield "compute", lambda: claims.compute(one)
     yield "walk_fetched", lambda: fetched.walk_fetched(tiny)
     yield "walk_fetched, accepted", lambda: fetched.walk_fetched(one)

@@ -18,7 +18,7 @@ from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower
-from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile.verdicts import FACTS
@@ -124,14 +124,14 @@ def _with_epoch(batch: bytes, epoch: bytes) -> bytes:
     return batch[:12] + epoch + batch[16:]
 
 
-def _forwarded(request: ProduceRequestView, judgement: Judgement, found: list[ValidationResult]) -> list[str]:
+def _forwarded(request: ProduceRequestView, verdict: RequestVerdict, found: list[ValidationResult]) -> list[str]:
     """What is wrong with what goes on."""
-    _, sent = messages.ProduceRequest.parse(b"".join(judgement.forwarded(request, 99))[4:])
+    _, sent = messages.ProduceRequest.parse(b"".join(verdict.forwarded(request, 99))[4:])
     if (sent.api_version, sent.transactional_id, sent.acks) != (3, None, request.acks):
         return [f"Produce {sent.api_version} goes on, with acks {sent.acks}"]
     parts = iter([(topic.name, part) for topic in sent.topic_data for part in topic.partition_data])
     for i, result in enumerate(found):
-        if judgement.keep is not None and not judgement.keep[i]:
+        if verdict.keep is not None and not verdict.keep[i]:
             continue
         name, part = next(parts)
         if (name, part.index) != (request.topic(i), request.partition(i)):
@@ -141,7 +141,7 @@ def _forwarded(request: ProduceRequestView, judgement: Judgement, found: list[Va
             if read(batch, None) != compute(batch, max_decompressed_bytes=1 << 30, schema_ids="ids" in name):
                 return [f"partition {i}: its claims are not true"]
             batch = strip(batch)
-        check = LogValidator(mode="strict").check(batch, now_ms=judgement.now_ms, produce_version=3)
+        check = LogValidator(mode="strict").check(batch, now_ms=verdict.now_ms, produce_version=3)
         if result.ok and result.path == "rebuilt":
             if batch != _with_epoch(bytes(result.output or b""), b"\xff\xff\xff\xff"):
                 return [f"partition {i}: another batch goes on than the validator builds"]
@@ -152,11 +152,11 @@ def _forwarded(request: ProduceRequestView, judgement: Judgement, found: list[Va
     return []
 
 
-def _answered(request: ProduceRequestView, judgement: Judgement) -> list[str]:
+def _answered(request: ProduceRequestView, verdict: RequestVerdict) -> list[str]:
     """What is wrong with the answer, made here or by a broker that accepts everything."""
     version = request.api_version
-    if not judgement.any_left:
-        answer = old_answer(b"".join(judgement.answer(request))[4:], version)
+    if not verdict.any_left:
+        answer = old_answer(b"".join(verdict.answer(request))[4:], version)
         if answer.correlation_id != request.correlation_id or len(answer.partitions) > len(request):
             return ["the answer is another request's"]
         return []
@@ -177,21 +177,21 @@ def old_produce_case(seed: int) -> list[str]:
     request = _walked(frame if rng.random() < 0.9 else _damaged(rng, frame))
     if request is None or not len(request) or not request.is_raised:
         return []
-    judgement = gate.judge(request, FACTS.sender, inline=rng.random() < 0.7)
+    verdict = gate.validate(request, FACTS.sender, inline=rng.random() < 0.7)
     heavy = rng.random() < 0.5
-    while not judgement.done:
-        heavy = gate.work(request, judgement, heavy=heavy, budget_s=0.0) == "heavy"
-    gate.settle(request, judgement, FACTS)
-    verdicts = judgement.verdicts
+    while not verdict.done:
+        heavy = gate.work(request, verdict, heavy=heavy, budget_s=0.0) == "heavy"
+    gate.settle(request, verdict, FACTS)
+    verdicts = verdict.verdicts
     assert verdicts is not None
-    found = _expected(gate, request, judgement.now_ms)
+    found = _expected(gate, request, verdict.now_ms)
     for i, result in enumerate(found):
         if verdicts.ok(i) != result.ok or verdicts.error_code(i) != int(result.error_code):
             return [f"partition {i}: {verdicts.reason(i)!r}, but the validator says {result.reason!r}"]
-        goes_on = judgement.keep is None or judgement.keep[i]
+        goes_on = verdict.keep is None or verdict.keep[i]
         if result.ok and goes_on != bool(result.valid_bytes):
             return [f"partition {i} of {result.valid_bytes} bytes goes on: {goes_on}"]
         if not result.ok and goes_on and not gate.observe.everything:
             return [f"partition {i} goes on although it is refused"]
-    wrong = _forwarded(request, judgement, found) if judgement.any_left else []
-    return wrong or _answered(request, judgement)
+    wrong = _forwarded(request, verdict, found) if verdict.any_left else []
+    return wrong or _answered(request, verdict)

@@ -40,10 +40,10 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.producer.murmur2 import murmur2, partition_of
 from batchval.protocol import messages
 from batchval.protocol.addresses import addresses, rewrite_addresses
-from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
 from batchval.proxy.fast_path import FastPath, Routes
@@ -690,17 +690,17 @@ def _verdicts(scene: Scene) -> list[str]:
     half = len(scene.case.data) // 2
     try:
         request = ProduceRequestView(scene.buffer[4:half])
-        judgement = gate.judge(request, "CN=x")
-        while not judgement.done:
-            gate.work(request, judgement, heavy=True, budget_s=1.0)
-        gate.settle(request, judgement, FACTS)
-        if not judgement.any_left:
-            judgement.answer(request)
-        elif not judgement.untouched:
-            judgement.forwarded(request, 7)
+        verdict = gate.validate(request, "CN=x")
+        while not verdict.done:
+            gate.work(request, verdict, heavy=True, budget_s=1.0)
+        gate.settle(request, verdict, FACTS)
+        if not verdict.any_left:
+            verdict.answer(request)
+        elif not verdict.untouched:
+            verdict.forwarded(request, 7)
     except ProtocolError:
         return []
-    verdicts = judgement.verdicts
+    verdicts = verdict.verdicts
     assert verdicts is not None
     for i in range(len(verdicts)):
         if verdicts.ok(i) != (verdicts.error_code(i) == 0):

@@ -262,14 +262,14 @@ def _columns_alone(data: bytes) -> list[str]:
     return []
 
 
-def core_doors(run: Run) -> None:
+def core_entry_points(run: Run) -> None:
     """log profile, scan_batches, resynchronise, RecordBatch, its records and record_columns."""
     mutator = run.mutator()
     while run.going_on():
         run.mark(mutator)
         for _ in range(_EVERY):
             data = mutator.case()
-            _guard(run, "core_doors", data, lambda d=data: _walk_alone(d))  # type: ignore[misc]
+            _guard(run, "core_entry_points", data, lambda d=data: _walk_alone(d))  # type: ignore[misc]
             run.executions += 1
 
 
@@ -480,7 +480,7 @@ TARGETS: dict[str, Callable[[Run], None]] = {
     "differential": differential,
     "claims": claimed,
     "core_ranges": core_ranges,
-    "core_doors": core_doors,
+    "core_entry_points": core_entry_points,
     "providers": providers,
     "inflate": inflating,
     "snappy": unsnapping,
@@ -503,7 +503,7 @@ def replay(finding: Finding) -> list[str]:
         return _differential_case(Setup.of(cfg), data, 0)
     if target == "claims":
         return claims_case(Setup.of(cfg), data, cfg["claims_seed"])
-    if target == "core_doors":
+    if target == "core_entry_points":
         return _walk_alone(data)
     if target == "inflate":
         return _inflate_case(data)

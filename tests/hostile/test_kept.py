@@ -31,7 +31,7 @@ def test_kafka_s_answer(case, provider):
 @pytest.mark.parametrize("case", BATCHES, ids=lambda case: case["id"])
 def test_every_target_s_promises(case, provider):
     found = []
-    for target in {"differential", "core_doors", "providers", "files", case["target"]}:
+    for target in {"differential", "core_entry_points", "providers", "files", case["target"]}:
         found += replay({"target": target, "cfg": case["cfg"], "batch_hex": case["batch_hex"]})
     assert found == []
 

@@ -191,7 +191,7 @@ def test_cases_are_made_again(target, monkeypatch):
     watched = {
         "differential": ("_differential_case", lambda setup, data, turn: judged.append((data, setup.cfg))),
         "core_ranges": ("_wrong_ranges", None),
-        "core_doors": ("_walk_alone", lambda data: judged.append((data, {}))),
+        "core_entry_points": ("_walk_alone", lambda data: judged.append((data, {}))),
         "claims": (
             "claims_case",
             lambda setup, data, seed: judged.append((data, setup.cfg | {"claims_seed": seed})),

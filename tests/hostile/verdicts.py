@@ -18,7 +18,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.verdicts import Verdicts
 from tests.hostile.fast_path import _GLOBS, _TOPICS, _records
@@ -102,8 +102,8 @@ def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[list
     return [*possible, found]
 
 
-def _compared(judgement: Judgement, expected: list[ValidationResult | None]) -> list[str]:
-    verdicts = judgement.verdicts
+def _compared(verdict: RequestVerdict, expected: list[ValidationResult | None]) -> list[str]:
+    verdicts = verdict.verdicts
     assert verdicts is not None
     left = _MOST_ERRORS
     for i, result in enumerate(expected):
@@ -123,9 +123,9 @@ def _compared(judgement: Judgement, expected: list[ValidationResult | None]) -> 
     return []
 
 
-def _followed(gate: Gate, request: ProduceRequestView, judgement: Judgement, refusals: list[Refusal]) -> list[str]:
+def _followed(gate: Gate, request: ProduceRequestView, verdict: RequestVerdict, refusals: list[Refusal]) -> list[str]:
     """What is wrong with what is forwarded, counted and logged."""
-    verdicts = judgement.verdicts
+    verdicts = verdict.verdicts
     assert verdicts is not None
     refused = [i for i in range(len(request)) if not verdicts.ok(i)]
     if sum(gate.counters.partitions_refused.values()) != len(refused):
@@ -133,16 +133,16 @@ def _followed(gate: Gate, request: ProduceRequestView, judgement: Judgement, ref
     if [r.rule for r in refusals if r.rule] != [verdicts.rule(i) for i in refused]:
         return ["the log lines are about other partitions"]
     goes_on = [i for i in range(len(request)) if gate.observe.everything or verdicts.ok(i)]
-    if judgement.any_left != bool(goes_on):
+    if verdict.any_left != bool(goes_on):
         return ["any_left is wrong"]
     if not goes_on:
-        judgement.answer(request)
+        verdict.answer(request)
         return []
     came = [carrier_of(request.records(i) or b"") == "payload" for i in range(len(request))]
-    if judgement.untouched:
+    if verdict.untouched:
         as_it_came = len(goes_on) == len(request) and not request.has_claims and not any(came)
         return [] if as_it_came else ["it goes on as it came"]
-    chunks = judgement.forwarded(request, 99)
+    chunks = verdict.forwarded(request, 99)
     sent = ProduceRequestView(b"".join(chunks)[4:])
     if sent.correlation_id != 99 or _parts(request, goes_on) != _parts(sent, range(len(sent))):
         return ["other partitions go on"]
@@ -191,28 +191,28 @@ def verdicts_case(seed: int) -> list[str]:
     request = ProduceRequestView(_request(rng), max_partitions=rng.choice((0, 6, 100)))
     if rng.random() < 0.3:
         gate.inline_work = gate.inline_compressed = 0
-    judgement = gate.judge(request, FACTS.sender)
+    verdict = gate.validate(request, FACTS.sender)
     heavy = rng.random() < 0.5
-    while not judgement.done:
-        heavy = gate.work(request, judgement, heavy=heavy, budget_s=0.0) == "heavy"
+    while not verdict.done:
+        heavy = gate.work(request, verdict, heavy=heavy, budget_s=0.0) == "heavy"
     found = []
-    for expected in _expected(gate, request, judgement.now_ms):
-        found = _compared(judgement, expected)
+    for expected in _expected(gate, request, verdict.now_ms):
+        found = _compared(verdict, expected)
         if not found:
             break
     if not found:
-        gate.settle(request, judgement, FACTS)
-        found = _followed(gate, request, judgement, refusals)
-    return found or _judged_again(rng, gate, request, judgement)
+        gate.settle(request, verdict, FACTS)
+        found = _followed(gate, request, verdict, refusals)
+    return found or _validated_again(rng, gate, request, verdict)
 
 
 def _state(verdicts: Verdicts, i: int) -> tuple[Any, ...]:
     return verdicts.error_code(i), verdicts.rule(i), verdicts.reason(i), verdicts.path(i), verdicts.record_errors(i)
 
 
-def _judged_again(rng: random.Random, gate: Gate, request: ProduceRequestView, judgement: Judgement) -> list[str]:
+def _validated_again(rng: random.Random, gate: Gate, request: ProduceRequestView, verdict: RequestVerdict) -> list[str]:
     """What is wrong after partitions were reopened, and others refused by Python code."""
-    verdicts = judgement.verdicts
+    verdicts = verdict.verdicts
     assert verdicts is not None
     numbers = range(len(request))
     before = [_state(verdicts, i) for i in numbers]
@@ -223,7 +223,7 @@ def _judged_again(rng: random.Random, gate: Gate, request: ProduceRequestView, j
     for i in again:
         name = request.topic(i) if request.api_version < 13 else gate.topic_names(request.topic_id(i) or b"")
         verdicts.reopen(i, gate.validators_of(name)[1])
-    verdicts.judge(gate.validator, 0, 0, 1 << 62, 1 << 62)
+    verdicts.validate(gate.validator, 0, 0, 1 << 62, 1 << 62)
     if not verdicts.done or (not is_full and before != [_state(verdicts, i) for i in numbers]):
         return [f"partitions {again} were reopened: {before} became {[_state(verdicts, i) for i in numbers]}"]
     own = rng.choice(again)

@@ -13,11 +13,11 @@ from typing import Any
 
 from batchval.protocol import messages
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses, may_hold_addresses, rewrite_addresses
-from batchval.protocol.api_versions import carried_versions, intersect_api_versions
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
+from batchval.protocol.gate_versions import carried_versions, intersect_api_versions
 from batchval.protocol.message import Request
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
-from batchval.protocol.blocks import Block
+from batchval.protocol.frame_memory import Block
 from tests.hostile.buffers import PAGE, forbid
 from tests.hostile.c_library import library
 from tests.hostile.marked import BYTES, NUMBERS, POISON_FREE, Case

@@ -11,9 +11,9 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from batchval.network.api_versions import ApiVersions
 from batchval.network.errors import DisconnectError, NetworkError, UnsupportedVersionError
 from batchval.network.request import Node
+from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.benches import on_path

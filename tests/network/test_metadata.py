@@ -10,8 +10,8 @@ import confluent_kafka
 import pytest
 
 from batchval.errors import ErrorCode
-from batchval.network.api_versions import ApiVersions
 from batchval.network.client import ConsumerNetworkClient
+from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.coordinator import GROUP, TRANSACTION, find_coordinator
 from batchval.network.errors import (
     AuthorizationError,
@@ -20,8 +20,8 @@ from batchval.network.errors import (
     RequestTimeoutError,
     UnknownTopicOrPartitionError,
 )
-from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.request import Node
+from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse
 from tests.support.network import client_options, closed_port, until

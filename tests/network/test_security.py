@@ -33,7 +33,7 @@ def files(authority: trustme.CA, tmp_path: Path) -> dict[str, str]:
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
-async def said_by_a_listener(authority: trustme.CA, security: Security) -> str:
+async def sent_by_a_listener(authority: trustme.CA, security: Security) -> str:
     """The common words of a certificate that a listener was shown; it insists on one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
@@ -90,7 +90,7 @@ async def test_certificates(authority: trustme.CA, files: dict[str, str], kind: 
         },
     }[kind]
     security = Security.from_properties({"security.protocol": "SSL", "linger.ms": 5, **given})
-    assert "someone@example.org" in await said_by_a_listener(authority, security)
+    assert "someone@example.org" in await sent_by_a_listener(authority, security)
 
 
 async def test_a_name_that_does_not_fit(authority: trustme.CA, files: dict[str, str]) -> None:

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from batchval.perf.consumer_lines import timeout_warning
 from batchval.perf.results import Result
-from batchval.perf.rows import timeout_warning
 from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
 from tests.perf.kafka_parser import parse_consumer

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.perf.consume import ConsumeError, ConsumeRun, Outcome, Polled, RunOptions, Worker
 from batchval.perf.consume_count import Shared
-from batchval.perf.rows import Interval
+from batchval.perf.consumer_lines import Interval
 
 MS = 1_000_000
 WALL = 1_795_177_423_430

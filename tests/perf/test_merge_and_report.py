@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from batchval.cli import cli
-from batchval.perf.charts import percentile_chart
 from batchval.perf.figures import figures, latencies_us, throughput
 from batchval.perf.histogram import Histogram
 from batchval.perf.merge import merge
-from batchval.perf.report import page
+from batchval.perf.result_report import page
 from batchval.perf.results import Result, ResultError
+from batchval.perf.run_charts import percentile_chart
 
 
 def produced(seed: int, records: int = 5_000, *, client: str = "batchval", **totals: Any) -> Result:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from batchval.perf.histogram import Histogram, now_ns
-from batchval.perf.lines import Window
 from batchval.perf.pacing import Pause
 from batchval.perf.payloads import FilePayloads, Letters, Monotonic, PayloadError, parts_of
 from batchval.perf.produce import OnBatch, OnWire, ProduceError, ProduceRun, ProduceSettings
+from batchval.perf.producer_lines import Window
 from batchval.perf.schedules import SendTimes
 from batchval.perf.tally import ClientRoundTrips
 from tests.support.proxy import eventually

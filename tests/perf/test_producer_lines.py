@@ -7,7 +7,15 @@ from array import array
 import pytest
 
 from batchval.perf.histogram import Histogram
-from batchval.perf.lines import Window, fixed, in_flight_line, interval_line, latency_line, second_line, total_line
+from batchval.perf.producer_lines import (
+    Window,
+    fixed,
+    in_flight_line,
+    interval_line,
+    latency_line,
+    second_line,
+    total_line,
+)
 from tests.perf.producer_parser import parse, parse_line
 
 #: as Apache Kafka 4.3.1 printed them

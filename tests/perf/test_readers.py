@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from batchval.perf.consumer_lines import SUMMARY_HEADER, Summary, summary_row
 from batchval.perf.histogram import Histogram
-from batchval.perf.lines import Window, interval_line, total_line
-from batchval.perf.rows import SUMMARY_HEADER, Summary, summary_row
+from batchval.perf.producer_lines import Window, interval_line, total_line
 from tests.perf.kafka_parser import parse_consumer
 from tests.perf.producer_parser import DETAILS, parse
 from tests.perf.readers import CONSUMERS, PRODUCERS, Figures, Reader

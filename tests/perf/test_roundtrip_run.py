@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from batchval.perf.consume import ConsumeError
-from batchval.perf.lines import Window
 from batchval.perf.produce import OnBatch, OnWire, ProduceError
+from batchval.perf.producer_lines import Window
 from batchval.perf.roundtrip import Clients, RoundtripRun
 from batchval.perf.workload import Topic, Workload, workload_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from batchval.perf.workload import MOST_CLIENTS, Workload, load
-from batchval.yaml_settings.reading import MOST_FILE_BYTES, ConfigError
+from batchval.yaml_settings.yaml_values import MOST_FILE_BYTES, ConfigError
 
 TOPIC = "{name: t, rate: 10, record_size: 100}"
 LEAST = f"duration_s: 1\ntopics: [{TOPIC}]\n"

@@ -9,9 +9,9 @@ import pytest
 
 from batchval.protocol import messages
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses, may_hold_addresses, rewrite_addresses
-from batchval.protocol.api_versions import CLIENTS_OWN_HOSTS, carried_versions, intersect_api_versions
 from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.gate_versions import CLIENTS_OWN_HOSTS, carried_versions, intersect_api_versions
 from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData

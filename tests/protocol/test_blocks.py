@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from batchval.protocol.blocks import Block, Charge, CountedBytes, allocated, kept, limit_memory
 from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frame_memory import Block, Charge, CountedBytes, allocated, kept, limit_memory
 from batchval.protocol.frames import FrameSplitter
 from tests.support.fixtures import poisoned  # noqa: F401
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from batchval.protocol.addresses import addresses
-from batchval.protocol.api_versions import carried_versions
+from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages import produce as p
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from batchval.protocol.messages.fetch import FetchResponse

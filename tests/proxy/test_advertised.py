@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses
-from batchval.protocol.api_versions import carried_versions
+from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from batchval.proxy.advertised import Advertised
 from batchval.proxy.host_patterns import HostPattern, ServerNames

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from batchval.protocol.apis import APIS, ApiKey
-from batchval.protocol.blocks import allocated
+from batchval.protocol.frame_memory import allocated
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.fetch import (
     AbortedTransaction,
@@ -33,7 +33,7 @@ from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy import bridges, budget, lowering
 from batchval.proxy import session as session_module
 from batchval.proxy.fast_path import Routes
-from batchval.proxy.holds import CONVERTING, JUDGING
+from batchval.proxy.holds import CONVERTING, VALIDATING
 from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.options import Limits
 from batchval.proxy.pending import Answer
@@ -243,13 +243,13 @@ def test_more_partitions_than_are_allowed_end_the_session() -> None:
 def test_a_client_that_leaves_drops_its_raised_request() -> None:
     async def test() -> None:
         rig = Bridge()
-        put, kept = rig.proxy.judging.put, []
-        rig.proxy.judging.put = kept.append  # type: ignore[method-assign]
+        put, kept = rig.proxy.validation.put, []
+        rig.proxy.validation.put = kept.append  # type: ignore[method-assign]
         rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(1000)}))
         rig.client_leaves()
         assert kept[0].cancelled
         put(kept[0])
-        await until(lambda: not len(rig.proxy.judging))
+        await until(lambda: not len(rig.proxy.validation))
         await asyncio.sleep(0.05)
         assert rig.asked() == []
 
@@ -266,7 +266,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkey
         rig = Bridge()
         wanted = {("t", n): (n, 100) for n in range(partitions)}
         for n in range(60):
-            if rig.session.client.holds & JUDGING:
+            if rig.session.client.holds & VALIDATING:
                 break
             rig.send(fetch_frame(2, n, wanted) if n % 2 else list_offsets(n, partitions))
             await until(lambda: not rig.session.outbox)
@@ -284,7 +284,7 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkey
         await until(lambda: len(rig.got()) == n)
         assert ids(rig.got()) == list(range(n))
         assert rig.session.waiting == 0
-        assert not rig.session.client.holds & JUDGING
+        assert not rig.session.client.holds & VALIDATING
 
     run(test)
 
@@ -318,7 +318,7 @@ def test_an_answer_without_records_needs_no_thread() -> None:
         rig.fetch(1, 5)
         rig.reply(PartitionData(0, 0, 9, records=b""), error_code=29)
         assert answered(rig.got()[-1], 1)["t", 0].error_code == 29
-        assert rig.counters.judging_cpu_seconds_total == 0
+        assert rig.counters.validation_cpu_seconds_total == 0
 
     run(test)
 
@@ -374,7 +374,7 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
         assert conversion.cancelled
         assert rig.session.state is State.CLOSED
         held.set()
-        await until(lambda: rig.counters.judging_cpu_seconds_total)
+        await until(lambda: rig.counters.validation_cpu_seconds_total)
         assert rig.got() == []
         assert rig.session.answering.converting is None
         assert not rig.proxy.connections
@@ -451,7 +451,7 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lowering, "down_convert", noted)
-            judging: Any = rig.proxy.judging
+            judging: Any = rig.proxy.validation
             put, judging.put = judging.put, lambda _: None
             rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
             conversion: Any = rig.session.answering.converting
@@ -467,7 +467,7 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
 def test_a_large_answer_is_heavy_before_it_is_converted() -> None:
     async def test() -> None:
         rig = Bridge()
-        rig.proxy.judging.put = lambda _: None  # type: ignore[method-assign]
+        rig.proxy.validation.put = lambda _: None  # type: ignore[method-assign]
         rig.fetch(2, 0)
         rig.reply(PartitionData(0, records=batch(records(1, value=bytes(lowering.HEAVY_BYTES)))))
         conversion: Any = rig.session.answering.converting

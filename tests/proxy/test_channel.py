@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from batchval.proxy.workers.channel import Channel, encoded
-from batchval.proxy.workers.messages import Heartbeat, Look
+from batchval.proxy.workers.control_messages import Heartbeat, Look
 
 
 class FakeTransport:

@@ -17,9 +17,9 @@ from batchval.core.record_columns import record_columns
 from batchval.custom_rules import CustomRule
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy import rule_budget
+from batchval.proxy.glob_policies import TopicRules
 from batchval.proxy.options import TopicPolicies
 from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
-from batchval.proxy.topic_rules import TopicRules
 from tests.support.proxy import (
     BAD,
     COMPRESSED,

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 
 from batchval.protocol.apis import ApiKey
+from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
-from batchval.protocol.schema import read, shape_of, write
 from batchval.proxy.denying import GROWTH, INLINE, MOST_READ, DenyList
 from batchval.proxy.options import Denied, DenyRule
 from batchval.proxy.session import MOST_HELD

@@ -36,7 +36,7 @@ ZSTD, LZ4, GZIP = 4, 3, 1
 NOW_NS = time.time_ns()
 SECRET = bytes(range(32))
 #: Counters that depend on the time that a path takes.
-TIMED = {"bytes_held", "judging_cpu_seconds_total", "reading_paused_total"}
+TIMED = {"bytes_held", "validation_cpu_seconds_total", "reading_paused_total"}
 
 
 class Wire:
@@ -95,7 +95,7 @@ class Side:
         self.proxy.budget.start(self.proxy.loop)
         # a test reads megabytes in one turn of the loop
         self.proxy.budget.is_turn_long = lambda: False  # type: ignore[method-assign]
-        self.proxy.judging.start(self.proxy.loop)
+        self.proxy.validation.start(self.proxy.loop)
         self.session = Session(self.proxy, Place())  # type: ignore[arg-type]
         self.proxy.connections[self.session] = None
         self.client, self.broker = Wire(), Wire()
@@ -231,18 +231,18 @@ async def both_ways(rng: random.Random) -> None:
         if short["ending"] is not None:
             break
     for side in sides:
-        side.proxy.judging.stop()
+        side.proxy.validation.stop()
         # the memory of frames is counted for the process: later tests look at it
         side.session.client.splitter.clear()
         side.up.splitter.clear()
 
 
-def test_the_short_way_is_taken() -> None:
+def test_the_fast_path_is_taken() -> None:
     """Else the test above compares the long way with itself."""
-    asyncio.run(the_short_way())
+    asyncio.run(the_fast_path())
 
 
-async def the_short_way() -> None:
+async def the_fast_path() -> None:
     side = Side(short=True, claims_in=ClaimsPolicy.parse("audit:0.001"))
     # a fixed time, hence a fixed checksum: which batches are sampled depends on it, and 1 of 200 is
     small = batch(b"one" * 50, b"two" * 50, codec=LZ4, timestamp=1_790_000_000_000)
@@ -264,7 +264,7 @@ async def the_short_way() -> None:
         codes.append(answer.responses[0].partition_responses[0].error_code)
         at += 4 + size
     assert codes == [0] * 12
-    side.proxy.judging.stop()
+    side.proxy.validation.stop()
 
 
 @pytest.mark.parametrize("short", [True, False])
@@ -300,7 +300,7 @@ async def only_the_whole_limit(short: bool, word: str, sizes: bool) -> None:
         assert refused > 10
         assert (counts.demotions, counts.unjudged) == (1, 0)
         assert {refusal.rule for refusal in side.refusals} == {"decompressed-too-large"}
-    side.proxy.judging.stop()
+    side.proxy.validation.stop()
 
 
 async def judged(side: Side, frames: list[bytes]) -> None:
@@ -324,6 +324,6 @@ def test_frames_are_what_a_splitter_gives() -> None:
             side.session.answers.append(1)
             with pytest.raises(TypeError, match="memoryviews"):
                 side.session.fast_path.give(frames, 0, [])  # type: ignore[arg-type]
-        side.proxy.judging.stop()
+        side.proxy.validation.stop()
 
     asyncio.run(wrong())

@@ -118,7 +118,7 @@ def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
     topics.known = lambda _: TopicPolicy(max_message_bytes=next(limits))  # the topic's configuration is never the same
     gate = gate_module.Gate(ProxyOptions(("", 0), (), topics=topics), Counters())
     request = ProduceRequestView(produce_frame(1, ("t", 0, batch(b"x" * 60)))[4:])
-    passed = [gate.judge(request, "s").verdicts.ok(0) for _ in range(100)]
+    passed = [gate.validate(request, "s").verdicts.ok(0) for _ in range(100)]
     assert passed == [len(batch(b"x" * 60)) <= limit for limit in range(100, 200)]
     assert 0 < len(gate._by_policy) <= 10
 
@@ -180,7 +180,7 @@ def test_a_long_decompression_keeps_its_place(monkeypatch):
             assert codes(got[3]) == {("t", 0): 2}
             assert codes(got[4]) == {("t", 0): 0, ("t", 1): 2}
             assert [len(frame) + 4 for frame in broker.frames][:3] == [len(frame) for frame in frames[:3]]
-        assert proxy.counters.judged_in_threads_total == 60
+        assert proxy.counters.validated_in_threads_total == 60
 
 
 def test_what_turns_out_large_is_judged_in_a_thread():
@@ -190,7 +190,7 @@ def test_what_turns_out_large_is_judged_in_a_thread():
         sock.sendall(produce_frame(1, ("t", 0, bomb)) + produce_frame(2, ("t", 0, BAD)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert codes(read_frame(sock)) == {("t", 0): 2}
-        assert proxy.counters.judged_in_threads_total == 1
+        assert proxy.counters.validated_in_threads_total == 1
 
 
 def test_a_bomb_is_refused_whatever_thread_judges_it():
@@ -439,7 +439,7 @@ def test_large_batches_that_claims_settle_need_no_thread(codec):
         with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
             sock.sendall(produce_frame(1, ("t", 0, large), tags=((CLAIMS_TAG, tag),)))
             assert codes(read_frame(sock)) == {("t", 0): 0}
-            assert proxy.counters.judged_in_threads_total == threads, name
+            assert proxy.counters.validated_in_threads_total == threads, name
             assert proxy.counters.batches_by_path == {"claims" if threads == 0 else "shallow": 1}, name
 
 
@@ -479,10 +479,10 @@ def test_batches_that_were_made_are_in_the_budget(monkeypatch: pytest.MonkeyPatc
             self.size = size
 
     monkeypatch.setattr(gate_module, "Charge", Noted)
-    judgement = gate_module.Judgement(0, "", None, "", "")
+    verdict = gate_module.RequestVerdict(0, "", None, "", "")
     assert not charges
-    judgement.take_batches([b"a" * 1000, None, b"b" * 24])
-    assert not judgement.untouched
-    assert [charge.size for charge in charges] == [judgement.copied_bytes] == [1024]
-    del judgement
+    verdict.take_batches([b"a" * 1000, None, b"b" * 24])
+    assert not verdict.untouched
+    assert [charge.size for charge in charges] == [verdict.copied_bytes] == [1024]
+    del verdict
     assert not charges

@@ -20,7 +20,7 @@ from batchval.protocol.messages.produce import PartitionProduceData, TopicProduc
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
 from batchval.proxy import gate as gate_module
-from batchval.proxy.gate import Gate, Judgement
+from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame
@@ -40,13 +40,13 @@ def view_of(*parts: tuple[str, int, bytes | None], version: int = 9, acks: int =
     return ProduceRequestView(frame[4:])
 
 
-def finished(gate: Gate, request: ProduceRequestView) -> Judgement:
-    judgement = gate.judge(request, "s")
+def finished(gate: Gate, request: ProduceRequestView) -> RequestVerdict:
+    verdict = gate.validate(request, "s")
     heavy = False
-    while not judgement.done:
-        heavy = gate.work(request, judgement, heavy=heavy, budget_s=0.005) == "heavy"
-    gate.settle(request, judgement, FACTS)
-    return judgement
+    while not verdict.done:
+        heavy = gate.work(request, verdict, heavy=heavy, budget_s=0.005) == "heavy"
+    gate.settle(request, verdict, FACTS)
+    return verdict
 
 
 def many_records(count: int, codec: int = 0, attributes: int = 0) -> bytes:
@@ -93,28 +93,28 @@ def test_ordinary_requests_are_judged_at_once() -> None:
 )
 def test_what_may_take_long_goes_to_a_thread(parts: list[tuple[str, int, bytes | None]]) -> None:
     gate = gate_of()
-    judgement = gate.judge(view_of(*parts), "s")
-    assert not judgement.done
-    assert gate.work(view_of(*parts), judgement, heavy=True, budget_s=10.0) == "done"
-    assert judgement.done
-    assert judgement.cpu_s > 0
+    verdict = gate.validate(view_of(*parts), "s")
+    assert not verdict.done
+    assert gate.work(view_of(*parts), verdict, heavy=True, budget_s=10.0) == "done"
+    assert verdict.done
+    assert verdict.cpu_s > 0
 
 
 def test_nothing_is_judged_at_once_where_the_loop_has_no_time() -> None:
     gate, request = gate_of(), view_of(("t", 0, GOOD))
-    judgement = gate.judge(request, "s", inline=False)
-    assert not judgement.done
-    assert gate.work(request, judgement, heavy=False, budget_s=1.0) == "done"
-    assert judgement.done
+    verdict = gate.validate(request, "s", inline=False)
+    assert not verdict.done
+    assert gate.work(request, verdict, heavy=False, budget_s=1.0) == "done"
+    assert verdict.done
 
 
 def test_what_decompresses_to_much_more_than_it_is_waits_for_the_heavy() -> None:
     gate, request = gate_of(), view_of(("t", 0, batch(b"\0" * (4 << 20), codec=1)), ("t", 1, GOOD))
-    judgement = gate.judge(request, "s")
-    assert [gate.work(request, judgement, heavy=False, budget_s=1.0) for _ in range(2)] == ["heavy", "heavy"]
-    assert gate.work(request, judgement, heavy=True, budget_s=1.0) == "done"
-    gate.settle(request, judgement, FACTS)
-    assert (judgement.untouched, gate.counters.batches_by_path) == (True, {"shallow": 1, "full": 1})
+    verdict = gate.validate(request, "s")
+    assert [gate.work(request, verdict, heavy=False, budget_s=1.0) for _ in range(2)] == ["heavy", "heavy"]
+    assert gate.work(request, verdict, heavy=True, budget_s=1.0) == "done"
+    gate.settle(request, verdict, FACTS)
+    assert (verdict.untouched, gate.counters.batches_by_path) == (True, {"shallow": 1, "full": 1})
 
 
 def test_twelve_times_its_own_size_is_light() -> None:
@@ -123,27 +123,27 @@ def test_twelve_times_its_own_size_is_light() -> None:
     assert len(value) > gate_module.LIGHT_DECOMPRESSED
     assert len(value) < gate_module.LIGHT_TIMES * len(data)
     gate, request = gate_of(), view_of(("t", 0, data))
-    judgement = gate.judge(request, "s")
-    assert not judgement.done
-    assert gate.work(request, judgement, heavy=False, budget_s=10.0) == "done"
+    verdict = gate.validate(request, "s")
+    assert not verdict.done
+    assert gate.work(request, verdict, heavy=False, budget_s=10.0) == "done"
 
 
 def test_work_ends_between_two_batches() -> None:
     gate, request = gate_of(), view_of(*[("t", i, many_records(100_000)) for i in range(20)])
-    judgement, words = gate.judge(request, "s"), []
-    while not judgement.done:
-        words.append(gate.work(request, judgement, heavy=False, budget_s=0.0))
+    verdict, words = gate.validate(request, "s"), []
+    while not verdict.done:
+        words.append(gate.work(request, verdict, heavy=False, budget_s=0.0))
     assert words == ["more"] * 19 + ["done"]
 
 
 def test_work_ends_when_the_client_has_left() -> None:
     gate, request = gate_of(), view_of(*[("t", i, GOOD) for i in range(200)])
-    judgement = gate.judge(request, "s")
-    judgement.cancelled = True
-    assert gate.work(request, judgement, heavy=False, budget_s=1.0) == "done"
-    assert not judgement.done
-    assert judgement.verdicts is not None
-    assert not judgement.verdicts.done
+    verdict = gate.validate(request, "s")
+    verdict.cancelled = True
+    assert gate.work(request, verdict, heavy=False, budget_s=1.0) == "done"
+    assert not verdict.done
+    assert verdict.verdicts is not None
+    assert not verdict.verdicts.done
 
 
 # ---- what is allowed -----------------------------------------------------------------------------
@@ -153,11 +153,11 @@ def test_work_ends_when_the_client_has_left() -> None:
 def test_what_may_be_decompressed_is_bounded_in_both_modes(mode: str) -> None:
     validator = {"mode": mode, "max_decompressed_bytes": 2 << 20}
     gate = gate_of(validator=validator)
-    judgement = finished(gate, view_of(("t", 0, batch(b"\0" * (3 << 20), codec=1)), ("t", 1, GOOD)))
-    assert judgement.keep == [False, True]
+    verdict = finished(gate, view_of(("t", 0, batch(b"\0" * (3 << 20), codec=1)), ("t", 1, GOOD)))
+    assert verdict.keep == [False, True]
     assert gate.counters.partitions_refused == {"decompressed-too-large": 1}
-    assert judgement.refusals is not None
-    assert judgement.refusals[0] == (87, (), f"more than {2 << 20} bytes decompressed")
+    assert verdict.refusals is not None
+    assert verdict.refusals[0] == (87, (), f"more than {2 << 20} bytes decompressed")
     assert finished(gate, view_of(("t", 0, batch(b"\0" * (1 << 20), codec=1)))).untouched
 
 
@@ -179,7 +179,7 @@ def test_claims_do_not_go_with_the_rules_of_kafka_alone() -> None:
 def test_log_lines_of_a_request_are_bounded_and_counters_exact() -> None:
     lines: list[Refusal] = []
     gate = gate_of(lines)
-    judgement = finished(gate, view_of(*[(f"t{i}", i, BAD if i % 2 else GOOD) for i in range(3000)]))
+    verdict = finished(gate, view_of(*[(f"t{i}", i, BAD if i % 2 else GOOD) for i in range(3000)]))
     assert gate.counters.partitions_refused == {"crc-mismatch": 1500}
     assert gate.counters.produce_partitions_total == 3000
     assert gate.counters.batches_by_path == {"full": 1500}
@@ -188,14 +188,14 @@ def test_log_lines_of_a_request_are_bounded_and_counters_exact() -> None:
     assert {(*line[:2], line.principal) for line in lines} == {("outside", "c:1", "User:alice")}
     assert (lines[-1].topic, lines[-1].partition, lines[-1].rule) == (None, -1, "crc-mismatch")
     assert (lines[-1].batches, lines[-1].enforced) == (1400, True)
-    assert judgement.any_left
+    assert verdict.any_left
 
 
 def test_an_answer_stays_below_a_mebibyte() -> None:
     request = view_of(*[("t", i, GOOD if i else BAD[:16] + b"\7" + BAD[17:]) for i in range(10_000)])
     gate = gate_of()
-    judgement = finished(gate, request)
-    answer = b"".join(judgement.answer(request))
+    verdict = finished(gate, request)
+    answer = b"".join(verdict.answer(request))
     assert len(answer) < 1 << 20
     response = ProduceResponseView(answer[4:], 9)
     assert {response.error_code(i) for i in range(len(response))} == {2}
@@ -205,10 +205,10 @@ def test_an_answer_stays_below_a_mebibyte() -> None:
 def test_record_errors_of_a_request_are_bounded() -> None:
     policies = TopicPolicies(TopicPolicy(message_timestamp_before_max_ms=60_000))
     old = batch(*[b"v"] * 400, timestamp=1000)
-    judgement = finished(gate_of(topics=policies), view_of(*[("t", i, old) for i in range(5)]))
-    assert judgement.refusals is not None
-    assert [len(refusal[1]) for refusal in judgement.refusals if refusal is not None] == [400, 400, 200, 0, 0]
-    texts = [refusal[2] or "" for refusal in judgement.refusals if refusal is not None]
+    verdict = finished(gate_of(topics=policies), view_of(*[("t", i, old) for i in range(5)]))
+    assert verdict.refusals is not None
+    assert [len(refusal[1]) for refusal in verdict.refusals if refusal is not None] == [400, 400, 200, 0, 0]
+    texts = [refusal[2] or "" for refusal in verdict.refusals if refusal is not None]
     assert ["not listed" in text for text in texts] == [False, False, True, True, True]
     assert "200 more" in texts[2]
 
@@ -217,14 +217,14 @@ def test_record_errors_of_a_request_are_bounded() -> None:
 def test_a_large_request_is_answered_and_forwarded_as_a_small_one(count: int) -> None:
     half = [("t", i, BAD if i % 2 else GOOD) for i in range(count)]
     request = view_of(*half)
-    judgement = finished(gate_of(), request)
-    sent = ProduceRequestView(b"".join(judgement.forwarded(request, 0x01020304))[4:])
+    verdict = finished(gate_of(), request)
+    sent = ProduceRequestView(b"".join(verdict.forwarded(request, 0x01020304))[4:])
     assert sent.correlation_id == 0x01020304
     assert [sent.partition(i) for i in range(len(sent))] == list(range(0, count, 2))
     bad = view_of(*[("t", i, BAD) for i in range(count)])
-    judgement = finished(gate_of(), bad)
-    assert not judgement.any_left
-    response = ProduceResponseView(b"".join(judgement.answer(bad))[4:], 9)
+    verdict = finished(gate_of(), bad)
+    assert not verdict.any_left
+    response = ProduceResponseView(b"".join(verdict.answer(bad))[4:], 9)
     assert response.correlation_id == 1
     assert [response.error_code(i) for i in range(len(response))] == [2] * count
 
@@ -249,13 +249,13 @@ def test_topics_are_known_by_their_ids() -> None:
     names = {TOPIC_ID: "compact-a", TOPIC_ID[::-1]: "other"}
     gate.topic_names = names.get
     assert gate.unknown_topics(request) == [b"?" * 16]
-    judgement = finished(gate, request)
-    assert judgement.keep == [False, True, False]
+    verdict = finished(gate, request)
+    assert verdict.keep == [False, True, False]
     assert [(line.topic, line.rule, line.error) for line in lines] == [
         ("compact-a", "key-missing", "INVALID_RECORD"),
         (None, "unknown-topic-id", "UNKNOWN_TOPIC_ID"),
     ]
-    sent = ProduceRequestView(b"".join(judgement.forwarded(request, 9))[4:])
+    sent = ProduceRequestView(b"".join(verdict.forwarded(request, 9))[4:])
     assert [sent.topic_id(i) for i in range(len(sent))] == [TOPIC_ID[::-1]]
 
 
@@ -264,9 +264,9 @@ def test_an_id_that_nobody_knows_is_never_forwarded() -> None:
         topics = TopicPolicies(TopicPolicy(), None if only_one else {"a*": TopicPolicy()})
         gate = gate_of(topics=topics)
         request = with_ids((TOPIC_ID, GOOD))
-        judgement = finished(gate, request)
-        assert not judgement.any_left
-        response = messages.ProduceResponse.decode(b"".join(judgement.answer(request))[4:], 13)
+        verdict = finished(gate, request)
+        assert not verdict.any_left
+        response = messages.ProduceResponse.decode(b"".join(verdict.answer(request))[4:], 13)
         part = response.responses[0].partition_responses[0]
         assert (response.responses[0].topic_id, part.error_code) == (TOPIC_ID, 100)
         assert part.error_message == "This server does not host this topic ID."
@@ -283,9 +283,9 @@ def test_long_names_are_answered_whole_and_logged_in_part() -> None:
     request = view_of(*[(name, 0, BAD) for name in names])
     assert request.topic(1, 5) == "1\N{GRINNING FACE}"
     assert request.size_without_records == request.size - 3 * len(BAD) > 3 * 32_000
-    judgement = finished(gate_of(lines), request)
+    verdict = finished(gate_of(lines), request)
     assert [line.topic for line in lines] == [name[:1] + name[1:250] + "\ufffd" for name in names]
-    answer = b"".join(map(bytes, judgement.answer(request)))
+    answer = b"".join(map(bytes, verdict.answer(request)))
     view = ProduceResponseView(memoryview(bytearray(answer))[4:], 9)
     assert [view.topic(i) for i in range(3)] == names
 
@@ -322,12 +322,12 @@ def test_ten_thousand_partitions_cost_little_each(topics: int) -> None:
 
         def once(request: ProduceRequestView = request) -> tuple[float, float]:
             gate = gate_of(topics=policies)
-            judgement = gate.judge(request, "s")
-            while not judgement.done:
-                gate.work(request, judgement, heavy=False, budget_s=0.005)
+            verdict = gate.validate(request, "s")
+            while not verdict.done:
+                gate.work(request, verdict, heavy=False, budget_s=0.005)
             began = time.thread_time()
-            gate.settle(request, judgement, FACTS)
-            return judgement.cpu_s, time.thread_time() - began
+            gate.settle(request, verdict, FACTS)
+            return verdict.cpu_s, time.thread_time() - began
 
         found = [once() for _ in range(3)]
         assert min(work for work, _ in found) < 3e-6 * 10_000

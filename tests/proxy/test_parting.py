@@ -16,7 +16,7 @@ import trustme
 
 from batchval.proxy import session_clock
 from batchval.proxy.options import Counters, Limits
-from batchval.proxy.sasl import SaslExchange
+from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.session_clock import AgeLimit, SessionClock
 from tests.support.proxy import (
     BAD,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 from batchval.proxy import handshakes
-from batchval.proxy.reasons import CLIENT, REASONS, explained, reason_of
+from batchval.proxy.end_reasons import CLIENT, REASONS, explained, reason_of
 from tests.contract.sources import ROOT
 
 #: methods whose first argument is a reason

@@ -20,8 +20,8 @@ from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy import record_stage
 from batchval.proxy.gate import Gate
+from batchval.proxy.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.options import TopicPolicies
-from batchval.proxy.topic_rules import RegistryIds, TopicRules
 from batchval.record_rules import RecordRules, SchemaIds
 from batchval.schema_registry import RegistryClient, SubjectIds
 from tests.schema_registry.scripted import ScriptedRegistry, answer

@@ -131,15 +131,15 @@ def by_full_path(gate: Gate, frame: bytes) -> bytes | None:
     """What goes to the broker; None where nothing does."""
     request = ProduceRequestView(frame[4:])
     wire_id = 1 if request.expects_response else 0
-    judgement = gate.judge(request, FACTS.sender)
-    while not judgement.done:
-        gate.work(request, judgement, heavy=True, budget_s=1.0)
-    gate.settle(request, judgement, FACTS)
-    if not judgement.any_left:
+    verdict = gate.validate(request, FACTS.sender)
+    while not verdict.done:
+        gate.work(request, verdict, heavy=True, budget_s=1.0)
+    gate.settle(request, verdict, FACTS)
+    if not verdict.any_left:
         return None
-    if judgement.untouched:
+    if verdict.untouched:
         return frame[:8] + struct.pack(">i", wire_id) + frame[12:]
-    return b"".join(judgement.forwarded(request, wire_id))
+    return b"".join(verdict.forwarded(request, wire_id))
 
 
 def compared(word: str, claims_out: ClaimsOut, frame: bytes) -> bool:

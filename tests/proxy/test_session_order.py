@@ -16,7 +16,7 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.holds import BROKER, JUDGING, SASL, TURN
+from batchval.proxy.holds import BROKER, SASL, TURN, VALIDATING
 from batchval.proxy.session import MOST_HELD, Session
 from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
@@ -88,7 +88,7 @@ class Rig(Side):
     async def judged(self) -> None:
         self.go.set()
         outbox = self.session.outbox
-        await until(lambda: not any(item.waits for item in outbox) and not len(self.proxy.judging))
+        await until(lambda: not any(item.waits for item in outbox) and not len(self.proxy.validation))
 
 
 def frames_of(data: bytes | bytearray) -> list[bytes]:
@@ -142,7 +142,7 @@ def test_nothing_that_came_after_a_refused_acks_0_goes_on(monkeypatch: pytest.Mo
         assert rig.client.closed
         assert rig.session.ending == "acks_0_refused"
         assert rig.session.waiting == 0
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -157,7 +157,7 @@ def test_nothing_is_taken_after_a_malformed_request_that_waited_for_its_turn() -
         rig.turns.pop()()
         assert rig.asked() == []
         assert rig.session.ending == "request_version"
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -180,7 +180,7 @@ def test_a_gate_that_stops_takes_what_it_has_read(monkeypatch: pytest.MonkeyPatc
             rig.turns.pop()()
         assert ids(rig.asked(), 4) == [1, 2, 3, 4]
         assert rig.session.ending == "drain"
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -220,7 +220,7 @@ def test_a_broker_that_is_full_at_once_stops_the_client() -> None:
         assert rig.session.broker is not None
         rig.session.broker.resume_writing()
         assert rig.session.client.holds == 0
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -231,9 +231,9 @@ def test_a_client_is_read_on_after_a_large_first_request_without_an_answer() -> 
         parts = [("t", n, batch(bytes(1_000_000))) for n in range(MOST_HELD // 1_000_000 + 1)]
         await connecting(rig, [produce_frame(1, *parts, acks=0)], lambda broker: rig.broker)
         await until(lambda: len(rig.asked()) == 1)  # it is written in parts
-        assert not rig.session.client.holds & JUDGING
+        assert not rig.session.client.holds & VALIDATING
         assert rig.session.waiting == 0
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -256,7 +256,7 @@ def test_what_came_with_acks_0_is_judged_after_its_client_has_left() -> None:
         await until(lambda: not rig.session.outbox)
         assert rig.asked() == [frame[4:8] + bytes(4) + frame[12:] for frame in frames]
         assert rig.broker.closed
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -273,7 +273,7 @@ def test_what_came_with_acks_0_is_judged_although_the_broker_had_to_be_asked() -
         rig.read(rig.up, script(question) or b"")
         await until(lambda: rig.broker.closed)
         assert [frame[:2] for frame in rig.asked()] == [b"\0\3", b"\0\0"]
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -294,7 +294,7 @@ def test_a_client_that_leaves_with_requests_not_taken_is_forgotten_at_once(
         assert rig.broker.closed
         rig.up.connection_lost(None)
         assert rig.proxy.connections == {}
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -317,7 +317,7 @@ def test_what_comes_while_the_handshake_is_not_answered_waits() -> None:
         assert rig.asked()[1] == b"\0ann\0pass"
         rig.read(rig.up, bytes(4))
         assert rig.session.facts.principal == "User:ann"
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -355,7 +355,7 @@ def test_a_principal_is_that_of_the_token_which_the_broker_has_accepted() -> Non
         assert ids(rig.got()) == [1, 2, 3, 4]
         assert rig.session.authenticated
         assert rig.session.facts.principal == "User:ann"
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -368,7 +368,7 @@ def test_a_token_of_version_0_names_its_own_principal() -> None:
         rig.send(struct.pack(">i", 9) + b"\0ann\0pass", handshake(3), authenticate(4, b"admin"))
         rig.read(rig.up, bytes(4))
         assert rig.session.facts.principal == "User:ann"
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -384,7 +384,7 @@ def test_tokens_follow_the_handshake_of_version_0_alone() -> None:
         rig.send(produce_frame(3, ("t", 0, BAD)))
         assert len(rig.asked()) == 2
         assert codes(rig.got()[2]) == {("t", 0): 2}
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -403,7 +403,7 @@ def test_an_answer_after_an_exchange_does_not_show_that_nobody_is_asked(
         rig.read(rig.up, answers + struct.pack(">ii", 4, len(first) + 1))
         assert rig.session.authenticated
         assert rig.proxy.requires_authentication is requires
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -424,7 +424,7 @@ def test_a_large_produce_answer_says_at_its_end_how_long_to_wait() -> None:
         rig.read(rig.up, answer[cut:])
         assert len(codes(rig.got()[0], 8)) == 3000
         assert rig.counters.answers_throttled == {}
-        rig.proxy.judging.stop()
+        rig.proxy.validation.stop()
 
     run(test)
 
@@ -546,7 +546,7 @@ async def in_turn(rng: random.Random) -> None:
             assert (answer(frame) if is_id else codes(frame)) == wanted
     assert list(rig.session.answers) == []
     assert (rig.session.waiting, rig.session.answering.made) == (0, 0)
-    rig.proxy.judging.stop()
+    rig.proxy.validation.stop()
 
 
 # ---- long turns of the loop ----------------------------------------------------------------------

@@ -15,8 +15,7 @@ from batchval.proxy.discovery import DiscoveryOptions
 from batchval.proxy.endpoints import EndpointState
 from batchval.proxy.listening_sockets import Port
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, encoded, pass_connection
-from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
-from batchval.proxy.workers.messages import (
+from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
     Closed,
@@ -29,6 +28,7 @@ from batchval.proxy.workers.messages import (
     PortOf,
     Unauthenticated,
 )
+from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
 
 
 def test_a_connection_is_passed_with_its_header(pairs: tuple[Pairs, Pairs]) -> None:

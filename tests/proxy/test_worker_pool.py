@@ -9,7 +9,7 @@ import pytest
 
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.workers import pool as module
-from batchval.proxy.workers.messages import (
+from batchval.proxy.workers.control_messages import (
     Closed,
     Failed,
     Heartbeat,
@@ -17,7 +17,7 @@ from batchval.proxy.workers.messages import (
     Ready,
 )
 from batchval.proxy.workers.pool import Accepted, WorkerPool
-from batchval.proxy.workers.states import WorkerEvent
+from batchval.proxy.workers.worker_states import WorkerEvent
 
 E = WorkerEvent
 

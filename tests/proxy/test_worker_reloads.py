@@ -18,8 +18,7 @@ from batchval.proxy.metrics import Family
 from batchval.proxy.prepared import NotPrepared
 from batchval.proxy.workers import worker as module
 from batchval.proxy.workers.channel import Channel, Pairs, encoded, pass_connection, read_message
-from batchval.proxy.workers.handle import Worker
-from batchval.proxy.workers.messages import (
+from batchval.proxy.workers.control_messages import (
     Apply,
     Begin,
     Closed,
@@ -33,11 +32,12 @@ from batchval.proxy.workers.messages import (
     Ready,
     Reopen,
 )
+from batchval.proxy.workers.handle import Worker
 from batchval.proxy.workers.parent import ParentGate
 from batchval.proxy.workers.preparing import Outcome, Preparing
-from batchval.proxy.workers.states import WorkerEvent
 from batchval.proxy.workers.summing import packed
 from batchval.proxy.workers.worker import WorkerGate, _serve, _Worker
+from batchval.proxy.workers.worker_states import WorkerEvent
 from tests.proxy_settings.reloaded import until
 
 GATE: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 
 from batchval.proxy.loading import ConfigError, settings_from
 from batchval.proxy.workers.shares import share_of, usable_cores, workers_of
-from batchval.proxy.workers.states import TRANSITIONS, WorkerEvent, WorkerState
+from batchval.proxy.workers.worker_states import TRANSITIONS, WorkerEvent, WorkerState
 
 S, E = WorkerState, WorkerEvent
 GATE: dict[str, Any] = {"listeners": [{"address": ":9092"}], "upstream": {"bootstrap": "kafka:9092"}}

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from batchval.protocol.api_versions import carried_versions
 from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.error_answers import SENTENCES
-from batchval.protocol.schema import shape_of
+from batchval.protocol.field_schema import shape_of
+from batchval.protocol.gate_versions import carried_versions
 from batchval.proxy.audit_log import RefusalLog, install
 from batchval.proxy.checks import faults_of
 from batchval.proxy.config import Log, Settings

@@ -81,7 +81,7 @@ async def test_limits_hold_for_sessions_that_are_open(tmp_path: Path) -> None:
             assert await other.ask(produce_frame(1, ("t", 0, GOOD))) == {("t", 0): 0}
             more = {"max_connections": 7, "max_connections_per_address": 2, "max_bytes_held": 64 << 20, "threads": 3}
             assert await one.reload(limits=limits | more | {"max_frame_bytes": 2_000}) == "applied"
-            budget, judging = one.gate.shared.budget, one.gate.shared.judging
+            budget, judging = one.gate.shared.budget, one.gate.shared.validation
             assert (budget.max_connections, budget.max_address_connections, budget.limit) == (7, 2, 64 << 20)
             assert judging.threads == 3
             await until(lambda: all(session.limits.max_frame_bytes == 2_000 for session in sessions(one)))

@@ -18,7 +18,7 @@ from batchval.types import AppendOrigin, CompressionType, TimestampType
 from tests.reference.kafka_model.appending import keep, require_appendable
 from tests.reference.kafka_model.batches import Batch, DefaultBatch, batches
 from tests.reference.kafka_model.java import JavaError, RecordErrors, Refused, TooMuchOutput
-from tests.reference.kafka_model.segment import Finding, judge_segment
+from tests.reference.kafka_model.segment import Finding, check_segment
 from tests.reference.kafka_model.settings import MAX_BODY_SIZE, Settings
 from tests.reference.kafka_model.streams import Notes
 from tests.reference.kafka_model.validator import Validated, Validator
@@ -393,7 +393,7 @@ def _check_log(buffer: bytes, policy: TopicPolicy, max_decompressed: int | None,
     records = 0
     max_timestamp = -1
     strict = max_decompressed is not None
-    for index, found in enumerate(judge_segment(buffer, policy.cleanup_policy == "delete", max_decompressed)):
+    for index, found in enumerate(check_segment(buffer, policy.cleanup_policy == "delete", max_decompressed)):
         answer = _of_finding(found)
         if strict:
             answer = door.apply(answer, found.extras)

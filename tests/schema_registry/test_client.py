@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from batchval.errors import ArgumentValueError
-from batchval.schema_registry import RegistryClient, RegistryError, client
-from batchval.schema_registry.client import LARGEST_ANSWER, MOST_READ, split_url
+from batchval.schema_registry import RegistryClient, RegistryError, registry_client
+from batchval.schema_registry.registry_client import LARGEST_ANSWER, MOST_READ, split_url
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.authorities import Authority
 
@@ -96,7 +96,7 @@ def test_long_lists_are_parsed_element_by_element(
     between, around = parts
     names = [f"orders-{n}-é-value" for n in range(1_000)]
     listed = between.join(json.dumps({"subject": name, "version": 1}, ensure_ascii=False) for name in names)
-    monkeypatch.setattr(client.json, "loads", lambda _: pytest.fail("parsed in one call"))
+    monkeypatch.setattr(registry_client.json, "loads", lambda _: pytest.fail("parsed in one call"))
     registry.raw = answer(200, f"[{around}{listed}{around}]{around}".encode())
     assert RegistryClient(registry.url).subjects_of(7) == set(names)
     monkeypatch.undo()

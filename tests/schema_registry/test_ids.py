@@ -18,7 +18,7 @@ from batchval.schema_registry import (
     SubjectIds,
     ids,
 )
-from batchval.schema_registry.client import LARGEST_ANSWER
+from batchval.schema_registry.registry_client import LARGEST_ANSWER
 from tests.schema_registry.scripted import ScriptedRegistry, answer
 from tests.support.proxy import eventually
 

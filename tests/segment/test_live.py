@@ -12,11 +12,11 @@ import pytest
 
 from batchval.rules import Rule
 from batchval.segment.findings import Finding, Level
-from batchval.segment.judge import RangeResult, judge
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined
+from batchval.segment.range_check import RangeResult, judge
 from batchval.segment.ranges import Range
-from batchval.segment.run import ROUNDS, Work, list_work, moved_meanwhile, settled
+from batchval.segment.segment_run import ROUNDS, Work, list_work, moved_meanwhile, settled
 from tests.segment.test_check import series, starts, write
 
 OPTIONS = Options(deep=True)
@@ -25,7 +25,7 @@ DELETE = Options(deep=True, cleanup_policy="delete")
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.segment.run.PAUSE_S", 0)
+    monkeypatch.setattr("batchval.segment.segment_run.PAUSE_S", 0)
 
 
 class Meanwhile:

@@ -10,7 +10,7 @@ import pytest
 from batchval.errors import BatchvalError
 from batchval.segment.store import Store, one_line
 from batchval.segment.uris import shown, split, without_secrets
-from batchval.spark.words import of_error
+from batchval.spark.failures import of_error
 from tests.cli.conftest import ROOT, Ran, run
 
 __all__ = ["run"]

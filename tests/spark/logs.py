@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from batchval.audit.rows import read_range, row_schema, unreadable_row
+from batchval.audit.arrow_rows import read_range, row_schema, unreadable_row
 from batchval.core.claims import attach, compute
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from batchval.audit.audit_run import audit as audit_here
+from batchval.audit.audit_run import list_work
 from batchval.audit.local import run_local
-from batchval.audit.run import audit as audit_here
-from batchval.audit.run import list_work
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.spark import SparkAudit, audit

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from batchval.audit.audit_run import Engine, audit, list_work
 from batchval.audit.local import run_local
-from batchval.audit.run import Engine, audit, list_work
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
 from batchval.spark.engine import run_spark
 from tests.spark.logs import a_cluster, ordered, plain
@@ -79,7 +79,7 @@ CONNECTED = """
 import json, sys
 from batchval.audit.local import run_local
 from batchval.segment.options import Options
-from batchval.audit.run import list_work
+from batchval.audit.audit_run import list_work
 from batchval.spark import session, validate_batches
 from batchval.spark.engine import run_spark
 server, logs = sys.argv[1:]

@@ -13,14 +13,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from batchval.audit.audit_run import audit, list_work
 from batchval.audit.local import run_local
-from batchval.audit.run import audit, list_work
 from batchval.errors import BatchvalError
-from batchval.segment.judge import RangeResult
 from batchval.segment.options import Options
+from batchval.segment.range_check import RangeResult
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo
-from batchval.spark.findings import FINDINGS, Folders, KafkaFindings
+from batchval.spark.finding_rows import FINDINGS, Folders, KafkaFindings
 from tests.at_rest.test_damage import DAMAGES, HEALTHY, copied
 from tests.spark.logs import a_cluster, claimed, series, write
 

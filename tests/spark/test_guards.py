@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from batchval.spark import live, source, stream
+from batchval.spark import batch_source, live, stream
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = (source, stream, live)
+MODULES = (batch_source, stream, live)
 
 
 def test_no_reader_here_takes_filters() -> None:

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from batchval.audit.rows import UNREADABLE
+from batchval.audit.arrow_rows import UNREADABLE
 from batchval.errors import BatchvalError
 from batchval.producer import Producer, ProducerOptions
 from batchval.segment.topic_rules import parse_topic_rules
 from batchval.spark.live import BatchesStreamReader, KafkaBatches, Stretch
-from batchval.spark.schema import row_type
+from batchval.spark.spark_types import row_type
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing
 from tests.spark.logs import ordered, plain
 from tests.support.ports import free_port

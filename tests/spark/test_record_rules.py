@@ -21,10 +21,10 @@ from batchval.segment.options import Options
 from batchval.segment.topic_rules import parse_topic_rules
 from batchval.spark import register, validate_batches
 from batchval.spark.audits import _options
-from batchval.spark.findings import FINDINGS, KafkaFindings
+from batchval.spark.batch_source import KafkaSegments
+from batchval.spark.finding_rows import FINDINGS, KafkaFindings
 from batchval.spark.live import KafkaBatches
-from batchval.spark.schema import row_type
-from batchval.spark.source import KafkaSegments
+from batchval.spark.spark_types import row_type
 from batchval.spark.stream import stream_reader
 from batchval.spark.udf import _options_of
 from tests.cli.conftest import run as run  # noqa: PLC0414 (a fixture)

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from batchval.audit.rows import DEFAULT_COLUMNS, ROW_SCHEMA, UNREADABLE, read_range
+from batchval.audit.arrow_rows import DEFAULT_COLUMNS, ROW_SCHEMA, UNREADABLE, read_range
 from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range
 from batchval.segment.store import SegmentInfo
-from batchval.spark.schema import TOGETHER, Shape, row_type
-from batchval.spark.source import KafkaSegments, Piece, pieces
+from batchval.spark.batch_source import KafkaSegments, Piece, pieces
+from batchval.spark.spark_types import TOGETHER, Shape, row_type
 from tests.spark.logs import a_cluster, claimed, ordered, plain, series, write
 
 pytestmark = pytest.mark.jvm

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-from batchval.audit.rows import UNREADABLE
+from batchval.audit.arrow_rows import UNREADABLE
 from batchval.errors import BatchvalError
-from batchval.spark.schema import row_type
+from batchval.spark.spark_types import row_type
 from batchval.spark.stream import SegmentsStreamReader, stream_reader
 from tests.spark.logs import flipped, ordered, plain, series, write
 

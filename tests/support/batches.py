@@ -138,7 +138,7 @@ def batch(
     count = len(parts) if records_count is None else records_count
     if payload is None:
         payload = compress(codec, b"".join(parts))
-    behind_crc = struct.pack(
+    after_crc = struct.pack(
         ">hiqqqhii",
         attributes | codec,
         count - 1 if last_offset_delta is None else last_offset_delta,
@@ -149,11 +149,11 @@ def batch(
         base_sequence,
         count,
     )
-    behind_crc += payload
-    length = len(behind_crc) + 9 if batch_length is None else batch_length
+    after_crc += payload
+    length = len(after_crc) + 9 if batch_length is None else batch_length
     if crc is None:
-        crc = crc32c(behind_crc)
-    return struct.pack(">qiibI", base_offset, length, partition_leader_epoch, magic, crc) + behind_crc
+        crc = crc32c(after_crc)
+    return struct.pack(">qiibI", base_offset, length, partition_leader_epoch, magic, crc) + after_crc
 
 
 def of_wrong_length(codec: int) -> bytes:

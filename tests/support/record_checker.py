@@ -22,8 +22,8 @@ __all__ = [
     "Transaction",
     "check",
     "check_transactions",
-    "lane_of",
     "payload",
+    "slot_of",
     "unpacked",
 ]
 
@@ -84,14 +84,14 @@ class Findings:
 
 
 @functools.cache
-def lane_of(topic: str, partition: int) -> int:
+def slot_of(topic: str, partition: int) -> int:
     """What a value says of where it is sent."""
     return zlib.crc32(f"{topic}-{partition}".encode())
 
 
 def payload(producer: int, sequence: int, topic: str, partition: int, size: int = 40) -> bytes:
     """The value of a record."""
-    head = _HEAD.pack(producer, lane_of(topic, partition), sequence)
+    head = _HEAD.pack(producer, slot_of(topic, partition), sequence)
     return (head + hashlib.sha256(head).digest()[:_DIGEST]).ljust(size, b".")
 
 
@@ -118,7 +118,7 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
         if read is None:
             found.add("damaged", where)
             continue
-        producer, sequence, own_lane = read
+        producer, sequence, own_slot = read
         who = producer, sequence
         name = f"{producer}/{sequence}"
         if sequence >= sent.get(producer, 0):
@@ -132,7 +132,7 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
         here = (record.topic, record.partition)
         if ack is not None and (here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset)):
             found.add("moved", f"{name} to {where} from {ack.topic}-{ack.partition}@{ack.offset}")
-        elif own_lane != lane_of(*here):
+        elif own_slot != slot_of(*here):
             found.add("moved", f"{name} to {where}, which it was not sent to")
         lane = (record.topic, record.partition, producer)
         before = last.get(lane, -1)

@@ -67,4 +67,4 @@ def test_a_copy_has_no_built_files(tool: ModuleType, tmp_path: Path) -> None:
     core = tmp_path / "tree" / "batchval" / "core"
     assert sorted(p.name for p in core.glob("*.c")) == ["crc_kernels.c", "inflate.c"]
     assert not list(core.glob("*.so"))
-    assert (core / "judge.pyx").is_file()
+    assert (core / "analyze.pyx").is_file()

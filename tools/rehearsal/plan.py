@@ -16,7 +16,7 @@ import yaml
 
 from batchval.core.claims import TAG
 from batchval.errors import ErrorCode
-from batchval.report.words import plural
+from batchval.report.units import plural
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support import proxy as batches
 from tools.rehearsal import clients, wheels

@@ -18,9 +18,9 @@ from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
 from batchval.fetch.receiver import Quota
 from batchval.network.client import ConsumerNetworkClient
+from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import AuthenticationError, NetworkError, RequestTimeoutError
 from batchval.network.loops import loop_factory
-from batchval.network.metadata import ClusterMetadata, bootstrap_nodes
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
 from batchval.perf.consume import ConsumeError, Polled
 

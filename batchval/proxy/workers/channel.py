@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
-from batchval.proxy.workers.messages import PassedHeader
+from batchval.proxy.workers.control_messages import PassedHeader
 
 __all__ = ["Channel", "Pairs", "connection_of", "encoded", "pass_connection", "read_message"]
 

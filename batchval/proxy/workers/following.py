@@ -18,7 +18,7 @@ from batchval.proxy.endpoints import Endpoint, EndpointState
 from batchval.proxy.listening_sockets import Port, SocketKey
 from batchval.proxy.metadata_client import BrokerAddress
 from batchval.proxy.workers.channel import LARGEST_PACKET
-from batchval.proxy.workers.messages import (
+from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
     ClusterNews,

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 from batchval.proxy.state_machine import StateMachine
 from batchval.proxy.workers.channel import LARGEST_PACKET, Channel, Pairs, pass_connection
-from batchval.proxy.workers.messages import Answer, Begin, Drain, Parts, PassedHeader, Question
-from batchval.proxy.workers.states import TRANSITIONS, WorkerEvent, WorkerState
+from batchval.proxy.workers.control_messages import Answer, Begin, Drain, Parts, PassedHeader, Question
+from batchval.proxy.workers.worker_states import TRANSITIONS, WorkerEvent, WorkerState
 
 __all__ = ["Worker", "WorkerOwner"]
 

@@ -20,14 +20,14 @@ from batchval.proxy.clients_page import Asked
 from batchval.proxy.config import Settings
 from batchval.proxy.file_limits import log_fewer, reserve_of
 from batchval.proxy.handover import TakeOver
+from batchval.proxy.http_pages import Pages
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
 from batchval.proxy.open_files import raise_limit
 from batchval.proxy.options import ProxyOptions
-from batchval.proxy.pages import Pages
 from batchval.proxy.prepared import Step
 from batchval.proxy.server import Proxy
-from batchval.proxy.workers.messages import (
+from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
     ClusterNews,
@@ -71,7 +71,7 @@ def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | No
 class ParentGate(RunningGate):
     """A gate whose clients are served by ``workers`` processes."""
 
-    judges = False
+    validates = False
 
     def __init__(
         self, settings: Settings, workers: int, *, version: str = "", predecessor: TakeOver | None = None
@@ -107,7 +107,7 @@ class ParentGate(RunningGate):
         self._bound_connections()
         self._tasks.append(asyncio.create_task(self._spread_news()))
 
-    def start_judging(self) -> None:
+    def start_validation(self) -> None:
         """Judge nothing: workers do."""
 
     def read_topics_anew(self) -> None:

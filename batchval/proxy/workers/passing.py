@@ -10,7 +10,7 @@ from batchval.proxy.accepting import Acceptor
 from batchval.proxy.listeners import Listener
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.server import Proxy, Shared
-from batchval.proxy.workers.messages import PassedHeader
+from batchval.proxy.workers.control_messages import PassedHeader
 from batchval.proxy.workers.pool import Accepted, WorkerPool
 
 __all__ = ["PassingProxy"]

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple, Protocol
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
+from batchval.proxy.workers.control_messages import Closed, Failed, Heartbeat, Parts, PassedHeader, Ready
 from batchval.proxy.workers.handle import Worker
-from batchval.proxy.workers.messages import Closed, Failed, Heartbeat, Parts, PassedHeader, Ready
-from batchval.proxy.workers.states import WorkerEvent, WorkerState
-from batchval.report.words import plural
+from batchval.proxy.workers.worker_states import WorkerEvent, WorkerState
+from batchval.report.units import plural
 
 __all__ = ["Accepted", "PoolOwner", "WorkerPool"]
 

@@ -20,7 +20,7 @@ from batchval.proxy.assemble import RunningGate
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.prepared import NotPrepared, Step
-from batchval.proxy.workers.messages import Apply
+from batchval.proxy.workers.control_messages import Apply
 from batchval.proxy.workers.pool import WorkerPool
 
 __all__ = ["PREPARE_S", "PreparedWorkers", "Preparing", "prepared_by"]

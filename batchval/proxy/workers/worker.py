@@ -34,8 +34,7 @@ from batchval.proxy.parts import Parts as GateParts
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.workers.adopting import AdoptingProxy
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
-from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
-from batchval.proxy.workers.messages import (
+from batchval.proxy.workers.control_messages import (
     Answer,
     Apply,
     Begin,
@@ -52,6 +51,7 @@ from batchval.proxy.workers.messages import (
     Reopen,
     Seen,
 )
+from batchval.proxy.workers.following import Asking, FollowingDiscovery, RemotePorts
 from batchval.proxy.workers.preparing import Preparing
 from batchval.proxy.workers.summing import packed
 from batchval.proxy.workers.watchdog import Watchdog

@@ -18,7 +18,7 @@ from .records import Record
 from .settings import MAX_BODY_SIZE
 from .streams import Notes
 
-__all__ = ["Finding", "judge_segment"]
+__all__ = ["Finding", "check_segment"]
 
 _INT_MAX = 2**31 - 1
 
@@ -39,7 +39,7 @@ class _Producer:
     last_sequence: int
 
 
-def judge_segment(buffer: bytes, expects_all_offsets: bool, max_decompressed: int | None) -> Iterator[Finding]:
+def check_segment(buffer: bytes, expects_all_offsets: bool, max_decompressed: int | None) -> Iterator[Finding]:
     """One finding a batch, the last one for what is behind the whole batches. ``None`` for no limit: Kafka's mode."""
     judge = _Judge(expects_all_offsets)
     pos = 0

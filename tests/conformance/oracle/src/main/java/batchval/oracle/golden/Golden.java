@@ -23,7 +23,7 @@ public final class Golden {
 
     public static void run(Path folder) {
         Golden g = new Golden(folder);
-        DoorRules.write(g);
+        AppendRules.write(g);
         ValidatorRules.write(g);
         AppendRules.write(g);
         Extras.write(g);

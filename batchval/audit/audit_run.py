@@ -1,0 +1,92 @@
+"""An audit from a work list to outputs: map, join, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from batchval.segment.segment_run import Work, list_work
+
+if TYPE_CHECKING:
+    from batchval.audit.reduce import Audit
+    from batchval.segment.options import Options
+    from batchval.segment.range_check import RangeResult
+    from batchval.segment.ranges import Range
+
+__all__ = ["Engine", "Run", "Work", "audit", "list_work"]
+
+#: (ranges, options, out) -> a result for each, in any order
+Engine: TypeAlias = "Callable[[Sequence[Range], Options, str | None], Iterable[RangeResult]]"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What only the caller of an audit knows.
+
+    ``since``      the folder of the audit that this one goes on from
+    ``exit_code``  of the process, by what was found
+    ``version``    of batchval
+    ``progress``   gets bytes of replicas as they are compared
+    """
+
+    engine: str = "local"
+    since: str | None = None
+    exit_code: Callable[[Audit], int] = lambda found: 0
+    version: str | None = None
+    progress: Callable[[int], None] = lambda done: None
+
+
+def audit(
+    todo: Work,
+    options: Options,
+    engine: Engine,
+    out: str | None = None,
+    prepared: Callable[[], None] = lambda: None,
+    run: Run | None = None,
+) -> Audit:
+    """Do it. With ``out``, a folder or URI, write the tables there (batchval.audit.outputs).
+
+    BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come to its end leaves a
+    folder without _SUCCESS, which the next run clears.
+    """
+    # imported here, while the workers' own imports are under way: see local.start_early
+    from batchval.audit import batch_files, outputs
+    from batchval.audit.local import run_local
+    from batchval.audit.reduce import reduce
+    from batchval.audit.runs import to_table
+
+    # nothing to read: no JVM either. One that does not start empties no folder
+    results = engine(todo.ranges, options, out) if todo.ranges else ()
+    if out is not None:
+        outputs.prepare(out)
+    prepared()
+    written: list[tuple[str, int, int]] = []
+    run = run or Run()
+    # what changed is little, and lies on this machine
+    try:
+        found = reduce(
+            todo,
+            _noting(results, written),
+            options,
+            lambda ranges: _noting(run_local(ranges, options, out), written),
+            run.progress,
+        )
+        if out is not None:
+            batch_files.keep(out, written, found.files)
+            found.tables["runs"] = to_table(run, todo, options, found)
+            outputs.finish(out, found.tables)
+    except BaseException:
+        if isinstance(results, Generator):
+            results.close()  # ends the workers
+        if out is not None:
+            outputs.discard(out)
+        raise
+    return found
+
+
+def _noting(results: Iterable[RangeResult], written: list[tuple[str, int, int]]) -> Iterator[RangeResult]:
+    """Yield the results, and note where their rows are."""
+    for result in results:
+        written += result.files
+        yield result

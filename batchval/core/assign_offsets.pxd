@@ -1,0 +1,10 @@
+"""The third stage of a broker's door."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport uint8_t
+
+from batchval.core.scratch cimport Scratch
+from batchval.core.verdict cimport AppendContext, Policy, Verdict
+
+cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+        Verdict *v) noexcept nogil

@@ -1,0 +1,47 @@
+"""The whole door, of both profiles."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, uint8_t
+
+from batchval.core.claims cimport Claims, ClaimsCall
+from batchval.core.header cimport BatchHeader, Entry
+from batchval.core.layout cimport CLIENT, LARGEST_OFFSET
+from batchval.core.verdict cimport AppendContext, Policy, Verdict
+from batchval.core.batch_records cimport fill_checks
+from batchval.core.records cimport Checks
+from batchval.core.sampling cimport Sample
+from batchval.core.scratch cimport Scratch
+
+cdef enum:
+    LARGEST_COUNT = 0x7FFFFFFF  # of records, by the header's field
+
+cdef struct Call:  # what is to be known beside the bytes
+    const AppendContext *door
+    const Policy *policy
+    const ClaimsCall *claims
+    Scratch *scratch
+    int32_t plain_records  # of an ordinary batch at most; 0: no batch of this call is one
+    Checks checks  # of door and policy
+
+cdef struct StoredFacts:  # what a check at rest knows of a batch, in addition to the verdict
+    Claims claims  # where ``carried`` is CLAIMS_CARRIED: those in the payload
+    int carried
+    uint8_t figures
+
+cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
+cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
+cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil
+cdef void check_stored(const Entry *b, const AppendContext *d, const Policy *policy, bint deep,
+        const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil
+
+
+cdef inline void fill_call(Call *c, const AppendContext *d, const Policy *policy, const ClaimsCall *claims,
+        Scratch *scratch) noexcept nogil:
+    c.door = d
+    c.policy = policy
+    c.claims = claims
+    c.scratch = scratch
+    c.plain_records = 0
+    if d.origin == CLIENT and d.to_magic == 2 and d.leader_epoch >= 0 and d.first_offset >= 0:
+        c.plain_records = <int32_t>min(LARGEST_OFFSET - d.first_offset, LARGEST_COUNT)
+    fill_checks(&c.checks, d, policy)

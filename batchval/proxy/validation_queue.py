@@ -1,0 +1,337 @@
+"""Work that takes too long for the event loop: threads, and who is next.
+
+    Job     a Produce request whose batches are judged
+    others  requests and answers of old versions that are translated (``bridges``, ``lowering``)
+
+Each session has its own queue. The session that has used the least CPU so far goes first, so that
+one client's batches wait for each other and not the others for them. A job that decompresses to far
+more than it came with is heavy; heavy jobs leave one thread free for the others. A job that waits
+for a schema registry takes no thread. A job whose client has left is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Protocol
+
+from batchval.protocol.produce import ProduceRequestView
+from batchval.proxy.gate import Gate, RequestVerdict
+from batchval.proxy.options import Counters
+
+__all__ = ["SLICE_S", "Job", "Judged", "ValidationQueue", "Work", "Worker"]
+
+#: Seconds of a thread's time that a job uses before others may go on.
+SLICE_S: Final = 0.005
+#: Jobs that wait for a thread in its own queue, so that it need not sleep until the event loop has
+#: seen what came of the last one: that took a third more CPU for batches of 64 kB.
+AHEAD: Final = 4
+#: Seconds that sessions may take in one turn of the loop for what was judged.
+COLLECT_S: Final = 0.001
+#: Bytes of a request that may wait there.
+MOST_AHEAD: Final = 128 << 10
+
+
+class Worker(Protocol):
+    """A session for which work is done; ``validating_s`` is the CPU time that it has used."""
+
+    validating_s: float
+
+
+class Judged(Worker, Protocol):
+    """A session, as the queue knows it."""
+
+    gate: Gate
+
+    def validated(self, item: object, error: BaseException | None) -> None: ...
+
+
+class Work(Protocol):
+    """One job for one session, done slice by slice.
+
+    ``heavy``      whether it leaves one thread to the others
+    ``size``       bytes that it came with
+    ``cancelled``  whether nobody waits for it any more
+    """
+
+    heavy: bool
+
+    @property
+    def session(self) -> Worker: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def cancelled(self) -> bool: ...
+    def work(self) -> tuple[str, float]:
+        """Work for one slice, in a thread: "done", "more", "heavy" or (a Job alone) "waiting", and
+        the CPU seconds that it took.
+        """
+
+    def paused(self) -> None:
+        """Note, on the loop, that a slice has ended and more follow."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Take what came of it, on the loop."""
+
+
+class Job:
+    """One request to be judged, for one session."""
+
+    __slots__ = ("gate", "heavy", "item", "request", "session", "verdict")
+
+    def __init__(self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict) -> None:
+        self.session = session
+        self.item = item
+        self.gate: Gate = session.gate
+        self.request = request
+        self.verdict = verdict
+        self.heavy = False
+
+    def work(self) -> tuple[str, float]:
+        """Judge for one slice, in a thread: what came of it, and the CPU seconds that it took."""
+        began = time.thread_time()
+        word = self.gate.work(self.request, self.verdict, heavy=self.heavy, budget_s=SLICE_S)
+        return word, time.thread_time() - began
+
+    @property
+    def size(self) -> int:
+        """Return the size of the request."""
+        return self.request.size
+
+    @property
+    def cancelled(self) -> bool:
+        """Return whether the client has left."""
+        return self.verdict.cancelled
+
+    def paused(self) -> None:
+        """Do nothing: a request takes no more memory while it is judged."""
+
+    def done(self, error: BaseException | None) -> None:
+        """Hand the verdict to the session."""
+        self.session.validated(self.item, error)
+
+
+class _Line:
+    """Sessions with jobs, the one that has used the least CPU first."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[Worker, deque[Work]] = {}
+        self.count = 0
+        self._order: list[tuple[float, int, Worker]] = []
+        self._number = itertools.count()
+
+    def put(self, job: Work, *, first: bool = False) -> None:
+        self.count += 1
+        queue = self.jobs.get(job.session)
+        if queue is None:
+            queue = self.jobs[job.session] = deque()
+            heapq.heappush(self._order, (job.session.validating_s, next(self._number), job.session))
+        if first:
+            queue.appendleft(job)
+        else:
+            queue.append(job)
+
+    def take(self) -> Work | None:
+        while self._order:
+            _, _, session = heapq.heappop(self._order)
+            queue = self.jobs.pop(session, None)
+            if not queue:
+                continue
+            job = queue.popleft()
+            self.count -= 1
+            if queue:
+                self.jobs[session] = queue
+                heapq.heappush(self._order, (session.validating_s, next(self._number), session))
+            return job
+        return None
+
+    def drop(self, session: Worker) -> None:
+        queue = self.jobs.pop(session, ())
+        kept = deque(job for job in queue if not job.cancelled)
+        self.count -= len(queue) - len(kept)
+        if kept:
+            self.jobs[session] = kept
+
+
+class ValidationQueue:
+    """The threads that work for all sessions of a gate. ``start`` it on the running loop."""
+
+    def __init__(self, threads: int, counters: Counters) -> None:
+        self._count_threads(threads)
+        self.counters = counters
+        self._light, self._heavy = _Line(), _Line()
+        self._running = self._running_heavy = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        # of slices that have ended, from threads: what came of them
+        self._outcomes: deque[tuple[Work, str, float, BaseException | None]] = deque()
+        self._is_woken = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Bind to the loop."""
+        if self._pool is None:
+            self._loop = loop
+            self._pool = self._new_pool()
+
+    def use(self, threads: int) -> None:
+        """Work with so many threads from now on. Those of before end after what they have begun."""
+        if threads == self.threads:
+            return
+        self._count_threads(threads)
+        if self._pool is not None:
+            before, self._pool = self._pool, self._new_pool()
+            before.shutdown(wait=False)
+            self._start_some()
+
+    def _count_threads(self, threads: int) -> None:
+        self.threads = threads
+        self.heavy_threads = max(1, threads - 1)
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.threads, thread_name_prefix="batchval-judging")
+
+    def stop(self) -> None:
+        """End the threads; jobs that wait are dropped."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def __len__(self) -> int:
+        return self._light.count + self._heavy.count
+
+    def _count_waiting(self) -> None:
+        self.counters.requests_queued = len(self)
+
+    def submit(self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict) -> None:
+        """Judge a request; ``session.validated(item, error)`` is called on the loop after that."""
+        self.counters.validated_in_threads_total += 1
+        self.put(Job(session, item, request, verdict))
+
+    def put(self, job: Work) -> None:
+        """Do a job; ``job.done(error)`` is called on the loop after that."""
+        self._light.put(job)
+        self._start_some()
+
+    def drop(self, session: Worker) -> None:
+        """Forget a session's cancelled jobs. One that runs ends at its next batch."""
+        self._light.drop(session)
+        self._heavy.drop(session)
+        self._count_waiting()
+
+    def _start_some(self) -> None:
+        self._start_as_many_as_can()
+        self._count_waiting()
+
+    def _start_as_many_as_can(self) -> None:
+        if self._pool is None or self._loop is None:
+            return
+        while self._running < self.threads + AHEAD:
+            job = self._light.take()
+            if job is not None and self._running >= self.threads and job.size > MOST_AHEAD:
+                self._light.put(job, first=True)
+                return
+            if job is None and self._running_heavy < self.heavy_threads:
+                job = self._heavy.take()
+            if job is None:
+                return
+            self._running += 1
+            self._running_heavy += job.heavy
+            self._pool.submit(self._work, job)
+
+    def _work(self, job: Work) -> None:
+        """Do one slice of a job, in a thread. The loop is woken once for all that have come."""
+        word, used_s, error = "done", 0.0, None
+        try:
+            word, used_s = job.work()
+        except BaseException as caught:
+            error = caught
+        self._outcomes.append((job, word, used_s, error))
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._collect)  # type: ignore[union-attr]
+
+    def _collect(self) -> None:
+        """Tell the sessions what came of their jobs, for COLLECT_S in one turn of the loop."""
+        assert self._loop is not None
+        self._is_woken = False  # before the last look: what comes after that wakes the loop again
+        end = time.perf_counter() + COLLECT_S
+        try:
+            while self._outcomes:
+                self._worked(*self._outcomes.popleft())
+                if time.perf_counter() > end:
+                    break
+        finally:
+            if self._outcomes and not self._is_woken:
+                self._is_woken = True
+                self._loop.call_soon(self._collect)
+            self._start_some()
+
+    def _worked(self, job: Work, word: str, used_s: float, error: BaseException | None) -> None:
+        self._running -= 1
+        self._running_heavy -= job.heavy
+        job.session.validating_s += used_s
+        self.counters.validation_cpu_seconds_total += used_s
+        if word == "done" or error is not None:
+            job.done(error)
+        elif word == "waiting" and not job.cancelled:
+            self._wait(job)
+        elif not job.cancelled:
+            job.paused()
+            job.heavy = word == "heavy" or job.heavy
+            (self._heavy if job.heavy else self._light).put(job, first=True)
+
+    def _wait(self, job: Work) -> None:
+        """Let a job wait until all its questions are answered, but no longer than it may."""
+        assert isinstance(job, Job)
+        stage, loop = job.verdict.stage, self._loop
+        assert stage is not None
+        assert loop is not None
+        waiting = _Waiting(self, job, stage.questions)
+        waiting.timer = loop.call_later(stage.wait_s, waiting.resume)
+        waiting.watch(loop)
+
+    def resume(self, job: Job) -> None:
+        """Judge on what has waited for answers. On the loop."""
+        if not job.cancelled:
+            (self._heavy if job.heavy else self._light).put(job, first=True)
+            self._start_some()
+
+
+class _Waiting:
+    """A job and the answers that it needs."""
+
+    def __init__(self, queue: ValidationQueue, job: Job, questions: list[Future[frozenset[str]]]) -> None:
+        self._queue = queue
+        self._job: Job | None = job
+        self._questions = questions
+        self._left = len(questions)
+        self.timer: asyncio.TimerHandle | None = None
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Count the answers, which come in other threads."""
+
+        def answered(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._count)
+
+        for question in self._questions:
+            question.add_done_callback(answered)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self.resume()
+
+    def resume(self) -> None:
+        """Go on, once."""
+        job, self._job = self._job, None
+        if self.timer is not None:
+            self.timer.cancel()
+        if job is not None:
+            self._queue.resume(job)

@@ -1,0 +1,216 @@
+"""The queue of what is judged in threads: which goes first, and what is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from batchval.proxy.options import Counters
+from batchval.proxy.validation_queue import AHEAD, MOST_AHEAD, ValidationQueue
+
+
+class Verdict:
+    cancelled = False
+
+
+class Gate:
+    """Judges by a script: ``words`` of each request, which wait for ``open``."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.open: dict[str, threading.Event] = {}
+        self.words: dict[str, list[str]] = {}
+        self.heavy: list[tuple[str, bool]] = []
+
+    def work(self, request: str, verdict: Verdict, *, heavy: bool, budget_s: float) -> str:
+        self.order.append(request)
+        self.heavy.append((request, heavy))
+        if request in self.open:
+            assert self.open[request].wait(30)
+        left = self.words.get(request, [])
+        return left.pop(0) if left else "done"
+
+
+class Request(str):
+    """A request, as the queue and the script know it. One that is large waits for a thread."""
+
+    size = MOST_AHEAD + 1
+
+
+class One:
+    def __init__(self, gate: Gate, used_s: float = 0.0) -> None:
+        self.gate: Any = gate
+        self.validating_s = used_s
+        self.done: list[object] = []
+        self.errors: list[BaseException] = []
+
+    def judged(self, item: object, error: BaseException | None) -> None:
+        self.done.append(item)
+        if error is not None:
+            self.errors.append(error)
+
+
+def run(threads: int, test: Callable[[ValidationQueue, Gate], Coroutine[Any, Any, None]]) -> Counters:
+    counters = Counters()
+
+    async def started() -> None:
+        queue = ValidationQueue(threads, counters)
+        queue.start(asyncio.get_running_loop())
+        gate = Gate()
+        try:
+            await test(queue, gate)
+        finally:
+            for event in gate.open.values():
+                event.set()
+            queue.stop()
+
+    asyncio.run(started())
+    return counters
+
+
+def submit(queue: ValidationQueue, one: One, name: str, size: int = MOST_AHEAD + 1) -> Verdict:
+    verdict = Verdict()
+    request = Request(name)
+    request.size = size
+    queue.submit(one, name, request, verdict)  # type: ignore[arg-type]
+    return verdict
+
+
+async def until(what: Callable[[], Any]) -> None:
+    async with asyncio.timeout(30):
+        while not what():
+            await asyncio.sleep(0.002)
+
+
+def test_who_has_used_least_goes_first() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        greedy, modest = One(gate, 5.0), One(gate)
+        submit(queue, greedy, "first")
+        for n in range(3):
+            submit(queue, greedy, f"greedy {n}")
+        submit(queue, modest, "modest")
+        gate.open["first"].set()
+        await until(lambda: len(greedy.done) == 4)
+        assert gate.order == ["first", "modest", "greedy 0", "greedy 1", "greedy 2"]
+        assert modest.done == ["modest"]
+
+    counters = run(1, test)
+    assert counters.validated_in_threads_total == 5
+    assert counters.validation_cpu_seconds_total > 0
+
+
+def test_jobs_of_one_session_keep_their_order() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        gate.words["0"] = ["more", "more", "heavy", "more"]
+        one = One(gate)
+        for n in range(4):
+            submit(queue, one, str(n))
+        await until(lambda: len(one.done) == 4)
+        assert gate.order[:3] == ["0", "0", "0"]
+
+    run(1, test)
+
+
+def test_heavy_jobs_leave_a_thread_free() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        heavy = [One(gate) for _ in range(4)]
+        for n, one in enumerate(heavy):
+            gate.words[f"heavy {n}"] = ["heavy"]
+            submit(queue, one, f"heavy {n}")
+        await until(lambda: any(is_heavy for _, is_heavy in gate.heavy))
+        for n in range(4):
+            gate.open[f"heavy {n}"] = threading.Event()
+        modest = One(gate)
+        submit(queue, modest, "modest")
+        await until(lambda: modest.done)
+        for event in gate.open.values():
+            event.set()
+        await until(lambda: all(one.done for one in heavy))
+
+    run(2, test)
+
+
+def test_what_waits_for_a_client_that_has_left_is_dropped() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        gone, other = One(gate), One(gate)
+        submit(queue, gone, "first").cancelled = True
+        submit(queue, gone, "second").cancelled = True
+        submit(queue, other, "third")
+        submit(queue, gone, "kept")
+        gate.words["first"] = ["more"]
+        queue.drop(gone)
+        assert len(queue) == 2
+        gate.open["first"].set()
+        await until(lambda: other.done and gone.done)
+        assert gate.order[0] == "first"
+        assert sorted(gate.order[1:]) == ["kept", "third"]
+        assert gone.done == ["kept"]
+        assert len(queue) == 0
+
+    run(1, test)
+
+
+def test_an_error_is_the_session_s() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        one = One(gate)
+        gate.words["bad"] = [None]  # type: ignore[list-item]
+        gate.work = lambda *args, **kwargs: 1 / 0  # type: ignore[method-assign,assignment]
+        submit(queue, one, "bad")
+        await until(lambda: one.done)
+        assert isinstance(one.errors[0], ZeroDivisionError)
+
+    run(1, test)
+
+
+def test_a_few_small_jobs_are_with_the_threads_already() -> None:
+    """A thread that has done one need not wait for the loop; the others go by what was used."""
+
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        busy, idle = One(gate), One(gate)
+        submit(queue, busy, "first")
+        await until(lambda: gate.order == ["first"])
+        for n in range(AHEAD + 2):
+            submit(queue, busy, f"small {n}", MOST_AHEAD)
+        assert len(queue) == 2
+        submit(queue, idle, "large")
+        gate.open["first"].set()
+        await until(lambda: len(busy.done) == AHEAD + 3 and idle.done)
+        ahead = [f"small {n}" for n in range(AHEAD)]
+        assert gate.order[: AHEAD + 1] == ["first", *ahead]
+        assert sorted(gate.order[AHEAD + 1 :]) == ["large", f"small {AHEAD}", f"small {AHEAD + 1}"]
+
+    run(1, test)
+
+
+def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One outcome that takes long ends the turn, and one that raises does not keep the others."""
+    monkeypatch.setattr("batchval.proxy.validation_queue.COLLECT_S", 0.0)
+
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        loop = asyncio.get_running_loop()
+        raised: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: raised.append(context))
+        queue._is_woken = True  # nobody collects while the jobs are done
+        one = One(gate)
+        for n in range(4):
+            submit(queue, one, f"{n}", MOST_AHEAD)
+        await until(lambda: len(queue._outcomes) == 4)
+        judged: Any = one.judged
+        one.judged = lambda item, error: judged(item, error) or 1 // int(str(item))  # type: ignore
+        seen = []
+        queue._is_woken = False
+        loop.call_soon(queue._collect)
+        while len(one.done) < 4:
+            await asyncio.sleep(0)
+            seen.append(len(one.done))
+        assert sorted(set(seen) - {0}) == [1, 2, 3, 4]
+        assert [type(context["exception"]) for context in raised] == [ZeroDivisionError]
+
+    run(1, test)
