@@ -45,7 +45,13 @@ FLAGS = {
     "release": RELEASE,
     "trace": ["-O1", "-DCYTHON_TRACE=1", "-DCYTHON_TRACE_NOGIL=1"],
     "asan": ["-O1", "-g", "-fsanitize=address", "-fno-omit-frame-pointer"],
-    "ubsan": ["-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-fno-sanitize=alignment"],
+    "ubsan": [
+        "-O1",
+        "-g",
+        "-fsanitize=undefined",
+        "-fno-sanitize-recover=all",
+        "-fno-sanitize=alignment",
+    ],
 }
 LINK = {"asan": ["-fsanitize=address"], "ubsan": ["-fsanitize=undefined"]}
 if IS_LINUX:
@@ -73,7 +79,10 @@ def extensions() -> list[Extension]:
             "complete sdist; BATCHVAL_BUILD=none makes an editable install without modules"
         )
     # other flags, other modules
-    depends = ["setup.py", *(str(p) for p in Path("batchval").rglob("*.[ph]*") if p.suffix in {".pxd", ".h"})]
+    depends = [
+        "setup.py",
+        *(str(p) for p in Path("batchval").rglob("*.[ph]*") if p.suffix in {".pxd", ".h"}),
+    ]
     return [
         Extension(
             path.removesuffix(".pyx").replace("/", "."),
@@ -125,7 +134,10 @@ class BuildModules(build_ext):
         for extension in self.extensions:
             extension.sources = sources[extension.name]
             if self.strips:
-                extension.extra_link_args = [*extension.extra_link_args, "-s" if IS_LINUX else "-Wl,-x"]
+                extension.extra_link_args = [
+                    *extension.extra_link_args,
+                    "-s" if IS_LINUX else "-Wl,-x",
+                ]
         super().build_extensions()
 
 
@@ -145,7 +157,9 @@ class BuildWheel(bdist_wheel):
 class BuildSources(sdist):
     """An sdist with equal bytes from equal sources: fixed order, owners, modes and times."""
 
-    def make_archive(self, base_name: str, format: str, root_dir=None, base_dir=None, owner=None, group=None) -> str:
+    def make_archive(
+        self, base_name: str, format: str, root_dir=None, base_dir=None, owner=None, group=None
+    ) -> str:
         """Write the .tar.gz of a folder and return its name."""
         if format != "gztar":
             raise SystemExit(f"the source distribution is a .tar.gz (gztar), not {format}")

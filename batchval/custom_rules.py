@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP", "CustomRule", "CustomRuleError", "RecordFinding", "RuleFunction"]
 
-RuleFunction: TypeAlias = "Callable[[RecordColumns], Iterable[tuple[int, str]] | NDArray[np.bool_] | None]"
+RuleFunction: TypeAlias = (
+    "Callable[[RecordColumns], Iterable[tuple[int, str]] | NDArray[np.bool_] | None]"
+)
 
 #: Of entry points.
 GROUP: Final = "batchval.record_rules"
@@ -123,8 +125,13 @@ def _from_module(name: str) -> Any:
 def _from_entry_point(name: str) -> Any:
     found = [point for point in entry_points(group=GROUP) if point.name == name]
     if not found:
-        known = ", ".join(sorted({point.name for point in entry_points(group=GROUP)})) or "there are none"
-        raise _wrong(name, f"expected module:function, or an entry point of the group {GROUP} ({known})")
+        known = (
+            ", ".join(sorted({point.name for point in entry_points(group=GROUP)}))
+            or "there are none"
+        )
+        raise _wrong(
+            name, f"expected module:function, or an entry point of the group {GROUP} ({known})"
+        )
     return _imported(name, found[0].load)
 
 
@@ -154,12 +161,22 @@ def _findings(name: str, returned: Any, rows: int) -> list[RecordFinding]:
     found: dict[int, RecordFinding] = {}
     for one in islice(returned, MOST_FINDINGS):
         row, why = one if isinstance(one, tuple) and len(one) == 2 else (None, None)
-        if isinstance(row, bool) or not isinstance(row, int | np.integer) or not isinstance(why, str):
+        if (
+            isinstance(row, bool)
+            or not isinstance(row, int | np.integer)
+            or not isinstance(why, str)
+        ):
             shown = _printable(shown_value(one))
-            raise CustomRuleError(f"custom rule {name} returned {shown}: expected (row, text) pairs")
+            raise CustomRuleError(
+                f"custom rule {name} returned {shown}: expected (row, text) pairs"
+            )
         if not 0 <= row < rows:
-            raise CustomRuleError(f"custom rule {name} returned row {row}: there are rows 0 to {rows - 1}")
-        found.setdefault(int(row), RecordFinding(int(row), _printable(why) or f"custom rule {name}"))
+            raise CustomRuleError(
+                f"custom rule {name} returned row {row}: there are rows 0 to {rows - 1}"
+            )
+        found.setdefault(
+            int(row), RecordFinding(int(row), _printable(why) or f"custom rule {name}")
+        )
     return list(found.values())
 
 

@@ -55,7 +55,9 @@ class ArgumentValueError(BatchvalError, ValueError):
     """An argument is of the right type, but its value is not allowed."""
 
 
-def _restored(kind: type[BatchvalError], args: tuple[Any, ...], attributes: dict[str, Any]) -> BatchvalError:
+def _restored(
+    kind: type[BatchvalError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> BatchvalError:
     """Return the error that was pickled or copied. ``__init__`` is not called."""
     error = kind.__new__(kind, *args)
     error.args = args
@@ -77,7 +79,11 @@ def shown_value(value: object) -> str:
 
 def shown_ms(milliseconds: float) -> str:
     """Return a time for a message: "1500000 ms", "2.5 ms"; never with an exponent."""
-    text = f"{milliseconds:.0f}" if milliseconds >= _WHOLE_FROM_MS else f"{milliseconds:.3f}".rstrip("0").rstrip(".")
+    text = (
+        f"{milliseconds:.0f}"
+        if milliseconds >= _WHOLE_FROM_MS
+        else f"{milliseconds:.3f}".rstrip("0").rstrip(".")
+    )
     return f"{text} ms"
 
 

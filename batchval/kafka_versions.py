@@ -14,7 +14,13 @@ from typing import Final, Literal, TypeAlias
 
 from batchval.errors import BatchvalError
 
-__all__ = ["DEFAULT_KAFKA_VERSION", "KAFKA_VERSIONS", "KafkaVersion", "KafkaVersionName", "kafka_version"]
+__all__ = [
+    "DEFAULT_KAFKA_VERSION",
+    "KAFKA_VERSIONS",
+    "KafkaVersion",
+    "KafkaVersionName",
+    "kafka_version",
+]
 
 #: The names of the table's rows, for type checkers.
 KafkaVersionName: TypeAlias = Literal["3.9", "4.1", "4.4"]
@@ -71,7 +77,9 @@ class KafkaVersion:
         }
     )
     compression_levels: bool = field(
-        metadata={"meaning": "Topics have `compression.gzip.level`, `.lz4.level`, `.zstd.level` (KIP-390)."}
+        metadata={
+            "meaning": "Topics have `compression.gzip.level`, `.lz4.level`, `.zstd.level` (KIP-390)."
+        }
     )
 
 
@@ -124,7 +132,9 @@ _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})*")
 def kafka_version(name: str) -> KafkaVersion:
     """Return the row of a version such as ``"3.9"``. BatchvalError names the known ones."""
     if not isinstance(name, str):
-        raise BatchvalError(f"kafka_version must be a string, for example '{DEFAULT_KAFKA_VERSION}', not {name!r}")
+        raise BatchvalError(
+            f"kafka_version must be a string, for example '{DEFAULT_KAFKA_VERSION}', not {name!r}"
+        )
     row = KAFKA_VERSIONS.get(name)
     if row is None:
         nearest = _nearest(name)

@@ -18,7 +18,10 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
     "batchval.perf.workload": ("perf", ("pydantic", "yaml")),
     "batchval.cli.proxying": _PROXY,
-    "batchval.proxy.otlp_export": ("otel", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
+    "batchval.proxy.otlp_export": (
+        "otel",
+        ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    ),
     "batchval.proxy": _PROXY,
     "batchval.segment.remote": ("audit", ("pyarrow",)),
     "batchval.yaml_settings": ("proxy", ("pydantic", "yaml")),
@@ -32,7 +35,9 @@ class MissingExtraError(BatchvalError, ModuleNotFoundError):
     name: str
 
     def __init__(self, part: str, name: str, extra: str) -> None:
-        super().__init__(f"{part} needs {name}, which is not installed: pip install 'batchval[{extra}]'")
+        super().__init__(
+            f"{part} needs {name}, which is not installed: pip install 'batchval[{extra}]'"
+        )
         self.part = part
         self.name = name
         self.extra = extra

@@ -1,4 +1,5 @@
-"""What a topic allows: the configuration that Kafka's LogValidator is built with; and what claims are worth.
+"""What a topic allows: the configuration that Kafka's LogValidator is built with; and what claims
+are worth.
 
 Names are Kafka's topic configuration keys with dots as underscores; YAML and ``from_kafka_config`` use the dots.
 """
@@ -38,7 +39,9 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 DEFAULT_MAX_DECOMPRESSED_MESSAGE_BYTES = 2_147_483_639
 DEFAULT_MESSAGE_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 
-TargetCompressionName: TypeAlias = Literal["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]
+TargetCompressionName: TypeAlias = Literal[
+    "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
+]
 #: A policy keeps ``delete,compact`` as ``compact,delete``.
 CleanupPolicyName: TypeAlias = Literal["delete", "compact", "compact,delete", "delete,compact", ""]
 COMPRESSION_TYPES: Final[tuple[str, ...]] = get_args(TargetCompressionName)
@@ -109,7 +112,9 @@ KAFKA_TOPIC_KEYS: Final = frozenset(
     }
 )
 #: Keys that Kafka had from 2.8 to 3.9 and 4.0 removed (KIP-724, KIP-937).
-OLDER_TOPIC_KEYS: Final = frozenset(("message.downconversion.enable", "message.format.version", OLDER_TIMESTAMP_KEY))
+OLDER_TOPIC_KEYS: Final = frozenset(
+    ("message.downconversion.enable", "message.format.version", OLDER_TIMESTAMP_KEY)
+)
 _OWN_KEYS = frozenset(("accept.claims.header",))
 _KNOWN_KEYS = KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS | _OWN_KEYS
 #: Of a key: comparing takes time that grows with the square of the length.
@@ -150,7 +155,10 @@ class TopicPolicy:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise _out_of_range(name, name, value)
             _check_range(name, name, value)
-        for name, words in (("message_timestamp_type", TIMESTAMP_TYPES), ("compression_type", COMPRESSION_TYPES)):
+        for name, words in (
+            ("message_timestamp_type", TIMESTAMP_TYPES),
+            ("compression_type", COMPRESSION_TYPES),
+        ):
             if getattr(self, name) not in words:
                 value = shown_value(getattr(self, name))
                 raise ArgumentValueError(f"{name} must be one of {', '.join(words)}, not {value}")
@@ -168,7 +176,11 @@ class TopicPolicy:
 
     def __repr__(self) -> str:
         """Show the fields that differ from Kafka's defaults."""
-        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if getattr(self, f.name) != f.default]
+        shown = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        ]
         return f"TopicPolicy({', '.join(shown)})"
 
     @property
@@ -213,7 +225,9 @@ class TopicPolicy:
         known key that is nearest, and for a value of the wrong kind or out of range.
         """
         if not isinstance(config, Mapping):
-            raise ArgumentTypeError(f"config must be a mapping of keys to values, not {type(config).__name__}")
+            raise ArgumentTypeError(
+                f"config must be a mapping of keys to values, not {type(config).__name__}"
+            )
         if not allow_unknown:
             _check_keys(config)
         version = find_kafka_version(kafka_version)
@@ -230,7 +244,9 @@ class TopicPolicy:
             elif isinstance(field.default, bool):
                 word = str(value).strip().lower()
                 if word not in ("true", "false"):
-                    raise ArgumentValueError(f"{key} must be true or false, not {shown_value(value)}")
+                    raise ArgumentValueError(
+                        f"{key} must be true or false, not {shown_value(value)}"
+                    )
                 values[field.name] = word == "true"
             else:
                 values[field.name] = str(value).strip()
@@ -264,7 +280,9 @@ def _check_range(key: str, name: str, value: int) -> None:
 def _out_of_range(key: str, name: str, value: object) -> ArgumentValueError:
     low, high, other = _RANGES[name]
     also = "" if other is None else f", or {other}"
-    return ArgumentValueError(f"{key} must be a whole number from {low} to {high}{also}, not {shown_value(value)}")
+    return ArgumentValueError(
+        f"{key} must be a whole number from {low} to {high}{also}, not {shown_value(value)}"
+    )
 
 
 def _check_keys(config: Mapping[str, object]) -> None:
@@ -272,7 +290,9 @@ def _check_keys(config: Mapping[str, object]) -> None:
     if not unknown:
         return
     found = ", ".join(map(_unknown, unknown))
-    raise ArgumentValueError(f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}")
+    raise ArgumentValueError(
+        f"unknown topic configuration {'key' if len(unknown) == 1 else 'keys'}: {found}"
+    )
 
 
 def _unknown(key: object) -> str:
@@ -300,7 +320,8 @@ class ClaimsPolicy:
     """What to make of the claims that a sender attaches to its batches.
 
     ``ignore``  they are not read; every batch takes the way it would take without them
-    ``verify``  every batch is decompressed and its claims are compared: this measures honesty and saves nothing
+    ``verify``  every batch is decompressed and its claims are compared: this measures honesty and
+    saves nothing
     ``audit``   they are believed but for a sample, ``rate`` of a sender's batches, and its first batches, all of them
     ``trust``   they are believed
     """
@@ -310,11 +331,15 @@ class ClaimsPolicy:
 
     def __post_init__(self) -> None:
         if self.word not in _CLAIMS_WORDS:
-            raise ArgumentValueError(f"a claims policy is one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}")
+            raise ArgumentValueError(
+                f"a claims policy is one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}"
+            )
         if self.word == "audit":
             if not isinstance(self.rate, int | float) or not 0 < self.rate <= 1:
                 allowed = "a rate above 0 and at most 1"
-                raise ArgumentValueError(f"audit needs {allowed}, not {self.rate!r} (0 is called trust)")
+                raise ArgumentValueError(
+                    f"audit needs {allowed}, not {self.rate!r} (0 is called trust)"
+                )
         elif self.rate is not None:
             raise ArgumentValueError(f"only audit has a rate, {self.word} has none")
 
@@ -328,7 +353,9 @@ class ClaimsPolicy:
         try:
             number = float(rate)
         except ValueError:
-            raise ArgumentValueError(f"the rate of an audit is a number such as 0.01, not {rate!r}") from None
+            raise ArgumentValueError(
+                f"the rate of an audit is a number such as 0.01, not {rate!r}"
+            ) from None
         return cls(word, number)
 
     def __str__(self) -> str:

@@ -96,14 +96,18 @@ class SchemaIds:
         else:
             for name in ("header", "guids"):
                 if getattr(self, name) not in ("", None):
-                    raise ArgumentValueError(f"schema_id {name} needs place header, not {self.place}")
+                    raise ArgumentValueError(
+                        f"schema_id {name} needs place header, not {self.place}"
+                    )
             if self.of not in ("", self.place):
                 raise _wrong("schema_id of", self.of, f"{self.place} where place is {self.place}")
             object.__setattr__(self, "of", self.place)
         most = _LONG_MAX if self.place == "header" else _INT_MAX
         if self.ids is not None:
             if not isinstance(self.ids, frozenset):
-                raise _wrong_type("schema_id ids", self.ids, "a frozenset of whole numbers, or None for any id")
+                raise _wrong_type(
+                    "schema_id ids", self.ids, "a frozenset of whole numbers, or None for any id"
+                )
             for number in self.ids:
                 if type(number) is not int or not 0 <= number <= most:
                     raise _wrong("a schema id", number, f"a whole number from 0 to {most}")
@@ -114,7 +118,9 @@ class SchemaIds:
             for guid in guids:
                 if not isinstance(guid, str) or not _GUID.fullmatch(guid):
                     example = "89791762-2336-4186-9674-299b90a802e2"
-                    raise _wrong("a schema GUID", guid, f"a GUID in lower case, for example {example}")
+                    raise _wrong(
+                        "a schema GUID", guid, f"a GUID in lower case, for example {example}"
+                    )
 
     @property
     def any_allowed(self) -> bool:
@@ -144,7 +150,9 @@ class SchemaIds:
             if values.get(name) is not None:
                 items = _items(f"schema_id {name}", values[name])
                 if not items:
-                    raise ArgumentValueError(f"schema_id {name} is empty: list at least one, or omit it for any id")
+                    raise ArgumentValueError(
+                        f"schema_id {name} is empty: list at least one, or omit it for any id"
+                    )
                 if name == "guids":
                     items = [item.lower() if isinstance(item, str) else item for item in items]
                 values[name] = _frozen(f"schema_id {name}", items)
@@ -196,7 +204,9 @@ class RecordRules:
             if not isinstance(names, tuple):
                 raise _wrong_type(name, names, "a tuple of header names")
             if len(names) > MOST_HEADER_NAMES:
-                raise ArgumentValueError(f"{name} has {len(names)} names: at most {MOST_HEADER_NAMES} are allowed")
+                raise ArgumentValueError(
+                    f"{name} has {len(names)} names: at most {MOST_HEADER_NAMES} are allowed"
+                )
             for header in names:
                 _check_name(f"a name in {name}", header)
             if len(set(names)) < len(names):
@@ -204,7 +214,9 @@ class RecordRules:
                 raise ArgumentValueError(f"{name} has {shown_value(twice)} twice")
         both = sorted(set(self.required_headers) & set(self.forbidden_headers))
         if both:
-            raise ArgumentValueError(f"header {shown_value(both[0])} is both required and forbidden")
+            raise ArgumentValueError(
+                f"header {shown_value(both[0])} is both required and forbidden"
+            )
         if self.tombstones not in _TOMBSTONES:
             raise _wrong("tombstones", self.tombstones, f"one of {', '.join(_TOMBSTONES)}")
         if not isinstance(self.utf8_keys, bool):
@@ -219,13 +231,21 @@ class RecordRules:
             if not isinstance(schema, SchemaIds):
                 raise _wrong_type("an entry of schema_id", schema, "a SchemaIds")
             if (schema.place, schema.header) in seen:
-                place = schema.place if schema.place != "header" else f"header {shown_value(schema.header)}"
+                place = (
+                    schema.place
+                    if schema.place != "header"
+                    else f"header {shown_value(schema.header)}"
+                )
                 raise ArgumentValueError(f"schema_id has two entries for the {place}")
             seen.add((schema.place, schema.header))
             if schema.place == "header" and schema.header in self.forbidden_headers:
-                raise ArgumentValueError(f"header {shown_value(schema.header)} holds a schema_id and is forbidden")
+                raise ArgumentValueError(
+                    f"header {shown_value(schema.header)} holds a schema_id and is forbidden"
+                )
         if len(seen) > MOST_SCHEMA_IDS:
-            raise ArgumentValueError(f"schema_id has {len(seen)} entries: at most {MOST_SCHEMA_IDS} are allowed")
+            raise ArgumentValueError(
+                f"schema_id has {len(seen)} entries: at most {MOST_SCHEMA_IDS} are allowed"
+            )
 
     @property
     def schema_ids(self) -> tuple[SchemaIds, ...]:
@@ -238,7 +258,9 @@ class RecordRules:
     def asks_nothing(self) -> bool:
         """True where no record can break a rule."""
         return not self.schema_ids and all(
-            getattr(self, field.name) == field.default for field in fields(self) if field.name != "schema_id"
+            getattr(self, field.name) == field.default
+            for field in fields(self)
+            if field.name != "schema_id"
         )
 
     @classmethod
@@ -266,7 +288,9 @@ class RecordRules:
     def to_mapping(self) -> dict[str, Any]:
         """Return the mapping of these rules, without defaults: JSON can hold it."""
         found = {
-            field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
+            field.name: list(value)
+            if isinstance(value := getattr(self, field.name), tuple)
+            else value
             for field in fields(self)
             if getattr(self, field.name) != field.default
         }
@@ -292,7 +316,9 @@ def _checked_keys(mapping: Mapping[str, object], what: str, kind: type[Any]) -> 
     for key in mapping:
         if key not in known:
             label = "key of schema_id" if what == "schema_id" else what
-            raise ArgumentValueError(f"unknown {label} {shown_value(key)}: allowed are {', '.join(known)}")
+            raise ArgumentValueError(
+                f"unknown {label} {shown_value(key)}: allowed are {', '.join(known)}"
+            )
     return dict(mapping)
 
 
@@ -301,7 +327,9 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _items(name: str, value: object, expected: str = "a list") -> list[Any]:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | set | frozenset):
+    if isinstance(value, str | bytes | Mapping) or not isinstance(
+        value, Sequence | set | frozenset
+    ):
         raise _wrong_type(name, value, expected)
     return list(value)
 

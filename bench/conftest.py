@@ -118,13 +118,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set the timer of all items, and mark those of a short run."""
-    timed = pytest.mark.benchmark(timer=time.thread_time, min_time=0.005, max_time=0.2, min_rounds=5, warmup=False)
+    timed = pytest.mark.benchmark(
+        timer=time.thread_time, min_time=0.005, max_time=0.2, min_rounds=5, warmup=False
+    )
     for item in items:
         if HERE not in item.path.parents:
             continue
         item.add_marker(timed)
         cell = item.callspec.params.get("cell") if hasattr(item, "callspec") else None
         if cell is None or (
-            (cell.records, cell.value_size) in QUICK_SHAPES and cell.codec in QUICK_CODECS and cell.magic != 0
+            (cell.records, cell.value_size) in QUICK_SHAPES
+            and cell.codec in QUICK_CODECS
+            and cell.magic != 0
         ):
             item.add_marker(pytest.mark.quick)

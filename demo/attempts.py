@@ -1,4 +1,6 @@
-"""What a client might send: one real batch, and ten ways in which a broken client would have sent it."""
+"""What a client might send: one real batch, and ten ways in which a broken client would have sent
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PUNCTUAL = TopicPolicy(message_timestamp_before_max_ms=HOUR_MS)
 
 
 class Attempt(NamedTuple):
-    """Bytes at the door, the topic's policy, and the id of the rule that must answer (None: let in)."""
+    """Bytes at the door, the topic's policy, and the id of the rule that must answer (None: let
+    in).
+    """
 
     what: str
     records: bytes
@@ -39,7 +43,9 @@ def _with(batch: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def client_batch(segments: Path) -> tuple[bytes, int]:
-    """A batch with null keys as its producer sent it: base offset 0, no leader epoch; and its greatest timestamp."""
+    """A batch with null keys as its producer sent it: base offset 0, no leader epoch; and its
+    greatest timestamp.
+    """
     data = (segments / "codec-none-0" / LOG).read_bytes()
     position = 0
     while True:
@@ -69,7 +75,12 @@ def attempts(segments: Path) -> tuple[list[Attempt], int]:
         ("with the broker's time bit", lambda b: _with(b, 21, ">h", 0x08), BROKERS_TIME, "37"),
         ("with attribute bit 9", lambda b: _with(b, 21, ">h", 0x200), plain, "S1"),
         ("said to be zstd, and is not", lambda b: _with(b, 21, ">h", 4), plain, "S7"),
-        ("a day late, an hour is allowed", lambda b: _with(b, 27, ">q", now_ms - 24 * HOUR_MS), PUNCTUAL, "36"),
+        (
+            "a day late, an hour is allowed",
+            lambda b: _with(b, 27, ">q", now_ms - 24 * HOUR_MS),
+            PUNCTUAL,
+            "36",
+        ),
         ("cut off in the middle", lambda b: b[: RECORDS_FROM + 3], plain, "5"),
         ("80 MiB of zeros in a few kB", lambda b: bomb(0, -1), plain, "S8"),
     ]

@@ -1,11 +1,12 @@
 """Damaged copies of real segments: one small lie each, made from a seed.
 
     offset  0 base_offset:8   8 batch_length:4  12 partition_leader_epoch:4  16 magic:1  17 crc:4  21 attributes:2
-           23 last_offset_delta:4  27 base_timestamp:8  35 max_timestamp:8  43 producer_id:8  51 producer_epoch:2
+           23 last_offset_delta:4  27 base_timestamp:8  35 max_timestamp:8  43 producer_id:8  51
+           producer_epoch:2
            53 base_sequence:4  57 records_count:4  61 records          (the checksum covers 21 to the end)
 
-A damage that a disk or a network would do leaves the checksum wrong. One that a broken program would do has a right
-checksum over wrong content, which is why a checksum alone is no verdict.
+A damage that a disk or a network would do leaves the checksum wrong. One that a broken program
+would do has a right checksum over wrong content, which is why a checksum alone is no verdict.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Segment(NamedTuple):
     def sign(self, row: Row) -> None:
         """Makes the checksum of a batch right again, over whatever is there now."""
         start, end = row["position"], row["position"] + row["size_in_bytes"]
-        struct.pack_into(">I", self.log, start + CRC_AT, crc32c(memoryview(self.log)[start + COVERED_FROM : end]))
+        struct.pack_into(
+            ">I", self.log, start + CRC_AT, crc32c(memoryview(self.log)[start + COVERED_FROM : end])
+        )
 
     def replace(self, row: Row, batch: bytes) -> None:
         self.log[row["position"] : row["position"] + row["size_in_bytes"]] = batch
@@ -60,7 +63,9 @@ class Damage(NamedTuple):
 _DAMAGES: list[Damage] = []
 
 
-def _damage(what: str, partition: str, *rules: str) -> Callable[[Callable[[Segment, random.Random], None]], None]:
+def _damage(
+    what: str, partition: str, *rules: str
+) -> Callable[[Callable[[Segment, random.Random], None]], None]:
     def keep(do: Callable[[Segment, random.Random], None]) -> None:
         _DAMAGES.append(Damage(what, partition, do, frozenset(rules)))
 
@@ -159,7 +164,9 @@ def _stream(segment: Segment, chance: random.Random) -> None:
 @_damage("a codec that is none *", "codec-zstd-0", "15", "S6")
 def _codec(segment: Segment, chance: random.Random) -> None:
     row = _inner(segment, chance)
-    segment.log[row["position"] + 22] = segment.log[row["position"] + 22] & ~7 | chance.choice((5, 6, 7))
+    segment.log[row["position"] + 22] = segment.log[row["position"] + 22] & ~7 | chance.choice(
+        (5, 6, 7)
+    )
     segment.sign(row)
 
 
@@ -174,13 +181,19 @@ def _varint(number: int) -> bytes:
 
 
 def bomb(base_offset: int, leader_epoch: int, size: int = BOMB_BYTES) -> bytes:
-    """A batch of one record whose value is ``size`` zero bytes, and of a thousandth of that on the wire."""
+    """A batch of one record whose value is ``size`` zero bytes, and of a thousandth of that on the
+    wire.
+    """
     body = b"\0" + _varint(0) + _varint(0) + b"\x01" + _varint(size)  # attributes, deltas, no key
     record = _varint(len(body) + size + 1) + body + bytes(size) + b"\0"  # no headers
     payload = compress(CompressionType.ZSTD, record)
     head = struct.pack(">hiqqqhii", CompressionType.ZSTD, 0, 1, 1, -1, -1, -1, 1)
     crc = crc32c(payload, crc32c(head))
-    return struct.pack(">qiibI", base_offset, len(head) + len(payload) + 9, leader_epoch, 2, crc) + head + payload
+    return (
+        struct.pack(">qiibI", base_offset, len(head) + len(payload) + 9, leader_epoch, 2, crc)
+        + head
+        + payload
+    )
 
 
 @_damage("80 MiB in a few kB *", "codec-zstd-0", "S8")
@@ -197,7 +210,10 @@ def damaged_copy(damage: Damage, source: Path, to: Path, seed: int) -> Path:
     """A copy of the partition's first segment below ``to``, damaged; returns the copy's folder."""
     folder = source / damage.partition
     index = folder / INDEX
-    segment = Segment(bytearray((folder / LOG).read_bytes()), bytearray(index.read_bytes() if index.exists() else b""))
+    segment = Segment(
+        bytearray((folder / LOG).read_bytes()),
+        bytearray(index.read_bytes() if index.exists() else b""),
+    )
     damage.do(segment, random.Random(f"{seed} {damage.what}"))
     copy = to / f"{zlib.crc32(damage.what.encode()):08x}" / damage.partition
     copy.mkdir(parents=True)

@@ -1,8 +1,9 @@
-"""``python -m demo.gate``: a cluster, the gate in front of it, and producers that are not all as they should be.
+"""``python -m demo.gate``: a cluster, the gate in front of it, and producers that are not all as
+they should be.
 
-The cluster is librdkafka's mock broker. Good batches come from librdkafka producers that were given another address and
-nothing else; bad ones, and those with claims, are written here. It ends by itself, and fails where a verdict is another
-than promised.
+The cluster is librdkafka's mock broker. Good batches come from librdkafka producers that were given
+another address and nothing else; bad ones, and those with claims, are written here. It ends by
+itself, and fails where a verdict is another than promised.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from rich.table import Table
 from batchval.core.claims import compute, to_tag
 from batchval.core.columns import scan_batches
 from batchval.policy import TopicPolicy
-from batchval.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from batchval.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.loading import settings_from
@@ -51,13 +57,19 @@ def rules(all_attempts: list[Attempt]) -> list[dict[str, Any]]:
     policies = {topic_of(attempt.policy): attempt.policy for attempt in all_attempts}
     return [
         {"match": topic}
-        | {f.name.replace("_", "."): v for f in fields(policy) if (v := getattr(policy, f.name)) != f.default}
+        | {
+            f.name.replace("_", "."): v
+            for f in fields(policy)
+            if (v := getattr(policy, f.name)) != f.default
+        }
         for topic, policy in policies.items()
     ]
 
 
 class Running:
-    """The gate on a loop of its own, as ``batchval proxy`` would run it; ``rules`` counts refusals by rule."""
+    """The gate on a loop of its own, as ``batchval proxy`` would run it; ``rules`` counts refusals
+    by rule.
+    """
 
     def __init__(self, upstream: str, all_attempts: list[Attempt]) -> None:
         self.rules: Counter[str] = Counter()
@@ -105,7 +117,9 @@ class Running:
         return self.gate.addresses["default"]
 
 
-async def send(address: tuple[str, int], topic: str, records: bytes, tag: bytes | None = None) -> int:
+async def send(
+    address: tuple[str, int], topic: str, records: bytes, tag: bytes | None = None
+) -> int:
     """One batch on a connection of its own; the error code that comes back."""
     tags = () if tag is None else ((CLAIMS_TAG, tag),)
     part = PartitionProduceData(index=0, records=records, unknown_tagged_fields=tags)
@@ -120,7 +134,9 @@ async def send(address: tuple[str, int], topic: str, records: bytes, tag: bytes 
     return ProduceResponse.decode(answer, 9).responses[0].partition_responses[0].error_code
 
 
-def good_producers(bootstrap: str, until: float, failures: list[str], sent: Counter[str]) -> list[threading.Thread]:
+def good_producers(
+    bootstrap: str, until: float, failures: list[str], sent: Counter[str]
+) -> list[threading.Thread]:
     """A librdkafka producer for each codec, in a thread."""
 
     def run(codec: str) -> None:
@@ -130,7 +146,12 @@ def good_producers(bootstrap: str, until: float, failures: list[str], sent: Coun
             else:
                 sent[codec] += 1
 
-        config = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20, "log_level": 0}
+        config = {
+            "bootstrap.servers": bootstrap,
+            "compression.type": codec,
+            "linger.ms": 20,
+            "log_level": 0,
+        }
         producer = confluent_kafka.Producer(config)
         n = 0
         while time.monotonic() < until:
@@ -153,11 +174,18 @@ def with_claims() -> list[tuple[bytes, bytes]]:
     for codec in CODECS[1:]:
         segment = (SEGMENTS / f"codec-{codec}-0" / LOG).read_bytes()
         columns = scan_batches(segment)
-        for start, size in zip(columns["position"].tolist(), columns["size_in_bytes"].tolist(), strict=True):
+        for start, size in zip(
+            columns["position"].tolist(), columns["size_in_bytes"].tolist(), strict=True
+        ):
             data = bytearray(segment[start : start + size])
-            data[0:8], data[12:16] = bytes(8), b"\xff" * 4  # base offset and leader epoch are the broker's to give
+            data[0:8], data[12:16] = (
+                bytes(8),
+                b"\xff" * 4,
+            )  # base offset and leader epoch are the broker's to give
             claims = compute(data)
-            if claims is not None and data[43:51] == b"\xff" * 8:  # no producer id, whose sequence would not fit
+            if (
+                claims is not None and data[43:51] == b"\xff" * 8
+            ):  # no producer id, whose sequence would not fit
                 found.append((bytes(data), to_tag(claims, int.from_bytes(data[17:21], "big"))))
     return found
 
@@ -175,11 +203,20 @@ def view(running: Running, sent: Counter[str], began: float) -> Group:
     records = Table("records delivered", "codec", box=None)
     for codec in CODECS:
         records.add_row(f"{sent[codec]:,}", codec)
-    return Group(f"[bold]{elapsed:4.0f} s[/]  {counters.request_bytes_total / 1e6:.1f} MB", refused, accepted, records)
+    return Group(
+        f"[bold]{elapsed:4.0f} s[/]  {counters.request_bytes_total / 1e6:.1f} MB",
+        refused,
+        accepted,
+        records,
+    )
 
 
-async def the_others(address: tuple[str, int], all_attempts: list[Attempt], until: float) -> tuple[int, list[str]]:
-    """Bad batches and those with claims, in turn; how many of the bad ones were sent, and what went wrong."""
+async def the_others(
+    address: tuple[str, int], all_attempts: list[Attempt], until: float
+) -> tuple[int, list[str]]:
+    """Bad batches and those with claims, in turn; how many of the bad ones were sent, and what went
+    wrong.
+    """
     wrong: list[str] = []
     bad = turn = 0
     claimed = with_claims()
@@ -199,8 +236,12 @@ async def the_others(address: tuple[str, int], all_attempts: list[Attempt], unti
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m demo.gate", description="The gate, and who comes to it.")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"how long (default: {SECONDS:g})")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.gate", description="The gate, and who comes to it."
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help=f"how long (default: {SECONDS:g})"
+    )
     chosen = parser.parse_args(arguments)
     logging.getLogger("batchval").addHandler(logging.NullHandler())
     out = Console(highlight=False)
@@ -212,7 +253,9 @@ def main(arguments: list[str] | None = None) -> int:
     sent: Counter[str] = Counter()
     with Running(f"{broker.host}:{broker.port}", all_attempts) as running:
         host, port = running.address
-        out.print(f"[bold]A gate on {host}:{port}[/], a cluster on {broker.host}:{broker.port} behind it")
+        out.print(
+            f"[bold]A gate on {host}:{port}[/], a cluster on {broker.host}:{broker.port} behind it"
+        )
         began = time.monotonic()
         until = began + chosen.seconds
         threads = good_producers(f"{host}:{port}", until, failures, sent)

@@ -23,7 +23,9 @@ ACCEPTS = TopicPolicy(accept_claims_header=True)
 
 
 class Claimed(NamedTuple):
-    """Compressed batches as a client would send them, once without and once with claims in their headers."""
+    """Compressed batches as a client would send them, once without and once with claims in their
+    headers.
+    """
 
     plain: list[bytes]
     carried: list[bytes]
@@ -69,7 +71,9 @@ def claimed(segments: Path) -> Claimed:
 
 
 def ways(these: Claimed) -> list[Way]:
-    """The same batches: without claims, with claims that are checked, with claims that are believed."""
+    """The same batches: without claims, with claims that are checked, with claims that are
+    believed.
+    """
     validator = LogValidator(ACCEPTS)
     without, carried = b"".join(these.plain), b"".join(these.carried)
     made = []

@@ -1,8 +1,9 @@
 """The same file read by two libraries: interleaved rounds, a process each, medians of ratios.
 
-aiokafka has no validator. What it has that comes nearest is what its consumer does with a fetched batch: check the
-checksum, decompress, decode each record (here by its C extension). batchval checks the checksum, decompresses, and asks
-every rule of every record. Neither is timed while it starts or reads the file.
+aiokafka has no validator. What it has that comes nearest is what its consumer does with a fetched
+batch: check the checksum, decompress, decode each record (here by its C extension). batchval checks
+the checksum, decompresses, and asks every rule of every record. Neither is timed while it starts or
+reads the file.
 """
 
 from __future__ import annotations
@@ -84,7 +85,9 @@ def _one_round(work: Work, data: bytes) -> float:
 
 
 def serve(contender: str) -> None:
-    """A contender's process: a line with a file in, a line with counts and nanoseconds a pass out."""
+    """A contender's process: a line with a file in, a line with counts and nanoseconds a pass
+    out.
+    """
     work, count = {PEER: _aiokafka, "check": _check, "scan": _scan}[contender]()
     for line in sys.stdin:
         data = Path(line.rstrip("\n")).read_bytes()
@@ -92,7 +95,9 @@ def serve(contender: str) -> None:
 
 
 class Lap(NamedTuple):
-    """One file: counts, median nanoseconds a pass by contender, and each round's ratios to the peer."""
+    """One file: counts, median nanoseconds a pass by contender, and each round's ratios to the
+    peer.
+    """
 
     file: Path
     batches: int
@@ -109,7 +114,9 @@ def race(files: list[Path], rounds: int = ROUNDS) -> list[Lap]:
     """Every contender on every file, round by round in turn."""
     command = [sys.executable, "-m", "demo.race"]
     runners = {
-        name: subprocess.Popen([*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        name: subprocess.Popen(
+            [*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
         for name in CONTENDERS
     }
 
@@ -134,8 +141,13 @@ def race(files: list[Path], rounds: int = ROUNDS) -> list[Lap]:
             if len(counts) != 1:
                 raise Disagreement(f"{file}: {sorted(counts)} (batches, records)")
             ((batches, records),) = counts
-            ratios = {name: [p / t for p, t in zip(times[PEER], times[name], strict=True)] for name in CONTENDERS}
-            laps.append(Lap(file, batches, records, {n: median(t) for n, t in times.items()}, ratios))
+            ratios = {
+                name: [p / t for p, t in zip(times[PEER], times[name], strict=True)]
+                for name in CONTENDERS
+            }
+            laps.append(
+                Lap(file, batches, records, {n: median(t) for n, t in times.items()}, ratios)
+            )
     finally:
         for runner in runners.values():
             runner.communicate()

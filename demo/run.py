@@ -1,4 +1,6 @@
-"""``make demo``: who was refused, by which rule, how much had to be read for it, and how long that takes."""
+"""``make demo``: who was refused, by which rule, how much had to be read for it, and how long that
+takes.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,17 @@ class Missed(Exception):
 
 
 def table(*columns: tuple[str, str]) -> Table:
-    """A plain table; each column is a heading and ``<`` or ``>`` for its side, or ``~`` for text that may wrap."""
+    """A plain table; each column is a heading and ``<`` or ``>`` for its side, or ``~`` for text
+    that may wrap.
+    """
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading, side in columns:
-        made.add_column(heading, justify="right" if side == ">" else "left", no_wrap=side != "~", overflow="fold")
+        made.add_column(
+            heading,
+            justify="right" if side == ">" else "left",
+            no_wrap=side != "~",
+            overflow="fold",
+        )
     return made
 
 
@@ -47,7 +56,12 @@ def real_segments(out: Console) -> None:
     """Part 1: what a broker wrote is clean; what it had not finished is a note."""
     out.rule("[bold]1. Segments written by an Apache Kafka 4.4.0 broker", align="left")
     rows = table(
-        ("partition", "<"), ("files", ">"), ("batches", ">"), ("records", ">"), ("bytes", ">"), ("findings", "~")
+        ("partition", "<"),
+        ("files", ">"),
+        ("batches", ">"),
+        ("records", ">"),
+        ("bytes", ">"),
+        ("findings", "~"),
     )
     total = Summary()
     for folder in sorted(path for path in SEGMENTS.iterdir() if path.is_dir()):
@@ -57,7 +71,9 @@ def real_segments(out: Console) -> None:
             setattr(total, name, getattr(total, name) + getattr(summary, name))
         said = "; ".join(f"{f.rule.id} {f.rule.slug}: {f.reason}" for f in found)
         counts = (summary.files, summary.batches, summary.records, summary.bytes)
-        rows.add_row(folder.name, *(f"{n:,}" for n in counts), f"[yellow]{said}" if said else "[green]none")
+        rows.add_row(
+            folder.name, *(f"{n:,}" for n in counts), f"[yellow]{said}" if said else "[green]none"
+        )
         if any(one.level is not Level.NOTE for one in found):
             raise Missed(f"{folder.name}: {said}")
     out.print(rows)
@@ -75,7 +91,9 @@ def _shown(found: list[Finding], rules: frozenset[str]) -> Finding:
 def damaged_segments(out: Console, seed: int) -> None:
     """Part 2: each copy carries one damage, and each is found."""
     out.rule(f"[bold]2. Copies of them, damaged (seed {seed})", align="left")
-    rows = table(("done to the copy", "~"), ("found by rule", "<"), ("position", ">"), ("reason", "~"))
+    rows = table(
+        ("done to the copy", "~"), ("found by rule", "<"), ("position", ">"), ("reason", "~")
+    )
     batch_count = 0
     with tempfile.TemporaryDirectory(prefix="batchval-demo-") as folder:
         for damage in damages():
@@ -83,11 +101,16 @@ def damaged_segments(out: Console, seed: int) -> None:
             summary = Summary()
             found = list(check_paths([copy], Options(), summary))
             if not {finding.rule.id for finding in found} & damage.rules:
-                raise Missed(f"{damage.what} in {damage.partition}: not found by {', '.join(sorted(damage.rules))}")
+                raise Missed(
+                    f"{damage.what} in {damage.partition}: not found by {', '.join(sorted(damage.rules))}"
+                )
             first = _shown(found, damage.rules)
             others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             rows.add_row(
-                damage.what, f"[red]{first.rule.id}[/] {first.rule.slug}", f"{first.position:,}", first.reason + others
+                damage.what,
+                f"[red]{first.rule.id}[/] {first.rule.slug}",
+                f"{first.position:,}",
+                first.reason + others,
             )
             batch_count += summary.batches
     out.print(rows)
@@ -99,8 +122,12 @@ def damaged_segments(out: Console, seed: int) -> None:
 
 def show_attempts(out: Console) -> None:
     """Part 3: the same engine as a broker's door; Kafka's answer beside the strict one."""
-    out.rule("[bold]3. At a broker's door: a producer's batch, as it was sent and broken", align="left")
-    rows = table(("the batch", "~"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<"))
+    out.rule(
+        "[bold]3. At a broker's door: a producer's batch, as it was sent and broken", align="left"
+    )
+    rows = table(
+        ("the batch", "~"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<")
+    )
     all_attempts, now_ms = attempts(SEGMENTS)
     for attempt in all_attempts:
         strict = LogValidator(attempt.policy).check(attempt.records, now_ms=now_ms)
@@ -157,19 +184,34 @@ def without_decompressing(out: Console) -> None:
 
 def claims_believed_and_not(out: Console) -> None:
     """Part 5: what claims save, and how a liar is found."""
-    out.rule("[bold]5. Batches that carry claims (KAFKA-8364), judged without decompressing", align="left")
+    out.rule(
+        "[bold]5. Batches that carry claims (KAFKA-8364), judged without decompressing",
+        align="left",
+    )
     these = claimed(SEGMENTS)
-    rows = table(("the same batches", "<"), ("takes", ">"), ("decompressed", ">"), ("is faster by", ">"), ("path", "<"))
+    rows = table(
+        ("the same batches", "<"),
+        ("takes", ">"),
+        ("decompressed", ">"),
+        ("is faster by", ">"),
+        ("path", "<"),
+    )
     made = ways(these)
     for way in made:
         paths = ", ".join(f"{count} {path}" for path, count in way.paths.items())
         faster = f"{made[0].ns / way.ns:.1f}×"
-        rows.add_row(way.what, f"{way.ns / 1000:,.1f} µs", human_bytes(way.decompressed), faster, paths)
+        rows.add_row(
+            way.what, f"{way.ns / 1000:,.1f} µs", human_bytes(way.decompressed), faster, paths
+        )
     out.print(rows)
     if set(made[-1].paths) != {"claims"}:
         raise Missed(f"claims were to be believed, and the paths are {made[-1].paths}")
     caught = lying_sender(these)
-    if "L7" not in caught.answer or caught.demoted_path != "shallow" or caught.honest_path != "claims":
+    if (
+        "L7" not in caught.answer
+        or caught.demoted_path != "shallow"
+        or caught.honest_path != "claims"
+    ):
         raise Missed(f"the liar: {caught}")
     out.print(
         f"A sender lies from its {FIRST_LIE + 1}st batch on, and {RATE:.0%} are audited: [bold]lie number "
@@ -209,11 +251,17 @@ def against_the_peer(out: Console, rounds: int) -> list[Lap]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m demo.run", description="What batchval does, in six tables.")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.run", description="What batchval does, in six tables."
+    )
     parser.add_argument("--seed", type=int, default=1, help="where the damage goes (default: 1)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of the race with aiokafka (default: 7)")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="rounds of the race with aiokafka (default: 7)"
+    )
     chosen = parser.parse_args(arguments)
-    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+    width = (
+        min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
+    )
     out = Console(width=width, highlight=False)
     started = time.monotonic()
     codecs = ", ".join(f"{codec} by {origin}" for codec, origin in compression.describe().items())
@@ -232,7 +280,9 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         out.print("interrupted")
         return 130
-    out.print(f"All as promised, in {time.monotonic() - started:.0f} s. Next: .venv-demo/bin/batchval check YOUR.log")
+    out.print(
+        f"All as promised, in {time.monotonic() - started:.0f} s. Next: .venv-demo/bin/batchval check YOUR.log"
+    )
     return 0
 
 

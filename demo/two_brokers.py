@@ -31,7 +31,16 @@ POLICY = "audit:0.01"
 #: clients of the listener PLAINTEXT have no principal, so a rule has to name the listener
 OPTIONS = f"rule.1={POLICY},listener=PLAINTEXT"
 STOCK, AGENT = "stock broker", "with the agent"
-COUNTERS = ("Trusted", "Verified", "Honest", "Lying", "Unjudged", "NoClaims", "NotSettled", "Demotions")
+COUNTERS = (
+    "Trusted",
+    "Verified",
+    "Honest",
+    "Lying",
+    "Unjudged",
+    "NoClaims",
+    "NotSettled",
+    "Demotions",
+)
 WARM_UP_S = 6.0
 
 
@@ -85,7 +94,9 @@ class Demo:
         for number in range(rounds):
             for name in list(self.brokers)[:: -1 if number % 2 else 1]:
                 found[name].append(self.run(name, requests, seconds))
-            text = ", ".join(f"{name} {found[name][-1]['us']['broker']:,.0f} µs a batch" for name in found)
+            text = ", ".join(
+                f"{name} {found[name][-1]['us']['broker']:,.0f} µs a batch" for name in found
+            )
             self.out.print(f"  round {number + 1} of {rounds}: {text}")
         return found
 
@@ -126,7 +137,9 @@ def counters_of(counters: dict[str, int | str]) -> Table:
     return made
 
 
-def meaning(counters: dict[str, int | str], samples: dict[str, dict[str, list[dict[str, Any]]]]) -> list[str]:
+def meaning(
+    counters: dict[str, int | str], samples: dict[str, dict[str, list[dict[str, Any]]]]
+) -> list[str]:
     """Return what the figures mean, in sentences."""
     measured = sum(one["batches"] for found in samples.values() for one in found[AGENT])
     trusted, verified = (int(counters[name]) for name in ("Trusted", "Verified"))
@@ -144,11 +157,19 @@ def meaning(counters: dict[str, int | str], samples: dict[str, dict[str, list[di
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """Parse the options."""
-    parser = argparse.ArgumentParser(prog="python -m demo.two_brokers", description="Claims in a broker.")
-    parser.add_argument("--codecs", default="gzip,zstd", help="Codecs, with commas (default: gzip,zstd).")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.two_brokers", description="Claims in a broker."
+    )
+    parser.add_argument(
+        "--codecs", default="gzip,zstd", help="Codecs, with commas (default: gzip,zstd)."
+    )
     parser.add_argument("--rounds", type=int, default=4, help="Rounds of each codec (default: 4).")
-    parser.add_argument("--seconds", type=float, default=3.0, help="Seconds of a round (default: 3).")
-    parser.add_argument("--mb", type=float, default=20.0, help="MB a second on the wire (default: 20).")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="Seconds of a round (default: 3)."
+    )
+    parser.add_argument(
+        "--mb", type=float, default=20.0, help="MB a second on the wire (default: 20)."
+    )
     options = parser.parse_args(argv)
     options.codecs = [codec for codec in options.codecs.split(",") if codec]
     for codec in options.codecs:
@@ -170,7 +191,10 @@ def main(argv: list[str] | None = None) -> int:
         demo = Demo(out, options.mb)
         with contextlib.ExitStack() as open_:
             demo.start(open_)
-            samples = {codec: demo.measure(codec, options.rounds, options.seconds) for codec in options.codecs}
+            samples = {
+                codec: demo.measure(codec, options.rounds, options.seconds)
+                for codec in options.codecs
+            }
             counters = demo.counters()
     except (FileNotFoundError, RuntimeError) as error:
         out.print("[red bold]The demo ends.[/] (It needs a JDK 17 or newer, and Maven.)")
@@ -182,7 +206,9 @@ def main(argv: list[str] | None = None) -> int:
     out.print(counters_of(counters))
     out.print()
     out.print("\n".join(meaning(counters, samples)))
-    out.print(f"\n{time.monotonic() - began:.0f} s. More: docs/benchmarks/broker.md, broker/README.md")
+    out.print(
+        f"\n{time.monotonic() - began:.0f} s. More: docs/benchmarks/broker.md, broker/README.md"
+    )
     return 0
 
 

@@ -1,7 +1,8 @@
 """What holds for all tests: where nothing may be skipped, a skip is an error; and who runs what.
 
-A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra`` lists skips with
-reasons. Where pytest-xdist runs the tests in several processes (``-n``), each takes whole files, the longest first.
+A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra``
+lists skips with reasons. Where pytest-xdist runs the tests in several processes (``-n``), each
+takes whole files, the longest first.
 
 ``make test`` runs tests that have the marker ``alone`` in a second stage, in one process: they
 measure time or memory. It leaves out those with ``long``, which CI runs.
@@ -26,10 +27,20 @@ from batchval import compression
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
-NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI", "").lower() in {"1", "true"}
+NO_SKIPS = os.environ.get("BATCHVAL_NO_SKIPS", "0") == "1" or os.environ.get("CI", "").lower() in {
+    "1",
+    "true",
+}
 
 #: Folders whose files share what is dear to start (a broker): one process runs all of them.
-TOGETHER = ("tests/chain/", "tests/auth/", "tests/perf/", "tests/fetch/", "tests/producer/", "tests/spark/")
+TOGETHER = (
+    "tests/chain/",
+    "tests/auth/",
+    "tests/perf/",
+    "tests/fetch/",
+    "tests/producer/",
+    "tests/spark/",
+)
 #: These take long, so they begin early: no process is to be left alone with one of them at the end.
 LONG = (
     "tests/proxy/test_real_cluster.py",
@@ -85,7 +96,9 @@ class Held:
     def __init__(self) -> None:
         self.bytes = 0
 
-    def free(self, allocated: Callable[[], int], collect: Callable[[], object] = gc.collect) -> None:
+    def free(
+        self, allocated: Callable[[], int], collect: Callable[[], object] = gc.collect
+    ) -> None:
         """Collect if the blocks have more bytes than at the last call."""
         if allocated() > self.bytes:
             collect()
@@ -123,11 +136,17 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         rank = {start: n for n, start in enumerate(LONG)}
-        items.sort(key=lambda item: next((rank[start] for start in LONG if item.nodeid.startswith(start)), len(LONG)))
+        items.sort(
+            key=lambda item: next(
+                (rank[start] for start in LONG if item.nodeid.startswith(start)), len(LONG)
+            )
+        )
 
 
 def pytest_collection_finish() -> None:
-    """Ten thousand tests are kept to the end: the garbage collector need not look through them again and again."""
+    """Ten thousand tests are kept to the end: the garbage collector need not look through them
+    again and again.
+    """
     gc.collect()
     gc.freeze()
 
@@ -140,7 +159,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+            return next(
+                (folder for folder in TOGETHER if nodeid.startswith(folder)),
+                nodeid.partition("::")[0],
+            )
 
     config.option.loadscopereorder = False  # by number of tests; they are in order already
     return Files(config, log)

@@ -60,7 +60,12 @@ def python(*arguments: str, env: dict[str, str] | None = None) -> subprocess.Com
 
     What it has printed so far is in build/arm/output.
     """
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "BATCHVAL_NO_SKIPS": "1", **(env or {})}
+    environment = {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "BATCHVAL_NO_SKIPS": "1",
+        **(env or {}),
+    }
     command = [str(PYTHON), *arguments]
     output = ARM / "output"
     with output.open("wb") as file:
@@ -73,7 +78,9 @@ def version() -> Outcome:
     """Check that the CPU's instructions were chosen."""
     done = python("-m", "batchval", "--version")
     line = next((one for one in done.stdout.splitlines() if "kernel" in one), done.stdout)
-    return Outcome(done.returncode == 0 and "kernel: armv8 (" in line and "aarch64" in done.stdout, line)
+    return Outcome(
+        done.returncode == 0 and "kernel: armv8 (" in line and "aarch64" in done.stdout, line
+    )
 
 
 def conformance() -> Outcome:
@@ -98,7 +105,9 @@ def _kernels_without(hidden: int, chosen: str) -> Outcome:
     library = ARM / "hwcap.so"
     run(GCC, "-O1", "-shared", "-fPIC", "-o", library, ROOT / "tools" / "arm_hwcap.c")
     env = {"QEMU_SET_ENV": f"LD_PRELOAD={library}", "BATCHVAL_HIDDEN_HWCAP": hex(hidden)}
-    found = python("-c", "from batchval.core import crc32c; print(crc32c.kernel())", env=env).stdout.strip()
+    found = python(
+        "-c", "from batchval.core import crc32c; print(crc32c.kernel())", env=env
+    ).stdout.strip()
     if found != chosen:
         return Outcome(False, f"the kernel is {found!r}; expected {chosen!r}")
     tested = _pytest("-n", "0", "tests/core/test_crc32c.py", env=env)
@@ -123,7 +132,16 @@ def core() -> Outcome:
 
 def _executed(program: Path, kernel: str, times: int) -> int:
     """Return how many instructions a run executes: qemu logs each, as a block of its own."""
-    command = [QEMU, "-singlestep", "-d", "exec,nochain", str(program), kernel, str(COUNTED_BYTES), str(times)]
+    command = [
+        QEMU,
+        "-singlestep",
+        "-d",
+        "exec,nochain",
+        str(program),
+        kernel,
+        str(COUNTED_BYTES),
+        str(times),
+    ]
     lines = 0
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
         assert running.stderr is not None
@@ -137,11 +155,19 @@ def _executed(program: Path, kernel: str, times: int) -> int:
 def count() -> Outcome:
     """Count instructions a byte: what one pass over 1 MiB adds to a run without one."""
     program, kernels = ARM / "count", ROOT / "batchval" / "core"
-    flags = ("-O3", "-static", "-fno-semantic-interposition", "-fstack-protector-strong", f"-I{kernels}")
+    flags = (
+        "-O3",
+        "-static",
+        "-fno-semantic-interposition",
+        "-fstack-protector-strong",
+        f"-I{kernels}",
+    )
     run(GCC, *flags, "-o", program, ROOT / "tools" / "arm_count.c", kernels / "crc_kernels.c")
     found = {}
     for kernel in ("table", "armv8-crc", "armv8"):
-        found[kernel] = (_executed(program, kernel, 1) - _executed(program, kernel, 0)) / COUNTED_BYTES
+        found[kernel] = (
+            _executed(program, kernel, 1) - _executed(program, kernel, 0)
+        ) / COUNTED_BYTES
     gain = found["table"] / found["armv8"]
     text = ", ".join(f"{kernel} {instructions:.3f}" for kernel, instructions in found.items())
     return Outcome(gain >= LEAST_GAIN, f"{text} a byte; table/armv8 = {gain:.1f}")
@@ -169,9 +195,15 @@ def fitting_wheel() -> Path | None:
 
 def main() -> int:
     """Run the checks and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m tools.arm", description="Try the package on ARM64.")
-    parser.add_argument("--only", action="append", choices=CHECKS, default=[], help="Run this check alone.")
-    parser.add_argument("--count", action="append_const", dest="only", const="count", help="Count instructions.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.arm", description="Try the package on ARM64."
+    )
+    parser.add_argument(
+        "--only", action="append", choices=CHECKS, default=[], help="Run this check alone."
+    )
+    parser.add_argument(
+        "--count", action="append_const", dest="only", const="count", help="Count instructions."
+    )
     parser.add_argument("--wheel", type=Path, help="Wheel to take the modules from.")
     parser.add_argument("--shell", nargs=argparse.REMAINDER, help="Arguments of the ARM64 Python.")
     arguments = parser.parse_args()
@@ -185,7 +217,9 @@ def main() -> int:
             print(f"ARM64: {name}", flush=True)
             start = time.monotonic()
             outcome = CHECKS[name]()
-            rows.append((name, "ok" if outcome.passed else "FAILED", outcome.text, time.monotonic() - start))
+            rows.append(
+                (name, "ok" if outcome.passed else "FAILED", outcome.text, time.monotonic() - start)
+            )
     except Missing as error:
         print(f"make test-arm: {error}", file=sys.stderr)
         return 2

@@ -53,7 +53,13 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
     """Run a command and return its output. Missing, with the end of that output, if it fails."""
     words = [str(word) for word in command]
     done = subprocess.run(
-        words, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        words,
+        cwd=cwd,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise Missing(f"{words[0]} failed with status {done.returncode}: {done.stdout[-4000:]}")
@@ -62,7 +68,9 @@ def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = Non
 
 def programs() -> None:
     """Install the programs that are not here. Missing where that needs root or Debian."""
-    lacking = sorted({name for has, names in PROGRAMS.items() if not shutil.which(has) for name in names})
+    lacking = sorted(
+        {name for has, names in PROGRAMS.items() if not shutil.which(has) for name in names}
+    )
     if not KEYRING.exists():
         lacking.append("debian-archive-keyring")
     if not lacking:
@@ -103,7 +111,11 @@ def sysroot() -> None:
     print("ARM64: fetching Debian's python3.11", flush=True)
     shutil.rmtree(SYSROOT, ignore_errors=True)
     own = ARM / "apt"
-    for folder in (own / "lists" / "partial", own / "cache" / "archives" / "partial", own / "extra"):
+    for folder in (
+        own / "lists" / "partial",
+        own / "cache" / "archives" / "partial",
+        own / "extra",
+    ):
         folder.mkdir(parents=True, exist_ok=True)
     (own / "status").touch()
     (own / "sources.list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {SUITE} main\n", "ascii")
@@ -111,7 +123,9 @@ def sysroot() -> None:
     _apt("install", "--yes", "--no-install-recommends", "--download-only", *PACKAGES, cwd=own)
     # Python.h, without a compiler's libraries
     _apt("download", "libpython3.11-dev", cwd=own / "extra")
-    for deb in sorted([*(own / "cache" / "archives").glob("*.deb"), *(own / "extra").glob("*.deb")]):
+    for deb in sorted(
+        [*(own / "cache" / "archives").glob("*.deb"), *(own / "extra").glob("*.deb")]
+    ):
         run("dpkg-deb", "--extract", deb, SYSROOT)
     done.write_text(wanted, "ascii")
 
@@ -119,8 +133,13 @@ def sysroot() -> None:
 def requirements() -> list[str]:
     """Return what tests/core needs installed, as pyproject.toml declares it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    found = {line: re.split(r"[\[<>=!~ ;]", line)[0] for line in project["optional-dependencies"]["test"]}
-    return [*project["dependencies"], *sorted(line for line, name in found.items() if name in FOR_TESTS)]
+    found = {
+        line: re.split(r"[\[<>=!~ ;]", line)[0] for line in project["optional-dependencies"]["test"]
+    }
+    return [
+        *project["dependencies"],
+        *sorted(line for line, name in found.items() if name in FOR_TESTS),
+    ]
 
 
 def site() -> None:
@@ -184,7 +203,9 @@ def tree() -> None:
     """Copy the package, its tests and fixtures, and add the modules of lib/."""
     shutil.rmtree(TREE, ignore_errors=True)
     for name in COPIED:
-        shutil.copytree(ROOT / name, TREE / name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "target"))
+        shutil.copytree(
+            ROOT / name, TREE / name, ignore=shutil.ignore_patterns("*.so", "__pycache__", "target")
+        )
     for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, TREE)
     sources = sorted((TREE / "batchval").rglob("*.pyx"))
@@ -192,7 +213,9 @@ def tree() -> None:
         module = source.with_suffix(".cpython-311-aarch64-linux-gnu.so")
         built = LIB / module.relative_to(TREE)
         if not built.exists():
-            raise Missing(f"no ARM64 module for {source.relative_to(TREE)}: remove {LIB} and run this again")
+            raise Missing(
+                f"no ARM64 module for {source.relative_to(TREE)}: remove {LIB} and run this again"
+            )
         shutil.copy(built, module)
 
 

@@ -2,11 +2,12 @@
 
     python tools/audit_costs.py [--check]
 
-For each codec and way, nanoseconds are a * batches + b * records + c * bytes (as stored), a, b and c not below 0,
-fitted to the relative error over the bench's cells of magic 2. Such a sum can be taken of a whole hour: it does not
-matter how the records lie in batches. ``within`` is how far a cell is from its fit at most. ``cpu_s_a_gb`` is as
-measured, for batches of 100 records of 1,000 bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so
-what is saved is rather more than is said. ``engines``: of a whole audit, a task and a GB (bench/spark/engines.py).
+For each codec and way, nanoseconds are a * batches + b * records + c * bytes (as stored), a, b and
+c not below 0, fitted to the relative error over the bench's cells of magic 2. Such a sum can be
+taken of a whole hour: it does not matter how the records lie in batches. ``within`` is how far a
+cell is from its fit at most. ``cpu_s_a_gb`` is as measured, for batches of 100 records of 1,000
+bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so what is saved is rather
+more than is said. ``engines``: of a whole audit, a task and a GB (bench/spark/engines.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ MIDDLE = (100, 1000)
 
 
 def fit(cases: list[tuple[int, int, float]]) -> dict[str, float]:
-    """(records, bytes, ns) of one batch each -> the three coefficients and how far a case is from them at most."""
+    """(records, bytes, ns) of one batch each -> the three coefficients and how far a case is from
+    them at most.
+    """
     times = np.array([ns for _, _, ns in cases])
     matrix = np.array([[1.0, records, size] for records, size, _ in cases]) / times[:, None]
     best: tuple[float, np.ndarray] | None = None
@@ -62,7 +65,10 @@ def fit(cases: list[tuple[int, int, float]]) -> dict[str, float]:
 
 
 def costs() -> dict[str, Any]:
-    found = {name: json.loads((RESULTS / f"{name}.json").read_text("utf-8")) for name in ("validation", "claims")}
+    found = {
+        name: json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+        for name in ("validation", "claims")
+    }
     answer: dict[str, Any] = {"made_by": "tools/audit_costs.py", "sources": {}, "ways": {}}
     for name, result in found.items():
         machine = result["machine"]
@@ -78,14 +84,23 @@ def costs() -> dict[str, Any]:
             for cell in cells.cells():
                 timed = found[bench]["times"].get(cell.name, {}).get(key)
                 if cell.codec == codec and timed is not None:
-                    cases.append((cell.records, len(batches.build(cell)), timed[which] * 1000, cell))
+                    cases.append(
+                        (cell.records, len(batches.build(cell)), timed[which] * 1000, cell)
+                    )
             if not cases:
                 continue  # without compression there is nothing that claims would save
-            middle = next(ns / size for _, size, ns, cell in cases if (cell.records, cell.value_size) == MIDDLE)
+            middle = next(
+                ns / size
+                for _, size, ns, cell in cases
+                if (cell.records, cell.value_size) == MIDDLE
+            )
             fitted = fit([(records, size, ns) for records, size, ns, _ in cases])
             answer["ways"][way][codec] = fitted | {"cpu_s_a_gb": float(f"{middle:.4g}")}
     answer["engines"] = {
-        engine: {way: {name: found[name] for name in ("cpu_s_a_task", "cpu_s_a_gb")} for way, found in ways.items()}
+        engine: {
+            way: {name: found[name] for name in ("cpu_s_a_task", "cpu_s_a_gb")}
+            for way, found in ways.items()
+        }
         for engine, ways in engines["engines"].items()
     }
     return answer

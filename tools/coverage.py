@@ -2,9 +2,10 @@
 
     python tools/coverage.py [--floor PERCENT] [--missing] [TESTS ...]
 
-Copies the tree, builds the extension modules there with line tracing (``BATCHVAL_BUILD=trace``, without a build_dir:
-with one, Cython's plugin drops every .pyx in silence and all reads as covered), and runs the tests under coverage.
-A module of which no line was measured is an error, never 100 %.
+Copies the tree, builds the extension modules there with line tracing (``BATCHVAL_BUILD=trace``,
+without a build_dir: with one, Cython's plugin drops every .pyx in silence and all reads as
+covered), and runs the tests under coverage. A module of which no line was measured is an error,
+never 100 %.
 
 Exit codes: 0, 1 below the floor or a test failed, 4 nothing was measured.
 """
@@ -24,7 +25,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 ROOM = "batchval/core"
 TESTS = ["tests/core", "tests/compression", "tests/conformance/test_golden.py", "tests/segment"]
-#: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they add none
+#: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they
+#: add none
 LEFT_TO_OTHERS = (
     "many_records",
     "many_record_errors",
@@ -52,7 +54,9 @@ data_file = .coverage
 include = {ROOM}/*.pyx
 """
 #: what a copy does without: what is built, and what is large
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "*.so", "__pycache__", "*.egg-info", ".*_cache", "bench")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "build", "*.so", "__pycache__", "*.egg-info", ".*_cache", "bench"
+)
 
 
 class NothingMeasured(RuntimeError):
@@ -72,13 +76,30 @@ def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
     python = sys.executable
     build = [python, "setup.py", "--quiet", "build_ext", "--inplace"]
     # sys.monitoring, the default of newer Pythons, does not know Cython's lines
-    environment = os.environ | {"BATCHVAL_BUILD": "trace", "BATCHVAL_FORCE": "1", "COVERAGE_CORE": "ctrace"}
-    built = subprocess.run(build, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {
+        "BATCHVAL_BUILD": "trace",
+        "BATCHVAL_FORCE": "1",
+        "COVERAGE_CORE": "ctrace",
+    }
+    built = subprocess.run(
+        build, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
     if built.returncode:
         raise NothingMeasured(f"the traced build failed:\n{built.stderr[-3000:]}")
     present = [name for name in tests if (tree / name).exists()]
     chosen = ["-m", "not slow and not jvm", "-k", f"not ({' or '.join(LEFT_TO_OTHERS)})"]
-    run = [python, "-m", "coverage", "run", "-m", "pytest", "-q", "--durations=10", *chosen, *present]
+    run = [
+        python,
+        "-m",
+        "coverage",
+        "run",
+        "-m",
+        "pytest",
+        "-q",
+        "--durations=10",
+        *chosen,
+        *present,
+    ]
     passed = subprocess.run(run, cwd=tree, env=environment, check=False).returncode == 0
     report = [python, "-m", "coverage", "json", "-q", "-o", "coverage.json"]
     subprocess.run(report, cwd=tree, env=environment, check=False)
@@ -101,7 +122,9 @@ def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
         covered += summary["covered_lines"]
         name = module.removeprefix(ROOM + "/")
         share = 100 * summary["covered_lines"] / summary["num_statements"]
-        print(f"{name:<32}{summary['num_statements']:>7}{summary['missing_lines']:>8}{share:>9.1f}%")
+        print(
+            f"{name:<32}{summary['num_statements']:>7}{summary['missing_lines']:>8}{share:>9.1f}%"
+        )
         if missing and found["missing_lines"]:
             print("    " + ", ".join(map(str, found["missing_lines"])))
     total = 100 * covered / statements
@@ -111,9 +134,17 @@ def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--floor", type=float, default=0.0, metavar="PERCENT", help="exit 1 where the total is below")
+    parser.add_argument(
+        "--floor",
+        type=float,
+        default=0.0,
+        metavar="PERCENT",
+        help="exit 1 where the total is below",
+    )
     parser.add_argument("--missing", action="store_true", help="list the lines that no test ran")
-    parser.add_argument("tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})")
+    parser.add_argument(
+        "tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})"
+    )
     options = parser.parse_args()
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / ROOM).glob("*.pyx"))
     with tempfile.TemporaryDirectory(prefix="batchval-coverage-") as folder:

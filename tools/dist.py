@@ -83,7 +83,10 @@ def _cpu_seconds() -> float:
 
 def manylinux(machine: str) -> list[str]:
     """Return the platforms of manylinux wheels that pip may download for a machine."""
-    return [f"{name}_{machine}" for name in ("manylinux2014", *(f"manylinux_2_{minor}" for minor in GLIBCS))]
+    return [
+        f"{name}_{machine}"
+        for name in ("manylinux2014", *(f"manylinux_2_{minor}" for minor in GLIBCS))
+    ]
 
 
 def musllinux(machine: str) -> list[str]:
@@ -91,7 +94,9 @@ def musllinux(machine: str) -> list[str]:
     return [f"{name}_{machine}" for name in ("musllinux_1_2", "musllinux_1_1", "linux")]
 
 
-def run(*command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, show: bool = False) -> str:
+def run(
+    *command: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None, show: bool = False
+) -> str:
     """Run a command and return what it printed. Raises DistError with all of it if it fails."""
     words = [str(word) for word in command]
     output = None if show else subprocess.PIPE
@@ -125,8 +130,23 @@ def digest(path: Path) -> str:
 def build(what: str, source: Path, out: Path, **env: str) -> Path:
     """Build an sdist or a wheel from a folder and return its file."""
     out.mkdir(parents=True)
-    settings = {**os.environ, "SOURCE_DATE_EPOCH": source_date(), "BATCHVAL_BUILD": "release", **env}
-    run(sys.executable, "-m", "build", "--no-isolation", f"--{what}", "--outdir", out, source, env=settings)
+    settings = {
+        **os.environ,
+        "SOURCE_DATE_EPOCH": source_date(),
+        "BATCHVAL_BUILD": "release",
+        **env,
+    }
+    run(
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        f"--{what}",
+        "--outdir",
+        out,
+        source,
+        env=settings,
+    )
     (made,) = out.iterdir()
     return made
 
@@ -141,18 +161,26 @@ def same(first: Path, second: Path) -> None:
 
 def _differing(first: Path, second: Path) -> list[str]:
     found = [dict(_members(path)) for path in (first, second)]
-    return sorted(name for name in {*found[0], *found[1]} if found[0].get(name) != found[1].get(name))
+    return sorted(
+        name for name in {*found[0], *found[1]} if found[0].get(name) != found[1].get(name)
+    )
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as archive:
-            yield from ((one.filename, archive.read(one) + repr(one.date_time).encode()) for one in archive.infolist())
+            yield from (
+                (one.filename, archive.read(one) + repr(one.date_time).encode())
+                for one in archive.infolist()
+            )
     else:
         with tarfile.open(path) as archive:
             for one in archive:
                 file = archive.extractfile(one)
-                yield one.name, (file.read() if file else b"") + repr((one.mode, one.mtime)).encode()
+                yield (
+                    one.name,
+                    (file.read() if file else b"") + repr((one.mode, one.mtime)).encode(),
+                )
 
 
 def make_sdist() -> Path:
@@ -199,13 +227,19 @@ def compare_wheel(sdist: Path, wheel: Path) -> None:
     with step(f"{wheel.name} again"):
         source = unpack(sdist, WORK / "another folder")
         wrapper = [sys.executable, "-I", "-S", str(ROOT / "tools" / "kept_objects.py"), str(ROOT)]
-        compiler = {"CC": f"{shlex.join(wrapper)} {os.environ.get('CC', 'cc')}"} if COMPILED.exists() else {}
+        compiler = (
+            {"CC": f"{shlex.join(wrapper)} {os.environ.get('CC', 'cc')}"}
+            if COMPILED.exists()
+            else {}
+        )
         same(wheel, build("wheel", source, WORK / "wheel-again", **compiler))
 
 
 def check_hardening(wheel: Path) -> None:
     """Check each module of the wheel, and that it names no folder of this machine."""
-    count, lacking = hardening.check(wheel, {str(ROOT), sys.prefix, sys.base_prefix, tempfile.gettempdir() + "/"})
+    count, lacking = hardening.check(
+        wheel, {str(ROOT), sys.prefix, sys.base_prefix, tempfile.gettempdir() + "/"}
+    )
     if lacking:
         raise DistError("\n".join(lacking))
     print(f"dist: {count} modules are hardened")
@@ -223,7 +257,9 @@ def write_constraints() -> None:
     """Write the versions of the lock file without their hashes, which a wheel just built has
     not.
     """
-    lines = [line for line in LOCK.read_text("utf-8").splitlines() if re.match(r"[A-Za-z0-9]", line)]
+    lines = [
+        line for line in LOCK.read_text("utf-8").splitlines() if re.match(r"[A-Za-z0-9]", line)
+    ]
     CONSTRAINTS.write_text("".join(f"{line.rstrip(chr(92)).strip()}\n" for line in lines), "utf-8")
 
 
@@ -233,7 +269,16 @@ def environment(name: str, wheel: Path, extra: str) -> Path:
     run(sys.executable, "-m", "venv", "--without-pip", place)
     python = place / "bin" / "python"
     wanted = f"batchval[{extra}] @ {wheel.as_uri()}" if extra else f"batchval @ {wheel.as_uri()}"
-    pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check", "install"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "--quiet",
+        "--disable-pip-version-check",
+        "install",
+    ]
     run(*pip, "--no-compile", "--constraint", CONSTRAINTS, wanted, env=bare(python))
     return python
 
@@ -262,9 +307,13 @@ def prepare_core_tests(wheel: Path, source: Path) -> tuple[Path, Path]:
         place = WORK / "tests"
         place.mkdir()
         for name in TESTS:
-            (shutil.copytree if (source / name).is_dir() else shutil.copy2)(source / name, place / name)
+            (shutil.copytree if (source / name).is_dir() else shutil.copy2)(
+                source / name, place / name
+            )
         python = environment("tests", wheel, "test")
-        where = run(python, "-c", "import batchval; print(batchval.__file__)", cwd=place, env=bare(python)).strip()
+        where = run(
+            python, "-c", "import batchval; print(batchval.__file__)", cwd=place, env=bare(python)
+        ).strip()
         if not Path(where).is_relative_to(python.parents[1]):
             raise DistError(f"the tests would import {where}, not the wheel")
         return place, python
@@ -274,7 +323,9 @@ def run_core_tests(place: Path, python: Path) -> None:
     """Run the core's tests on the wheel."""
     command = [python, "-m", "pytest", "-q", "-n", "2", "-m", "not slow and not alone"]
     # test processes share compiled modules
-    settings = {key: value for key, value in bare(python).items() if key != "PYTHONDONTWRITEBYTECODE"}
+    settings = {
+        key: value for key, value in bare(python).items() if key != "PYTHONDONTWRITEBYTECODE"
+    }
     run(*command, "-p", "no:cacheprovider", "tests/core", cwd=place, env=settings, show=True)
 
 
@@ -282,12 +333,36 @@ def try_fixtures(source: Path, place: Path, python: Path) -> Path:
     """Build the wheel of the cases, install it, and run batchval on them through its plugin."""
     with step("batchval-fixtures"):
         made = build("wheel", source / "fixtures", WORK / "fixtures")
-        pip = [sys.executable, "-m", "pip", "--python", python, "--quiet", "--disable-pip-version-check"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            python,
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
         run(*pip, "install", "--no-deps", "--no-index", made, env=bare(python))
-        where = run(python, "-c", "import batchval_fixtures as one; print(one.ROOT)", cwd=place, env=bare(python))
+        where = run(
+            python,
+            "-c",
+            "import batchval_fixtures as one; print(one.ROOT)",
+            cwd=place,
+            env=bare(python),
+        )
         if not Path(where.strip()).is_relative_to(python.parents[1]):
             raise DistError(f"the tests would import {where.strip()}, not the wheel")
-        command = [python, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/kit/installed.py"]
+        command = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "tests/kit/installed.py",
+        ]
         run(*command, cwd=place, env=bare(python))
         return made
 
@@ -337,7 +412,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument(
-        "--keep", action="store_true", help="keep build/dist: sources, wheels, the environment of tests"
+        "--keep",
+        action="store_true",
+        help="keep build/dist: sources, wheels, the environment of tests",
     )
     options = parser.parse_args(arguments)
     try:

@@ -3,8 +3,8 @@
     python tools/generate_errors.py            rewrites the file
     python tools/generate_errors.py --check    exit code 1 if it is not up to date
 
-The numbers, names and what is retriable come from org.apache.kafka.common.protocol.Errors of the oracle's
-kafka-clients jar (``errors`` command of tests/conformance/oracle).
+The numbers, names and what is retriable come from org.apache.kafka.common.protocol.Errors of the
+oracle's kafka-clients jar (``errors`` command of tests/conformance/oracle).
 """
 
 from __future__ import annotations

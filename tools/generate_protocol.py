@@ -1,11 +1,11 @@
-"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and positions.pyx, and the messages of
-tests/protocol/address_messages/, from Kafka's message definitions.
+"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and positions.pyx, and the messages
+of tests/protocol/address_messages/, from Kafka's message definitions.
 
     python tools/generate_protocol.py            rewrites the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
 
-The definitions are the files common/message/*.json in the kafka-clients jar, which Maven fetches (see
-kafka_definitions.py). What is written is checked in: building needs neither Java nor Maven.
+The definitions are the files common/message/*.json in the kafka-clients jar, which Maven fetches
+(see kafka_definitions.py). What is written is checked in: building needs neither Java nor Maven.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def _addresses(response: Definition) -> int | None:
     def found(fields: list[Field]) -> list[int]:
         by_name = {field.kafka_name: field for field in fields}
         here = [by_name["Host"].versions.first] if {"Host", "Port"} <= by_name.keys() else []
-        return here + [one for field in fields if field.struct for one in found(field.struct.fields)]
+        return here + [
+            one for field in fields if field.struct for one in found(field.struct.fields)
+        ]
 
     return min(found(response.root.fields), default=None)
 
@@ -89,9 +91,19 @@ def _apis(definitions: Definitions) -> str:
         name = api.name.removesuffix("Request")
         flexible = api.flexible.first if api.flexible else 32768
         listeners = (
-            "(" + ", ".join(f'"{one}"' for one in api.listeners) + ("," if len(api.listeners) == 1 else "") + ")"
+            "("
+            + ", ".join(f'"{one}"' for one in api.listeners)
+            + ("," if len(api.listeners) == 1 else "")
+            + ")"
         )
-        row = [str(api.key), f'"{name}"', str(api.valid.first), str(api.valid.last), str(flexible), str(api.unstable)]
+        row = [
+            str(api.key),
+            f'"{name}"',
+            str(api.valid.first),
+            str(api.valid.last),
+            str(flexible),
+            str(api.unstable),
+        ]
         row += [listeners, str(_addresses(definitions.load(f"{name}Response")))]
         text += f"        Api({', '.join(row)}),\n"
     return text + "    )\n}\n"
@@ -99,7 +111,10 @@ def _apis(definitions: Definitions) -> str:
 
 def _keys(definitions: Definitions) -> str:
     """A line for each API in rising order: ``    PRODUCE = 0``."""
-    return "".join(f"    {snake(api.name.removesuffix('Request')).upper()} = {api.key}\n" for api in definitions.apis)
+    return "".join(
+        f"    {snake(api.name.removesuffix('Request')).upper()} = {api.key}\n"
+        for api in definitions.apis
+    )
 
 
 def _face(names: dict[str, str]) -> str:

@@ -80,12 +80,29 @@ FAMILIES = (
 
 
 def _rows(rules: Iterable[Rule], where: str) -> Iterable[str]:
-    heads = ["number", "id", "slug", *([where] if where else []), "error code", "profiles", "meaning"]
+    heads = [
+        "number",
+        "id",
+        "slug",
+        *([where] if where else []),
+        "error code",
+        "profiles",
+        "meaning",
+    ]
     yield "| " + " | ".join(heads) + " |"
     yield "|" + "---|" * len(heads)
     for rule in rules:
-        code = f"{rule.error_code.name} {int(rule.error_code)}" if rule.error_code is not None else "none"
-        cells = [str(rule.number), rule.id, f"`{rule.slug}`", *([RULE_TEXTS[rule.id].kafka] if where else [])]
+        code = (
+            f"{rule.error_code.name} {int(rule.error_code)}"
+            if rule.error_code is not None
+            else "none"
+        )
+        cells = [
+            str(rule.number),
+            rule.id,
+            f"`{rule.slug}`",
+            *([RULE_TEXTS[rule.id].kafka] if where else []),
+        ]
         cells += [code, ", ".join(sorted(rule.profiles)), rule.summary]
         yield "| " + " | ".join(cells) + " |"
 
@@ -119,7 +136,9 @@ def _cell(value: object) -> str:
         return "yes" if value else "no"
     if value is None:
         return "none"
-    return "2^63 - 1" if value == 2**63 - 1 else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        "2^63 - 1" if value == 2**63 - 1 else f"{value:,}" if isinstance(value, int) else str(value)
+    )
 
 
 def _versions() -> Iterable[str]:
@@ -142,7 +161,11 @@ def generated() -> str:
         parts += [f"\n## {title}\n\n{text}\n\n", "\n".join(_rows(rules, where)), "\n"]
         if letter == "L":
             parts.append(BROKERS)
-            parts += [f"| {rule.id} | {broker} |\n" for rule in rules if (broker := RULE_TEXTS[rule.id].broker)]
+            parts += [
+                f"| {rule.id} | {broker} |\n"
+                for rule in rules
+                if (broker := RULE_TEXTS[rule.id].broker)
+            ]
     parts += [VERSIONS, "\n".join(_versions()), "\n"]
     return "".join(parts)
 

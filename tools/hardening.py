@@ -32,11 +32,23 @@ BRANCHES = {
     "EM_AARCH64": (0xC0000000, 3, "BTI and PAC"),
 }
 #: pyelftools names the types that it knows
-PROPERTY_TYPES = {"GNU_PROPERTY_X86_FEATURE_1_AND": 0xC0000002, "GNU_PROPERTY_AARCH64_FEATURE_1_AND": 0xC0000000}
+PROPERTY_TYPES = {
+    "GNU_PROPERTY_X86_FEATURE_1_AND": 0xC0000002,
+    "GNU_PROPERTY_AARCH64_FEATURE_1_AND": 0xC0000000,
+}
 LIBRARIES = {"libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 LIBRARIES |= {"libc.musl-x86_64.so.1", "libc.musl-aarch64.so.1"}
 #: glibc has a checked form of each (__snprintf_chk) that is used whatever is known of sizes
-UNFORTIFIED = {"printf", "fprintf", "sprintf", "snprintf", "vprintf", "vfprintf", "vsprintf", "vsnprintf"}
+UNFORTIFIED = {
+    "printf",
+    "fprintf",
+    "sprintf",
+    "snprintf",
+    "vprintf",
+    "vfprintf",
+    "vsprintf",
+    "vsnprintf",
+}
 
 
 def modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
@@ -108,7 +120,11 @@ def _branches(elf: ELFFile) -> Iterator[str]:
                     kind = PROPERTY_TYPES.get(one["pr_type"], one["pr_type"])
                     data = one["pr_data"]
                     if kind == wanted:
-                        found |= data if isinstance(data, int) else int.from_bytes(bytes.fromhex(data), "little")
+                        found |= (
+                            data
+                            if isinstance(data, int)
+                            else int.from_bytes(bytes.fromhex(data), "little")
+                        )
     if found & bits != bits:
         yield f"not marked for {names}"
 
@@ -145,7 +161,11 @@ def _versioned(elf: ELFFile) -> set[str]:
 def check(wheel: Path, folders: Iterable[str] = ()) -> tuple[int, list[str]]:
     """Return how many modules a wheel has, and what each of them lacks."""
     found = list(modules(wheel))
-    lacking = [f"{wheel.name}: {name}: {fault}" for name, data in found for fault in faults(name, data, folders)]
+    lacking = [
+        f"{wheel.name}: {name}: {fault}"
+        for name, data in found
+        for fault in faults(name, data, folders)
+    ]
     if not found:
         lacking.append(f"{wheel.name}: it has no extension module")
     return len(found), lacking

@@ -1,7 +1,9 @@
-"""Kafka's message definitions: the files ``common/message/*.json`` inside the kafka-clients jar, as objects.
+"""Kafka's message definitions: the files ``common/message/*.json`` inside the kafka-clients jar, as
+objects.
 
-The jar is the one that the real broker of ``tests/interop`` runs on, fetched by Maven once. The files are JSON with
-lines of comments. A definition says of each field in which versions it is there, may be null, or is tagged.
+The jar is the one that the real broker of ``tests/interop`` runs on, fetched by Maven once. The
+files are JSON with lines of comments. A definition says of each field in which versions it is
+there, may be null, or is tagged.
 """
 
 from __future__ import annotations
@@ -47,10 +49,16 @@ class Versions:
         return Versions(first, last) if first <= last else None
 
     def condition(self, span: Versions) -> str:
-        """What to ask of ``version``, which lies in the span; empty where there is nothing to ask."""
+        """What to ask of ``version``, which lies in the span; empty where there is nothing to
+        ask.
+        """
         low, high = self.first > span.first, self.last < span.last
         if low and high:
-            return f"version == {self.first}" if self.first == self.last else f"{self.first} <= version <= {self.last}"
+            return (
+                f"version == {self.first}"
+                if self.first == self.last
+                else f"{self.first} <= version <= {self.last}"
+            )
         return f"version >= {self.first}" if low else f"version <= {self.last}" if high else ""
 
 
@@ -117,7 +125,11 @@ class Definitions:
     @cached_property
     def apis(self) -> list[Definition]:
         """The requests of all APIs, by key; those without valid versions are gone."""
-        found = [f for f in self._files.values() if f["type"] == "request" and f["validVersions"] != "none"]
+        found = [
+            f
+            for f in self._files.values()
+            if f["type"] == "request" and f["validVersions"] != "none"
+        ]
         return [self.load(f["name"]) for f in sorted(found, key=lambda f: f["apiKey"])]
 
     def load(self, name: str, oldest: int | None = None) -> Definition:
@@ -144,7 +156,11 @@ class Definitions:
 
 
 def _fields(
-    raw: dict[str, Any], span: Versions, common: dict[str, Any], structs: dict[str, Struct], valid: Versions
+    raw: dict[str, Any],
+    span: Versions,
+    common: dict[str, Any],
+    structs: dict[str, Struct],
+    valid: Versions,
 ) -> list[Field]:
     found = []
     for one in raw["fields"]:
@@ -187,4 +203,6 @@ def jar() -> Path:
     """The kafka-clients jar on the test broker's class path."""
     from tests.interop.kafka_broker import classpath
 
-    return next(Path(one) for one in classpath().split(":") if re.search(r"kafka-clients-[\d.]+\.jar$", one))
+    return next(
+        Path(one) for one in classpath().split(":") if re.search(r"kafka-clients-[\d.]+\.jar$", one)
+    )

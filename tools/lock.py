@@ -47,7 +47,17 @@ def requirements(name: str) -> list[str]:
 def lock(name: str, upgrade: bool) -> None:
     """Write one lock file. Raises CalledProcessError where nothing fits."""
     path = FOLDER / f"{name}.txt"
-    command = ["uv", "pip", "compile", "-", "--output-file", str(path), "--quiet", "--universal", "--generate-hashes"]
+    command = [
+        "uv",
+        "pip",
+        "compile",
+        "-",
+        "--output-file",
+        str(path),
+        "--quiet",
+        "--universal",
+        "--generate-hashes",
+    ]
     command += ["--python-version", PYTHON, "--no-header", "--no-annotate", "--no-emit-index-url"]
     command += ["--upgrade"] * upgrade
     if name != "dev":
@@ -63,7 +73,9 @@ def lock(name: str, upgrade: bool) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--upgrade", action="store_true", help="take the newest versions that are allowed")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="take the newest versions that are allowed"
+    )
     options = parser.parse_args(arguments)
     FOLDER.mkdir(exist_ok=True)
     for name in FILES:

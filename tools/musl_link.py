@@ -20,8 +20,26 @@ def make_libc(folder: Path, zig_target: str, machine: str) -> Path:
     made, source = folder / f"{machine}.so", folder / "empty.c"
     source.write_text("")
     zig = [sys.executable, "-m", "ziglang"]
-    compiled = [*zig, "cc", "-target", zig_target, "-c", str(source), "-o", str(folder / f"{machine}.o")]
-    linked = [*zig, "ld.lld", "-shared", "-soname", f"libc.musl-{machine}.so.1", compiled[-1], "-o", str(made)]
+    compiled = [
+        *zig,
+        "cc",
+        "-target",
+        zig_target,
+        "-c",
+        str(source),
+        "-o",
+        str(folder / f"{machine}.o"),
+    ]
+    linked = [
+        *zig,
+        "ld.lld",
+        "-shared",
+        "-soname",
+        f"libc.musl-{machine}.so.1",
+        compiled[-1],
+        "-o",
+        str(made),
+    ]
     for command in (compiled, linked):
         subprocess.run(command, check=True)
     return made

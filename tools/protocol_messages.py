@@ -13,7 +13,15 @@ TYPES = {
 METHODS = {"bool": "boolean", "bytes": "data"}
 _WIDTH = 108  # of a line inside a condition of a method
 _RESERVED = {"field", "read", "write", "unknown_tagged_fields"}
-_RESERVED_IN_ROOTS = {"encode", "decode", "parse", "api_key", "api_version", "check_version", "expects_response"}
+_RESERVED_IN_ROOTS = {
+    "encode",
+    "decode",
+    "parse",
+    "api_key",
+    "api_version",
+    "check_version",
+    "expects_response",
+}
 
 
 def module(api: str, request: Definition, response: Definition, version: str) -> str:
@@ -197,7 +205,11 @@ def _reading(field: Field) -> Iterator[str]:
     if field.type == "int32" and not field.nullable:
         yield f"{target} = r.int32_array()"
         return
-    one = f"{field.type}.read(r, version)" if field.struct else f"r.{METHODS.get(field.type, field.type)}()"
+    one = (
+        f"{field.type}.read(r, version)"
+        if field.struct
+        else f"r.{METHODS.get(field.type, field.type)}()"
+    )
     if field.nullable:
         yield f"n = {_nullable(field, 'r.count()', 'r.nullable_count()')}"
         yield f"{target} = None if n < 0 else [{one} for _ in range(n)]"
@@ -223,7 +235,9 @@ def _writing(field: Field, value: str, writer: str) -> Iterator[str]:
         return
     one = field.name.removesuffix("s") if field.name.endswith("s") else f"one_of_{field.name}"
     each = (
-        f"{one}.write({writer}, version)" if field.struct else f"{writer}.{METHODS.get(field.type, field.type)}({one})"
+        f"{one}.write({writer}, version)"
+        if field.struct
+        else f"{writer}.{METHODS.get(field.type, field.type)}({one})"
     )
     if not field.nullable:
         if field.type == "int32":

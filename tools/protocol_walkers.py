@@ -1,12 +1,15 @@
-"""Writes the Cython walkers: a message once over, and the positions of chosen fields in rows of int32.
+"""Writes the Cython walkers: a message once over, and the positions of chosen fields in rows of
+int32.
 
-A walk's tables are named after its structs; the columns are what is asked for here, for each field one of
+A walk's tables are named after its structs; the columns are what is asked for here, for each field
+one of
     value   a number's value             column FIELD
     at      where the field starts       column FIELD_AT
     slice   a string's or bytes' place   columns FIELD and FIELD_SIZE (-1: null, or not in this version)
-and start (of the struct), end, tags (where the tagged fields start), parent (row in the table of the struct above),
-tag_at and tag_end (the size of the tagged field around it: where it stands; -1 where there is none).
-Structs that hold nothing of this are walked without a trace; where nothing more can come, the walk ends.
+and start (of the struct), end, tags (where the tagged fields start), parent (row in the table of
+the struct above), tag_at and tag_end (the size of the tagged field around it: where it stands; -1
+where there is none). Structs that hold nothing of this are walked without a trace; where nothing
+more can come, the walk ends.
 """
 
 from __future__ import annotations
@@ -49,10 +52,19 @@ WALKS = [
             Table(
                 "root",
                 ("ProduceRequest",),
-                ("TransactionalId slice", "Acks value", "TimeoutMs value", "TopicData at", "tags", "end"),
+                (
+                    "TransactionalId slice",
+                    "Acks value",
+                    "TimeoutMs value",
+                    "TopicData at",
+                    "tags",
+                    "end",
+                ),
             ),
             Table(
-                "topic", ("TopicProduceData",), ("start", "Name slice", "TopicId at", "PartitionData at", "tags", "end")
+                "topic",
+                ("TopicProduceData",),
+                ("start", "Name slice", "TopicId at", "PartitionData at", "tags", "end"),
             ),
             Table(
                 "partition",
@@ -97,7 +109,10 @@ WALKS = [
         whole=True,
     ),
     Walk("MetadataResponse", (Table("node", ("MetadataResponseBroker",), _NODE),)),
-    Walk("FindCoordinatorResponse", (Table("node", ("FindCoordinatorResponse", "Coordinator"), _NODE),)),
+    Walk(
+        "FindCoordinatorResponse",
+        (Table("node", ("FindCoordinatorResponse", "Coordinator"), _NODE),),
+    ),
     Walk("DescribeClusterResponse", (Table("node", ("DescribeClusterBroker",), _BROKER),)),
     Walk("FetchResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
     Walk("ShareFetchResponse", (Table("node", ("NodeEndpoint",), _NODE),)),
@@ -144,10 +159,18 @@ class _Walker:
             yield ""
 
     def _column(self, table: Table, column: str) -> str:
-        return f"NODE_{column}" if table.name == "node" else f"{self.message.upper()}_{table.name.upper()}_{column}"
+        return (
+            f"NODE_{column}"
+            if table.name == "node"
+            else f"{self.message.upper()}_{table.name.upper()}_{column}"
+        )
 
     def _width(self, table: Table) -> str:
-        return "NODE_COLUMNS" if table.name == "node" else f"{self.message.upper()}_{table.name.upper()}_COLUMNS"
+        return (
+            "NODE_COLUMNS"
+            if table.name == "node"
+            else f"{self.message.upper()}_{table.name.upper()}_COLUMNS"
+        )
 
     def declaration(self) -> str:
         return f"cdef void locate_{self.message}(Cursor *c, int version, Tables *t) noexcept nogil"
@@ -201,11 +224,18 @@ class _Walker:
             if root.name in self.table_of
             else set()
         )
-        return [field for field in root.fields if self._relevant(field) or field.kafka_name in asked]
+        return [
+            field for field in root.fields if self._relevant(field) or field.kafka_name in asked
+        ]
 
     def _whole_skip(self, struct: Struct) -> bool:
         """Used in tagged fields that are skipped by their size alone."""
-        users = [f for s in (*self.definition.structs, self.definition.root) for f in s.fields if f.struct is struct]
+        users = [
+            f
+            for s in (*self.definition.structs, self.definition.root)
+            for f in s.fields
+            if f.struct is struct
+        ]
         return all(field.tagged and not self._relevant(field) for field in users)
 
     def _name(self, struct: Struct) -> str:
@@ -283,7 +313,9 @@ class _Walker:
         if table and "tags" in own:
             yield f"    row[{self._column(table, 'TAGS')}] = <int32_t>position(c)"
         flexible = self.flexible and self.flexible.within(struct.span)
-        if flexible and not (is_root and not self.walk.whole and not any(f.tagged for f in self._root_fields())):
+        if flexible and not (
+            is_root and not self.walk.whole and not any(f.tagged for f in self._root_fields())
+        ):
             yield from self._tags(struct, flexible)
         if table and "end" in own:
             yield f"    row[{self._column(table, 'END')}] = <int32_t>position(c)"
@@ -291,7 +323,9 @@ class _Walker:
     @staticmethod
     def _captures(table: Table, field: Field) -> list[str]:
         return [
-            mode for name, _, mode in (column.partition(" ") for column in table.columns) if name == field.kafka_name
+            mode
+            for name, _, mode in (column.partition(" ") for column in table.columns)
+            if name == field.kafka_name
         ]
 
     def _field(self, field: Field, struct: Struct, table: Table | None) -> Iterator[str]:
@@ -326,7 +360,9 @@ class _Walker:
                 yield "n = read_count(c)"
                 if nullable != "True":
                     yield (
-                        "not_null(c, n)" if nullable == "False" else f"if not ({nullable}):\n            not_null(c, n)"
+                        "not_null(c, n)"
+                        if nullable == "False"
+                        else f"if not ({nullable}):\n            not_null(c, n)"
                     )
                 yield "for _i in range(n):"
                 yield f"    {self._call(field.struct, table)}"
@@ -414,13 +450,20 @@ Generated from Kafka {version}'s message definitions by tools/generate_protocol.
 def files(definitions: Definitions) -> dict[str, str]:
     """positions.pxd and positions.pyx."""
     walkers = [_Walker(walk, definitions.load(walk.message, walk.oldest)) for walk in WALKS]
-    pxd = HEAD.format(what="Walkers: where the fields stand that a gate needs.", version=definitions.version)
+    pxd = HEAD.format(
+        what="Walkers: where the fields stand that a gate needs.", version=definitions.version
+    )
     pxd += "\nfrom batchval.protocol.cursor cimport Cursor\nfrom batchval.protocol.tables cimport Tables\n\n"
     node = next(table for table in WALKS[2].tables)
     pxd += "cdef enum:  # rows of every node table\n"
     names = _columns(node)
-    pxd += "".join(f"    NODE_{name} = {n}\n" for n, name in enumerate(names)) + f"    NODE_COLUMNS = {len(names)}\n\n"
-    pxd += "".join("\n".join(walker.constants()) + "\n" for walker in walkers if len(walker.walk.tables) > 1)
+    pxd += (
+        "".join(f"    NODE_{name} = {n}\n" for n, name in enumerate(names))
+        + f"    NODE_COLUMNS = {len(names)}\n\n"
+    )
+    pxd += "".join(
+        "\n".join(walker.constants()) + "\n" for walker in walkers if len(walker.walk.tables) > 1
+    )
     pxd += "".join(f"{walker.declaration()}\n" for walker in walkers)
     pyx = HEAD.format(
         what="Walkers: each message once over, its positions into the rows of positions.pxd.",
@@ -448,7 +491,9 @@ def files(definitions: Definitions) -> dict[str, str]:
         "skip_tags",
         "string_length",
     ]
-    used = [name for name in cursor if f"{name}(" in text or f" {name})" in text or name == "Cursor"]
+    used = [
+        name for name in cursor if f"{name}(" in text or f" {name})" in text or name == "Cursor"
+    ]
     pyx += "\nfrom libc.stdint cimport int32_t, int64_t, uint8_t\n\n"
     pyx += "from batchval.protocol.cursor cimport (\n    " + ",\n    ".join(used) + ",\n)\n"
     pyx += "from batchval.protocol.tables cimport Tables, new_row\n\n\n"

@@ -54,7 +54,11 @@ def interpreter(version: str) -> Interpreter | None:
     script = "import platform, sysconfig; print(platform.python_version(), sysconfig.get_path('include'))"
     root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
     installed = sorted(root.glob(f"versions/{version}.*/bin/python"))
-    for python in (sys.executable, *filter(None, [shutil.which(f"python{version}")]), *map(str, installed)):
+    for python in (
+        sys.executable,
+        *filter(None, [shutil.which(f"python{version}")]),
+        *map(str, installed),
+    ):
         ran = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
         number, _, folder = ran.stdout.strip().partition(" ")
         if number.startswith(f"{version}.") and (Path(folder) / "Python.h").is_file():
@@ -74,9 +78,15 @@ def _debian(version: str, work: Path) -> Headers:
             package = f"libpython{version}-dev:{architecture}"
             _run([*apt, "download", package], place, f"Debian's archive has no {package}")
         for file in sorted(place.glob(f"libpython{version}-dev_*.deb")):
-            _run(["dpkg-deb", "--extract", str(file), str(place / "root")], place, f"{file.name} cannot be unpacked")
+            _run(
+                ["dpkg-deb", "--extract", str(file), str(place / "root")],
+                place,
+                f"{file.name} cannot be unpacked",
+            )
     versions = {file.name.split("_")[1] for file in place.glob(f"libpython{version}-dev_*.deb")}
-    return Headers((include / f"python{version}", include), f"Debian {SUITE} {', '.join(sorted(versions))}")
+    return Headers(
+        (include / f"python{version}", include), f"Debian {SUITE} {', '.join(sorted(versions))}"
+    )
 
 
 def _apt(place: Path) -> list[str]:
@@ -101,7 +111,10 @@ def _apt(place: Path) -> list[str]:
         "APT::Architectures": ",".join(ARCHITECTURES),
         "APT::Sandbox::User": "root",
     }
-    command = ["apt-get", *(part for key, value in settings.items() for part in ("-o", f"{key}={value}"))]
+    command = [
+        "apt-get",
+        *(part for key, value in settings.items() for part in ("-o", f"{key}={value}")),
+    ]
     _run([*command, "update"], place, "the lists of Debian's archive cannot be had")
     return command
 

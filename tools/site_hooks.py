@@ -40,7 +40,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
 def _plain_bars(markdown: str) -> str:
     r"""Write \| as | in the code of tables: GitHub needs the backslash, and the site shows it."""
     lines = markdown.split("\n")
-    return "\n".join(_CODE.sub(_plain_bar, line) if line.startswith("|") else line for line in lines)
+    return "\n".join(
+        _CODE.sub(_plain_bar, line) if line.startswith("|") else line for line in lines
+    )
 
 
 def _plain_bar(code: re.Match[str]) -> str:

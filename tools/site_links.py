@@ -15,7 +15,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 #: attributes of tags that a browser fetches without a click
-_FETCHED = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
+_FETCHED = {
+    ("script", "src"),
+    ("img", "src"),
+    ("link", "href"),
+    ("iframe", "src"),
+    ("source", "src"),
+}
 #: relations of a <link> that are addresses only
 _ADDRESSES = {"canonical", "next", "prev", "edit"}
 
@@ -53,7 +59,9 @@ def findings(site: Path) -> Iterator[str]:
             continue
         for load in page.loads:
             address = urlsplit(load)
-            if address.scheme != "data" and (address.netloc or not (path.parent / unquote(address.path)).is_file()):
+            if address.scheme != "data" and (
+                address.netloc or not (path.parent / unquote(address.path)).is_file()
+            ):
                 yield f"{name}: loads {load}, which is not a file of the site"
         for link in page.links:
             address = urlsplit(link)
@@ -62,7 +70,11 @@ def findings(site: Path) -> Iterator[str]:
             target = (path.parent / unquote(address.path)).resolve() if address.path else path
             if not target.is_file():
                 yield f"{name}: the link {link} leads to no file"
-            elif address.fragment and target in pages and unquote(address.fragment) not in pages[target].anchors:
+            elif (
+                address.fragment
+                and target in pages
+                and unquote(address.fragment) not in pages[target].anchors
+            ):
                 yield f"{name}: the link {link} leads to no anchor"
 
 

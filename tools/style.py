@@ -67,7 +67,6 @@ class Style:
 
     base: str
     columns: int
-    formatted_columns: int
     subject: int
     suffixes: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -80,11 +79,13 @@ class Style:
     def read(cls, path: Path = DATA) -> Style:
         """Return the rules of a file. Raises KeyError where one is missing."""
         data = tomllib.loads(path.read_text("utf-8"))
-        words = {word: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for word, pattern in data["words"].items()}
+        words = {
+            word: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
+            for word, pattern in data["words"].items()
+        }
         return cls(
             base=data["base"],
             columns=data["columns"],
-            formatted_columns=data["formatted_columns"],
             subject=data["subject"],
             suffixes=tuple(data["suffixes"]),
             skipped=tuple(data["skipped"]),
@@ -104,7 +105,9 @@ class Style:
         plain = self.phrases.sub(" ", text)
         return (word for word, pattern in self.words.items() if pattern.search(plain))
 
-    def banned_identifiers(self, code: str, known: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
+    def banned_identifiers(
+        self, code: str, known: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[str, str]]:
         """Yield (identifier, word) for each new identifier in code that has a banned word."""
         for name in dict.fromkeys(_IDENTIFIER.findall(code)):
             if name not in self.identifiers and name not in known:
@@ -149,14 +152,6 @@ def split(source: str, name: str) -> Iterator[Line]:
         start += len(line) + 1
 
 
-def _limit(style: Style, name: str, is_prose: bool) -> int:
-    """Return how long a line may be: ``ruff format`` joins code up to its own line length. A fenced
-    block of Markdown may show such code, and what a program prints.
-    """
-    is_formatted = name.endswith((".py", ".pyi", ".md")) and not is_prose
-    return style.formatted_columns if is_formatted else style.columns
-
-
 def _cannot_break(name: str, line: str, columns: int) -> bool:
     """Return whether a line has to be long: a row of a table, a URL or path without a space."""
     if name.endswith(".md") and line.lstrip().startswith("|"):
@@ -165,7 +160,12 @@ def _cannot_break(name: str, line: str, columns: int) -> bool:
 
 
 def check_lines(
-    style: Style, name: str, source: str, added: set[int], moved: frozenset[str] = frozenset(), before: str = ""
+    style: Style,
+    name: str,
+    source: str,
+    added: set[int],
+    moved: frozenset[str] = frozenset(),
+    before: str = "",
 ) -> Iterator[Finding]:
     """Yield the findings of the added lines of one file.
 
@@ -174,14 +174,14 @@ def check_lines(
     """
     known = frozenset(_IDENTIFIER.findall(before))
     lines = source.split("\n")
-    for number, (code, text, is_prose) in enumerate(split(source, name), 1):
+    for number, (code, text, _) in enumerate(split(source, name), 1):
         line = lines[number - 1]
         if number not in added or line.strip() in moved:
             continue
         here = _ALLOWED_HERE.search(line)
         allowed = {word.strip() for word in here[1].split(",")} if here else set()
         place = f"{name}:{number}"
-        limit = _limit(style, name, is_prose)
+        limit = style.columns
         if len(line) > limit and "columns" not in allowed and not _cannot_break(name, line, limit):
             yield Finding(place, f"{len(line)} columns: at most {limit}")
         for word in style.banned(_ALLOWED_HERE.sub("", text)):
@@ -207,7 +207,9 @@ def _wrappable(source: str, name: str) -> set[int]:
         fenced = {
             number
             for found in _FENCE.finditer(source)
-            for number in range(source.count("\n", 0, found.start()) + 1, source.count("\n", 0, found.end()) + 2)
+            for number in range(
+                source.count("\n", 0, found.start()) + 1, source.count("\n", 0, found.end()) + 2
+            )
         }
         return {n for n, line in enumerate(lines, 1) if n not in fenced and line[:4].strip()}
     found_lines: set[int] = set()
@@ -216,9 +218,13 @@ def _wrappable(source: str, name: str) -> set[int]:
         last = source.count("\n", 0, found.end()) + 1
         text, before = found.group(), source[: found.start()].rstrip(" ")
         starts_line = not before or before.endswith("\n")
-        is_docstring = text.startswith('"""') and (not before.strip() or before.rstrip().endswith(":"))
+        is_docstring = text.startswith('"""') and (
+            not before.strip() or before.rstrip().endswith(":")
+        )
         is_comment = text.startswith(("#", "//", "/*")) and not text.startswith(("#!", "# style:"))
-        ends_line = not lines[last - 1][found.end() - source.rfind("\n", 0, found.end()) - 1 :].strip()
+        ends_line = not lines[last - 1][
+            found.end() - source.rfind("\n", 0, found.end()) - 1 :
+        ].strip()
         if starts_line and ends_line and (is_docstring or is_comment):
             found_lines.update(range(first, last + 1))
     return found_lines
@@ -257,10 +263,17 @@ def wrap(style: Style, name: str, source: str, added: set[int]) -> str:
             lines.insert(i, (prefix + '"""', True, True))
         if rest.endswith("*/") and is_c and head.lstrip().startswith("/*"):
             continue
-        follows = i < len(lines) and not one_line and lines[i][2] and "   " not in lines[i][0].strip()
+        follows = (
+            i < len(lines) and not one_line and lines[i][2] and "   " not in lines[i][0].strip()
+        )
         text = lines[i][0] if follows else ""
         next_prefix = _PREFIX.match(text)
-        if follows and next_prefix and next_prefix[0] == prefix and not _NEW_PARAGRAPH.match(text[len(prefix) :]):
+        if (
+            follows
+            and next_prefix
+            and next_prefix[0] == prefix
+            and not _NEW_PARAGRAPH.match(text[len(prefix) :])
+        ):
             lines[i] = (f"{prefix}{rest} {text[len(prefix) :]}", True, True)
         elif rest:
             lines.insert(i, (prefix + rest, True, True))
@@ -277,7 +290,9 @@ class Git:
     def run(self, *arguments: str) -> str | None:
         """Return what git prints, or None if it fails or is not installed."""
         try:
-            done = subprocess.run(["git", *arguments], cwd=self.root, capture_output=True, check=False)
+            done = subprocess.run(
+                ["git", *arguments], cwd=self.root, capture_output=True, check=False
+            )
         except FileNotFoundError:
             return None
         return None if done.returncode else done.stdout.decode("utf-8", "replace")
@@ -315,7 +330,9 @@ class Git:
             elif in_hunk and line.startswith("-"):
                 removed[line[1:].strip()] += 1
         lines.pop("/dev/null", None)
-        for untracked in (self.run("ls-files", "--others", "--exclude-standard", "-z") or "").split("\0"):
+        for untracked in (self.run("ls-files", "--others", "--exclude-standard", "-z") or "").split(
+            "\0"
+        ):
             if untracked:
                 lines[untracked] = set(range(1, 1 << 20))
         return lines, removed, old_names
@@ -391,8 +408,12 @@ def prune(style: Style, root: Path, path: Path = DATA) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--base", help="the commit to compare with (default: base of tools/style.toml)")
-    parser.add_argument("--prune", action="store_true", help="drop unused identifiers from tools/style.toml")
+    parser.add_argument(
+        "--base", help="the commit to compare with (default: base of tools/style.toml)"
+    )
+    parser.add_argument(
+        "--prune", action="store_true", help="drop unused identifiers from tools/style.toml"
+    )
     parser.add_argument("--wrap", action="store_true", help="wrap the prose among the added lines")
     options = parser.parse_args(arguments)
     style = Style.read()

@@ -48,10 +48,34 @@ class Target(NamedTuple):
 TARGETS = {
     one.name: one
     for one in (
-        Target("x86_64-glibc", "x86_64-linux-gnu.2.17", "x86_64", "x86_64-linux-gnu", "manylinux_2_17_x86_64"),
-        Target("x86_64-musl", "x86_64-linux-musl", "x86_64", "x86_64-linux-musl", "musllinux_1_2_x86_64"),
-        Target("aarch64-glibc", "aarch64-linux-gnu.2.17", "aarch64", "aarch64-linux-gnu", "manylinux_2_17_aarch64"),
-        Target("aarch64-musl", "aarch64-linux-musl", "aarch64", "aarch64-linux-musl", "musllinux_1_2_aarch64"),
+        Target(
+            "x86_64-glibc",
+            "x86_64-linux-gnu.2.17",
+            "x86_64",
+            "x86_64-linux-gnu",
+            "manylinux_2_17_x86_64",
+        ),
+        Target(
+            "x86_64-musl",
+            "x86_64-linux-musl",
+            "x86_64",
+            "x86_64-linux-musl",
+            "musllinux_1_2_x86_64",
+        ),
+        Target(
+            "aarch64-glibc",
+            "aarch64-linux-gnu.2.17",
+            "aarch64",
+            "aarch64-linux-gnu",
+            "manylinux_2_17_aarch64",
+        ),
+        Target(
+            "aarch64-musl",
+            "aarch64-linux-musl",
+            "aarch64",
+            "aarch64-linux-musl",
+            "musllinux_1_2_aarch64",
+        ),
     )
 }
 #: the older name of a policy, which old versions of pip know
@@ -69,7 +93,9 @@ class Made(NamedTuple):
     headers: str
 
 
-def compiled(source: Path, version: str, target: Target, headers: python_headers.Headers, jobs: int) -> Path:
+def compiled(
+    source: Path, version: str, target: Target, headers: python_headers.Headers, jobs: int
+) -> Path:
     """Compile all modules for one version and target; return the folder that holds them."""
     number = version.replace(".", "")
     lib = WORK / f"{target.name}-{number}"
@@ -109,17 +135,27 @@ def common_files(source: Path) -> dict[str, bytes]:
     dist.run(sys.executable, "-c", script, metadata, cwd=source)
     (info,) = metadata.glob("*.dist-info")
     shutil.move(info, out)
-    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(out).as_posix(): path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file()
+    }
 
 
 def write_wheel(files: dict[str, bytes], tags: list[str], out: Path) -> Path:
     """Write a wheel with a WHEEL and RECORD of its own; times are SOURCE_DATE_EPOCH's, the order is
     the names'.
     """
-    files = {name: data for name, data in files.items() if not re.search(r"\.dist-info/(WHEEL|RECORD)$", name)}
+    files = {
+        name: data
+        for name, data in files.items()
+        if not re.search(r"\.dist-info/(WHEEL|RECORD)$", name)
+    }
     (info,) = {name.partition("/")[0] for name in files if ".dist-info/" in name}
     lines = ["Wheel-Version: 1.0", "Generator: batchval tools/wheels.py", "Root-Is-Purelib: false"]
-    files = files | {f"{info}/WHEEL": "\n".join([*lines, *(f"Tag: {tag}" for tag in tags), "", ""]).encode()}
+    files = files | {
+        f"{info}/WHEEL": "\n".join([*lines, *(f"Tag: {tag}" for tag in tags), "", ""]).encode()
+    }
     record = io.StringIO()
     rows = csv.writer(record, lineterminator="\n")
     for name in sorted(files):
@@ -187,9 +223,18 @@ def build(source: Path, common: dict[str, bytes], version: str, target: Target, 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--python", action="append", choices=VERSIONS, help="only this version (again for each)")
-    parser.add_argument("--target", action="append", choices=TARGETS, help="only this target (again for each)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once (default: all cores)")
+    parser.add_argument(
+        "--python", action="append", choices=VERSIONS, help="only this version (again for each)"
+    )
+    parser.add_argument(
+        "--target", action="append", choices=TARGETS, help="only this target (again for each)"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="compilers at once (default: all cores)",
+    )
     options = parser.parse_args(arguments)
     shutil.rmtree(WORK / "source", ignore_errors=True)
     for folder in (WORK / "sdist", OUT):
@@ -208,7 +253,9 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"wheels: CPython {version}, {name}: {error}", file=sys.stderr)
     print("| CPython | target | policy | bytes | modules | headers |\n|---|---|---|---|---|---|")
     for row in rows:
-        print(f"| {row.version} | {row.target} | {row.policy} | {row.size:,} | {row.modules} | {row.headers} |")
+        print(
+            f"| {row.version} | {row.target} | {row.policy} | {row.size:,} | {row.modules} | {row.headers} |"
+        )
     return int(failed)
 
 

@@ -1,4 +1,6 @@
-"""Audits of log segments at rest: ranges of segments in, rows out. Every engine is a map over these ranges."""
+"""Audits of log segments at rest: ranges of segments in, rows out. Every engine is a map over these
+ranges.
+"""
 
 from batchval.optional import require
 

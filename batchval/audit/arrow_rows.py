@@ -106,8 +106,23 @@ ROW_SCHEMA = pa.schema(
 #: Strings are the dearest: in Spark (local[1], 143,153 batches) the broker costs a row 0.2 us, the
 #: file's path 0.6 us, and all columns together 0.8 us more than these.
 DEFAULT_COLUMNS = (
-    *("topic", "partition", "broker", "segment", "position", "size_in_bytes", "base_offset", "last_offset"),
-    *("records_count", "partition_leader_epoch", "compression_type", "max_timestamp", "producer_id"),
+    *(
+        "topic",
+        "partition",
+        "broker",
+        "segment",
+        "position",
+        "size_in_bytes",
+        "base_offset",
+        "last_offset",
+    ),
+    *(
+        "records_count",
+        "partition_leader_epoch",
+        "compression_type",
+        "max_timestamp",
+        "producer_id",
+    ),
     *("producer_epoch", "base_sequence", "is_transactional", "is_control_batch", "rule", "reason"),
 )
 _SETS = {"default": DEFAULT_COLUMNS, "all": tuple(ROW_SCHEMA.names)}
@@ -121,9 +136,13 @@ def column_names(words: Sequence[str]) -> tuple[str, ...]:
     names = dict.fromkeys(name for word in words for name in _SETS.get(word, (word,)))
     for name in names:
         if name not in _SETS["all"]:
-            raise BatchvalError(f"unknown column {name!r}: expected default, all or {', '.join(ROW_SCHEMA.names)}")
+            raise BatchvalError(
+                f"unknown column {name!r}: expected default, all or {', '.join(ROW_SCHEMA.names)}"
+            )
     if not names:
-        raise BatchvalError("no column is named: expected default, all or names with commas between them")
+        raise BatchvalError(
+            "no column is named: expected default, all or names with commas between them"
+        )
     return tuple(names)
 
 
@@ -218,7 +237,9 @@ def _error_names(rows: _Rows) -> pa.Array:
     codes = rows["error_code"]
     if not codes.any():
         return pa.nulls(rows.count, pa.string())
-    return pa.array([ErrorCode(code).name if code else None for code in codes.tolist()], pa.string())
+    return pa.array(
+        [ErrorCode(code).name if code else None for code in codes.tolist()], pa.string()
+    )
 
 
 def _reasons(rows: _Rows) -> pa.Array:
@@ -243,14 +264,20 @@ _MADE: Mapping[str, Callable[[_Rows], pa.Array]] = {
     "timestamp_type": lambda rows: _picked(_TIMESTAMP_TYPES, rows["timestamp_type"] + 1),
     "base_timestamp": lambda rows: _times(rows["base_timestamp"]),
     "max_timestamp": lambda rows: _times(rows["max_timestamp"]),
-    "delete_horizon_ms": lambda rows: _times(rows["delete_horizon_ms"], rows["delete_horizon_ms"] == NO_DELETE_HORIZON),
+    "delete_horizon_ms": lambda rows: _times(
+        rows["delete_horizon_ms"], rows["delete_horizon_ms"] == NO_DELETE_HORIZON
+    ),
     "rule": lambda rows: _picked(_RULES, rows["rule"]),
     "error_code": lambda rows: _masked(rows["error_code"], rows["error_code"] == 0),
     "error_name": _error_names,
     "reason": _reasons,
     "validation_path": lambda rows: _picked(tuple(PATHS), rows["path"]),
-    "uncompressed_size": lambda rows: _masked(rows["uncompressed_size"], rows["uncompressed_size"] < 0),
-    "max_record_bytes": lambda rows: _masked(rows["max_record_bytes"], rows["max_record_bytes"] < 0),
+    "uncompressed_size": lambda rows: _masked(
+        rows["uncompressed_size"], rows["uncompressed_size"] < 0
+    ),
+    "max_record_bytes": lambda rows: _masked(
+        rows["max_record_bytes"], rows["max_record_bytes"] < 0
+    ),
     "figures": lambda rows: _picked(tuple(FIGURES), rows["figures"]),
 }
 #: those of claims, null where a run does not read them
@@ -263,12 +290,16 @@ _OF_CLAIMS: Mapping[str, Callable[[_Rows], pa.Array]] = {
 
 
 def to_rows(
-    columns: BatchColumns, segment: SegmentInfo, position: int, options: Options, keep: np.ndarray | None = None
+    columns: BatchColumns,
+    segment: SegmentInfo,
+    position: int,
+    options: Options,
+    keep: np.ndarray | None = None,
 ) -> pa.RecordBatch:
     """Return checked columns as rows with the columns of the options.
 
-    ``position``: where the columns' positions count from. The options' ``rows`` say which are wanted, ``keep`` (numbers
-    of rows) overrides them.
+    ``position``: where the columns' positions count from. The options' ``rows`` say which are
+    wanted, ``keep`` (numbers of rows) overrides them.
     """
     schema = row_schema(options.columns)
     if keep is None:
@@ -278,16 +309,22 @@ def to_rows(
     if not rows.count:
         return _no_rows(schema)
     same = _of_segment(segment)
-    return pa.RecordBatch.from_arrays([_column(field, rows, same) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [_column(field, rows, same) for field in schema], schema=schema
+    )
 
 
 def _column(field: pa.Field, rows: _Rows, same: Mapping[str, Any]) -> pa.Array:
     if field.name in same:
         value = same[field.name]
         scalar = pa.scalar(value, field.type)
-        return pa.repeat(scalar, rows.count) if scalar.is_valid else pa.nulls(rows.count, field.type)
+        return (
+            pa.repeat(scalar, rows.count) if scalar.is_valid else pa.nulls(rows.count, field.type)
+        )
     if field.name in _OF_CLAIMS:
-        return _OF_CLAIMS[field.name](rows) if rows.reads_claims else pa.nulls(rows.count, field.type)
+        return (
+            _OF_CLAIMS[field.name](rows) if rows.reads_claims else pa.nulls(rows.count, field.type)
+        )
     if field.name in _MADE:
         return _MADE[field.name](rows)
     return pa.array(rows[field.name], field.type)
@@ -311,7 +348,9 @@ def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def damaged_rows(segment: SegmentInfo, damages: Sequence[Damage], size: int, options: Options) -> pa.RecordBatch:
+def damaged_rows(
+    segment: SegmentInfo, damages: Sequence[Damage], size: int, options: Options
+) -> pa.RecordBatch:
     """Return bytes in no batch as rows, one for each damage."""
     causes = [damage_reason(one, size) for one in damages]
     codes = [rule.error_code for rule, _ in causes]
@@ -347,5 +386,8 @@ def _other_rows(
         **values,
     }
     same = _of_segment(segment) | {"is_valid": False}
-    arrays = [pa.array(found.get(field.name) or [same.get(field.name)] * count, field.type) for field in schema]
+    arrays = [
+        pa.array(found.get(field.name) or [same.get(field.name)] * count, field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

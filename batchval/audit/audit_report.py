@@ -1,7 +1,9 @@
-"""An audit's outputs as one self-contained HTML page, and as a few lines for a terminal. Nothing is fetched.
+"""An audit's outputs as one self-contained HTML page, and as a few lines for a terminal. Nothing is
+fetched.
 
-The page is audit_report.html.j2. Topic names are folder names and may be hostile: all words are escaped, and the
-page's own policy lets no script run but the one that sorts the tables, by its hash.
+The page is audit_report.html.j2. Topic names are folder names and may be hostile: all words are
+escaped, and the page's own policy lets no script run but the one that sorts the tables, by its
+hash.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _CPU_UNITS = ((1_000_000, "CPU microseconds"), (1_000, "CPU milliseconds"), (1, 
 _NO_TIME = "no time"
 _RULE_COLOURS = (6, 1, 3, 4, 7, 2, 0, 5)
 
-#: a click on a head sorts by the cells' data-v as numbers, where they have one, else by their words; again: downwards
+#: a click on a head sorts by the cells' data-v as numbers, where they have one, else by their
+#: words; again: downwards
 _SCRIPT = """
 for (const head of document.querySelectorAll("table.sortable th button")) head.onclick = () => {
   const th = head.parentNode, body = th.closest("table").tBodies[0], at = th.cellIndex;
@@ -59,7 +62,9 @@ class ReportError(BatchvalError):
 
 def page(facts: Facts, title: str = "batchval audit") -> str:
     """The page. ReportError where jinja2 is missing."""
-    topics = sorted(facts.topics.items(), key=lambda item: (-item[1].findings, -item[1].bytes, item[0]))
+    topics = sorted(
+        facts.topics.items(), key=lambda item: (-item[1].findings, -item[1].bytes, item[0])
+    )
     shown = topics[:TOPICS]
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     try:
@@ -79,7 +84,9 @@ def page(facts: Facts, title: str = "batchval audit") -> str:
                 _places("Findings", facts.findings, facts.findings_count),
                 _places("Notes", facts.notes, facts.notes_count),
             ],
-            unreadable=[(printable(file), printable(why)) for file, why in facts.unreadable[:UNREADABLE]],
+            unreadable=[
+                (printable(file), printable(why)) for file, why in facts.unreadable[:UNREADABLE]
+            ],
             unreadable_left=max(0, len(facts.unreadable) - UNREADABLE),
             topics=[_row(printable(name), totals) for name, totals in shown],
             topics_left=len(topics) - len(shown),
@@ -89,7 +96,9 @@ def page(facts: Facts, title: str = "batchval audit") -> str:
             cpu_today=human_seconds(facts.whole.cpu_kafka),
             cpu_saved=human_seconds(facts.whole.cpu_saved),
             cpu_rates=_cpu_rates(facts),
-            cpu_share=_percent(facts.whole.cpu_saved / facts.whole.cpu_kafka if facts.whole.cpu_kafka else None),
+            cpu_share=_percent(
+                facts.whole.cpu_saved / facts.whole.cpu_kafka if facts.whole.cpu_kafka else None
+            ),
             measured_on=costs.measured_on(),
             cpu_chart=_cpu_chart(facts.whole),
             cpu=[_cpu_row(name, codec) for name, codec in facts.whole.codecs.items()],
@@ -127,16 +136,27 @@ def _cards(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield human_bytes(whole.damaged_bytes), "in no batch", "worse"
     yield _percent(whole.claims_share), "of the bytes would pass by claims", ""
     if whole.trust.claimed or whole.trust.verified:
-        yield f"{whole.trust.claimed:,}", whole.trust.words(None), "worse" if whole.trust.lying else ""
+        yield (
+            f"{whole.trust.claimed:,}",
+            whole.trust.words(None),
+            "worse" if whole.trust.lying else "",
+        )
     rates = _rates(facts, whole.cpu_saved)
     each = f": {rates[0]} a day, {rates[1]}" if rates else ""
-    yield human_seconds(whole.cpu_saved), f"CPU saved by a broker or gate that honours claims{each}", ""
+    yield (
+        human_seconds(whole.cpu_saved),
+        f"CPU saved by a broker or gate that honours claims{each}",
+        "",
+    )
 
 
 def _charts(facts: Facts) -> Iterator[Chart | None]:
     unit, columns = _columns(facts.hours)
     label = {"h": "hour (UTC)", "D": "day (UTC)", "M": "month (UTC)", "Y": "year (UTC)"}[unit]
-    sizes = [(words, [sum(t.codecs[c].bytes for t in of if c in t.codecs) for c in CODECS]) for words, of in columns]
+    sizes = [
+        (words, [sum(t.codecs[c].bytes for t in of if c in t.codecs) for c in CODECS])
+        for words, of in columns
+    ]
     yield _chart("Bytes by codec", "codec", label, "bytes", sizes, list(enumerate(CODECS)), 280)
     rules = [rule for rule, _ in facts.whole.rules.most_common()]
     apart, rest = (rules, []) if len(rules) <= 8 else (rules[:7], rules[7:])
@@ -179,9 +199,11 @@ def _chart(
 
 
 def _columns(hours: dict[int | None, Totals]) -> tuple[str, list[tuple[str, list[Totals]]]]:
-    """The smallest of hour, day, month, year that gives no more than so many columns; empty ones between are there too.
+    """The smallest of hour, day, month, year that gives no more than so many columns; empty ones
+    between are there too.
 
-    Where a damaged timestamp lies so far from the others that these would be too many: only those that hold something.
+    Where a damaged timestamp lies so far from the others that these would be too many: only those
+    that hold something.
     """
     known = sorted(hour for hour in hours if hour is not None)
     unit, names = "h", [""]
@@ -191,7 +213,10 @@ def _columns(hours: dict[int | None, Totals]) -> tuple[str, list[tuple[str, list
             break
     seconds = {"h": 3600, "D": 86_400}.get(unit)
     if known and seconds and (known[-1] - known[0]) // seconds < _COLUMNS:
-        names = [hour_words(hour, unit) for hour in range(known[0] // seconds * seconds, known[-1] + 1, seconds)]
+        names = [
+            hour_words(hour, unit)
+            for hour in range(known[0] // seconds * seconds, known[-1] + 1, seconds)
+        ]
     columns: dict[str, list[Totals]] = {name: [] for name in names}
     for hour, totals in hours.items():
         columns.setdefault(_NO_TIME if hour is None else hour_words(hour, unit), []).append(totals)
@@ -225,7 +250,13 @@ def _places(title: str, first: pa.Table, count: int) -> dict[str, Any]:
     """Return a table of findings or notes: the first, and how many there are."""
     rows = [_finding(row) for row in first.slice(0, FINDINGS).to_pylist()]
     brokers = any(row["broker"] for row in rows)
-    return {"title": title, "rows": rows, "count": count, "left": count - len(rows), "brokers": brokers}
+    return {
+        "title": title,
+        "rows": rows,
+        "count": count,
+        "left": count - len(rows),
+        "brokers": brokers,
+    }
 
 
 def _finding(row: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +275,9 @@ def _finding(row: dict[str, Any]) -> dict[str, Any]:
 
 def _row(name: str, totals: Totals) -> dict[str, Any]:
     size = sum(codec.bytes for codec in totals.codecs.values()) or 1
-    mix = [(CODECS.index(codec), 100 * found.bytes / size) for codec, found in totals.codecs.items()]
+    mix = [
+        (CODECS.index(codec), 100 * found.bytes / size) for codec, found in totals.codecs.items()
+    ]
     row: dict[str, Any] = asdict(totals)
     return row | {
         "name": name,
@@ -269,7 +302,10 @@ def _hours_of(facts: Facts, name: str, totals: Totals) -> dict[str, Any]:
     words = f"{plural(len(hours), 'hour')}, {human_bytes(totals.bytes)}, {plural(totals.findings, 'finding')}"
     if len(shown) < len(hours):
         words += f"; the last {len(shown)} hours"
-    rows = [_row(hour_words(hour), found) | {"order": 2**63 if hour is None else hour} for hour, found in shown]
+    rows = [
+        _row(hour_words(hour), found) | {"order": 2**63 if hour is None else hour}
+        for hour, found in shown
+    ]
     return {"name": printable(name), "words": words, "hours": rows}
 
 
@@ -280,14 +316,18 @@ def _left_by_hour(topics: int) -> str:
 
 
 def _cpu_chart(whole: Totals) -> Chart | None:
-    factor, unit = next(pair for pair in _CPU_UNITS if whole.cpu_kafka * pair[0] < 1000 or pair[0] == 1)
+    factor, unit = next(
+        pair for pair in _CPU_UNITS if whole.cpu_kafka * pair[0] < 1000 or pair[0] == 1
+    )
     columns = []
     for name, codec in whole.codecs.items():
         less = saved(name, codec)
         today = costs.cpu_seconds("kafka", name, codec.batches, codec.records, codec.bytes)
         columns.append((name, [(today - less) * factor, less * factor]))
     parts = [(5, "stays"), (2, "saved by a broker or gate that honours claims")]
-    return stacked("CPU of validation by codec", "codec", unit, columns, parts, width=_WIDTH, height=220)
+    return stacked(
+        "CPU of validation by codec", "codec", unit, columns, parts, width=_WIDTH, height=220
+    )
 
 
 def _rates(facts: Facts, seconds: float) -> tuple[str, str] | None:
@@ -305,7 +345,10 @@ def _cpu_rates(facts: Facts) -> str:
     saved, today = _rates(facts, facts.whole.cpu_saved), _rates(facts, facts.whole.cpu_kafka)
     if facts.span is None or saved is None or today is None:
         return "The data covers less than a minute, which is too little for rates by day."
-    first, last = (str(np.datetime64(stamp, "ms").astype("datetime64[s]")).replace("T", " ") for stamp in facts.span)
+    first, last = (
+        str(np.datetime64(stamp, "ms").astype("datetime64[s]")).replace("T", " ")
+        for stamp in facts.span
+    )
     seconds = (facts.span[1] - facts.span[0]) / 1000
     return (
         f"The batches have timestamps from {first} to {last} UTC: {seconds:,.0f} s. "

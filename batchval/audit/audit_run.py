@@ -47,8 +47,8 @@ def audit(
 ) -> Audit:
     """Do it. With ``out``, a folder or URI, write the tables there (batchval.audit.outputs).
 
-    BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come to its end leaves a
-    folder without _SUCCESS, which the next run clears.
+    BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come
+    to its end leaves a folder without _SUCCESS, which the next run clears.
     """
     # imported here, while the workers' own imports are under way: see local.start_early
     from batchval.audit import batch_files, outputs
@@ -85,7 +85,9 @@ def audit(
     return found
 
 
-def _noting(results: Iterable[RangeResult], written: list[tuple[str, int, int]]) -> Iterator[RangeResult]:
+def _noting(
+    results: Iterable[RangeResult], written: list[tuple[str, int, int]]
+) -> Iterator[RangeResult]:
     """Yield the results, and note where their rows are."""
     for result in results:
         written += result.files

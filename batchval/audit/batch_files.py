@@ -44,7 +44,16 @@ _LONGEST = 200  # of an escaped topic in a folder's name
 _KAFKAS = 249  # of a topic's name; a longer one, with "topic=", is too long for a file system
 #: columns of few values, for which Parquet has dictionaries
 _WORDS = (
-    *("cluster", "broker", "file", "compression_type", "timestamp_type", "rule", "error_name", "reason"),
+    *(
+        "cluster",
+        "broker",
+        "file",
+        "compression_type",
+        "timestamp_type",
+        "rule",
+        "error_name",
+        "reason",
+    ),
     *("validation_path", "null_keys", "figures"),
 )
 #: what decides in which hour's file a row lies
@@ -111,7 +120,9 @@ class BatchFiles:
         table = table.select(self._schema.names)
         found, inverse = np.unique(hours, return_inverse=True)
         for n, hour in enumerate(found.tolist()):
-            of_hour = table if len(found) == 1 else table.take(pa.array(np.flatnonzero(inverse == n)))
+            of_hour = (
+                table if len(found) == 1 else table.take(pa.array(np.flatnonzero(inverse == n)))
+            )
             self._add(self._folder(hour_of(hour * HOUR_MS)), of_hour)
         self._held += rows.num_rows
         if self._held >= _FLUSH:
@@ -140,7 +151,10 @@ class BatchFiles:
         self._place.create_dir(folder, recursive=True)
         return _Open(
             ParquetFile(
-                self._place, f"{folder}/{self._prefix}-{self._turn}.parquet", self._schema, _words(self._schema)
+                self._place,
+                f"{folder}/{self._prefix}-{self._turn}.parquet",
+                self._schema,
+                _words(self._schema),
             )
         )
 
@@ -184,7 +198,9 @@ def _words(schema: pa.Schema) -> list[str]:
 def _prefix(ranges: list[Range]) -> str:
     digest = hashlib.sha256()
     for one in ranges:
-        digest.update(f"{one.segment.uri}\0{one.start}\0{one.end}\0".encode("utf-8", "surrogateescape"))
+        digest.update(
+            f"{one.segment.uri}\0{one.start}\0{one.end}\0".encode("utf-8", "surrogateescape")
+        )
     segment, start, _ = ranges[0]
     return f"{segment.partition}-{segment.base_offset:020}-{start:012}-{digest.hexdigest()[:12]}"
 
@@ -218,7 +234,9 @@ def _by_name(rows: Iterable[FileRows]) -> Mapping[str, set[FileRows]]:
     return found
 
 
-def _keep(out: str, written: Mapping[str, set[FileRows]], kept: Mapping[str, set[FileRows]]) -> None:
+def _keep(
+    out: str, written: Mapping[str, set[FileRows]], kept: Mapping[str, set[FileRows]]
+) -> None:
     place, path = place_of(out)
     selector = fs.FileSelector(f"{path}/batches", allow_not_found=True, recursive=True)
     for info in place.get_file_info(selector):

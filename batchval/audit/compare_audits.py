@@ -1,12 +1,16 @@
-"""Two audits side by side: records by topic, partition and hour, as Uber's Chaperone counts them at each tier.
+"""Two audits side by side: records by topic, partition and hour, as Uber's Chaperone counts them at
+each tier.
 
-The first audit is of where records come from, the second of where they should be too (a mirror, a copy, the same logs
-later). For each partition and hour there are more, fewer, or as many records:
+The first audit is of where records come from, the second of where they should be too (a mirror, a
+copy, the same logs later). For each partition and hour there are more, fewer, or as many records:
 
-* ``lost``: fewer, and the copy has later ones. ``behind``: fewer, from the copy's last hour on: they may yet come.
+* ``lost``: fewer, and the copy has later ones. ``behind``: fewer, from the copy's last hour on:
+* they may yet come.
 * ``duplicated``: more.
-* ``moved``: a copy makes other batches, and a batch is counted in the hour of its max timestamp, so records move to a
-  neighbouring hour. Where one hour has fewer and a neighbour more, as many as both say are moved. No difference.
+* ``moved``: a copy makes other batches, and a batch is counted in the hour of its max timestamp, so
+* records move to a
+  neighbouring hour. Where one hour has fewer and a neighbour more, as many as both say are moved.
+  No difference.
 
 Lag is by how much a partition's highest timestamp in the copy is below that in the source.
 """
@@ -34,7 +38,9 @@ _SHOWN = 200
 
 
 class Difference(NamedTuple):
-    """One partition's hour whose records are not as many. ``hour`` in seconds, None for no timestamp."""
+    """One partition's hour whose records are not as many. ``hour`` in seconds, None for no
+    timestamp.
+    """
 
     topic: str
     partition: int
@@ -80,7 +86,11 @@ class Comparison:
             yield {"type": "difference"} | found._asdict() | {"hour": _iso(found.hour)}
         for topic, pair in self.topics.items():
             yield {"type": "topic", "topic": topic} | vars(pair)
-        yield {"type": "summary", "topics": len(self.topics), "differs": self.differs} | self._sums()
+        yield {
+            "type": "summary",
+            "topics": len(self.topics),
+            "differs": self.differs,
+        } | self._sums()
 
     def _sums(self) -> dict[str, int]:
         names = ("first", "second", "lost", "behind", "duplicated", "moved")
@@ -90,18 +100,28 @@ class Comparison:
     def table(self) -> str:
         """For people: the topics that differ, the first hours that do, the sums."""
         parts = []
-        if topics := {name: pair for name, pair in self.topics.items() if pair.differs or pair.lag_ms}:
+        if topics := {
+            name: pair for name, pair in self.topics.items() if pair.differs or pair.lag_ms
+        }:
             parts.append(render(_topics_table(topics)))
         shown = [found for found in self.differences if found.kind != "moved"]
         if shown:
             parts.append(render(_hours_table(shown[:_SHOWN])))
         if len(shown) > _SHOWN:
-            parts.append(f"and {plural(len(shown) - _SHOWN, 'more hour')} that differ: --json has all\n")
+            parts.append(
+                f"and {plural(len(shown) - _SHOWN, 'more hour')} that differ: --json has all\n"
+            )
         sums = self._sums()
-        words = [f"{sums[kind]:,} {kind}" for kind in ("lost", "behind", "duplicated", "moved") if sums[kind]]
+        words = [
+            f"{sums[kind]:,} {kind}"
+            for kind in ("lost", "behind", "duplicated", "moved")
+            if sums[kind]
+        ]
         words += [f"lag {human_seconds(sums['lag_ms'] / 1000)}"] if sums["lag_ms"] else []
         records = f"{plural(sums['first'], 'record')} and {sums['second']:,}"
-        parts.append(f"{plural(len(self.topics), 'topic')}, {records}: {', '.join(words) or 'no difference'}\n")
+        parts.append(
+            f"{plural(len(self.topics), 'topic')}, {records}: {', '.join(words) or 'no difference'}\n"
+        )
         return "\n".join(parts)
 
 
@@ -115,7 +135,15 @@ def _topics_table(topics: dict[str, Pair]) -> Table:
     for head in ("partitions", "first", "second", "lost", "behind", "duplicated", "moved", "lag"):
         table.add_column(head, justify="right", no_wrap=True)
     for name, pair in topics.items():
-        counts = (pair.partitions, pair.first, pair.second, pair.lost, pair.behind, pair.duplicated, pair.moved)
+        counts = (
+            pair.partitions,
+            pair.first,
+            pair.second,
+            pair.lost,
+            pair.behind,
+            pair.duplicated,
+            pair.moved,
+        )
         lag = human_seconds(pair.lag_ms / 1000) if pair.lag_ms else ""
         table.add_row(*map(Text, (printable(name), *(f"{count:,}" for count in counts), lag)))
     return table
@@ -137,15 +165,24 @@ def _hours_table(differences: Iterable[Difference]) -> Table:
 
 
 def compare(first: pa.Table, second: pa.Table) -> Comparison:
-    """Of two summary/ tables. Topics and partitions of either are compared; what one has not has 0 records there."""
+    """Of two summary/ tables. Topics and partitions of either are compared; what one has not has 0
+    records there.
+    """
     answer = Comparison()
     joined = _by_hour(first, "first").join(
-        _by_hour(second, "second"), ["topic", "partition", "hour"], join_type="full outer", use_threads=False
+        _by_hour(second, "second"),
+        ["topic", "partition", "hour"],
+        join_type="full outer",
+        use_threads=False,
     )
     for name in ("first", "second"):
-        joined = joined.set_column(joined.column_names.index(name), name, pc.fill_null(joined[name], 0))
+        joined = joined.set_column(
+            joined.column_names.index(name), name, pc.fill_null(joined[name], 0)
+        )
     for row in _by_topic(joined):
-        answer.topics[row["topic"]] = Pair(row["partition_count_distinct"], row["first_sum"], row["second_sum"])
+        answer.topics[row["topic"]] = Pair(
+            row["partition_count_distinct"], row["first_sum"], row["second_sum"]
+        )
     newest = _newest(first), _newest(second)
     for key, stamp in newest[0].items():
         # where nothing at all has come, everything is missing, and no timestamp says by how much
@@ -171,7 +208,8 @@ def _key(row: dict[str, Any]) -> tuple[str, int]:
 def _by_hour(summary: pa.Table, name: str) -> pa.Table:
     hours = pc.fill_null(summary["hour"].cast(pa.timestamp("s", "UTC")).cast(pa.int64()), _NO_HOUR)
     table = pa.table(
-        [summary["topic"], summary["partition"], hours, summary["records"]], ["topic", "partition", "hour", name]
+        [summary["topic"], summary["partition"], hours, summary["records"]],
+        ["topic", "partition", "hour", name],
     )
     return (
         table.group_by(["topic", "partition", "hour"], use_threads=False)
@@ -190,13 +228,17 @@ def _by_topic(joined: pa.Table) -> list[dict[str, Any]]:
 def _newest(summary: pa.Table) -> dict[tuple[str, int], int | None]:
     """Each partition's highest timestamp in milliseconds, None where none has one."""
     keys = ["topic", "partition"]
-    stamps = summary.select(keys).append_column("max_timestamp", summary["max_timestamp"].cast(pa.int64()))
+    stamps = summary.select(keys).append_column(
+        "max_timestamp", summary["max_timestamp"].cast(pa.int64())
+    )
     grouped = stamps.group_by(keys, use_threads=False).aggregate([("max_timestamp", "max")])
     return {_key(row): row["max_timestamp_max"] for row in grouped.to_pylist()}
 
 
 def _judge(answer: Comparison, rows: list[dict[str, Any]], newest: int | None) -> None:
-    """The differing hours of one partition, in order. ``newest`` is the copy's highest timestamp."""
+    """The differing hours of one partition, in order. ``newest`` is the copy's highest
+    timestamp.
+    """
     left = [row["first"] - row["second"] for row in rows]  # above 0: fewer in the second
     moved = [0] * len(rows)
     for i in range(1, len(rows)):

@@ -1,6 +1,8 @@
-"""CPU time that batches cost, as the benches measured it: costs.json, made by tools/audit_costs.py of their results.
+"""CPU time that batches cost, as the benches measured it: costs.json, made by tools/audit_costs.py
+of their results.
 
-Nanoseconds are ``a * batches + b * records + c * bytes``, for each codec and way. Bytes are as stored. A GB is 10^9.
+Nanoseconds are ``a * batches + b * records + c * bytes``, for each codec and way. Bytes are as
+stored. A GB is 10^9.
 """
 
 from __future__ import annotations
@@ -10,7 +12,15 @@ import json
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["WAYS", "cpu_seconds", "engine", "engines_measured_on", "known", "measured", "measured_on"]
+__all__ = [
+    "WAYS",
+    "cpu_seconds",
+    "engine",
+    "engines_measured_on",
+    "known",
+    "measured",
+    "measured_on",
+]
 
 #: Kafka's own validation; every record walked here; claims trusted here; header and CRC alone.
 WAYS = ("kafka", "shallow", "claims", "header")
@@ -18,20 +28,35 @@ WAYS = ("kafka", "shallow", "claims", "header")
 
 @functools.cache
 def known() -> dict[str, Any]:
-    """The whole file: ``sources`` (a bench's result -> machine, date, versions), ``ways`` (way -> codec -> costs)."""
-    found: dict[str, Any] = json.loads(files("batchval.audit").joinpath("costs.json").read_text("utf-8"))
+    """The whole file: ``sources`` (a bench's result -> machine, date, versions), ``ways`` (way ->
+    codec -> costs).
+    """
+    found: dict[str, Any] = json.loads(
+        files("batchval.audit").joinpath("costs.json").read_text("utf-8")
+    )
     return found
 
 
 def cpu_seconds(way: str, codec: str, batches: float, records: float, size: float) -> float:
-    """Of so many batches, records and stored bytes. Claims save nothing where nothing is compressed: that is walked."""
+    """Of so many batches, records and stored bytes. Claims save nothing where nothing is
+    compressed: that is walked.
+    """
     ways = known()["ways"]
     costs = ways[way].get(codec) or ways["shallow"][codec]
-    return float(batches * costs["ns_a_batch"] + records * costs["ns_a_record"] + size * costs["ns_a_byte"]) / 1e9
+    return (
+        float(
+            batches * costs["ns_a_batch"]
+            + records * costs["ns_a_record"]
+            + size * costs["ns_a_byte"]
+        )
+        / 1e9
+    )
 
 
 def measured(way: str, codec: str) -> tuple[float, float] | None:
-    """CPU-s/GB of batches of 100 records of 1,000 bytes, and by what factor a bench's cell is from its sum at most."""
+    """CPU-s/GB of batches of 100 records of 1,000 bytes, and by what factor a bench's cell is from
+    its sum at most.
+    """
     costs = known()["ways"][way].get(codec)
     return None if costs is None else (costs["cpu_s_a_gb"], costs["within"])
 
@@ -41,11 +66,15 @@ def measured_on() -> str:
     sources = known()["sources"]
     machine = sources["bench/results/validation.json"]
     days = sorted({source["date"][:10] for source in sources.values() if "kafka" in source})
-    return f"{machine['processor']}; Kafka {machine['kafka'].partition(',')[0]}; {' and '.join(days)}"
+    return (
+        f"{machine['processor']}; Kafka {machine['kafka'].partition(',')[0]}; {' and '.join(days)}"
+    )
 
 
 def engine(name: str, rows: str, deep: bool) -> tuple[float, float] | None:
-    """CPU-s a task and CPU-s/GB of a whole audit by this engine; None where that was not measured."""
+    """CPU-s a task and CPU-s/GB of a whole audit by this engine; None where that was not
+    measured.
+    """
     found = known()["engines"].get(name, {}).get(f"{rows}, deep" if deep else rows)
     return None if found is None else (found["cpu_s_a_task"], found["cpu_s_a_gb"])
 

@@ -1,4 +1,5 @@
-"""What an audit's outputs add up to: of all, by topic, by hour, by both. Of summary/, errors/ and segments/ alone.
+"""What an audit's outputs add up to: of all, by topic, by hour, by both. Of summary/, errors/ and
+segments/ alone.
 
 A row of summary/ is a partition of a broker, an hour and a codec; counts add up. What a row does
 not know (uncompressed bytes, where the audit was not deep) is null, and so is every sum that would
@@ -41,13 +42,23 @@ __all__ = [
 HOUR_S = HOUR_MS // 1000
 #: what a group's rows of all codecs add up to
 _COUNTS = (
-    *("batches", "records", "bytes", "control_batches", "refused", "timestamp_outliers", "damaged_bytes"),
+    *(
+        "batches",
+        "records",
+        "bytes",
+        "control_batches",
+        "refused",
+        "timestamp_outliers",
+        "damaged_bytes",
+    ),
     *("figures_by_claims", "claims_verified", "claims_lying"),
 )
 
 
 class Codec(NamedTuple):
-    """The batches of one codec. ``uncompressed_bytes`` is None where their payloads were not opened."""
+    """The batches of one codec. ``uncompressed_bytes`` is None where their payloads were not
+    opened.
+    """
 
     batches: int
     records: int
@@ -99,35 +110,54 @@ class Totals:
 
     @property
     def ratio(self) -> float | None:
-        """Uncompressed bytes of the compressed batches' records, over those batches as stored. None: not known."""
+        """Uncompressed bytes of the compressed batches' records, over those batches as stored.
+        None: not known.
+        """
         packed = [codec for name, codec in self.codecs.items() if name != "none" and codec.bytes]
         if not packed or any(codec.uncompressed_bytes is None for codec in packed):
             return None
-        return sum(codec.uncompressed_bytes or 0 for codec in packed) / sum(codec.bytes for codec in packed)
+        return sum(codec.uncompressed_bytes or 0 for codec in packed) / sum(
+            codec.bytes for codec in packed
+        )
 
     @property
     def claims_share(self) -> float | None:
-        """Of the bytes, those of batches that would pass by claims. None where there are no bytes."""
-        return sum(codec.claims_bytes for codec in self.codecs.values()) / self.bytes if self.bytes else None
+        """Of the bytes, those of batches that would pass by claims. None where there are no
+        bytes.
+        """
+        return (
+            sum(codec.claims_bytes for codec in self.codecs.values()) / self.bytes
+            if self.bytes
+            else None
+        )
 
     @property
     def cpu_kafka(self) -> float:
         """CPU-s of a broker's validation of all these batches, as it is today."""
-        return sum(costs.cpu_seconds("kafka", name, c.batches, c.records, c.bytes) for name, c in self.codecs.items())
+        return sum(
+            costs.cpu_seconds("kafka", name, c.batches, c.records, c.bytes)
+            for name, c in self.codecs.items()
+        )
 
     @property
     def cpu_saved(self) -> float:
-        """CPU-s that a broker which honours claims would not spend on those that would pass by them."""
+        """CPU-s that a broker which honours claims would not spend on those that would pass by
+        them.
+        """
         return sum(saved(name, codec) for name, codec in self.codecs.items())
 
 
 def saved(name: str, codec: Codec) -> float:
-    """CPU-s: Kafka's validation less the claims path, of the batches of this codec that would pass by claims."""
+    """CPU-s: Kafka's validation less the claims path, of the batches of this codec that would pass
+    by claims.
+    """
     if not codec.claims_batches or not codec.batches:
         return 0.0
     records = codec.records * codec.claims_batches / codec.batches
     sizes = codec.claims_batches, records, codec.claims_bytes
-    return max(0.0, costs.cpu_seconds("kafka", name, *sizes) - costs.cpu_seconds("claims", name, *sizes))
+    return max(
+        0.0, costs.cpu_seconds("kafka", name, *sizes) - costs.cpu_seconds("claims", name, *sizes)
+    )
 
 
 @dataclass
@@ -153,7 +183,9 @@ class Facts:
     @functools.cached_property
     def hours(self) -> dict[int | None, Totals]:
         """The sums of each hour."""
-        return {key[0]: totals for key, totals in of_group(self.summary, self.rules, ["hour"]).items()}
+        return {
+            key[0]: totals for key, totals in of_group(self.summary, self.rules, ["hour"]).items()
+        }
 
     @functools.cached_property
     def span(self) -> tuple[int, int] | None:
@@ -166,24 +198,37 @@ class Facts:
 
     def topic_hours(self, topic: str) -> dict[int | None, Totals]:
         """Return the sums of each hour of a topic."""
-        summary, rules = (table.filter(pc.equal(table["topic"], topic)) for table in (self.summary, self.rules))
+        summary, rules = (
+            table.filter(pc.equal(table["topic"], topic)) for table in (self.summary, self.rules)
+        )
         return {key[0]: totals for key, totals in of_group(summary, rules, ["hour"]).items()}
 
 
-def of_group(summary: pa.Table, rules: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Totals]:
+def of_group(
+    summary: pa.Table, rules: pa.Table, by: Sequence[str]
+) -> dict[tuple[Any, ...], Totals]:
     """Return each group's sums, in the order of their keys, nulls last."""
     groups: dict[tuple[Any, ...], Totals] = {}
     keys = [*by, "codec"]
-    sums = [(name, "sum", pc.ScalarAggregateOptions(skip_nulls=False)) for name in (*_COUNTS, *_OF_CODECS)]
+    sums = [
+        (name, "sum", pc.ScalarAggregateOptions(skip_nulls=False))
+        for name in (*_COUNTS, *_OF_CODECS)
+    ]
     rows = summary.group_by(keys, use_threads=False).aggregate(sums).to_pylist()
     for row in sorted(rows, key=lambda row: (*CODECS, None).index(row["codec"])):
         _add(groups.setdefault(_key(row, by), Totals()), row)
-    for row in rules.group_by([*by, "rule"], use_threads=False).aggregate([("count", "sum")]).to_pylist():
+    for row in (
+        rules.group_by([*by, "rule"], use_threads=False).aggregate([("count", "sum")]).to_pylist()
+    ):
         key = _key(row, by)
         if key not in groups:  # of an hour that has no row of its own
-            key = tuple(None if name == "hour" else value for name, value in zip(by, key, strict=True))
+            key = tuple(
+                None if name == "hour" else value for name, value in zip(by, key, strict=True)
+            )
         groups.setdefault(key, Totals()).rules[row["rule"]] += row["count_sum"]
-    return dict(sorted(groups.items(), key=lambda group: [(value is None, value) for value in group[0]]))
+    return dict(
+        sorted(groups.items(), key=lambda group: [(value is None, value) for value in group[0]])
+    )
 
 
 def _key(row: Mapping[str, Any], by: Sequence[str]) -> tuple[Any, ...]:
@@ -204,8 +249,14 @@ def rules_of(errors: pa.Table) -> pa.Table:
     """
     names = ["topic", "partition", "hour", "rule"]
     hours = pc.divide(errors["max_timestamp"].cast(pa.int64()), HOUR_MS)
-    keyed = errors.select(["topic", "partition", "rule"]).append_column("hour", pc.multiply(hours, HOUR_S))
-    return keyed.group_by(names, use_threads=False).aggregate([([], "count_all")]).rename_columns([*names, "count"])
+    keyed = errors.select(["topic", "partition", "rule"]).append_column(
+        "hour", pc.multiply(hours, HOUR_S)
+    )
+    return (
+        keyed.group_by(names, use_threads=False)
+        .aggregate([([], "count_all")])
+        .rename_columns([*names, "count"])
+    )
 
 
 def is_finding() -> pc.Expression:
@@ -246,7 +297,9 @@ def gather(
 ) -> Facts:
     """Return the facts. ``findings`` and ``notes``: the first of them, and how many there are."""
     at = summary.column_names.index("hour")
-    summary = summary.set_column(at, "hour", summary["hour"].cast(pa.timestamp("s", "UTC")).cast(pa.int64()))
+    summary = summary.set_column(
+        at, "hour", summary["hour"].cast(pa.timestamp("s", "UTC")).cast(pa.int64())
+    )
     whole = of_group(summary, rules, []).get((), Totals())
     topics = {key[0]: totals for key, totals in of_group(summary, rules, ["topic"]).items()}
     for topic, _ in {pair for table in (summary, rules) for pair in _partitions(table)}:
@@ -264,7 +317,9 @@ def gather(
         # the others are paths that could not be listed
         segments=len(segments) - segments["base_offset"].null_count,
         segment_bytes=pc.sum(segments["size"]).as_py() or 0,
-        unreadable=list(zip(unreadable["file"].to_pylist(), unreadable["reason"].to_pylist(), strict=True)),
+        unreadable=list(
+            zip(unreadable["file"].to_pylist(), unreadable["reason"].to_pylist(), strict=True)
+        ),
     )
 
 
@@ -275,7 +330,9 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, int]]:
 
 
 def hour_words(hour: int | None, unit: str = "h") -> str:
-    """``2026-11-21 14:00``, or the day or the month of it; any year, as a damaged timestamp may say any."""
+    """``2026-11-21 14:00``, or the day or the month of it; any year, as a damaged timestamp may say
+    any.
+    """
     if hour is None:
         return "no timestamp"
     words = str(np.datetime64(hour, "s").astype(f"datetime64[{unit}]"))

@@ -34,7 +34,9 @@ def findings_of(errors: pa.Table) -> list[Finding]:
     """Return the findings and notes of an earlier errors/ that were there then. Raises KeyError for
     a rule that does not exist."""
     rows = with_numbers(errors).to_pylist()
-    return [_finding(row) for row in rows if row["state"] != State.GONE and row["rule"] != UNREADABLE]
+    return [
+        _finding(row) for row in rows if row["state"] != State.GONE and row["rule"] != UNREADABLE
+    ]
 
 
 def unreadable_of(errors: pa.Table) -> dict[str, int]:
@@ -45,7 +47,11 @@ def unreadable_of(errors: pa.Table) -> dict[str, int]:
 
 def _finding(row: dict[str, Any]) -> Finding:
     values = {name: row[name] for name in Finding._fields}
-    values |= {"rule": _RULES[row["rule"]], "level": Level(row["level"]), "state": State(row["state"])}
+    values |= {
+        "rule": _RULES[row["rule"]],
+        "level": Level(row["level"]),
+        "state": State(row["state"]),
+    }
     return Finding(**values)
 
 
@@ -61,13 +67,17 @@ def compared(
     for one in found:
         first_seen = known.get((one.identity, one.level))
         state = State.NEW if first_seen is None else State.OPEN
-        there.append(one._replace(state=state, first_seen=now_ms if first_seen is None else first_seen))
+        there.append(
+            one._replace(state=state, first_seen=now_ms if first_seen is None else first_seen)
+        )
     seen = {one.identity for one in there}
     gone: list[Finding] = []
     for one in earlier:
         if one.level is Level.FINDING and one.identity not in seen and scope.has(one):
             is_lost = scope.has_lost(one)
-            (there if is_lost else gone).append(one._replace(state=State.OPEN if is_lost else State.GONE))
+            (there if is_lost else gone).append(
+                one._replace(state=State.OPEN if is_lost else State.GONE)
+            )
     return there, gone
 
 
@@ -99,11 +109,15 @@ class Scope:
             return False
         if finding.rule is Rule.L17 and not self._options.replicas:
             return False
-        return _partition(finding) in self._partitions or not self._roots.isdisjoint(_above(finding.file))
+        return _partition(finding) in self._partitions or not self._roots.isdisjoint(
+            _above(finding.file)
+        )
 
     def has_lost(self, finding: Finding) -> bool:
         """Return whether its file, or another one of its partition, could not be read."""
-        return _partition(finding) in self._unsure or not self._lost.isdisjoint(_above(finding.file))
+        return _partition(finding) in self._unsure or not self._lost.isdisjoint(
+            _above(finding.file)
+        )
 
 
 def _partition(finding: Finding) -> Partition:

@@ -61,7 +61,12 @@ SUMS = (
     *("figures_by_claims", "claims_verified", "claims_lying"),
 )
 #: Least or highest of the batches with a right checksum; null without one.
-EXTREMES = {"min_timestamp": "min", "max_timestamp": "max", "min_offset": "min", "max_offset": "max"}
+EXTREMES = {
+    "min_timestamp": "min",
+    "max_timestamp": "max",
+    "min_offset": "min",
+    "max_offset": "max",
+}
 _KEYS = ("hour", "codec")
 _SCHEMA = pa.schema([(name, pa.int64()) for name in (*_KEYS, *SUMS, *EXTREMES)])
 NO_COUNTS = _SCHEMA.empty_table()
@@ -109,10 +114,18 @@ class Counts:
     def packed(self) -> bytes | None:
         """Return all counts as bytes, which take less memory than a table; None without any."""
         table = self.table()
-        return None if table is None else table.combine_chunks().to_batches()[0].serialize().to_pybytes()
+        return (
+            None
+            if table is None
+            else table.combine_chunks().to_batches()[0].serialize().to_pybytes()
+        )
 
     def _bounded(self) -> pa.Table:
-        return within(_added(pa.concat_tables(self._held), _KEYS), last_write(self._segment), HOURS_OF_A_SEGMENT)
+        return within(
+            _added(pa.concat_tables(self._held), _KEYS),
+            last_write(self._segment),
+            HOURS_OF_A_SEGMENT,
+        )
 
 
 def unpacked(data: bytes) -> pa.Table:
@@ -140,7 +153,9 @@ def within(table: pa.Table, near: int, most: int) -> pa.Table:
         return table
     kept = known[np.argsort(np.abs(known - near), kind="stable")[:most]]
     hours = np.where(np.isin(hours, kept), hours, NONE)
-    return _added(table.set_column(table.column_names.index("hour"), "hour", pa.array(hours)), _KEYS)
+    return _added(
+        table.set_column(table.column_names.index("hour"), "hour", pa.array(hours)), _KEYS
+    )
 
 
 def _added(table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -154,20 +169,28 @@ def _added(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 
 def _of_damage(size: int) -> pa.Table:
-    values: dict[str, int | None] = dict.fromkeys(_KEYS, NONE) | dict.fromkeys(SUMS, 0) | dict.fromkeys(EXTREMES)
+    values: dict[str, int | None] = (
+        dict.fromkeys(_KEYS, NONE) | dict.fromkeys(SUMS, 0) | dict.fromkeys(EXTREMES)
+    )
     values |= {"uncompressed_bytes": None, "damaged_bytes": size}
     return pa.table({name: [value] for name, value in values.items()}, _SCHEMA)
 
 
 def _counted(columns: BatchColumns, segment: SegmentInfo, is_deep: bool) -> pa.Table:
     """Return what each batch adds, a row each."""
-    valid, codec, stamps = columns["is_valid"], columns["compression_type"], columns["max_timestamp"]
+    valid, codec, stamps = (
+        columns["is_valid"],
+        columns["compression_type"],
+        columns["max_timestamp"],
+    )
     sizes = columns["size_in_bytes"].astype("<i8")
     has_time = valid & (stamps >= 0) & (stamps < END_OF_TIME_MS)
     claims = _would_pass_by_claims(columns) & (codec != 0) & (columns["magic"] >= 2)
     whole = partial(pa.array, type=pa.int64())
     by_claims, verified, lying = by_row(columns)
-    ahead = segment.mtime_ns // 1_000_000 + AHEAD_MS if segment.mtime_ns > 0 else np.iinfo("<i8").max
+    ahead = (
+        segment.mtime_ns // 1_000_000 + AHEAD_MS if segment.mtime_ns > 0 else np.iinfo("<i8").max
+    )
     values = {
         "hour": pa.array(np.where(has_time, stamps // HOUR_MS, NONE)),
         "codec": whole(np.where(valid & (codec < len(CODECS)), codec, NONE)),
@@ -207,7 +230,9 @@ def _uncompressed(columns: BatchColumns, sizes: np.ndarray, is_deep: bool) -> pa
 
 def _would_pass_by_claims(columns: BatchColumns) -> np.ndarray:
     """Return which are clients' batches as they were sent, and sound: honest claims settle them."""
-    sent_whole = columns["records_count"].astype("<i8") == columns["last_offset_delta"].astype("<i8") + 1
+    sent_whole = (
+        columns["records_count"].astype("<i8") == columns["last_offset_delta"].astype("<i8") + 1
+    )
     create_time = columns["timestamp_type"] == 0
     stamped = (columns["base_timestamp"] >= 0) & (columns["max_timestamp"] >= 0)
     sound = columns["is_valid"] & (columns["rule"] == 0)

@@ -1,7 +1,8 @@
 """``--engine local``: processes of this machine, each a task at a time.
 
-Workers are spawned, not forked: a fork of a process in which other threads hold locks (Arrow's, a caller's) may stand
-still for ever. A worker that somebody has killed takes the pool with it; what was not done is then done by new ones.
+Workers are spawned, not forked: a fork of a process in which other threads hold locks (Arrow's, a
+caller's) may stand still for ever. A worker that somebody has killed takes the pool with it; what
+was not done is then done by new ones.
 """
 
 from __future__ import annotations
@@ -47,10 +48,14 @@ class WorkersLost(BatchvalError):
     """Worker processes end again and again without an answer."""
 
 
-def start_early(ranges: Iterable[Range], processes: int | None = None, *, deep: bool = False) -> None:
-    """Begins to make what the workers of ``run_local`` are forked from, where there will be any. Returns at once.
+def start_early(
+    ranges: Iterable[Range], processes: int | None = None, *, deep: bool = False
+) -> None:
+    """Begins to make what the workers of ``run_local`` are forked from, where there will be any.
+    Returns at once.
 
-    It imports what an audit needs, which takes as long there as here: call it before importing that.
+    It imports what an audit needs, which takes as long there as here: call it before importing
+    that.
     """
     if _processes(list(ranges), processes, deep) > 1:
         _context()
@@ -68,8 +73,9 @@ def run_local(
 
     ``progress`` gets bytes as they are read.
 
-    ``processes``: None for as many as there are cores and work for; with 1 all is done in this process. ``say`` gets a
-    line when workers are lost. Raises WorkersLost, and OSError for outputs that cannot be written.
+    ``processes``: None for as many as there are cores and work for; with 1 all is done in this
+    process. ``say`` gets a line when workers are lost. Raises WorkersLost, and OSError for outputs
+    that cannot be written.
     """
     left = pack(ranges, options.split_bytes)
     processes = _processes([one for task in left for one in task], processes, options.deep)
@@ -114,10 +120,12 @@ def _cores() -> int:
 
 
 def _context() -> ForkServerContext:
-    """A server that has imported everything forks the workers: each importing it would cost a second of CPU.
+    """A server that has imported everything forks the workers: each importing it would cost a
+    second of CPU.
 
-    An interrupt of the terminal goes to all processes, and is the first one's matter. The server is told so by the
-    signals it is born with, since an interrupted import would print a stack trace; its workers have them from it.
+    An interrupt of the terminal goes to all processes, and is the first one's matter. The server is
+    told so by the signals it is born with, since an interrupted import would print a stack trace;
+    its workers have them from it.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["batchval.audit.lean", "batchval.audit.work"])
@@ -155,12 +163,18 @@ class Progress:
 
 
 def _pool(
-    tasks: list[Task], options: Options, out: str | None, processes: int, progress: Callable[[int], None]
+    tasks: list[Task],
+    options: Options,
+    out: str | None,
+    processes: int,
+    progress: Callable[[int], None],
 ) -> Iterator[tuple[Task, list[RangeResult]]]:
     waiting = iter(list(tasks))
     context = _context()
     read = context.RawValue("q", 0)
-    pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_count_in, initargs=(read,))
+    pool = ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_count_in, initargs=(read,)
+    )
     shown = Progress(progress)
     under_way: dict[Future[list[RangeResult]], Task] = {}
     try:
@@ -187,7 +201,9 @@ def _pool(
     finally:
         workers = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for worker in workers:  # nobody waits for them any more: an interrupt, an error, or none are left
+        for (
+            worker
+        ) in workers:  # nobody waits for them any more: an interrupt, an error, or none are left
             worker.terminate()
         for worker in workers:
             worker.join(_SECONDS)

@@ -47,13 +47,22 @@ _OPTIONS: Final = b"batchval.options"
 _PLACE: Final = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
 _COUNTS: Final = ("batches", "records", "findings", "thinned")
 _STORED: Final = (
-    *("deep", "mode", "kafka_version", "cleanup_policy", "accept_claims_header", "max_decompressed_bytes"),
+    *(
+        "deep",
+        "mode",
+        "kafka_version",
+        "cleanup_policy",
+        "accept_claims_header",
+        "max_decompressed_bytes",
+    ),
     *("producer_id_expiration_ms", "trust_claims"),
 )
 
 
 def options_word(options: Options) -> str:
-    """The options that findings depend on. Audits that differ in them do not go on from each other."""
+    """The options that findings depend on. Audits that differ in them do not go on from each
+    other.
+    """
     stored = {name: getattr(options, name) for name in _STORED}
     stored["record_rules"] = rules_word(options.record_rules)
     return json.dumps({"schema_version": SCHEMA_VERSION, **stored}, sort_keys=True)
@@ -66,22 +75,31 @@ def to_table(entries: Sequence[Entry], options: Options) -> pa.Table:
     columns["state"] = [json.dumps(entry.state(), default=int) for entry in entries]
     columns["file"] = [text_of(entry.file) for entry in entries]
     for name in Last._fields:
-        columns[f"last_{name}"] = [getattr(entry.last, name) if entry.last else None for entry in entries]
+        columns[f"last_{name}"] = [
+            getattr(entry.last, name) if entry.last else None for entry in entries
+        ]
     for name in ("last_offset", "leader_epoch", "after_damage"):
         columns[name] = [getattr(entry.continuity, name) for entry in entries]
     columns["producers"] = _producers([entry.continuity.producers for entry in entries])
     arrays = [
-        columns[one.name] if one.name == "producers" else pa.array(columns[one.name], one.type) for one in SEGMENTS
+        columns[one.name] if one.name == "producers" else pa.array(columns[one.name], one.type)
+        for one in SEGMENTS
     ]
-    return pa.Table.from_arrays(arrays, schema=SEGMENTS.with_metadata({_OPTIONS: options_word(options)}))
+    return pa.Table.from_arrays(
+        arrays, schema=SEGMENTS.with_metadata({_OPTIONS: options_word(options)})
+    )
 
 
 def _producers(states: Sequence[np.ndarray]) -> pa.Array:
     kind = SEGMENTS.field("producers").type
     all_of_them = np.concatenate([np.empty(0, PRODUCERS), *states])
-    fields = [pa.array(np.ascontiguousarray(all_of_them[one.name]), one.type) for one in kind.value_type]
+    fields = [
+        pa.array(np.ascontiguousarray(all_of_them[one.name]), one.type) for one in kind.value_type
+    ]
     offsets = np.cumsum([0, *map(len, states)]).astype("<i4")
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(fields, fields=list(kind.value_type)))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
+    )
 
 
 class Manifest:
@@ -92,13 +110,17 @@ class Manifest:
         self.unreadable: Mapping[str, int] = unreadable_of(errors)
         self.runs = runs
         self.began = last_reread(runs)
-        self._named = {entry.file: entry for entry in entries if entry.unreadable is None and entry.is_settled}
+        self._named = {
+            entry.file: entry for entry in entries if entry.unreadable is None and entry.is_settled
+        }
         self._before: dict[str, str] = {}
         folders: dict[str, list[Entry]] = {}
         for entry in self._named.values():
             folders.setdefault(folder_and_name(entry.file)[0], []).append(entry)
         for inside in folders.values():
-            names = [one.file for one in sorted(inside, key=lambda one: (one.base_offset or 0, one.file))]
+            names = [
+                one.file for one in sorted(inside, key=lambda one: (one.base_offset or 0, one.file))
+            ]
             self._before.update(zip(names[1:], names, strict=False))
 
     @staticmethod
@@ -119,7 +141,9 @@ class Manifest:
         try:
             return Manifest(map(_entry, with_numbers(table).to_pylist()), errors, runs)
         except (KeyError, TypeError, ValueError) as error:
-            raise BatchvalError(f"{shown(uri)}: no manifest of an audit: {one_line(error)}") from None
+            raise BatchvalError(
+                f"{shown(uri)}: no manifest of an audit: {one_line(error)}"
+            ) from None
 
     def find(self, segment: SegmentInfo) -> tuple[Reading, Entry | None]:
         """Return how much of a segment must be read, and its entry where that is not all."""
@@ -156,7 +180,9 @@ def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:
 
 
 def _is_there(header: bytes, entry: Entry) -> bool:
-    """A checksum is of neither offset nor epoch: records sent again to a new leader of a log cut off have the same."""
+    """A checksum is of neither offset nor epoch: records sent again to a new leader of a log cut
+    off have the same.
+    """
     magic = header[MAGIC] if len(header) == RECORDS else 0
     offset, epoch = int.from_bytes(header[:BATCH_LENGTH], "big", signed=True), -1
     if magic >= 2:
@@ -184,7 +210,9 @@ def _differing(stored: str, options: Options) -> list[str]:
         theirs = {}
     defaults = {name: getattr(Options(), name) for name in _STORED} | {"record_rules": ""}
     theirs = {**defaults, **theirs}
-    return [f"{name}={json.dumps(theirs.get(name))}" for name in ours if ours[name] != theirs.get(name)]
+    return [
+        f"{name}={json.dumps(theirs.get(name))}" for name in ours if ours[name] != theirs.get(name)
+    ]
 
 
 def _entry(row: dict[str, Any]) -> Entry:
@@ -195,9 +223,14 @@ def _entry(row: dict[str, Any]) -> Entry:
     state.last_offset, state.leader_epoch = row["last_offset"], row["leader_epoch"]
     state.after_damage = row["after_damage"]
     fields = PRODUCERS.names or ()
-    state.producers = np.array([tuple(one[name] for name in fields) for one in row["producers"] or ()], PRODUCERS)
+    state.producers = np.array(
+        [tuple(one[name] for name in fields) for one in row["producers"] or ()], PRODUCERS
+    )
     entry = Entry(
-        **{name: row[name] for name in (*_PLACE, *_COUNTS)}, last=last, continuity=state, read_at=row["read_at"]
+        **{name: row[name] for name in (*_PLACE, *_COUNTS)},
+        last=last,
+        continuity=state,
+        read_at=row["read_at"],
     )
     entry.restore(json.loads(row["state"]))
     return entry

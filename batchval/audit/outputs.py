@@ -1,4 +1,5 @@
-"""What an audit writes below its folder: Parquet, through pyarrow.fs, the same bytes for the same input.
+"""What an audit writes below its folder: Parquet, through pyarrow.fs, the same bytes for the same
+input.
 
     batches/topic=<name>/hour=<2026-11-21-14>/
                                    rows (batchval.audit.batch_files); their topic and hour (UTC, or
@@ -8,9 +9,9 @@
     runs/                          part-0.parquet: a row for this run and each before it
     _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
 
-Files are written under another name and moved, so that none is seen half: a task that runs again writes the same to
-the same place. A run removes what an earlier one has left in these folders, and what it did not
-write itself.
+Files are written under another name and moved, so that none is seen half: a task that runs again
+writes the same to the same place. A run removes what an earlier one has left in these folders, and
+what it did not write itself.
 """
 
 from __future__ import annotations
@@ -53,11 +54,21 @@ __all__ = [
 #: open or gone, by an earlier audit (--since).
 ERRORS = pa.schema(
     [
-        *(("topic", pa.string()), ("partition", pa.int32()), ("segment", pa.int64()), ("position", pa.int64())),
+        *(
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("segment", pa.int64()),
+            ("position", pa.int64()),
+        ),
         *(("offset", pa.int64()), ("max_timestamp", pa.timestamp("ms", "UTC"))),
         *(("rule", pa.string()), ("slug", pa.string())),
         *(("error_code", pa.int16()), ("error_name", pa.string())),
-        *(("reason", pa.string()), ("file", pa.string()), ("level", pa.string()), ("follows", pa.int64())),
+        *(
+            ("reason", pa.string()),
+            ("file", pa.string()),
+            ("level", pa.string()),
+            ("follows", pa.int64()),
+        ),
         *(("state", pa.string()), ("first_seen", pa.timestamp("ms", "UTC"))),
         *(("broker", pa.string()), ("cluster", pa.string())),
     ]
@@ -79,14 +90,25 @@ _PRODUCER = pa.struct(
         *(("sequence", pa.int32()), ("producer_epoch", pa.int16())),
     ]
 )
-#: The manifest: a row a segment, or a file that could not be read (``unreadable`` says why). ``last_*``: its last batch
-#: that was believed; then, the partition's state there, from which a later run goes on.
+#: The manifest: a row a segment, or a file that could not be read (``unreadable`` says why).
+#: ``last_*``: its last batch that was believed; then, the partition's state there, from which a
+#: later run goes on.
 #: ``read_at``: when all of it was read last. ``state``: JSON that only --since reads.
 SEGMENTS = pa.schema(
     [
-        *(("topic", pa.string()), ("partition", pa.int32()), ("base_offset", pa.int64()), ("size", pa.int64())),
+        *(
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("base_offset", pa.int64()),
+            ("size", pa.int64()),
+        ),
         *(("mtime_ns", pa.int64()), ("file", pa.string()), ("unreadable", pa.string())),
-        *(("batches", pa.int64()), ("records", pa.int64()), ("findings", pa.int64()), ("thinned", pa.bool_())),
+        *(
+            ("batches", pa.int64()),
+            ("records", pa.int64()),
+            ("findings", pa.int64()),
+            ("thinned", pa.bool_()),
+        ),
         *(("last_position", pa.int64()), ("last_size", pa.int64()), ("last_crc", pa.int64())),
         *(("last_offset", pa.int64()), ("leader_epoch", pa.int32()), ("after_damage", pa.bool_())),
         ("producers", pa.list_(_PRODUCER)),
@@ -123,7 +145,10 @@ _OPEN_TRANSACTION = pa.struct(
 TRANSACTIONS = pa.schema(
     [
         *(("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())),
-        *((name, pa.int64()) for name in ("last_stable_offset", "log_end_offset", "open", "hanging")),
+        *(
+            (name, pa.int64())
+            for name in ("last_stable_offset", "log_end_offset", "open", "hanging")
+        ),
         *((name, pa.int64()) for name in ("committed", "aborted", "markers_without_data")),
         ("is_certain", pa.bool_()),
         ("open_transactions", pa.list_(_OPEN_TRANSACTION)),
@@ -153,14 +178,21 @@ def place_of(out: str) -> tuple[Any, str]:
 
 
 def prepare(out: str) -> None:
-    """Makes the folder ready: what an earlier audit wrote there goes. BatchvalError: it is somebody else's."""
+    """Makes the folder ready: what an earlier audit wrote there goes. BatchvalError: it is somebody
+    else's.
+    """
     place, path = place_of(out)
     try:
         place.create_dir(path, recursive=True)
-        names = {info.base_name for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True))}
+        names = {
+            info.base_name
+            for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        }
         theirs = sorted(names & {"batches", *_TABLES})
         if theirs and _OURS not in names:
-            raise BatchvalError(f"{shown(out)}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder")
+            raise BatchvalError(
+                f"{shown(out)}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder"
+            )
         for name in theirs:
             if other := _foreign(place, f"{path}/{name}"):
                 raise BatchvalError(
@@ -222,7 +254,9 @@ def discard(out: str) -> None:
     """
     place, path = place_of(out)
     with contextlib.suppress(OSError, pa.ArrowException):
-        for info in place.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True)):
+        for info in place.get_file_info(
+            fs.FileSelector(path, allow_not_found=True, recursive=True)
+        ):
             if info.type == fs.FileType.File and info.base_name.startswith("."):
                 place.delete_file(info.path)
 
@@ -234,7 +268,10 @@ def _put(place: Any, path: str, data: bytes) -> None:
 
 def with_numbers(table: pa.Table) -> pa.Table:
     """Return a table with milliseconds for times: Python has none for the years of damaged ones."""
-    fields = [one.with_type(pa.int64()) if pa.types.is_timestamp(one.type) else one for one in table.schema]
+    fields = [
+        one.with_type(pa.int64()) if pa.types.is_timestamp(one.type) else one
+        for one in table.schema
+    ]
     return table.cast(pa.schema(fields))
 
 
@@ -254,13 +291,17 @@ def write_table(place: Any, path: str, table: pa.Table) -> None:
 class ParquetFile:
     """One file, which is there when it is whole."""
 
-    def __init__(self, place: Any, path: str, schema: pa.Schema, use_dictionary: bool | Sequence[str]) -> None:
+    def __init__(
+        self, place: Any, path: str, schema: pa.Schema, use_dictionary: bool | Sequence[str]
+    ) -> None:
         self.path = path
         self._place = place
         folder, _, name = path.rpartition("/")
         self._temporary = f"{folder}/.{name}.{uuid4().hex}"
         self._stream = place.open_output_stream(self._temporary)
-        self._writer = pq.ParquetWriter(self._stream, schema, compression="zstd", use_dictionary=use_dictionary)
+        self._writer = pq.ParquetWriter(
+            self._stream, schema, compression="zstd", use_dictionary=use_dictionary
+        )
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table)
@@ -271,7 +312,11 @@ class ParquetFile:
         self._place.move(self._temporary, self.path)
 
     def abort(self) -> None:
-        for close in (self._writer.close, self._stream.close, lambda: self._place.delete_file(self._temporary)):
+        for close in (
+            self._writer.close,
+            self._stream.close,
+            lambda: self._place.delete_file(self._temporary),
+        ):
             try:
                 close()
             except (OSError, ValueError, pa.ArrowException):  # what failed has said so already

@@ -1,7 +1,9 @@
-"""How many machines audit so many bytes a second, and how many brokers validate them: ``batchval audit --plan``.
+"""How many machines audit so many bytes a second, and how many brokers validate them: ``batchval
+audit --plan``.
 
-Machines are what CPU asks for (rate × CPU-s/GB over cores × utilisation) or what the network asks for, the higher.
-CPU-s/GB are the benches' (costs.json): another processor needs others. All that is assumed is printed with the answer.
+Machines are what CPU asks for (rate × CPU-s/GB over cores × utilisation) or what the network asks
+for, the higher. CPU-s/GB are the benches' (costs.json): another processor needs others. All that is
+assumed is printed with the answer.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from batchval.report.units import plural
 
 __all__ = ["Assumptions", "Broker", "Plan", "PlanError", "parse_rate", "plan"]
 
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kMGTPE]?)(i?)B\s*(?:/|per\s)\s*(s|sec|second|min|minute|h|hour|d|day)\s*")
+_RATE = re.compile(
+    r"\s*(\d+(?:\.\d+)?)\s*([kMGTPE]?)(i?)B\s*(?:/|per\s)\s*(s|sec|second|min|minute|h|hour|d|day)\s*"
+)
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DAY = 86_400
@@ -46,7 +50,9 @@ def parse_rate(text: str) -> float:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a plan does not know. Machines are all alike; replicas are made of what was stored, as it was stored."""
+    """What a plan does not know. Machines are all alike; replicas are made of what was stored, as
+    it was stored.
+    """
 
     engine: Literal["spark", "local"] = "spark"
     rows: Literal["all", "bad", "none"] = "bad"
@@ -73,7 +79,9 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Broker:
-    """What validation at the leaders takes, for batches of one codec, in cores at full speed and in machines."""
+    """What validation at the leaders takes, for batches of one codec, in cores at full speed and in
+    machines.
+    """
 
     codec: str
     cpu_s_a_gb: float
@@ -117,12 +125,17 @@ class Plan:
     def text(self) -> str:
         """For people. Ends a line."""
         rate = self.bytes_a_second
-        head = f"{_g(rate / 1e9)} GB/s, {_g(rate * _DAY / 1e15)} PB a day, {_g(rate * 8 / 1e9)} Gbit/s"
+        head = (
+            f"{_g(rate / 1e9)} GB/s, {_g(rate * _DAY / 1e15)} PB a day, {_g(rate * 8 / 1e9)} Gbit/s"
+        )
         return "\n".join([head, "", *self._audit(), "", *self._brokers(), "", *self._assumed(), ""])
 
     def _audit(self) -> Iterator[str]:
         given = self.assumptions
-        cpu, network = plural(self.executors_cpu, "executor"), plural(self.executors_network, "executor")
+        cpu, network = (
+            plural(self.executors_cpu, "executor"),
+            plural(self.executors_network, "executor"),
+        )
         yield f"audit: {plural(self.executors, 'executor')} of {plural(given.cores, 'core')}, by {self.limit}"
         yield f"  by CPU:     {cpu}: {_g(self.cores)} cores at full speed, {_g(self.cpu_s_a_gb)} CPU-s/GB"
         yield f"  by network: {network}: {_g(given.network_gbit * given.network_utilisation)} Gbit/s each"
@@ -172,14 +185,17 @@ def plan(rate: float, assumptions: Assumptions | None = None) -> Plan:
     given = assumptions or Assumptions()
     engine = costs.engine(given.engine, given.rows, given.deep)
     if engine is None:
-        raise PlanError(f"engine {given.engine}, rows={given.rows}{', deep' * given.deep} was not measured")
+        raise PlanError(
+            f"engine {given.engine}, rows={given.rows}{', deep' * given.deep} was not measured"
+        )
     a_task, a_gb = engine
     cpu = a_gb + a_task * 1e9 / given.split_bytes
     gb = rate / 1e9
     usable, wire = given.cores * given.utilisation, given.network_gbit * given.network_utilisation
     tasks = rate / given.split_bytes
     jobs = math.ceil(tasks * _DAY / given.tasks_a_job)
-    # a byte comes in once from its producer, and once at each follower; it goes out to followers and readers
+    # a byte comes in once from its producer, and once at each follower; it goes out to followers
+    # and readers
     busier = max(given.replication_factor, given.replication_factor - 1 + given.readers)
     return Plan(
         bytes_a_second=rate,
@@ -204,5 +220,11 @@ def _broker(codec: str, gb: float, usable: float) -> Broker:
     by_claims = costs.measured("claims", codec) or today  # what is not compressed is always walked
     cores, cores_claims = gb * today[0], gb * by_claims[0]
     return Broker(
-        codec, today[0], cores, math.ceil(cores / usable), by_claims[0], cores_claims, math.ceil(cores_claims / usable)
+        codec,
+        today[0],
+        cores,
+        math.ceil(cores / usable),
+        by_claims[0],
+        cores_claims,
+        math.ceil(cores_claims / usable),
     )

@@ -113,7 +113,9 @@ def reduce(
     audit.reread = len(work.reread)
     audit.moved = moved_meanwhile(work, partitions)
     audit.unreadable = sorted(set(audit.unreadable))
-    entries.sort(key=lambda one: (one.topic or "", one.partition or 0, one.base_offset or 0, one.file))
+    entries.sort(
+        key=lambda one: (one.topic or "", one.partition or 0, one.base_offset or 0, one.file)
+    )
     audit.files.sort()
     for found in (audit.findings, audit.gone, audit.notes):
         found.sort(key=lambda one: (one.topic, one.partition, one.segment, one.file, one.position))
@@ -151,7 +153,9 @@ def _compare(audit: Audit, work: Work, options: Options, partitions: Sequence[Jo
     keys: dict[bool, set[tuple[str, int]]] = {True: set(), False: set()}
     for partition in partitions:
         is_unsure = bool(partition.unreadable or partition.moved)
-        keys[is_unsure] |= {(part.segment.topic, part.segment.partition) for part in partition.parts}
+        keys[is_unsure] |= {
+            (part.segment.topic, part.segment.partition) for part in partition.parts
+        }
     scope = Scope(work.paths, options, keys[True] | keys[False], keys[True], audit.unreadable)
     there, audit.gone = compared([*audit.findings, *audit.notes], earlier, scope, work.now_ms)
     audit.findings = [one for one in there if one.level is Level.FINDING]
@@ -230,7 +234,9 @@ def _summary(parts: Sequence[Part]) -> pa.Table:
     whose: dict[_Whose, list[Part]] = defaultdict(list)
     for part in parts:
         segment = part.segment
-        whose[_Whose(segment.cluster or "", segment.broker or "", segment.topic, segment.partition)].append(part)
+        whose[
+            _Whose(segment.cluster or "", segment.broker or "", segment.topic, segment.partition)
+        ].append(part)
     keys = sorted(whose)
     tables = [_of_partition(whose[key]) for key in keys]
     if not any(map(len, tables)):
@@ -254,7 +260,9 @@ def _of_partition(parts: Sequence[Part]) -> pa.Table:
     tables = [NO_COUNTS, *(table for part in parts for table in _of_segment(part))]
     if sum(map(len, tables)) <= HOURS_OF_A_PARTITION:
         return pa.concat_tables(tables).combine_chunks()
-    return within(joined(tables), max(last_write(part.segment) for part in parts), HOURS_OF_A_PARTITION)
+    return within(
+        joined(tables), max(last_write(part.segment) for part in parts), HOURS_OF_A_PARTITION
+    )
 
 
 def _of_segment(part: Part) -> list[pa.Table]:
@@ -268,8 +276,15 @@ def _in_order(table: pa.Table, keys: Sequence[_Whose]) -> pa.Table:
     """Return counts as rows of the summary."""
     whose, hours, codecs = (table[name].to_numpy() for name in ("whose", "hour", "codec"))
     last = np.iinfo("<i8").max
-    order = np.lexsort([np.where(codecs == NONE, last, codecs), np.where(hours == NONE, last, hours), whose])
-    table, whose, hours, codecs = table.take(pa.array(order)), whose[order], hours[order], codecs[order]
+    order = np.lexsort(
+        [np.where(codecs == NONE, last, codecs), np.where(hours == NONE, last, hours), whose]
+    )
+    table, whose, hours, codecs = (
+        table.take(pa.array(order)),
+        whose[order],
+        hours[order],
+        codecs[order],
+    )
     columns: dict[str, Any] = {
         name: pa.array([getattr(key, name) or None for key in keys]).take(pa.array(whose))
         for name in ("cluster", "broker", "topic")
@@ -278,4 +293,6 @@ def _in_order(table: pa.Table, keys: Sequence[_Whose]) -> pa.Table:
     columns["hour"] = pa.array(hours * HOUR_MS, mask=hours == NONE)
     columns["codec"] = pa.array(CODECS).take(pa.array(codecs, mask=codecs == NONE))
     columns |= {name: table[name] for name in (*SUMS, *EXTREMES)}
-    return pa.Table.from_arrays([columns[one.name].cast(one.type) for one in SUMMARY], schema=SUMMARY)
+    return pa.Table.from_arrays(
+        [columns[one.name].cast(one.type) for one in SUMMARY], schema=SUMMARY
+    )

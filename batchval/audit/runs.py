@@ -47,10 +47,16 @@ def to_table(run: Run, work: Work, options: Options, found: Audit) -> pa.Table:
 
 
 def _options(options: Options) -> str:
-    others = dataclasses.replace(options, policy=None, judge_claims=None, extras={}, record_rules=())
+    others = dataclasses.replace(
+        options, policy=None, judge_claims=None, extras={}, record_rules=()
+    )
     plain = dataclasses.asdict(others)
-    plain["record_rules"] = [[pattern, rules.to_mapping()] for pattern, rules in options.record_rules] or None
-    return json.dumps({name: value for name, value in plain.items() if value is not None}, sort_keys=True)
+    plain["record_rules"] = [
+        [pattern, rules.to_mapping()] for pattern, rules in options.record_rules
+    ] or None
+    return json.dumps(
+        {name: value for name, value in plain.items() if value is not None}, sort_keys=True
+    )
 
 
 def last_reread(runs: pa.Table) -> int:

@@ -1,4 +1,6 @@
-"""Reads what an audit has written (batchval.audit.outputs): summary/, errors/ and segments/ of its folder, anywhere."""
+"""Reads what an audit has written (batchval.audit.outputs): summary/, errors/ and segments/ of its
+folder, anywhere.
+"""
 
 from __future__ import annotations
 

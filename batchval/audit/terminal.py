@@ -12,20 +12,36 @@ from batchval.rules import Rule
 __all__ = ["terminal_summary"]
 
 TOPICS = 20
-_HEADS = ("partitions", "batches", "records", "bytes", "ratio", "findings", "by claims", "CPU saved")
+_HEADS = (
+    "partitions",
+    "batches",
+    "records",
+    "bytes",
+    "ratio",
+    "findings",
+    "by claims",
+    "CPU saved",
+)
 
 
 def terminal_summary(facts: Facts) -> str:
-    """The topics with findings and the largest ones, the rules that were broken, and the sums. Ends a line."""
+    """The topics with findings and the largest ones, the rules that were broken, and the sums. Ends
+    a line.
+    """
     parts = []
-    topics = sorted(facts.topics.items(), key=lambda item: (-item[1].findings, -item[1].bytes, item[0]))
+    topics = sorted(
+        facts.topics.items(), key=lambda item: (-item[1].findings, -item[1].bytes, item[0])
+    )
     if topics:
         table = plain_table()
         table.add_column("topic", overflow="fold")
         for head in _HEADS:
             table.add_column(head, justify="right", no_wrap=True)
         for name, totals in topics[:TOPICS]:
-            table.add_row(*map(Text, (printable(name), *_cells(totals))), style="yellow" if totals.findings else None)
+            table.add_row(
+                *map(Text, (printable(name), *_cells(totals))),
+                style="yellow" if totals.findings else None,
+            )
         parts.append(render(table))
         if len(topics) > TOPICS:
             parts.append(f"and {plural(len(topics) - TOPICS, 'more topic')}\n")

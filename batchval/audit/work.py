@@ -45,7 +45,9 @@ def work(
     return results
 
 
-def _read(part: Range, options: Options, files: BatchFiles | None, progress: Callable[[int], None]) -> RangeResult:
+def _read(
+    part: Range, options: Options, files: BatchFiles | None, progress: Callable[[int], None]
+) -> RangeResult:
     counts = Counts(part.segment, options)
     if files is not None:
         files.begin(part)

@@ -70,7 +70,9 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Versions, codecs and CRC kernel.",
 )
 def cli() -> None:
-    """Decides whether Kafka record batches may enter a log: Apache Kafka's own verdict, and stricter ones."""
+    """Decides whether Kafka record batches may enter a log: Apache Kafka's own verdict, and
+    stricter ones.
+    """
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""``batchval audit``: whole folders of segments, on Spark or on this machine's processes, and what their audits say."""
+"""``batchval audit``: whole folders of segments, on Spark or on this machine's processes, and what
+their audits say.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,11 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     ),
 )
 @click.argument("paths", nargs=-1, metavar="PATH…")
-@click.option("--out", metavar="DIR", help="Folder or URI for batches/ errors/ summary/ segments/, in Parquet.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    help="Folder or URI for batches/ errors/ summary/ segments/, in Parquet.",
+)
 @click.option(
     "--engine",
     type=click.Choice(["spark", "local"]),
@@ -70,9 +76,24 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     show_default=True,
     help="Spark; or processes of this machine, also where Spark has no Java.",
 )
-@click.option("--master", metavar="URL", help="Spark's master, such as local[4], yarn, sc://host. Default: all cores.")
-@click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's (again for each).")
-@click.option("--processes", type=click.IntRange(1), metavar="N", help="With --engine local. Default: one a core.")
+@click.option(
+    "--master",
+    metavar="URL",
+    help="Spark's master, such as local[4], yarn, sc://host. Default: all cores.",
+)
+@click.option(
+    "--conf",
+    "conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Spark's (again for each).",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --engine local. Default: one a core.",
+)
 @click.option(
     "--rows",
     type=click.Choice(["all", "bad", "none"]),
@@ -91,9 +112,18 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @mode_option
 @kafka_version_option("Version of the brokers: their answers.")
 @click.option(
-    "--split-bytes", type=SIZE, default="256m", show_default=True, help="About so much of a segment is one task."
+    "--split-bytes",
+    type=SIZE,
+    default="256m",
+    show_default=True,
+    help="About so much of a segment is one task.",
 )
-@click.option("--topics", multiple=True, metavar="NAME,…", help="Only these; patterns such as orders-* are allowed.")
+@click.option(
+    "--topics",
+    multiple=True,
+    metavar="NAME,…",
+    help="Only these; patterns such as orders-* are allowed.",
+)
 @record_rules_option
 @cleanup_policy_option("Which gaps are legal.")
 @producer_expiration_option
@@ -101,7 +131,11 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @accept_claims_option
 @trust_claims_options
 @replicas_option
-@click.option("--since", metavar="DIR", help="An earlier audit's folder: read only what is new, keep its findings.")
+@click.option(
+    "--since",
+    metavar="DIR",
+    help="An earlier audit's folder: read only what is new, keep its findings.",
+)
 @click.option(
     "--reread",
     "reread_ms",
@@ -122,10 +156,27 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     metavar="RULE",
     help="Exit with 1 for this rule (14, crc-mismatch; again for each), for any (default), or for none.",
 )
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE", help="Also a report as one HTML file.")
-@click.option("--compare", nargs=2, metavar="A B", help="Compare two audits' folders instead: loss, duplicates, lag.")
-@click.option("--plan", "rate", metavar="RATE", help="Say what auditing 10GB/s or 1PB/day takes instead.")
-@click.option("--assume", multiple=True, metavar="KEY=VALUE", help="With --plan: cores=32, network_gbit=100, …")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also a report as one HTML file.",
+)
+@click.option(
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    help="Compare two audits' folders instead: loss, duplicates, lag.",
+)
+@click.option(
+    "--plan", "rate", metavar="RATE", help="Say what auditing 10GB/s or 1PB/day takes instead."
+)
+@click.option(
+    "--assume",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --plan: cores=32, network_gbit=100, …",
+)
 @json_option
 def command(
     paths: tuple[str, ...],
@@ -159,9 +210,11 @@ def command(
     assume: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Audits the log segments below PATH…: folders or URIs (s3://, hdfs://) with one folder a topic-partition.
+    """Audits the log segments below PATH…: folders or URIs (s3://, hdfs://) with one folder a
+    topic-partition.
 
-    Exit code 1 if something was found that --fail-on names, 3 if something could not be read, 0 if all is clean.
+    Exit code 1 if something was found that --fail-on names, 3 if something could not be read, 0 if
+    all is clean.
     """
     if sum((bool(paths), compare is not None, rate is not None)) != 1:
         raise click.UsageError("expected one of PATH…, --compare A B and --plan RATE")
@@ -170,17 +223,23 @@ def command(
     if not paths and (out, since, report, replicas) != (None, None, None, False):
         raise click.UsageError("--out, --since, --report and --replicas need PATH…")
     if reread_ms is not None and since is None:
-        raise click.UsageError("--reread needs --since DIR: the earlier audit knows what was read when")
+        raise click.UsageError(
+            "--reread needs --since DIR: the earlier audit knows what was read when"
+        )
     if assume and rate is None:
         raise click.UsageError("--assume needs --plan RATE")
     trust_rate = trusted_rate(trust_claims, seed, mode)
     if trust_rate is not None and not paths:
         raise click.UsageError("--trust-claims needs PATH…")
     if record_rules is not None and not (paths and deep):
-        raise click.UsageError("--record-rules needs PATH… and --deep: they are asked of each record")
+        raise click.UsageError(
+            "--record-rules needs PATH… and --deep: they are asked of each record"
+        )
     names = tuple(name for word in topics for name in word.split(",") if name)
     if topics and not names:
-        raise click.UsageError(f"invalid --topics {','.join(topics)!r}: expected names or patterns (orders-*)")
+        raise click.UsageError(
+            f"invalid --topics {','.join(topics)!r}: expected names or patterns (orders-*)"
+        )
     settings = _pairs(conf, "--conf")
     if engine == "local" and (master is not None or conf):
         raise click.UsageError(f"{'--conf' if master is None else '--master'} needs --engine spark")
@@ -219,7 +278,9 @@ def command(
     if rate is not None:
         return _plan(rate, engine, options, _pairs(assume, "--assume"), as_json)
     if since is not None and out is not None and _inside(since, out):
-        raise click.UsageError("--since is in --out, which a run empties: give another folder to write to")
+        raise click.UsageError(
+            "--since is in --out, which a run empties: give another folder to write to"
+        )
     return _audit(
         paths,
         options,
@@ -261,7 +322,11 @@ def _audit(
         with progress("audit", as_json, lambda: options.readings * todo.bytes) as advance:
             used, engine = _engine(*how, todo.ranges, advance, options.deep)
             found = audit_run.audit(
-                todo, options, engine, out, run=audit_run.Run(used, since, ends, __version__, advance)
+                todo,
+                options,
+                engine,
+                out,
+                run=audit_run.Run(used, since, ends, __version__, advance),
             )
     except WorkersLost as error:
         _say(str(error))
@@ -279,7 +344,9 @@ def _audit(
     for lost in (found.unreadable + found.unsettled)[:_SHOWN]:
         _say(f"{lost.uri}: {lost.reason}")
     if len(found.unreadable) > _SHOWN:
-        _say(f"… and {len(found.unreadable) - _SHOWN:,} more could not be read (--json and errors/ have all)")
+        _say(
+            f"… and {len(found.unreadable) - _SHOWN:,} more could not be read (--json and errors/ have all)"
+        )
     if report is not None:
         from batchval.audit.audit_report import page
 
@@ -323,9 +390,13 @@ def _failing(words: Sequence[str]) -> frozenset[Rule]:
             if len(words) > 1 or "," in words[0]:
                 raise click.UsageError("--fail-on none cannot be combined with other values")
             return frozenset()
-        named = [rule for rule in Rule if word == "any" or word.lower() in (rule.id.lower(), rule.slug)]
+        named = [
+            rule for rule in Rule if word == "any" or word.lower() in (rule.id.lower(), rule.slug)
+        ]
         if not named:
-            raise click.UsageError(f"invalid --fail-on {word!r}: expected any, none or a rule (14, crc-mismatch)")
+            raise click.UsageError(
+                f"invalid --fail-on {word!r}: expected any, none or a rule (14, crc-mismatch)"
+            )
         found.update(named)
     return frozenset(found)
 
@@ -359,7 +430,9 @@ def _engine(
     advance: Callable[[int], None],
     deep: bool,
 ) -> tuple[str, Engine]:
-    """The engine that was asked for, or local processes where Spark cannot start. One line says so."""
+    """The engine that was asked for, or local processes where Spark cannot start. One line says
+    so.
+    """
     if name == "spark":
         why = _no_spark(master)
         if why is None:
@@ -376,7 +449,9 @@ def _engine(
     start_early(ranges, processes, deep=deep)
     import batchval.audit.lean  # noqa: F401
 
-    return "local", lambda todo, options, out: run_local(todo, options, out, processes, advance, _say)
+    return "local", lambda todo, options, out: run_local(
+        todo, options, out, processes, advance, _say
+    )
 
 
 def _no_spark(master: str | None) -> str | None:
@@ -396,7 +471,7 @@ def _no_spark(master: str | None) -> str | None:
     return None
 
 
-# ---- answers -------------------------------------------------------------------------------------------------------
+# ---- answers -------------------------------------------------------------------------------------
 
 
 def _show_transactions(found: Audit, as_json: bool) -> None:
@@ -428,12 +503,18 @@ def _show(found: Audit, facts: Any, work: Work, options: Options) -> None:
         states = found.states()
         click.echo(f"findings: {', '.join(f'{states[name]:,} {name}' for name in states)}")
     if work.reread:
-        click.echo(f"{plural(len(work.reread), 'segment')} read again, for the time since they were read")
+        click.echo(
+            f"{plural(len(work.reread), 'segment')} read again, for the time since they were read"
+        )
     if found.skipped:
-        click.echo(f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since")
+        click.echo(
+            f"{found.skipped:,} of {found.segments:,} segments were not read: nothing was written to them since"
+        )
 
 
-def _json_lines(found: Audit, options: Options, engine: str, out: str | None) -> Iterable[dict[str, Any]]:
+def _json_lines(
+    found: Audit, options: Options, engine: str, out: str | None
+) -> Iterable[dict[str, Any]]:
     from batchval.segment.store import shown
 
     for finding in (*found.findings, *found.gone, *found.notes):
@@ -458,7 +539,11 @@ def _json_lines(found: Audit, options: Options, engine: str, out: str | None) ->
         "rules": dict(found.rules()),
         "unsettled": [f"{lost.uri}: {lost.reason}" for lost in found.unsettled],
         "unreadable": [f"{lost.uri}: {lost.reason}" for lost in found.unreadable],
-        **(found.trust.row(options.trust_claims, options.seed) if options.trust_claims is not None else {}),
+        **(
+            found.trust.row(options.trust_claims, options.seed)
+            if options.trust_claims is not None
+            else {}
+        ),
     }
 
 
@@ -476,7 +561,9 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
     for folder, summary in zip(folders, (first, second), strict=True):
         known = pc.sum(read(folder, "segments", ["batches"])["batches"]).as_py() or 0
         if known != (pc.sum(summary["batches"]).as_py() or 0):
-            _say(f"{shown(folder)}: made with --since, so it counts what was new then alone, and the rest looks lost")
+            _say(
+                f"{shown(folder)}: made with --since, so it counts what was new then alone, and the rest looks lost"
+            )
     answer = compare(first, second)
     if as_json:
         for row in answer.rows():
@@ -499,7 +586,9 @@ def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_
     numbers: dict[str, Any] = {}
     for key, value in assumed.items():
         if key not in settable:
-            raise click.UsageError(f"invalid --assume {key!r}: expected one of {', '.join(settable)}")
+            raise click.UsageError(
+                f"invalid --assume {key!r}: expected one of {', '.join(settable)}"
+            )
         try:
             numbers[key] = int(value) if kinds[key] == "int" else float(value)
         except ValueError:

@@ -1,11 +1,11 @@
 """``batchval conformance``: are our answers Apache Kafka's?
 
-Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``, ``cfg``, ``batch_hex``
-and ``expect``, Kafka's own answer to four stages that are asked independently. ``kafka_version``
-names the Kafka that answered; without it that is 4.4. Golden lines also hold ``profile`` and, asked
-where they stand: ``expect_strict``, strict mode's answer; ``rule``, what the line is there to show
-(id, stage, broken); ``shows``, the batch loop's ``valid_bytes``; ``expect_log``, what the log
-profile finds in a segment of these bytes, with
+Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``,
+``cfg``, ``batch_hex`` and ``expect``, Kafka's own answer to four stages that are asked
+independently. ``kafka_version`` names the Kafka that answered; without it that is 4.4. Golden lines
+also hold ``profile`` and, asked where they stand: ``expect_strict``, strict mode's answer;
+``rule``, what the line is there to show (id, stage, broken); ``shows``, the batch loop's
+``valid_bytes``; ``expect_log``, what the log profile finds in a segment of these bytes, with
 ``index_hex`` as its .index file.
 """
 
@@ -54,14 +54,18 @@ class Disagreement(NamedTuple):
     got: object
 
     def __str__(self) -> str:
-        return f"{self.case_id} {self.stage}: {self.what} expected {self.expected!r}, got {self.got!r}"
+        return (
+            f"{self.case_id} {self.stage}: {self.what} expected {self.expected!r}, got {self.got!r}"
+        )
 
 
 class NotACase(Exception):
     """A line, or a file, that holds no case. The text names it."""
 
 
-def read_cases(paths: list[Path], kafka_version: str = DEFAULT_KAFKA_VERSION) -> Iterator[Case | NotACase]:
+def read_cases(
+    paths: list[Path], kafka_version: str = DEFAULT_KAFKA_VERSION
+) -> Iterator[Case | NotACase]:
     """Every case of the files, and of the .jsonl files below the folders, in order of their names.
 
     ``kafka_version`` is that of cases that name none.
@@ -97,9 +101,19 @@ def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
 
 _LEVELLED = ("gzip", "lz4", "zstd")
 _LEVELS = tuple(f"{codec}_level" for codec in _LEVELLED)
-_NUMBERS = ("now", "first_offset", "leader_epoch", "produce_version", "to_magic", "before_max_ms", "after_max_ms")
+_NUMBERS = (
+    "now",
+    "first_offset",
+    "leader_epoch",
+    "produce_version",
+    "to_magic",
+    "before_max_ms",
+    "after_max_ms",
+)
 _CFG: Mapping[str, type | tuple[type, ...]] = (
-    dict.fromkeys((*_NUMBERS, *_LEVELS, "max_message_bytes", "max_record_body", "max_decompressed_bytes"), int)
+    dict.fromkeys(
+        (*_NUMBERS, *_LEVELS, "max_message_bytes", "max_record_body", "max_decompressed_bytes"), int
+    )
     | dict.fromkeys(("origin", "source", "target", "ts_type"), str)
     | {"compact": bool, "extras": dict}
 )
@@ -117,13 +131,17 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
     if not isinstance(cfg, dict):
         raise ValueError("cfg is no object")
     for name, kind in _CFG.items():
-        if name in cfg and (not isinstance(cfg[name], kind) or (kind is int and isinstance(cfg[name], bool))):
+        if name in cfg and (
+            not isinstance(cfg[name], kind) or (kind is int and isinstance(cfg[name], bool))
+        ):
             raise ValueError(f"cfg.{name} is {cfg[name]!r}")
         bits = _INT_RANGES.get(name, 63)
         if kind is int and not -(1 << bits) <= cfg.get(name, 0) < 1 << bits:
             raise ValueError(f"cfg.{name} is {cfg[name]!r}")
     expect = case.get("expect")
-    if not isinstance(expect, dict) or not any(isinstance(expect.get(stage), dict) for stage in STAGES):
+    if not isinstance(expect, dict) or not any(
+        isinstance(expect.get(stage), dict) for stage in STAGES
+    ):
         raise ValueError("no expect with a stage request, analyze, validate or append")
     for name in (*STAGES, "strict"):
         answer = case.get("expect_strict", {}) if name == "strict" else expect.get(name, {})
@@ -138,7 +156,10 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
         LogValidator(policy_of(cfg), **strict_settings(cfg), **version_of(case))
         if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
             raise ValueError(f"cfg.origin is {cfg['origin']!r}")
-        if cfg.get("source", "auto") not in ("auto", *(codec.kafka_name for codec in CompressionType)):
+        if cfg.get("source", "auto") not in (
+            "auto",
+            *(codec.kafka_name for codec in CompressionType),
+        ):
             raise ValueError(f"cfg.source is {cfg['source']!r}")
         if not 0 <= cfg.get("to_magic", 2) <= 2:
             raise ValueError(f"cfg.to_magic is {cfg['to_magic']!r}")
@@ -182,12 +203,18 @@ def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
         max_decompressed_message_bytes=cfg.get("max_record_body", 2_147_483_639),
         compression_type=cfg.get("target", "producer"),
         cleanup_policy="compact" if cfg.get("compact", False) else "delete",
-        **{f"compression_{codec}_level": cfg[f"{codec}_level"] for codec in _LEVELLED if f"{codec}_level" in cfg},
+        **{
+            f"compression_{codec}_level": cfg[f"{codec}_level"]
+            for codec in _LEVELLED
+            if f"{codec}_level" in cfg
+        },
     )
 
 
 def logical_sha256(records: bytes) -> str:
-    """sha256 over offset, timestamp, key, value and headers of every record: what a recompressed batch says."""
+    """sha256 over offset, timestamp, key, value and headers of every record: what a recompressed
+    batch says.
+    """
     digest = hashlib.sha256()
 
     def blob(value: bytes | None) -> None:
@@ -225,7 +252,11 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
     validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
     origin = cfg.get("origin", "CLIENT")
     leader_epoch = cfg.get("leader_epoch", 0)
-    answers = {"request": _stage(validator.check_request(batch, produce_version=cfg.get("produce_version", 9)))}
+    answers = {
+        "request": _stage(
+            validator.check_request(batch, produce_version=cfg.get("produce_version", 9))
+        )
+    }
     answers["append"] = _appended(validator.validate(batch, **_append_context(cfg)))
     analyzed = validator.analyze(batch, origin=origin, leader_epoch=leader_epoch)
     answers["analyze"] = _stage(analyzed)
@@ -234,7 +265,11 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
         answers["validate"] = {"skipped": True}
         return answers
     # the broker trims what stands behind the last whole batch
-    trimmed = batch[: analyzed.valid_bytes] if analyzed.ok and 0 < analyzed.valid_bytes < len(batch) else batch
+    trimmed = (
+        batch[: analyzed.valid_bytes]
+        if analyzed.ok and 0 < analyzed.valid_bytes < len(batch)
+        else batch
+    )
     result = validator.validate_messages_and_assign_offsets(
         trimmed,
         now_ms=cfg.get("now", 0),
@@ -267,13 +302,19 @@ def _appended(result: Any) -> Answer:
     return answer
 
 
-def _compare_stage(case_id: str, stage: str, expected: Answer, got: Answer) -> Iterator[Disagreement]:
+def _compare_stage(
+    case_id: str, stage: str, expected: Answer, got: Answer
+) -> Iterator[Disagreement]:
     if bool(expected.get("skipped")) != bool(got.get("skipped")):
-        yield Disagreement(case_id, stage, "skipped", expected.get("skipped", False), got.get("skipped", False))
+        yield Disagreement(
+            case_id, stage, "skipped", expected.get("skipped", False), got.get("skipped", False)
+        )
         return
     if expected.get("skipped"):
         return
-    if bool(expected.get("ok")) != bool(got.get("ok")) or expected.get("code", 0) != got.get("code", 0):
+    if bool(expected.get("ok")) != bool(got.get("ok")) or expected.get("code", 0) != got.get(
+        "code", 0
+    ):
         yield Disagreement(case_id, stage, "code", expected.get("code", 0), got.get("code", 0))
         return
     theirs, ours = expected.get("record_errors", []), got.get("record_errors", [])
@@ -286,7 +327,11 @@ def _compare_stage(case_id: str, stage: str, expected: Answer, got: Answer) -> I
         if name in expected and expected[name] != got[name]:
             yield Disagreement(case_id, stage, name, expected[name], got[name])
     name = f"{BYTES[stage]}_logical_sha256" if got["recompressed"] else f"{BYTES[stage]}_sha256"
-    digest = logical_sha256(got["output"]) if got["recompressed"] else hashlib.sha256(got["output"]).hexdigest()
+    digest = (
+        logical_sha256(got["output"])
+        if got["recompressed"]
+        else hashlib.sha256(got["output"]).hexdigest()
+    )
     if expected.get(name) != digest:
         yield Disagreement(case_id, stage, name, expected.get(name), digest)
 
@@ -296,7 +341,9 @@ def compare_kafka(case: Case) -> Iterator[Disagreement]:
     answers = kafka_answers(case)
     for stage in STAGES:
         # a real log has no answer for some settings: magic below 2, offsets below 0
-        if stage in case["expect"] and not (stage == "append" and case["expect"][stage].get("skipped")):
+        if stage in case["expect"] and not (
+            stage == "append" and case["expect"][stage].get("skipped")
+        ):
             yield from _compare_stage(case["id"], stage, case["expect"][stage], answers[stage])
 
 
@@ -337,19 +384,25 @@ def _append_context(cfg: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare_rule(case: Case) -> Iterator[Disagreement]:
-    """Kafka mode must name the rule where a golden line breaks it, and must not where the line obeys it."""
+    """Kafka mode must name the rule where a golden line breaks it, and must not where the line
+    obeys it.
+    """
     cfg, rule = case["cfg"], case["rule"]
     validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
     origin, leader_epoch = cfg.get("origin", "CLIENT"), cfg.get("leader_epoch", 0)
     if rule["stage"] == "request":
-        result = validator.check_request(case["batch"], produce_version=cfg.get("produce_version", 9))
+        result = validator.check_request(
+            case["batch"], produce_version=cfg.get("produce_version", 9)
+        )
     elif rule["stage"] == "analyze":
         result = validator.analyze(case["batch"], origin=origin, leader_epoch=leader_epoch)
         for name, value in case.get("shows", {}).items():
             if getattr(result, name, None) != value:
                 yield Disagreement(case["id"], "analyze", name, value, getattr(result, name, None))
     elif rule["stage"] == "validate":
-        arguments = {name: value for name, value in _append_context(cfg).items() if name != "produce_version"}
+        arguments = {
+            name: value for name, value in _append_context(cfg).items() if name != "produce_version"
+        }
         result = validator.validate_messages_and_assign_offsets(case["batch"], **arguments)
     else:
         result = validator.validate(case["batch"], **_append_context(cfg))
@@ -357,7 +410,9 @@ def compare_rule(case: Case) -> Iterator[Disagreement]:
     # an extra is no rule of Kafka's, and rules 1 and 11 refuse nothing: their effect is in "shows"
     silent = rule["id"].startswith("S") or (result.ok and "shows" in case)
     if (named == rule["id"]) != bool(rule["broken"]) and not (rule["broken"] and silent):
-        yield Disagreement(case["id"], rule["stage"], "rule", rule["id"] if rule["broken"] else None, named)
+        yield Disagreement(
+            case["id"], rule["stage"], "rule", rule["id"] if rule["broken"] else None, named
+        )
 
 
 def compare_log(case: Case) -> Iterator[Disagreement]:
@@ -394,7 +449,10 @@ def kafka_refuses(case: Case) -> int | None:
     expect, origin = case["expect"], case.get("cfg", {}).get("origin", "CLIENT")
     stages = [*(["request"] if origin == "CLIENT" else []), "analyze"]
     stages += ["validate"] if origin in ("CLIENT", "COORDINATOR") else []
-    if case.get("profile", "produce") != "produce" or case.get("cfg", {}).get("source", "auto") != "auto":
+    if (
+        case.get("profile", "produce") != "produce"
+        or case.get("cfg", {}).get("source", "auto") != "auto"
+    ):
         return None
     for stage in stages:
         if stage not in expect:
@@ -413,10 +471,15 @@ def strict_results(case: Case) -> dict[str, ValidationResult]:
     cfg, batch = case.get("cfg", {}), case["batch"]
     validator = LogValidator(policy_of(cfg))
     arguments = _append_context(cfg)
-    results = {"check": validator.check(batch, **arguments), "validate": validator.validate(batch, **arguments)}
+    results = {
+        "check": validator.check(batch, **arguments),
+        "validate": validator.validate(batch, **arguments),
+    }
     # check_ranges assumes an offset that leaves room for the records
     if arguments["first_offset"] <= 1 << 62:
-        results["check_ranges"] = validator.check_ranges(batch, [(0, len(batch))], **arguments).result(0)
+        results["check_ranges"] = validator.check_ranges(
+            batch, [(0, len(batch))], **arguments
+        ).result(0)
     return results
 
 
@@ -438,7 +501,11 @@ def compare_promise(case: Case) -> Iterator[Disagreement]:
         # validate applies rule 40 to the bytes that it built
         if case["expect"].get("final") == "resize":
             target = case.get("cfg", {}).get("target", "producer")
-            codec = result.source.kafka_name if target == "producer" and result.source is not None else target
+            codec = (
+                result.source.kafka_name
+                if target == "producer" and result.source is not None
+                else target
+            )
             if name != "validate" or codec in _OTHER_LIBRARIES:
                 continue
         yield Disagreement(case["id"], "strict", f"{name} accepts what Kafka refuses", refused, 0)

@@ -126,7 +126,8 @@ def command(
     salvage: Path | None,
     as_json: bool,
 ) -> int:
-    """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to back.
+    """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to
+    back.
 
     PATH may be - for standard input. Prints each finding with file, position, offset, rule and
     reason; `batchval rule` explains a rule. Exit code 1 if there is a finding, 3 if something could
@@ -135,19 +136,27 @@ def command(
     from batchval.cli.checking import checker_of, run
     from batchval.segment.options import Options, validator_of
 
-    settings: dict[str, object] = {} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}
+    settings: dict[str, object] = (
+        {} if cleanup_policy == "auto" else {"cleanup.policy": cleanup_policy}
+    )
     if accept_claims_header:
         settings["accept.claims.header"] = True
     policy = policy_from(config, kafka_version=kafka_version, **settings)
     if cleanup_policy == "auto" and any(word.startswith("cleanup.policy=") for word in config):
         cleanup_policy = policy.cleanup_policy
     if replicas and salvage is not None:
-        raise click.UsageError("--salvage cannot be combined with --replicas: name the one folder to write again")
+        raise click.UsageError(
+            "--salvage cannot be combined with --replicas: name the one folder to write again"
+        )
     rate = trusted_rate(trust_claims, seed, mode)
     if rate is not None and salvage is not None:
-        raise click.UsageError("--salvage cannot be combined with --trust-claims: it writes what it has read")
+        raise click.UsageError(
+            "--salvage cannot be combined with --trust-claims: it writes what it has read"
+        )
     if rate is not None and profile == "produce":
-        raise click.UsageError("--trust-claims cannot be combined with --as produce: use --claims audit:RATE")
+        raise click.UsageError(
+            "--trust-claims cannot be combined with --as produce: use --claims audit:RATE"
+        )
     named = replicas_from([str(path) for path in paths]) if replicas else ()
     paths = tuple(Path(one.path) for one in named) or paths
     options = Options(
@@ -167,6 +176,8 @@ def command(
         seed=seed,
     )
     if now_ms is not None and not -(1 << 63) <= now_ms < 1 << 63:
-        raise click.UsageError(f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits")
+        raise click.UsageError(
+            f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits"
+        )
     validator_of(options, "produce")  # wrong settings are refused before the first file
     return run(paths, options, as_json, salvage, transactions=transactions)

@@ -66,8 +66,14 @@ def run(
     if as_json:
         for lost in salvage.done.lost if salvage is not None else ():
             print_json(lost.row())
-        trust = {} if options.trust_claims is None else summary.trust.row(options.trust_claims, options.seed)
-        print_json(_sums(summary) | trust | (_salvaged(salvage.done) if salvage is not None else {}))
+        trust = (
+            {}
+            if options.trust_claims is None
+            else summary.trust.row(options.trust_claims, options.seed)
+        )
+        print_json(
+            _sums(summary) | trust | (_salvaged(salvage.done) if salvage is not None else {})
+        )
     elif summary.files or not summary.unreadable:
         if transactions:
             click.echo(table_of(summary.transactions), nl=False)
@@ -163,7 +169,11 @@ def _summary_line(summary: Summary) -> str:
     line += f": {plural(summary.findings, 'finding')}"
     line += f", {plural(summary.reports, 'report')}" if summary.reports else ""
     line += f", {plural(summary.notes, 'note')}" if summary.notes else ""
-    return line + (f"; {plural(summary.moved, 'segment')} deleted or replaced meanwhile" if summary.moved else "")
+    return line + (
+        f"; {plural(summary.moved, 'segment')} deleted or replaced meanwhile"
+        if summary.moved
+        else ""
+    )
 
 
 def checker_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:
@@ -184,7 +194,9 @@ def checker_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | Non
     def judge(validator: LogValidator, data: memoryview, now_ms: int) -> BatchColumns:
         if wanted.word == "audit":
             scanned = scan_batches(data, accept_claims_header=policy.accept_claims_header)
-            ranges = list(zip(scanned["position"].tolist(), scanned["size_in_bytes"].tolist(), strict=True))
+            ranges = list(
+                zip(scanned["position"].tolist(), scanned["size_in_bytes"].tolist(), strict=True)
+            )
             return ledger.check_ranges(validator, data, ranges, sender="file", now_ms=now_ms)
         decision: Literal["verify", "trust"] = "trust"
         if wanted.word == "verify" or ledger.is_demoted("file", now_ms):

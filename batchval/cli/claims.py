@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @click.group(
     "claims",
     cls=Group,
-    examples=("batchval claims attach batches.bin --out claimed.bin", "batchval claims verify claimed.bin"),
+    examples=(
+        "batchval claims attach batches.bin --out claimed.bin",
+        "batchval claims verify claimed.bin",
+    ),
 )
 def command() -> None:
     """Claims are facts about a batch that spare a broker the decompression (KAFKA-8364).
@@ -67,12 +70,22 @@ def show(file: Path, as_json: bool) -> int:
         differ = differ or found.honest is False
         if as_json:
             row: dict[str, object] = {"type": "batch", "file": str(file), "position": position}
-            row |= {"base_offset": found.base_offset, "magic": data[MAGIC], "carrier": found.carrier}
+            row |= {
+                "base_offset": found.base_offset,
+                "magic": data[MAGIC],
+                "carrier": found.carrier,
+            }
             carried, true = named(found.carried), named(found.true)
-            print_json({**row, "carried": carried, "true": true, "honest": found.honest is not False})
+            print_json(
+                {**row, "carried": carried, "true": true, "honest": found.honest is not False}
+            )
             continue
         claims = found.carried or found.true
-        fields = ["-"] * 5 if claims is None else ["-" if value is None else str(value) for value in claims[:5]]
+        fields = (
+            ["-"] * 5
+            if claims is None
+            else ["-" if value is None else str(value) for value in claims[:5]]
+        )
         click.echo(
             f"{position:>8}  {found.base_offset:>11}  {data[MAGIC]:>5}  "
             f"{found.carrier or 'none':<7}  "
@@ -105,7 +118,11 @@ def show(file: Path, as_json: bool) -> int:
 )
 @json_option
 def attach(
-    file: Path, out: Path, carrier: Literal["header", "payload"], max_message_bytes: int | None, as_json: bool
+    file: Path,
+    out: Path,
+    carrier: Literal["header", "payload"],
+    max_message_bytes: int | None,
+    as_json: bool,
 ) -> int:
     """Writes the batches with the claims that are true of them.
 
@@ -124,7 +141,10 @@ def attach(
     "strip",
     cls=Command,
     short_help="Write batches without claims.",
-    examples=("batchval claims strip claimed.bin --out batches.bin", "batchval claims strip claimed.bin | wc -c"),
+    examples=(
+        "batchval claims strip claimed.bin --out batches.bin",
+        "batchval claims strip claimed.bin | wc -c",
+    ),
 )
 @_file
 @_out
@@ -185,25 +205,49 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
     words = [f"{honest:,} honest"] + ([f"{bad:,} not"] if bad else [])
     words += [f"{plural(without, 'batch')} without claims"] if without else []
     if as_json:
-        print_json({"type": "summary", "file": str(file), "honest": honest, "false": bad, "without": without})
+        print_json(
+            {
+                "type": "summary",
+                "file": str(file),
+                "honest": honest,
+                "false": bad,
+                "without": without,
+            }
+        )
     else:
         click.echo(", ".join(words), err=True)
     return FINDINGS if bad else 0
 
 
 def _write(
-    file: Path, out: Path, as_json: bool, one: Callable[[Batch], bytes | memoryview], words: tuple[str, str]
+    file: Path,
+    out: Path,
+    as_json: bool,
+    one: Callable[[Batch], bytes | memoryview],
+    words: tuple[str, str],
 ) -> int:
     """Write every batch as ``one`` returns it, and report how many were changed and kept."""
     from batchval.cli.claims_batches import rewrite
     from batchval.report.units import plural
 
     if as_json and str(out) == "-":
-        raise click.UsageError("--json needs --out FILE: without it standard output carries the batches")
+        raise click.UsageError(
+            "--json needs --out FILE: without it standard output carries the batches"
+        )
     changed, kept = rewrite(file, out, one)
     if as_json:
-        print_json({"type": "summary", "file": str(file), "out": str(out), "changed": changed, "kept": kept})
+        print_json(
+            {
+                "type": "summary",
+                "file": str(file),
+                "out": str(out),
+                "changed": changed,
+                "kept": kept,
+            }
+        )
         return 0
-    line = f"{plural(changed, 'batch')} {words[0]}" + (f", {plural(kept, 'batch')} {words[1]}" if kept else "")
+    line = f"{plural(changed, 'batch')} {words[0]}" + (
+        f", {plural(kept, 'batch')} {words[1]}" if kept else ""
+    )
     click.echo(line, err=True)
     return 0

@@ -21,7 +21,17 @@ from batchval.errors import BatchvalError
 from batchval.rules import Rule
 from batchval.segment.reader import Damage, SegmentFile
 
-__all__ = ["Batch", "Shown", "attached", "batches", "named", "refuted", "rewrite", "shown", "true_claims"]
+__all__ = [
+    "Batch",
+    "Shown",
+    "attached",
+    "batches",
+    "named",
+    "refuted",
+    "rewrite",
+    "shown",
+    "true_claims",
+]
 
 
 class Batch(NamedTuple):
@@ -92,11 +102,19 @@ def shown(data: memoryview) -> Shown:
     else:
         honest = core_claims.are_honest(carried, true)
         known = None if true is None else true[: 3 if carried.version == 1 else 5]
-        words = "yes" if honest else "no: no claim would be true" if known is None else f"no: true are {known}"
+        words = (
+            "yes"
+            if honest
+            else "no: no claim would be true"
+            if known is None
+            else f"no: true are {known}"
+        )
     return Shown(RecordBatch(data).base_offset, carrier, carried, true, honest, words)
 
 
-def attached(batch: Batch, carrier: Literal["header", "payload"], max_message_bytes: int | None) -> bytes | memoryview:
+def attached(
+    batch: Batch, carrier: Literal["header", "payload"], max_message_bytes: int | None
+) -> bytes | memoryview:
     """Return a batch with its true claims, or as it is where it cannot carry any."""
     true = true_claims(batch.data) if batch.magic == 2 else None
     if true is None:
@@ -116,7 +134,11 @@ def refuted(result: ValidationResult) -> tuple[Rule, str] | None:
         return result.rule, result.reason
     if result.claims == "lying":
         return Rule.L7, "the claims in the payload are not what the records say"
-    return (Rule.L7, "the claims in the payload cannot be read") if result.claims == "unbound" else None
+    return (
+        (Rule.L7, "the claims in the payload cannot be read")
+        if result.claims == "unbound"
+        else None
+    )
 
 
 def rewrite(file: Path, out: Path, one: Callable[[Batch], bytes | memoryview]) -> tuple[int, int]:
@@ -126,7 +148,9 @@ def rewrite(file: Path, out: Path, one: Callable[[Batch], bytes | memoryview]) -
     """
     if str(out) == "-":
         if sys.stdout.isatty():
-            raise click.UsageError("standard output is a terminal, and batches are binary: name a file with --out")
+            raise click.UsageError(
+                "standard output is a terminal, and batches are binary: name a file with --out"
+            )
         return _copy(file, sys.stdout.buffer, one)
     try:
         descriptor, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
@@ -145,13 +169,17 @@ def rewrite(file: Path, out: Path, one: Callable[[Batch], bytes | memoryview]) -
     return counts
 
 
-def _copy(file: Path, target: BinaryIO, one: Callable[[Batch], bytes | memoryview]) -> tuple[int, int]:
+def _copy(
+    file: Path, target: BinaryIO, one: Callable[[Batch], bytes | memoryview]
+) -> tuple[int, int]:
     changed = kept = 0
     for batch in batches(file):
         try:
             data = one(batch)
         except BatchvalError as error:
-            raise _Unreadable(0, f"batch at position {batch.position}: {error}", str(file)) from None
+            raise _Unreadable(
+                0, f"batch at position {batch.position}: {error}", str(file)
+            ) from None
         if data is batch.data:
             kept += 1
         else:

@@ -60,7 +60,9 @@ class Group(_Explained, click.Group):
         known = self.list_commands(ctx)
         if name in known or ctx.resilient_parsing or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        message = f"unknown command {name!r}{nearest(name, known) or '.'} Commands: {', '.join(known)}"
+        message = (
+            f"unknown command {name!r}{nearest(name, known) or '.'} Commands: {', '.join(known)}"
+        )
         raise click.UsageError(message, ctx)
 
 

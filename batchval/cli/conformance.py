@@ -34,7 +34,9 @@ _PROFILES = ("broker", "reader")
 )
 @optional_paths_argument
 @kafka_version_option("Kafka that answered the cases that name no kafka_version.")
-@click.option("--exec", "command_line", metavar="CMD", help="Runner to ask in place of batchval: a command.")
+@click.option(
+    "--exec", "command_line", metavar="CMD", help="Runner to ask in place of batchval: a command."
+)
 @click.option(
     "--profile",
     type=click.Choice(_PROFILES),
@@ -47,7 +49,10 @@ _PROFILES = ("broker", "reader")
     help="With --exec: silence after which the runner is started again (default: 20).",
 )
 @click.option(
-    "--page", "page_path", type=click.Path(path_type=Path, dir_okay=False), help="With --exec: write the score as HTML."
+    "--page",
+    "page_path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --exec: write the score as HTML.",
 )
 @json_option
 def command(
@@ -72,7 +77,9 @@ def command(
     cases, or if the runner does not answer.
     """
     if command_line is not None:
-        return _ask_runner(paths, command_line, profile or "broker", timeout or 20.0, page_path, as_json)
+        return _ask_runner(
+            paths, command_line, profile or "broker", timeout or 20.0, page_path, as_json
+        )
     for name, value in (("--profile", profile), ("--timeout", timeout), ("--page", page_path)):
         if value is not None:
             raise click.UsageError(f"{name} needs --exec CMD")
@@ -82,7 +89,12 @@ def command(
 
 
 def _ask_runner(
-    paths: tuple[Path, ...], command_line: str, profile: str, timeout: float, page_path: Path | None, as_json: bool
+    paths: tuple[Path, ...],
+    command_line: str,
+    profile: str,
+    timeout: float,
+    page_path: Path | None,
+    as_json: bool,
 ) -> int:
     from batchval.cli import scores
     from batchval.cli.runner import Runner, RunnerStopped
@@ -108,7 +120,10 @@ def _ask_runner(
     for fault in runner.faults:
         click.echo(f"batchval conformance: the runner wrote {printable(fault)}", err=True)
     if runner.stderr and (stopped or score.total.failed):
-        click.echo(f"batchval conformance: its standard error ends with: {printable(runner.stderr[-400:])}", err=True)
+        click.echo(
+            f"batchval conformance: its standard error ends with: {printable(runner.stderr[-400:])}",
+            err=True,
+        )
     if as_json:
         for document in score.documents():
             print_json(document)
@@ -127,7 +142,9 @@ def _print_score(score: scores.Score) -> None:
     shown = [one for one in score.outcomes if one.outcome != "skipped"]
     for one in shown[:_SHOWN]:
         rule = f"rule {one.rule}: " if one.rule else ""
-        click.echo(printable(f"{one.case_id}: {rule}expected {one.expected}; {one.outcome}: {one.got}"))
+        click.echo(
+            printable(f"{one.case_id}: {rule}expected {one.expected}; {one.outcome}: {one.got}")
+        )
     if len(shown) > _SHOWN:
         click.echo(f"… and {len(shown) - _SHOWN:,} more (--json prints all)")
     if score.rules:
@@ -158,6 +175,8 @@ def _compare(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
             click.echo(f"batchval conformance: … and {unreadable - _SHOWN:,} more", err=True)
     finally:
         if as_json:
-            print_json({"type": "summary", "agree": agree, "total": total, "unreadable": unreadable})
+            print_json(
+                {"type": "summary", "agree": agree, "total": total, "unreadable": unreadable}
+            )
         click.echo(f"conformance: {agree} of {total} agree", err=as_json)
     return UNREADABLE if unreadable or not total else 0 if agree == total else FINDINGS

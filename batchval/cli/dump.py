@@ -30,8 +30,12 @@ _LONG = 2**63 - 1
     metavar="N",
     help="Start at the batch that holds this offset, in every file.",
 )
-@click.option("--limit", type=click.IntRange(1, _LONG), metavar="N", help="Show at most this many batches.")
-@click.option("--bad", "only_bad", is_flag=True, help="Only batches that check refuses, and damaged places.")
+@click.option(
+    "--limit", type=click.IntRange(1, _LONG), metavar="N", help="Show at most this many batches."
+)
+@click.option(
+    "--bad", "only_bad", is_flag=True, help="Only batches that check refuses, and damaged places."
+)
 @accept_claims_option
 @json_option
 def command(

@@ -68,7 +68,9 @@ def rows(
                 if not before:
                     yield _damage(path, part, segment)
                 continue
-            columns = _judged(path, part, accept_claims_header) if selection.only_bad else part.columns
+            columns = (
+                _judged(path, part, accept_claims_header) if selection.only_bad else part.columns
+            )
             for row in columns.rows():
                 if before and row["last_offset"] < selection.offset:
                     continue
@@ -82,7 +84,12 @@ def _damage(path: Path, damage: Damage, segment: SegmentReader) -> dict[str, Any
     reason = damage_reason(damage, segment.size)[1]
     if damage.position == 0 and damage.size >= segment.size:
         reason = foreign_reason(path, bytes(segment.read(0, START_SIZE))) or reason
-    return {"position": damage.position, "size_in_bytes": damage.size, "damage": damage.kind, "reason": reason}
+    return {
+        "position": damage.position,
+        "size_in_bytes": damage.size,
+        "damage": damage.kind,
+        "reason": reason,
+    }
 
 
 def _judged(path: Path, part: Stretch, accept_claims_header: bool) -> BatchColumns:
@@ -90,7 +97,9 @@ def _judged(path: Path, part: Stretch, accept_claims_header: bool) -> BatchColum
     default.
     """
     profile = Options().profile_of(path)
-    validator = LogValidator(TopicPolicy(accept_claims_header=accept_claims_header), profile=profile)
+    validator = LogValidator(
+        TopicPolicy(accept_claims_header=accept_claims_header), profile=profile
+    )
     if profile == "log":
         return validator.check_batches(part.data)
     return validator.check_ranges(part.data, now_ms=int(time.time() * 1000))

@@ -67,7 +67,9 @@ class Dump:
             if error is not None:
                 self._complain(file, error)
                 continue
-            neighbours = is_segment(file) and is_segment(following) and file.parent == following.parent
+            neighbours = (
+                is_segment(file) and is_segment(following) and file.parent == following.parent
+            )
             if wanted is None or not neighbours or int(following.stem) > wanted:
                 yield file
 
@@ -94,7 +96,9 @@ class Dump:
         except OSError as error:
             self._complain(name, error)
 
-    def _lines(self, row: dict[str, Any], name: Path, several: bool, heading: bool) -> Iterator[str]:
+    def _lines(
+        self, row: dict[str, Any], name: Path, several: bool, heading: bool
+    ) -> Iterator[str]:
         if not self._compact:
             yield from plain_lines({"file": str(name), **row} if several else row)
             return

@@ -46,7 +46,10 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
         return f"batchval: {error}", USAGE
     if isinstance(error, OSError):
         why = error.strerror or error
-        return f"batchval: {error.filename}: {why}" if error.filename else f"batchval: {why}", UNREADABLE
+        return (
+            f"batchval: {error.filename}: {why}" if error.filename else f"batchval: {why}",
+            UNREADABLE,
+        )
     if not isinstance(error, Exception) or os.environ.get("BATCHVAL_TRACEBACK"):
         raise error
     what = f"{type(error).__name__}: {error}"

@@ -62,7 +62,11 @@ class _Size(click.ParamType[int]):
             return value
         match = _SIZE.fullmatch(value)
         if match is None or int(match[1]) == 0:
-            self.fail(f"invalid size {value!r}: expected bytes, or a number and a unit: 64k, 256m, 1g", param, ctx)
+            self.fail(
+                f"invalid size {value!r}: expected bytes, or a number and a unit: 64k, 256m, 1g",
+                param,
+                ctx,
+            )
         return int(match[1]) << 10 * " kmgt".index(match[2].lower() or " ")
 
 
@@ -110,16 +114,22 @@ def _paths(*, required: bool) -> Callable[[F], F]:
     )
 
 
-def _local(context: click.Context, parameter: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def _local(
+    context: click.Context, parameter: click.Parameter, paths: tuple[Path, ...]
+) -> tuple[Path, ...]:
     """Refuse URIs, which may hold credentials, without showing them."""
     for path in paths:
         if _URI.match(str(path)) and not path.exists():
-            raise click.UsageError("a PATH is a URI: expected a file or folder (batchval audit reads URIs)")
+            raise click.UsageError(
+                "a PATH is a URI: expected a file or folder (batchval audit reads URIs)"
+            )
     return paths
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")(
+        command
+    )
 
 
 def transactions_option(command: F) -> F:
@@ -231,7 +241,9 @@ def replicas_from(words: Sequence[str]) -> tuple[Replica, ...]:
     for word in words:
         name, equals, path = word.partition("=")
         if not (name and equals and path) or "/" in name:
-            raise click.UsageError(f"invalid PATH {word!r} with --replicas: expected NAME=PATH, such as b1=/data/b1")
+            raise click.UsageError(
+                f"invalid PATH {word!r} with --replicas: expected NAME=PATH, such as b1=/data/b1"
+            )
         found.append(Replica(name, path))
     if len(found) < 2:
         raise click.UsageError(f"--replicas needs two NAME=PATH or more: there is {len(found)}")
@@ -239,7 +251,9 @@ def replicas_from(words: Sequence[str]) -> tuple[Replica, ...]:
         values = [getattr(one, what) for one in found]
         for value in values:
             if values.count(value) > 1:
-                raise click.UsageError(f"--replicas: the {what} {value!r} is there twice: expected different ones")
+                raise click.UsageError(
+                    f"--replicas: the {what} {value!r} is there twice: expected different ones"
+                )
     return tuple(found)
 
 
@@ -254,7 +268,9 @@ def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
     return extras
 
 
-def policy_from(values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_VERSION, **more: object) -> TopicPolicy:
+def policy_from(
+    values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_VERSION, **more: object
+) -> TopicPolicy:
     """``max.message.bytes=2097152`` words, as topic configurations are written.
 
     What they leave out has the default of ``kafka_version``.
@@ -301,7 +317,9 @@ def trusted_rate(word: str | None, seed: int | None, mode: str) -> float | None:
 
     if word is None:
         if seed is not None:
-            raise click.UsageError("--seed needs --trust-claims RATE: it draws the batches to verify")
+            raise click.UsageError(
+                "--seed needs --trust-claims RATE: it draws the batches to verify"
+            )
         return None
     if mode == "kafka":
         raise click.UsageError("--trust-claims needs --mode strict: Kafka does not read claims")

@@ -1,4 +1,6 @@
-"""``batchval perf``: what measures a cluster. Each command has its module, loaded when it is called."""
+"""``batchval perf``: what measures a cluster. Each command has its module, loaded when it is
+called.
+"""
 
 from __future__ import annotations
 

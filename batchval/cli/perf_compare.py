@@ -49,12 +49,20 @@ class _Sides(Command):
     ),
 )
 @click.argument("files", nargs=-1, type=_FILE, metavar="[A.json B.json…]")
-@click.option("--from", "before", type=_FILE, multiple=True, metavar="A.json…", help="Runs of one side.")
-@click.option("--to", "after", type=_FILE, multiple=True, metavar="B.json…", help="Runs of the other side.")
+@click.option(
+    "--from", "before", type=_FILE, multiple=True, metavar="A.json…", help="Runs of one side."
+)
+@click.option(
+    "--to", "after", type=_FILE, multiple=True, metavar="B.json…", help="Runs of the other side."
+)
 @json_option
 @click.option("--report", type=_FILE, metavar="FILE.html", help="A page with curves.")
 def command(
-    files: tuple[Path, ...], before: tuple[Path, ...], after: tuple[Path, ...], as_json: bool, report: Path | None
+    files: tuple[Path, ...],
+    before: tuple[Path, ...],
+    after: tuple[Path, ...],
+    as_json: bool,
+    report: Path | None,
 ) -> int:
     """From A to B: each figure's change, and its spread. Latencies are those from the intended
     times, where the runs had a schedule.
@@ -100,13 +108,22 @@ def _compared(a: Sequence[Named], b: Sequence[Named], as_json: bool) -> dict[str
     from batchval.perf import compare_results, figures
 
     names = [", ".join(name for name, _ in side) for side in (a, b)]
-    rows = compare_results.rows(*([figures.figures(result) for _, result in side] for side in (a, b)))
+    rows = compare_results.rows(
+        *([figures.figures(result) for _, result in side] for side in (a, b))
+    )
     starts = [sorted({figures.latency_from(result) for _, result in side}) for side in (a, b)]
     if not as_json:
         click.echo(f"{names[0]} to {names[1]}{_of_latencies(starts)}")
         lines = [("", "from", "to", "change", compare_results.spread_of(len(a), len(b)))]
         lines += [
-            (n, f"{c.a:f}", f"{c.b:f}", compare_results.percent(c.change), compare_results.spread(c)) for n, c in rows
+            (
+                n,
+                f"{c.a:f}",
+                f"{c.b:f}",
+                compare_results.percent(c.change),
+                compare_results.spread(c),
+            )
+            for n, c in rows
         ]
         widths = [max(len(line[i]) for line in lines) for i in range(5)]
         for line in lines:

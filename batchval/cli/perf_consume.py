@@ -29,14 +29,22 @@ _say = partial(perf_options.say, "consume")
 @click.command(
     "consume",
     cls=Command,
-    examples=("batchval perf consume --bootstrap-server localhost:9092 --topic t --num-records 100000",),
+    examples=(
+        "batchval perf consume --bootstrap-server localhost:9092 --topic t --num-records 100000",
+    ),
 )
 @perf_options.bootstrap_option
 @click.option("--topic", metavar="TOPIC", help="Required, or --include: the topic to read.")
 @click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches this.")
-@click.option("--num-records", type=click.IntRange(1, LONG), help="Required: how many, over all threads.")
 @click.option(
-    "--threads", type=click.IntRange(1, INT), default=10, show_default=True, help="Each with a consumer of its own."
+    "--num-records", type=click.IntRange(1, LONG), help="Required: how many, over all threads."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, INT),
+    default=10,
+    show_default=True,
+    help="Each with a consumer of its own.",
 )
 @perf_options.client_option("reads")
 @click.option(
@@ -55,7 +63,11 @@ _say = partial(perf_options.say, "consume")
     show_default=True,
     help="Bytes a partition in a fetch.",
 )
-@click.option("--socket-buffer-size", type=click.IntRange(1, INT), help="SO_RCVBUF. Default: the kernel's autotuning.")
+@click.option(
+    "--socket-buffer-size",
+    type=click.IntRange(1, INT),
+    help="SO_RCVBUF. Default: the kernel's autotuning.",
+)
 @click.option("--check-crcs", is_flag=True, help="Check the CRC of each batch.")
 @click.option(
     "--timeout",
@@ -64,8 +76,12 @@ _say = partial(perf_options.say, "consume")
     show_default=True,
     help="Milliseconds between records, a thread.",
 )
-@click.option("--show-detailed-stats", is_flag=True, help="A row a thread each --reporting-interval.")
-@click.option("--reporting-interval", type=int, default=5_000, show_default=True, help="Milliseconds.")
+@click.option(
+    "--show-detailed-stats", is_flag=True, help="A row a thread each --reporting-interval."
+)
+@click.option(
+    "--reporting-interval", type=int, default=5_000, show_default=True, help="Milliseconds."
+)
 @click.option("--hide-header", is_flag=True, help="Print no header.")
 @click.option(
     "--date-format",
@@ -75,7 +91,12 @@ _say = partial(perf_options.say, "consume")
     help="Format of times: Kafka's default, or ISO 8601 with the offset from UTC.",
 )
 @perf_options.print_metrics_option
-@click.option("--command-property", multiple=True, metavar="KEY=VALUE", help="A consumer's property; again for each.")
+@click.option(
+    "--command-property",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A consumer's property; again for each.",
+)
 @click.option("--command-config", type=FILE, metavar="FILE", help="Properties of a consumer.")
 @perf_options.output_option
 @perf_options.result_option
@@ -83,9 +104,12 @@ _say = partial(perf_options.say, "consume")
 @click.option("--messages", type=click.IntRange(1, LONG), help="Deprecated: use --num-records.")
 @perf_options.broker_list_option
 @click.option("--num-fetch-threads", type=int, help="Deprecated, without effect: use --threads.")
-@click.option("--consumer.config", "consumer_config", type=FILE, help="Deprecated: use --command-config.")
+@click.option(
+    "--consumer.config", "consumer_config", type=FILE, help="Deprecated: use --command-config."
+)
 def command(**given: Any) -> int:
-    """Reads records with several consumers of one group and prints rates in the rows of Kafka's own tool.
+    """Reads records with several consumers of one group and prints rates in the rows of Kafka's own
+    tool.
 
     The clock starts before the consumers are made; fetch.time.ms when every partition is assigned.
     Exit codes: 0 all records came, 1 fewer (timeout), 2 wrong usage, 3 no broker, no topic or no
@@ -110,7 +134,9 @@ def command(**given: Any) -> int:
     if given["reporting_interval"] <= 0:
         raise click.UsageError(consumer_lines.INTERVAL_MESSAGE)
     if given["decode"] == "headers" and given["client"] != "batchval":
-        raise click.UsageError("--decode headers needs --client batchval: librdkafka takes every record apart.")
+        raise click.UsageError(
+            "--decode headers needs --client batchval: librdkafka takes every record apart."
+        )
     if include:
         try:
             re.compile(include)
@@ -135,7 +161,11 @@ def _run(given: Mapping[str, Any]) -> int:
     properties = _properties(given)
     say = partial(click.echo, err=given["as_json"])
     if not given["hide_header"]:
-        say(consumer_lines.DETAILED_HEADER if given["show_detailed_stats"] else consumer_lines.SUMMARY_HEADER)
+        say(
+            consumer_lines.DETAILED_HEADER
+            if given["show_detailed_stats"]
+            else consumer_lines.SUMMARY_HEADER
+        )
     if given["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
     client = consumers.open_client(given, properties, _say)
@@ -200,7 +230,11 @@ def _keep(given: Mapping[str, Any], threads: int, version: str, outcome: Outcome
     for sample in outcome.samples:
         if sample.t_ms > at[0]:
             intervals.append(
-                {"t_ms": round(sample.t_ms, 3), "records": sample.records - at[1], "bytes": sample.bytes - at[2]}
+                {
+                    "t_ms": round(sample.t_ms, 3),
+                    "records": sample.records - at[1],
+                    "bytes": sample.bytes - at[2],
+                }
             )
             at = (sample.t_ms, sample.records, sample.bytes)
     result = Result(

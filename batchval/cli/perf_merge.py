@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     cls=Command,
     examples=("batchval perf merge host1.json host2.json --output both.json",),
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A.json B.json…")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A.json B.json…"
+)
 @latency_unit_option
 @output_option
 @json_option
@@ -58,7 +60,9 @@ def _lines(merged: Result, unit: str) -> Iterator[str]:
         steady = totals.get("steady_state")
         if steady is not None and steady.get("histogram") is not None:
             histogram = Histogram.from_json(steady["histogram"])
-            yield total_line(histogram, steady["bytes"], steady["elapsed_ns"], unit, steady_state=True)
+            yield total_line(
+                histogram, steady["bytes"], steady["elapsed_ns"], unit, steady_state=True
+            )
         return
     from batchval.perf.figures import figures
 

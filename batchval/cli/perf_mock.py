@@ -26,7 +26,13 @@ _LOOK_S = 0.5
         "batchval perf mock --brokers 3 sh -c 'kcat -b $BOOTSTRAP -L'",
     ),
 )
-@click.option("--brokers", type=click.IntRange(1, MOST_BROKERS), default=1, show_default=True, help="How many brokers.")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, MOST_BROKERS),
+    default=1,
+    show_default=True,
+    help="How many brokers.",
+)
 @click.argument("command_line", nargs=-1, metavar="[COMMAND [ARGUMENT]…]")
 def command(brokers: int, command_line: tuple[str, ...]) -> int:
     """Starts a cluster without Kafka and Java: librdkafka's mock brokers, in memory, on 127.0.0.1.

@@ -1,4 +1,6 @@
-"""What ``perf produce`` and ``perf consume`` have in common: options, deprecated ones, and what is said at the end."""
+"""What ``perf produce`` and ``perf consume`` have in common: options, deprecated ones, and what is
+said at the end.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,15 @@ FILE = click.Path(path_type=Path)
 
 
 def bootstrap_option(command: F) -> F:
-    return click.option("--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with.")(command)
+    return click.option(
+        "--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with."
+    )(command)
 
 
 def broker_list_option(command: F) -> F:
-    return click.option("--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server.")(command)
+    return click.option(
+        "--broker-list", metavar="HOST:PORT,…", help="Deprecated: use --bootstrap-server."
+    )(command)
 
 
 def client_option(does: str) -> Callable[[F], F]:
@@ -71,13 +77,18 @@ def latency_unit_option(command: F) -> F:
 
 
 def print_metrics_option(command: F) -> F:
-    return click.option("--print-metrics", is_flag=True, help="Print the clients' metrics at the end.")(command)
+    return click.option(
+        "--print-metrics", is_flag=True, help="Print the clients' metrics at the end."
+    )(command)
 
 
 def output_option(command: F) -> F:
-    return click.option("--output", type=FILE, metavar="FILE", help="Write the result as JSON, for merge and compare.")(
-        command
-    )
+    return click.option(
+        "--output",
+        type=FILE,
+        metavar="FILE",
+        help="Write the result as JSON, for merge and compare.",
+    )(command)
 
 
 def result_option(command: F) -> F:
@@ -90,7 +101,9 @@ def result_option(command: F) -> F:
 
 
 def report_option(command: F) -> F:
-    return click.option("--report", type=FILE, metavar="FILE.html", help="The result as a page.")(command)
+    return click.option("--report", type=FILE, metavar="FILE.html", help="The result as a page.")(
+        command
+    )
 
 
 def say(tool: str, line: str) -> None:
@@ -100,13 +113,17 @@ def say(tool: str, line: str) -> None:
 
 
 def take_deprecated(tool: str, given: dict[str, Any], instead: Mapping[str, str]) -> None:
-    """Options of Kafka's old names, said and taken for the new ones, which win; of several values all are taken."""
+    """Options of Kafka's old names, said and taken for the new ones, which win; of several values
+    all are taken.
+    """
     for old, new in instead.items():
         of, to = (flag[2:].replace("-", "_").replace(".", "_") for flag in (old, new))
         if not given[of]:
             continue
         say(tool, f"{old} is deprecated, use {new} instead")
-        given[to] = given[of] + given[to] if isinstance(given[to], tuple) else given[to] or given[of]
+        given[to] = (
+            given[of] + given[to] if isinstance(given[to], tuple) else given[to] or given[of]
+        )
 
 
 def can_be_written(*files: Path | None) -> None:

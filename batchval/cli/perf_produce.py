@@ -1,4 +1,6 @@
-"""``batchval perf produce``: Kafka's producer performance tool, in microseconds and with threads."""
+"""``batchval perf produce``: Kafka's producer performance tool, in microseconds and with
+threads.
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,25 @@ class _WithProps(Command):
 )
 @perf_options.bootstrap_option
 @click.option("--topic", metavar="TOPIC", required=True, help="The topic to write to.")
-@click.option("--num-records", type=click.IntRange(1, LONG), help="Over all threads. This or --duration is required.")
-@click.option("--duration", type=click.FloatRange(0, 1e9, min_open=True), metavar="S", help="Seconds to send for.")
-@click.option("--record-size", type=click.IntRange(0, INT), metavar="BYTES", help="Bytes of each value.")
 @click.option(
-    "--payload-file", type=FILE, metavar="FILE", help="Take values from a file, one at random for each record."
+    "--num-records",
+    type=click.IntRange(1, LONG),
+    help="Over all threads. This or --duration is required.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(0, 1e9, min_open=True),
+    metavar="S",
+    help="Seconds to send for.",
+)
+@click.option(
+    "--record-size", type=click.IntRange(0, INT), metavar="BYTES", help="Bytes of each value."
+)
+@click.option(
+    "--payload-file",
+    type=FILE,
+    metavar="FILE",
+    help="Take values from a file, one at random for each record.",
 )
 @click.option(
     "--payload-delimiter",
@@ -76,7 +92,11 @@ class _WithProps(Command):
     help="Records a second, all threads together; -1: as fast as can be.",
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Each with a producer of its own."
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Each with a producer of its own.",
 )
 @click.option(
     "--warmup-records",
@@ -93,19 +113,29 @@ class _WithProps(Command):
     help="Which partition a record goes to. default: one until its batch is full.",
 )
 @click.option(
-    "--acks", type=click.Choice(["all", "-1", "1", "0"]), help="Which acknowledgement to wait for. Default: all."
+    "--acks",
+    type=click.Choice(["all", "-1", "1", "0"]),
+    help="Which acknowledgement to wait for. Default: all.",
 )
-@click.option("--max-in-flight", type=click.IntRange(1, 1_000_000), help="Requests a connection. Default: 5.")
+@click.option(
+    "--max-in-flight", type=click.IntRange(1, 1_000_000), help="Requests a connection. Default: 5."
+)
 @click.option(
     "--compression-type",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
     help="Of batches. Default: none.",
 )
 @click.option(
-    "--idempotence/--no-idempotence", default=None, help="Default: on where --acks and --max-in-flight allow it."
+    "--idempotence/--no-idempotence",
+    default=None,
+    help="Default: on where --acks and --max-in-flight allow it.",
 )
 @click.option("--transactional-id", metavar="ID", help="Send in transactions.")
-@click.option("--transaction-duration-ms", type=click.IntRange(1, INT), help="How long each is open. Default: 3000.")
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(1, INT),
+    help="How long each is open. Default: 3000.",
+)
 @click.option(
     "--claims",
     type=click.Choice(["tag", "payload", "none"]),
@@ -115,10 +145,17 @@ class _WithProps(Command):
 )
 @perf_options.client_option("sends")
 @click.option(
-    "--command-config", type=FILE, multiple=True, metavar="FILE", help="Properties of a producer, by Kafka's names."
+    "--command-config",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Properties of a producer, by Kafka's names.",
 )
 @click.option(
-    "--command-property", multiple=True, metavar="NAME=VALUE", help="A producer's property; several may follow."
+    "--command-property",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A producer's property; several may follow.",
 )
 @click.option(
     "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
@@ -133,18 +170,35 @@ class _WithProps(Command):
 @perf_options.print_metrics_option
 @perf_options.output_option
 @perf_options.result_option
-@click.option("--histogram", "histogram_file", type=FILE, metavar="FILE", help="Latencies as an HdrHistogram log.")
+@click.option(
+    "--histogram",
+    "histogram_file",
+    type=FILE,
+    metavar="FILE",
+    help="Latencies as an HdrHistogram log.",
+)
 @perf_options.report_option
 @perf_options.broker_list_option
-@click.option("--producer-props", multiple=True, metavar="NAME=VALUE", help="Deprecated: use --command-property.")
 @click.option(
-    "--producer.config", "producer_config", type=FILE, multiple=True, help="Deprecated: use --command-config."
+    "--producer-props",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Deprecated: use --command-property.",
+)
+@click.option(
+    "--producer.config",
+    "producer_config",
+    type=FILE,
+    multiple=True,
+    help="Deprecated: use --command-config.",
 )
 def command(**given: Any) -> int:
-    """Sends records and prints rates and latencies in the lines of Kafka's own tool, in microseconds.
+    """Sends records and prints rates and latencies in the lines of Kafka's own tool, in
+    microseconds.
 
-    Exit codes: 0 all were acknowledged, 1 some failed, 2 wrong usage, 3 no broker, no topic or no permission, 130
-    interrupted (what was sent is waited for up to 10 s, and the totals are printed; a second time: not waited for).
+    Exit codes: 0 all were acknowledged, 1 some failed, 2 wrong usage, 3 no broker, no topic or no
+    permission, 130 interrupted (what was sent is waited for up to 10 s, and the totals are printed;
+    a second time: not waited for).
     """
     from batchval.perf import properties
     from batchval.perf.produce import ProduceError
@@ -168,9 +222,15 @@ def _check(given: dict[str, Any]) -> None:
     """What one option says against another."""
     if given["num_records"] is None and given["duration"] is None:
         raise click.UsageError("Missing option '--num-records' or '--duration'.")
-    payloads = [given["record_size"] is not None, given["payload_file"] is not None, given["payload_monotonic"]]
+    payloads = [
+        given["record_size"] is not None,
+        given["payload_file"] is not None,
+        given["payload_monotonic"],
+    ]
     if sum(payloads) != 1:
-        raise click.UsageError("Give one of '--record-size', '--payload-file' and '--payload-monotonic'.")
+        raise click.UsageError(
+            "Give one of '--record-size', '--payload-file' and '--payload-monotonic'."
+        )
     if given["duration"] is not None and not given["duration"] > 0:
         raise click.UsageError("--duration is a number of seconds above 0.")
     if not (given["throughput"] == -1 or given["throughput"] > 0):
@@ -215,10 +275,20 @@ def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
 
     for name, usual in (("max.request.size", "1048576"), ("buffer.memory", "33554432")):
         limit = found.get(name, usual)
-        if given["record_size"] is not None and limit.isdigit() and given["record_size"] > int(limit):
-            raise click.UsageError(f"--record-size {given['record_size']} is above {name}, which is {limit}.")
+        if (
+            given["record_size"] is not None
+            and limit.isdigit()
+            and given["record_size"] > int(limit)
+        ):
+            raise click.UsageError(
+                f"--record-size {given['record_size']} is above {name}, which is {limit}."
+            )
     compressed = found.get("compression.type", "none").lower() != "none"
-    parts = [] if given["payload_file"] is None else parts_of(given["payload_file"], given["payload_delimiter"])
+    parts = (
+        []
+        if given["payload_file"] is None
+        else parts_of(given["payload_file"], given["payload_delimiter"])
+    )
 
     def make(thread: int) -> Payloads:
         seed = given["seed"] * 1024 + thread
@@ -318,7 +388,9 @@ def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
     steady = run.steady()
     yield total_line(total.headline, total.value_bytes, total.elapsed_ns, unit)
     if steady is not None:
-        yield total_line(steady.headline, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True)
+        yield total_line(
+            steady.headline, steady.value_bytes, steady.elapsed_ns, unit, steady_state=True
+        )
 
 
 def _files(
@@ -342,14 +414,32 @@ def _files(
         parts: list[tuple[str | None, float, float, Any]] = [(None, start, length, seen.headline)]
         parts += [
             (tag, start, length, histogram)
-            for tag, histogram in (("send", seen.latencies if seen.scheduled else None), ("wire", seen.wire))
+            for tag, histogram in (
+                ("send", seen.latencies if seen.scheduled else None),
+                ("wire", seen.wire),
+            )
             if histogram is not None and histogram.count
         ]
         given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
     if given["output"] is None and given["report"] is None and not given["as_json"]:
         return
-    flags = ["topic", "num_records", "duration", "record_size", "payload_monotonic", "throughput", "threads"]
-    flags += ["warmup_records", "partition", "partitioner", "claims", "transaction_duration_ms", "seed"]
+    flags = [
+        "topic",
+        "num_records",
+        "duration",
+        "record_size",
+        "payload_monotonic",
+        "throughput",
+        "threads",
+    ]
+    flags += [
+        "warmup_records",
+        "partition",
+        "partitioner",
+        "claims",
+        "transaction_duration_ms",
+        "seed",
+    ]
     each, over_all, sampled = run.in_flight()
     totals = {
         **total.as_json(),
@@ -359,7 +449,9 @@ def _files(
         "unanswered": run.unanswered,
         "interrupted": run.interrupted,
         "client_round_trips": None if (counted := run.round_trips()) is None else counted.as_json(),
-        "steady_state": None if steady is None else steady.as_json() | {"histogram": steady.headline.to_json()},
+        "steady_state": None
+        if steady is None
+        else steady.as_json() | {"histogram": steady.headline.to_json()},
     }
     settings = {name: given[name] for name in flags} | {"properties": shown(found)}
     result = Result(

@@ -31,12 +31,20 @@ _say = partial(perf_options.say, "roundtrip")
     examples=("batchval perf roundtrip --bootstrap-server b:9092 --workload workload.yaml",),
 )
 @perf_options.bootstrap_option
-@click.option("--workload", type=FILE, metavar="FILE", required=True, help="Topics, rates and sizes, in YAML.")
+@click.option(
+    "--workload", type=FILE, metavar="FILE", required=True, help="Topics, rates and sizes, in YAML."
+)
 @perf_options.client_option("sends and reads")
 @click.option(
-    "--command-config", type=FILE, multiple=True, metavar="FILE", help="Properties of all clients, by Kafka's names."
+    "--command-config",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Properties of all clients, by Kafka's names.",
 )
-@click.option("--command-property", multiple=True, metavar="NAME=VALUE", help="A property of all clients.")
+@click.option(
+    "--command-property", multiple=True, metavar="NAME=VALUE", help="A property of all clients."
+)
 @click.option(
     "--timeout", type=click.IntRange(0, INT), default=10_000, show_default=True, metavar="MS",
     help="A consumer that lacks records ends when its last one is longer ago.",
@@ -138,7 +146,9 @@ def _line(figures: Figures) -> str:
     return total_line(figures.histogram, figures.value_bytes, figures.elapsed_ns)
 
 
-def _keep(options: dict[str, Any], opened: OpenClients, workload: Workload, run: RoundtripRun) -> None:
+def _keep(
+    options: dict[str, Any], opened: OpenClients, workload: Workload, run: RoundtripRun
+) -> None:
     from batchval.perf.properties import shown
     from batchval.perf.results import Result
 
@@ -148,14 +158,19 @@ def _keep(options: dict[str, Any], opened: OpenClients, workload: Workload, run:
         "interrupted": run.interrupted,
         "topics": {
             topic.topic.name: _totals(topic.read())
-            | {"published": _totals(topic.published()), "errors": dict(topic.producing.total().errors)}
+            | {
+                "published": _totals(topic.published()),
+                "errors": dict(topic.producing.total().errors),
+            }
             | topic.findings()
             for topic in run.topics
         },
     }
     settings = workload.model_dump(mode="json", exclude={"producer", "consumer"})
     settings |= {"producer": shown(opened.producer), "consumer": shown(opened.consumer)}
-    result = Result("roundtrip", options["client"], settings, totals, run.intervals, None, read.histogram)
+    result = Result(
+        "roundtrip", options["client"], settings, totals, run.intervals, None, read.histogram
+    )
     result.versions["client"] = opened.version
     perf_options.keep(options, result)
 

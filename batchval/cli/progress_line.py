@@ -1,4 +1,5 @@
-"""One line that says how far a long run is: on stderr, where somebody watches it, and gone when it is over.
+"""One line that says how far a long run is: on stderr, where somebody watches it, and gone when it
+is over.
 
 \\r ESC [K  text       written over and over; never wider than the terminal, or it could not be taken back
 """
@@ -15,7 +16,9 @@ __all__ = ["ProgressLine", "how_far"]
 
 
 class ProgressLine:
-    """``show`` writes it anew, ``echo`` prints a line of output past it. Nothing is shown but on a terminal."""
+    """``show`` writes it anew, ``echo`` prints a line of output past it. Nothing is shown but on a
+    terminal.
+    """
 
     def __init__(self) -> None:
         self.watched = sys.stderr.isatty()
@@ -50,7 +53,9 @@ def _columns() -> int:
         return 80
 
 
-def how_far(records: int, wanted: int | None, seconds: float, duration_s: float | None = None) -> str:
+def how_far(
+    records: int, wanted: int | None, seconds: float, duration_s: float | None = None
+) -> str:
     """So many records, which share of all (by number, or by time), at which rate."""
     shares = [100 * records / wanted] if wanted else []
     if duration_s:

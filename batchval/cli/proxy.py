@@ -26,27 +26,65 @@ from batchval.cli.options import json_option
         "batchval proxy --clients http://127.0.0.1:9464 --slowest",
     ),
 )
-@click.option("--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it."
+)
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings (YAML). Options here win.")
-@click.option("--check-config", is_flag=True, help="Only check settings, files, upstreams and certificates.")
-@click.option("--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden.")
-@click.option("--take-over", is_flag=True, help="Take over the ports of the gate that runs; it drains and ends.")
-@click.option("--report", "as_report", is_flag=True, help="Only print what was refused or observed, and for whom.")
-@click.option("--clients", metavar="URL", help="Only print who uses the gate whose metrics are at http://HOST:PORT.")
-@click.option("--slowest", is_flag=True, help="With --clients: those whose requests take longest come first.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings (YAML). Options here win.",
+)
+@click.option(
+    "--check-config", is_flag=True, help="Only check settings, files, upstreams and certificates."
+)
+@click.option(
+    "--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden."
+)
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take over the ports of the gate that runs; it drains and ends.",
+)
+@click.option(
+    "--report",
+    "as_report",
+    is_flag=True,
+    help="Only print what was refused or observed, and for whom.",
+)
+@click.option(
+    "--clients",
+    metavar="URL",
+    help="Only print who uses the gate whose metrics are at http://HOST:PORT.",
+)
+@click.option(
+    "--slowest", is_flag=True, help="With --clients: those whose requests take longest come first."
+)
 @click.option(
     "--state-directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Where the gate keeps the counts of --report. Default: $STATE_DIRECTORY.",
 )
-@click.option("--mode", metavar="MODE", help="enforce (default), or observe: forward, count and log.")
-@click.option("--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust.")
-@click.option("--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches.")
+@click.option(
+    "--mode", metavar="MODE", help="enforce (default), or observe: forward, count and log."
+)
+@click.option(
+    "--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust."
+)
+@click.option(
+    "--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches."
+)
 @click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
-@click.option("--workers", metavar="N", help="Processes that serve clients: 1 (default) to 64, or auto.")
-@click.option("--metrics", metavar="HOST:PORT", help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.")
+@click.option(
+    "--workers", metavar="N", help="Processes that serve clients: 1 (default) to 64, or auto."
+)
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.",
+)
 @json_option
 def command(
     listen: str | None,
@@ -67,14 +105,17 @@ def command(
     metrics: str | None,
     as_json: bool,
 ) -> int:
-    """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker would.
+    """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker
+    would.
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. Settings and certificates are
     read again on SIGHUP, settings also when their file has changed (reload.watch). With --take-over
     a new gate replaces one that runs, on the same ports.
     """
     if as_json and not as_report and clients is None:
-        raise click.UsageError("--json needs --report or --clients (the log is JSON with --log-format json)")
+        raise click.UsageError(
+            "--json needs --report or --clients (the log is JSON with --log-format json)"
+        )
     if slowest and clients is None:
         raise click.UsageError("--slowest needs --clients")
     _refuse_two(
@@ -90,7 +131,9 @@ def command(
         "claims_in": claims_in,
         "claims_out": claims_out,
         "log.format": log_format,
-        "workers": int(workers) if workers is not None and re.fullmatch("[0-9]{1,9}", workers) else workers,
+        "workers": int(workers)
+        if workers is not None and re.fullmatch("[0-9]{1,9}", workers)
+        else workers,
         "metrics.address": metrics,
         "upstream.bootstrap": upstream,
         "state_directory": state_directory,
@@ -106,11 +149,21 @@ def command(
         needed = (*EXTRAS["batchval.proxy"][1], "pydantic_core")  # which pydantic imports
         if error.name is None or error.name.partition(".")[0] not in needed:
             raise
-        click.echo(f"batchval proxy: {error.name} is not installed: pip install 'batchval[proxy]'", err=True)
+        click.echo(
+            f"batchval proxy: {error.name} is not installed: pip install 'batchval[proxy]'",
+            err=True,
+        )
         return USAGE
     from batchval.cli.proxy_clients import show_clients
     from batchval.cli.proxy_report import report
-    from batchval.cli.proxying import check_certificates, check_files, check_upstreams, draft_of, file_of, run
+    from batchval.cli.proxying import (
+        check_certificates,
+        check_files,
+        check_upstreams,
+        draft_of,
+        file_of,
+        run,
+    )
 
     try:
         if clients is not None:
@@ -134,7 +187,11 @@ def command(
         settings = draft.finished()
         if check_config:
             click.echo("the settings are sound", err=print_config)
-        return 0 if early is None else run(settings, early, file_of(config, overrides, draft), take_over=take_over)
+        return (
+            0
+            if early is None
+            else run(settings, early, file_of(config, overrides, draft), take_over=take_over)
+        )
     except loading.ConfigError as error:
         for line in error.problems:
             click.echo(f"batchval proxy: {line}", err=True)

@@ -68,7 +68,9 @@ def _address(url: str) -> tuple[str, int]:
     except ValueError:
         host = None
     if host is None or parts.scheme != "http":
-        raise click.UsageError(f"--clients {url!r}: expected the address of the gate's metrics, HOST:PORT")
+        raise click.UsageError(
+            f"--clients {url!r}: expected the address of the gate's metrics, HOST:PORT"
+        )
     return host, port
 
 
@@ -79,7 +81,9 @@ def _answer(host: str, port: int, path: str) -> Any:
         connection.request("GET", path, headers={"Accept": "application/json"})
         answer = connection.getresponse()
         if answer.status != _OK:
-            raise OSError(f"the answer has status {answer.status}: it is not a gate that knows its clients")
+            raise OSError(
+                f"the answer has status {answer.status}: it is not a gate that knows its clients"
+            )
         body = answer.read(_LARGEST + 1)
         if len(body) > _LARGEST:
             raise OSError(f"the answer has more than {_LARGEST} bytes")

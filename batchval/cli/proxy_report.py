@@ -44,7 +44,9 @@ def report(folder: Path | None, as_json: bool) -> int:
 
     folder = folder or _default_folder()
     if folder is None:
-        raise click.UsageError("--report needs --state-directory DIR, or --config FILE with a state_directory")
+        raise click.UsageError(
+            "--report needs --state-directory DIR, or --config FILE with a state_directory"
+        )
     path = folder / NAME
     try:
         observed = read_observed(path)
@@ -155,7 +157,9 @@ def _cells(key: RowKey, row: Row) -> tuple[str, ...]:
 
 def _sample(row: Row) -> str:
     whose = "" if row.client_id is None else f", client_id {row.client_id}"
-    return _printable(f"partition {row.partition} from {row.client}{whose}: {row.error}: {row.reason}")
+    return _printable(
+        f"partition {row.partition} from {row.client}{whose}: {row.error}: {row.reason}"
+    )
 
 
 def _meanings(observed: Observed) -> Iterator[str]:
@@ -202,4 +206,6 @@ def _age(seconds: int) -> str:
 
 def _printable(text: str) -> str:
     """Escape what could move the cursor or begin a line: clients chose some of it."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )

@@ -36,7 +36,10 @@ def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any])
         return loading.drafted_file(config, overrides)
     missing = [
         option
-        for option, value in (("--listen", listen), ("--upstream", overrides.get("upstream.bootstrap")))
+        for option, value in (
+            ("--listen", listen),
+            ("--upstream", overrides.get("upstream.bootstrap")),
+        )
         if value is None
     ]
     if missing:
@@ -44,7 +47,9 @@ def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any])
     return loading.drafted(loading.overridden({"listeners": [{"address": listen}]}, overrides))
 
 
-def file_of(config: Path | None, overrides: dict[str, Any], draft: loading.Draft) -> SettingsFile | None:
+def file_of(
+    config: Path | None, overrides: dict[str, Any], draft: loading.Draft
+) -> SettingsFile | None:
     """Return the file that may be read again, with the options that ``draft_of`` has set."""
     from batchval.proxy.settings_file import SettingsFile
 
@@ -64,7 +69,11 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
     from batchval.proxy.upstream_checks import upstream_faults
     from batchval.yaml_settings.faults import lines_of
 
-    if draft.settings is None or draft.is_wrong(("upstream", "bootstrap")) or draft.is_wrong(("upstream", "tls")):
+    if (
+        draft.settings is None
+        or draft.is_wrong(("upstream", "bootstrap"))
+        or draft.is_wrong(("upstream", "tls"))
+    ):
         return []
     faults, warnings = upstream_faults(draft.settings)
     draft.add(faults)
@@ -82,7 +91,13 @@ def check_certificates(draft: loading.Draft) -> list[str]:
     return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
 
 
-def run(settings: Settings, early: EarlyReload, file: SettingsFile | None = None, *, take_over: bool = False) -> int:
+def run(
+    settings: Settings,
+    early: EarlyReload,
+    file: SettingsFile | None = None,
+    *,
+    take_over: bool = False,
+) -> int:
     """Run a gate until its end, and return the exit code.
 
     ``early``      has noted SIGHUP since before these settings were read
@@ -102,7 +117,11 @@ def run(settings: Settings, early: EarlyReload, file: SettingsFile | None = None
             return runner.run(_serve(settings, early, file, predecessor))
     except BaseException as error:
         if predecessor is not None:
-            why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+            why = (
+                (isinstance(error, OSError) and error.strerror)
+                or str(error)
+                or type(error).__name__
+            )
             predecessor.fail(why)
         raise
     finally:
@@ -142,7 +161,11 @@ async def _serve(
     files = digests_of(settings)  # before the gate reads them
     gate = gate_of(settings, version=__version__, predecessor=predecessor)
     path = settings.control_path
-    control = None if path is None else Control(path, gate.succession.offer, handed, gate.succession.go_on)
+    control = (
+        None
+        if path is None
+        else Control(path, gate.succession.offer, handed, gate.succession.go_on)
+    )
     stop_control = control.stop if control is not None else lambda: None
     reloader = Reloader(gate, file, files)
     gate.metrics.add(reloader.families)

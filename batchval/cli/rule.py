@@ -24,7 +24,9 @@ class _RuleName(click.ParamType[str]):
 
     name = "rule"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         from batchval.rules import Rule
@@ -40,7 +42,12 @@ class _RuleName(click.ParamType[str]):
 @click.command(
     "rule",
     cls=Command,
-    examples=("batchval rule 14", "batchval rule crc-mismatch", "batchval rule L1 --json", "batchval rule"),
+    examples=(
+        "batchval rule 14",
+        "batchval rule crc-mismatch",
+        "batchval rule L1 --json",
+        "batchval rule",
+    ),
 )
 @click.argument("name", metavar="[ID|SLUG]", required=False, type=_RuleName())
 @json_option
@@ -132,6 +139,10 @@ def _explained(rule: Rule) -> str:
     lines = [str(rule), ""]
     for label, text in facts.items():
         lines += textwrap.wrap(
-            text, width, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=indent, break_on_hyphens=False
+            text,
+            width,
+            initial_indent=f"{label:<{_LABEL}}",
+            subsequent_indent=indent,
+            break_on_hyphens=False,
         )
     return "\n".join(lines)

@@ -198,7 +198,9 @@ class Runner:
                         self.faults.append(str(fault))
                     under_way.clear()
                     if self._failures >= MOST_FAILURES:
-                        raise RunnerStopped(f"the runner failed {MOST_FAILURES} times in a row: {fault}") from None
+                        raise RunnerStopped(
+                            f"the runner failed {MOST_FAILURES} times in a row: {fault}"
+                        ) from None
         finally:
             if self._process is not None:
                 self._process.close(0 if under_way else _END_SECONDS)

@@ -18,7 +18,17 @@ from batchval.cli.runner import Document, Failure, Runner
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
 
-__all__ = ["CasesError", "Outcome", "RuleScore", "Score", "installed_cases", "page", "read", "run", "table"]
+__all__ = [
+    "CasesError",
+    "Outcome",
+    "RuleScore",
+    "Score",
+    "installed_cases",
+    "page",
+    "read",
+    "run",
+    "table",
+]
 
 OUTCOMES = ("right", "wrong", "failed", "skipped")
 _NUMBERS = {rule.id: rule.number for rule in Rule}
@@ -111,9 +121,13 @@ def _said(verdict: Document, profile: str, *, with_records: bool) -> str:
 def _outcome(case: Document, verdict: Document | Failure) -> Outcome:
     expect, rule, profile = case["expect"], case.get("rule"), case["profile"]
     if isinstance(verdict, Failure):
-        return Outcome(case["id"], rule, "failed", _said(expect, profile, with_records=True), str(verdict))
+        return Outcome(
+            case["id"], rule, "failed", _said(expect, profile, with_records=True), str(verdict)
+        )
     if verdict.get("accept") is None:
-        return Outcome(case["id"], rule, "skipped", _said(expect, profile, with_records=True), verdict["skip"])
+        return Outcome(
+            case["id"], rule, "skipped", _said(expect, profile, with_records=True), verdict["skip"]
+        )
     # records are compared where both count them
     both = expect.get("records") is not None and verdict.get("records") is not None
     expected, got = (_said(one, profile, with_records=both) for one in (expect, verdict))
@@ -157,13 +171,26 @@ class Score:
         a rule.
         """
         by_number = sorted(self.rules, key=lambda rule: (_NUMBERS.get(rule or "", 0), rule or ""))
-        return [(rule or "none", _SLUGS.get(rule or "", ""), self.rules[rule]) for rule in by_number]
+        return [
+            (rule or "none", _SLUGS.get(rule or "", ""), self.rules[rule]) for rule in by_number
+        ]
 
     def documents(self) -> Iterator[dict[str, Any]]:
         """Yield what --json prints: a document for each rule, then the summary."""
         for rule, slug, score in self.rows():
-            yield {"type": "rule", "rule": rule, "slug": slug, "cases": score.cases, **asdict(score)}
-        yield {"type": "score", "profile": self.profile, "cases": self.total.cases, **asdict(self.total)}
+            yield {
+                "type": "rule",
+                "rule": rule,
+                "slug": slug,
+                "cases": score.cases,
+                **asdict(score),
+            }
+        yield {
+            "type": "score",
+            "profile": self.profile,
+            "cases": self.total.cases,
+            **asdict(self.total),
+        }
 
     def __str__(self) -> str:
         one = self.total
@@ -173,7 +200,9 @@ class Score:
 def run(runner: Runner, cases: list[Document], score: Score) -> Iterator[Outcome]:
     """Ask the runner about each case, count and yield the outcomes. Raises RunnerStopped."""
     by_id = {case["id"]: case for case in cases}
-    questions = [{key: case[key] for key in case if key not in ("expect", "note")} for case in cases]
+    questions = [
+        {key: case[key] for key in case if key not in ("expect", "note")} for case in cases
+    ]
     for name, verdict in runner.ask(questions):
         outcome = _outcome(by_id[name], verdict)
         score.add(outcome)
@@ -191,7 +220,9 @@ def table(score: Score) -> str:
         shown.add_column(name, justify="right")
     for rule, slug, one in score.rows():
         numbers = (one.cases, one.right, one.wrong, one.failed, one.skipped)
-        shown.add_row(rule, slug, *map(str, numbers), style="yellow" if one.wrong or one.failed else None)
+        shown.add_row(
+            rule, slug, *map(str, numbers), style="yellow" if one.wrong or one.failed else None
+        )
     return render(shown)
 
 
@@ -201,7 +232,9 @@ def page(score: Score, command: str, faults: list[str]) -> str:
     from batchval.report.pages import render
 
     columns = [(rule, [getattr(one, name) for name in OUTCOMES]) for rule, _, one in score.rows()]
-    chart = stacked("Cases by rule", "rule", "cases", columns, list(zip(_COLOURS, OUTCOMES, strict=True)))
+    chart = stacked(
+        "Cases by rule", "rule", "cases", columns, list(zip(_COLOURS, OUTCOMES, strict=True))
+    )
     try:
         return render(
             _TEMPLATE,

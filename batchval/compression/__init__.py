@@ -3,7 +3,8 @@
 ``native``    lz4 and zstd as C functions called by pointer, without the GIL (batchval.compression.native)
 ``packages``  the Python packages lz4 and zstandard (batchval.compression.packages)
 
-gzip and snappy are core's own under both. The environment variable ``BATCHVAL_CODECS`` forces one; without it
+gzip and snappy are core's own under both. The environment variable ``BATCHVAL_CODECS`` forces one;
+without it
 ``native`` is taken where it works.
 """
 
@@ -56,7 +57,10 @@ def describe() -> dict[str, str]:
     import lz4
     import zstandard
 
-    return own | {"lz4": f"lz4 {lz4.__version__} for Python", "zstd": f"zstandard {zstandard.__version__} for Python"}
+    return own | {
+        "lz4": f"lz4 {lz4.__version__} for Python",
+        "zstd": f"zstandard {zstandard.__version__} for Python",
+    }
 
 
 use(os.environ.get("BATCHVAL_CODECS") or None)

@@ -98,7 +98,8 @@ def _xxh32(data: bytes) -> int:
 
 @cache
 def _lz4_header(magic: int) -> bytes:
-    # clients of magic 0 took the frame's magic number into the checksum too, and Kafka keeps writing it so for them
+    # clients of magic 0 took the frame's magic number into the checksum too, and Kafka keeps
+    # writing it so for them
     covered = _LZ4_MAGIC + _LZ4_DESCRIPTOR if magic == 0 else _LZ4_DESCRIPTOR
     return _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes([_xxh32(covered) >> 8 & 0xFF])
 
@@ -133,11 +134,15 @@ def _zstd_stream(data: _Data, level: int | None) -> bytes:
     here either.
     """
     stream = _zstd_compressor(level).compressobj()
-    return b"".join((stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
+    return b"".join(
+        (stream.compress(data), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush())
+    )
 
 
 def _zstd_compressor(level: int | None) -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False, write_checksum=False)
+    return zstandard.ZstdCompressor(
+        level=3 if level is None else level, write_content_size=False, write_checksum=False
+    )
 
 
 _STREAMS: dict[int, type[_Gzip | _Snappy | _Lz4]] = {
@@ -163,7 +168,8 @@ def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) ->
     ``data`` is any contiguous buffer of bytes. Every codec's library releases the GIL, and so does
     the join of parts above 1 MiB: it is held for no more than what 1 MiB becomes.
 
-    ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has none.
+    ``level``: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22; None: Kafka's default. snappy has
+    none.
 
     zstd writes the bytes that Kafka writes, except above level 19, where that would take 700 MB for
     a batch of any size.

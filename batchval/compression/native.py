@@ -1,8 +1,10 @@
-"""Finds C functions of lz4 and zstd that are on every machine with the packages, and gives core their addresses.
+"""Finds C functions of lz4 and zstd that are on every machine with the packages, and gives core
+their addresses.
 
-The Linux wheels of lz4 and zstandard carry the whole libraries inside their extension modules and export them; failing
-that, the host's liblz4 and libzstd serve. A set of functions is only taken after every one of them,
-called as core calls it, has returned the right answer for a known frame and for a damaged one.
+The Linux wheels of lz4 and zstandard carry the whole libraries inside their extension modules and
+export them; failing that, the host's liblz4 and libzstd serve. A set of functions is only taken
+after every one of them, called as core calls it, has returned the right answer for a known frame
+and for a damaged one.
 """
 
 from __future__ import annotations
@@ -78,7 +80,10 @@ def _lz4_works(library: ctypes.CDLL) -> bool:
     function.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
     function.restype = ctypes.c_int
     out = ctypes.create_string_buffer(len(_SELF_TEST))
-    if function(_LZ4_BLOCK, out, len(_LZ4_BLOCK), len(out)) != len(_SELF_TEST) or out.raw != _SELF_TEST:
+    if (
+        function(_LZ4_BLOCK, out, len(_LZ4_BLOCK), len(out)) != len(_SELF_TEST)
+        or out.raw != _SELF_TEST
+    ):
         return False
     return bool(function(_LZ4_DAMAGED, out, len(_LZ4_DAMAGED), len(out)) < 0)
 
@@ -127,7 +132,9 @@ def _zstd_by_block(library: ctypes.CDLL, context: int, frame: bytes) -> bytes | 
             return None
         kinds.append(library.ZSTD_nextInputType(context))
         piece = ctypes.create_string_buffer(frame[at : at + need], need)
-        n = library.ZSTD_decompressContinue(context, ctypes.addressof(out) + made, len(out) - made, piece, need)
+        n = library.ZSTD_decompressContinue(
+            context, ctypes.addressof(out) + made, len(out) - made, piece, need
+        )
         if library.ZSTD_isError(n) or n > len(out) - made:
             return None
         at += need
@@ -145,11 +152,27 @@ def _version(library: ctypes.CDLL, name: str) -> str:
 
 
 def find() -> Found:
-    """All functions that core needs, or a Found with no addresses where a library is missing or does not work."""
+    """All functions that core needs, or a Found with no addresses where a library is missing or
+    does not work.
+    """
     result = Found()
     for codec, names, modules, host, works, version in (
-        ("lz4", _LZ4, ("lz4.block._block", "lz4.frame._frame"), "lz4", _lz4_works, "LZ4_versionString"),
-        ("zstd", _ZSTD, ("zstandard._cffi", "zstandard.backend_c"), "zstd", _zstd_works, "ZSTD_versionString"),
+        (
+            "lz4",
+            _LZ4,
+            ("lz4.block._block", "lz4.frame._frame"),
+            "lz4",
+            _lz4_works,
+            "LZ4_versionString",
+        ),
+        (
+            "zstd",
+            _ZSTD,
+            ("zstandard._cffi", "zstandard.backend_c"),
+            "zstd",
+            _zstd_works,
+            "ZSTD_versionString",
+        ),
     ):
         for path, origin in _candidates(modules, host):
             try:

@@ -2,7 +2,8 @@
 
 from libc.stddef cimport size_t
 
-ctypedef int (*Lz4DecompressSafe)(const char *source, char *to, int size, int capacity) noexcept nogil
+ctypedef int (*Lz4DecompressSafe)(const char *source, char *to, int size,
+        int capacity) noexcept nogil
 ctypedef void *(*ZstdCreateDCtx)() noexcept nogil
 ctypedef size_t (*ZstdFreeDCtx)(void *dctx) noexcept nogil
 ctypedef size_t (*ZstdDecompressBegin)(void *dctx) noexcept nogil

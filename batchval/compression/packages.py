@@ -1,4 +1,5 @@
-"""The block decompressors through the Python packages, for machines on which no C symbol can be had.
+"""The block decompressors through the Python packages, for machines on which no C symbol can be
+had.
 
 Slower than ``native``; the answers are the same. gzip and snappy need no library: core inflates and
 unpacks itself under both providers. Both packages release the GIL while they decompress. zstd comes

@@ -4,10 +4,11 @@
     validate_request      ProduceRequest.validateRecords             rules 5-8
     analyze_batches      UnifiedLog.analyzeAndValidateRecords       rules 9-16
 
-The third is batchval.core.assign_offsets, the last batchval.core.append; batchval.core.stages puts them in
-order.
+The third is batchval.core.assign_offsets, the last batchval.core.append; batchval.core.stages puts
+them in order.
 
-Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the verdict is in.
+Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once
+the verdict is in.
 """
 
 from libc.stddef cimport size_t
@@ -19,14 +20,17 @@ from batchval.core.bytes cimport be32, be64
 from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch, next_claimed_batch
 from batchval.core.layout cimport *
 from batchval.core.scratch cimport Scratch
-from batchval.core.verdict cimport AppendContext, Policy, Verdict, attributes_of, broker_fails, refuse, refuse_batch_rule
+from batchval.core.verdict cimport (
+    AppendContext, Policy, Verdict, attributes_of, broker_fails, refuse, refuse_batch_rule,
+)
 from batchval.core.batch_records cimport check_checksum, read_records
 
 cdef enum:
     ALL_RECORDS = 0x7FFFFFFFFFFFFFFF  # for the text of OffsetsOutOfOrderException
 
 
-# ---- the request ---------------------------------------------------------------------------------------------------
+# ---- the request
+# --------------------------------------------------------------------------------------------------
 
 cdef bint validate_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v,
         bint *transactional) noexcept nogil:
@@ -44,7 +48,8 @@ cdef bint validate_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict
     return True
 
 
-cdef bint validate_request(const uint8_t *p, size_t n, const AppendContext *d, Verdict *v) noexcept nogil:
+cdef bint validate_request(const uint8_t *p, size_t n, const AppendContext *d,
+        Verdict *v) noexcept nogil:
     cdef Entry first, second
     cdef int found
     if d.produce_version < d.first_checked_produce_version:
@@ -58,10 +63,12 @@ cdef bint validate_request(const uint8_t *p, size_t n, const AppendContext *d, V
         return refuse(v, REQUEST_MAGIC_NOT_2, INVALID_RECORD, reasons.MAGIC_NOT_2, first.magic)
     if d.produce_version < 7:
         if attributes_of(&first) & CODEC_MASK == ZSTD:
-            return refuse(v, REQUEST_ZSTD_TOO_OLD, UNSUPPORTED_COMPRESSION_TYPE, reasons.ZSTD_BEFORE_V7,
+            return refuse(v, REQUEST_ZSTD_TOO_OLD, UNSUPPORTED_COMPRESSION_TYPE,
+                    reasons.ZSTD_BEFORE_V7,
                     d.produce_version)
         if attributes_of(&first) & CODEC_MASK > ZSTD:
-            return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, attributes_of(&first) & CODEC_MASK)
+            return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID,
+                    attributes_of(&first) & CODEC_MASK)
     found = next_batch(p + first.size, n - first.size, &second)
     if found == BATCH:
         return refuse(v, REQUEST_MORE_THAN_ONE_BATCH, INVALID_RECORD, reasons.SECOND_BATCH)
@@ -70,9 +77,11 @@ cdef bint validate_request(const uint8_t *p, size_t n, const AppendContext *d, V
     return True
 
 
-# ---- the batch loop ------------------------------------------------------------------------------------------------
+# ---- the batch loop
+# ------------------------------------------------------------------------------------------------
 
-cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
     """On acceptance valid_bytes, whole_bytes and source are set; what follows valid_bytes is
     trimmed by the broker.
@@ -97,10 +106,12 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
             return refuse_batch_rule(v, found, &b)
         epoch = be32(b.p + PARTITION_LEADER_EPOCH) if b.magic == 2 else -1
         if d.origin == RAFT_LEADER and epoch != d.leader_epoch:
-            return refuse(v, RAFT_LEADER_EPOCH_DIFFERS, INVALID_RECORD, reasons.LEADER_EPOCH, epoch, d.leader_epoch)
+            return refuse(v, RAFT_LEADER_EPOCH_DIFFERS, INVALID_RECORD, reasons.LEADER_EPOCH, epoch,
+                    d.leader_epoch)
         if d.origin == CLIENT and b.magic == 2 and be64(b.p) != 0:
             return refuse(v, BASE_OFFSET_NOT_ZERO, INVALID_RECORD, reasons.BASE_OFFSET, be64(b.p))
-        # an append as follower: what a newer leader wrote may be cut off again, so it is not taken (KAFKA-18723)
+        # an append as follower: what a newer leader wrote may be cut off again, so it is not taken
+        # (KAFKA-18723)
         skipping = skipping or (d.origin == REPLICATION and epoch != -1 and epoch > d.leader_epoch)
         if skipping:
             v.skipped_batches += 1
@@ -121,11 +132,13 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
             if not read_records(p, n, ALL_RECORDS, d, policy, scratch, v):
                 return False
             v.error_batch = at
-            return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset, odd_before)
+            return broker_fails(v, OFFSETS_OUT_OF_ORDER, S9, reasons.LAST_OFFSET_ORDER, odd_offset,
+                    odd_before)
         at += b.size
 
 
-cdef inline bint analyze_batch(const Entry *b, const AppendContext *d, const Policy *policy, Verdict *v,
+cdef inline bint analyze_batch(const Entry *b, const AppendContext *d, const Policy *policy,
+        Verdict *v,
         int64_t *last_offset, int *codec) noexcept nogil:
     if b.magic == 2:
         if b.size < LAST_OFFSET_DELTA + 4:
@@ -135,7 +148,8 @@ cdef inline bint analyze_batch(const Entry *b, const AppendContext *d, const Pol
         last_offset[0] = be64(b.p)
     # a follower takes what its leader took, whatever its own limit says
     if b.size > <uint64_t>policy.max_message_bytes and d.origin != REPLICATION:
-        return refuse(v, BATCH_TOO_LARGE, MESSAGE_TOO_LARGE, reasons.LARGER_THAN_MAX, b.size, policy.max_message_bytes)
+        return refuse(v, BATCH_TOO_LARGE, MESSAGE_TOO_LARGE, reasons.LARGER_THAN_MAX, b.size,
+                policy.max_message_bytes)
     if not check_checksum(b, v):
         return False
     codec[0] = attributes_of(b) & CODEC_MASK

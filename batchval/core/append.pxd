@@ -12,7 +12,8 @@ cdef inline bint keeps_offsets(const AppendContext *d) noexcept nogil:
     return d.origin == REPLICATION or d.origin == RAFT_LEADER
 
 
-cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil
 cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v) noexcept nogil

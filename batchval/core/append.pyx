@@ -28,7 +28,9 @@ from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_he
 from batchval.core.layout cimport *
 from batchval.core.records cimport STREAM_PARSER
 from batchval.core.scratch cimport Scratch
-from batchval.core.verdict cimport AppendContext, Policy, Verdict, attributes_of, broker_fails, refuse
+from batchval.core.verdict cimport (
+    AppendContext, Policy, Verdict, attributes_of, broker_fails, refuse,
+)
 from batchval.core.batch_records cimport read_records
 
 cdef enum:
@@ -106,7 +108,8 @@ cdef Producer *producer_of(Producers *all, int64_t id) noexcept nogil:
         at += 1
 
 
-cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state, const AppendContext *d,
+cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state,
+        const AppendContext *d,
         Verdict *v) noexcept nogil:
     """ProducerAppendInfo.checkProducerEpoch: a follower takes what its leader took."""
     if h.producer_epoch >= state.epoch or d.origin == REPLICATION:
@@ -116,7 +119,8 @@ cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state, c
     return True
 
 
-cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state, const AppendContext *d,
+cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state,
+        const AppendContext *d,
         Verdict *v) noexcept nogil:
     """ProducerAppendInfo.appendDataBatch."""
     if epoch_is_refused(h, state, d, v):
@@ -219,7 +223,8 @@ cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
     return True
 
 
-cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext *d, const Policy *policy,
+cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext *d,
+        const Policy *policy,
         Scratch *scratch, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
     """The first record of a control batch. Kafka reads all of a compressed batch for it."""
     cdef Stream s
@@ -277,7 +282,8 @@ cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noe
     return broker_fails(v, OFFSETS_OUTSIDE_SEGMENT, S9, reasons.SEGMENT_RANGE, last_offset, base)
 
 
-cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
     """The one batch that LogValidator leaves. ``v.late`` says that a refusal came from here."""
     cdef Entry b

@@ -1,4 +1,5 @@
-"""What a caller hands over, as the core reads it. Every mistake is one BatchvalError that says what was expected.
+"""What a caller hands over, as the core reads it. Every mistake is one BatchvalError that says what
+was expected.
 
     numbers                      ints in their ranges: no bool, no float
     policies, origins, extras    to numbers, a policy once for each object
@@ -32,7 +33,8 @@ from batchval.rules import EXTRAS, Rule
 from batchval.types import NEWEST_PRODUCE_VERSION, AppendOrigin
 
 _ORIGINS = {origin.name: int(origin) for origin in AppendOrigin}
-_CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD,
+_CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4,
+        "zstd": ZSTD,
         "producer": PRODUCER}
 
 
@@ -183,7 +185,8 @@ cdef int origin_number(origin) except -1:
     raise kind(f"origin must be one of {names} or an AppendOrigin, not {shown(origin)}")
 
 
-# ---- buffers and ranges --------------------------------------------------------------------------------------------
+# ---- buffers and ranges
+# --------------------------------------------------------------------------------------------
 
 cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
     """A contiguous buffer of bytes: an array of other items would be judged by the bytes that
@@ -232,7 +235,8 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
     cdef size_t at = 0, i = 0
     cdef int64_t *pairs
     with nogil:
-        while (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) == BATCH:
+        while (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at,
+                &b)) == BATCH:
             at += b.size
             i += 1
     count[0] = i
@@ -241,7 +245,8 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
     i = 0
     with nogil:
         while i < count[0]:  # the buffer may have changed: no more pairs than there is room for
-            if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)) != BATCH:
+            if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at,
+                    &b)) != BATCH:
                 break
             pairs[2 * i] = at
             pairs[2 * i + 1] = b.size
@@ -348,7 +353,8 @@ cdef int source_of(const uint8_t *p, size_t n) noexcept nogil:
     return source
 
 
-# ---- claims --------------------------------------------------------------------------------------------------------
+# ---- claims
+# --------------------------------------------------------------------------------------------------
 
 _CLAIMS_POLICIES = {"ignore": IGNORE_CLAIMS, "verify": VERIFY_CLAIMS, "trust": TRUST_CLAIMS}
 
@@ -414,4 +420,5 @@ cdef tuple read_sample(trust_claims, bint strict, Sample *sample):
 
 cdef bint is_one_claim(claims):
     """For all ranges alike, and not a sequence of one for each."""
-    return claims is None or (isinstance(claims, tuple) and len(claims) == 2 and isinstance(claims[1], str))
+    return claims is None or (isinstance(claims, tuple) and len(claims) == 2
+            and isinstance(claims[1], str))

@@ -6,5 +6,6 @@ from libc.stdint cimport uint8_t
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport AppendContext, Policy, Verdict
 
-cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d,
+        const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil

@@ -1,8 +1,10 @@
-"""LogValidator.validateMessagesAndAssignOffsets, rules 18-39, with its three methods. Nothing here writes to the batch.
+"""LogValidator.validateMessagesAndAssignOffsets, rules 18-39, with its three methods. Nothing here
+writes to the batch.
 
     in_place_uncompressed, convert_uncompressed, compressed
 
-Each walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the verdict is in.
+Each walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the
+verdict is in.
 """
 
 from libc.stddef cimport size_t
@@ -12,10 +14,13 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be16, be32, be64
 from batchval.core.header cimport BATCH, NO_MORE, Entry, next_batch
 from batchval.core.layout cimport *
-from batchval.core.records cimport BUFFER_PARSER, SKIP_PARSER, STREAM_PARSER, Checks, Facts, clear_facts
+from batchval.core.records cimport (
+    BUFFER_PARSER, SKIP_PARSER, STREAM_PARSER, Checks, Facts, clear_facts,
+)
 from batchval.core.scratch cimport Scratch, no_errors
 from batchval.core.verdict cimport (
-    METER_MAGIC, METER_OFFSET, METER_SEQUENCE, AppendContext, Policy, Verdict, add_facts, attributes_of, broker_fails,
+    METER_MAGIC, METER_OFFSET, METER_SEQUENCE, AppendContext, Policy, Verdict, add_facts,
+    attributes_of, broker_fails,
     note_facts, refuse, refuse_batch_rule,
 )
 from batchval.core.batch_records cimport (
@@ -27,9 +32,12 @@ cdef enum:
     NO_TIMESTAMP = -1
 
 
-cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d,
+        const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """v.source says which codec the batch loop found. On acceptance the verdict holds all but the new bytes."""
+    """v.source says which codec the batch loop found. On acceptance the verdict holds all but the
+    new bytes.
+    """
     cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
     no_errors(scratch)
@@ -38,7 +46,8 @@ cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d
     return accepted
 
 
-cdef bint run_method(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint run_method(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
     if v.source != NONE or v.target != NONE:
         return compressed(p, n, d, policy, scratch, v)
@@ -66,7 +75,8 @@ cdef bint all_have_magic(const uint8_t *p, size_t n, int magic, Verdict *v) noex
         at += b.size
 
 
-cdef bint first_of_one(const uint8_t *p, size_t n, int source, Entry *first, Verdict *v) noexcept nogil:
+cdef bint first_of_one(const uint8_t *p, size_t n, int source, Entry *first,
+        Verdict *v) noexcept nogil:
     """getFirstBatchAndMaybeValidateNoMoreBatches."""
     cdef Entry second
     cdef int found = next_batch(p, n, first)
@@ -83,14 +93,18 @@ cdef bint first_of_one(const uint8_t *p, size_t n, int source, Entry *first, Ver
     return True
 
 
-cdef bint validate_batch(const Entry *first, const Entry *b, const AppendContext *d, Verdict *v) noexcept nogil:
-    """Rules 21-28. A batch of magic 2 that is smaller than its header fails where Kafka would read behind its end."""
+cdef bint validate_batch(const Entry *first, const Entry *b, const AppendContext *d,
+        Verdict *v) noexcept nogil:
+    """Rules 21-28. A batch of magic 2 that is smaller than its header fails where Kafka would read
+    behind its end.
+    """
     cdef int32_t count, delta, sequence
     cdef int64_t producer_id = NO_PRODUCER_ID
     cdef bint transactional = False
     if b.magic != first.magic:
         v.meters[METER_MAGIC] += 1
-        return refuse(v, BATCH_MAGIC_DIFFERS, INVALID_RECORD, reasons.OTHER_MAGIC, b.magic, first.magic)
+        return refuse(v, BATCH_MAGIC_DIFFERS, INVALID_RECORD, reasons.OTHER_MAGIC, b.magic,
+                first.magic)
     if b.magic < 2:
         return True
     if d.origin == CLIENT:
@@ -108,7 +122,8 @@ cdef bint validate_batch(const Entry *first, const Entry *b, const AppendContext
             return refuse(v, RECORDS_COUNT_NOT_POSITIVE, INVALID_RECORD, reasons.COUNT, count)
         if <int64_t>delta + 1 != count:
             v.meters[METER_OFFSET] += 1
-            return refuse(v, RECORDS_COUNT_UNLIKE_OFFSETS, INVALID_RECORD, reasons.COUNT_AND_DELTA, count, delta)
+            return refuse(v, RECORDS_COUNT_UNLIKE_OFFSETS, INVALID_RECORD, reasons.COUNT_AND_DELTA,
+                    count, delta)
         if attributes_of(b) & CONTROL_BIT:
             v.meters[METER_OFFSET] += 1
             return refuse(v, CONTROL_BATCH_BY_CLIENT, INVALID_RECORD, reasons.CONTROL)
@@ -116,20 +131,24 @@ cdef bint validate_batch(const Entry *first, const Entry *b, const AppendContext
         sequence = be32(b.p + BASE_SEQUENCE)
         if producer_id > NO_PRODUCER_ID and sequence < 0:
             v.meters[METER_SEQUENCE] += 1
-            return refuse(v, BASE_SEQUENCE_NEGATIVE, INVALID_RECORD, reasons.SEQUENCE, sequence, producer_id)
+            return refuse(v, BASE_SEQUENCE_NEGATIVE, INVALID_RECORD, reasons.SEQUENCE, sequence,
+                    producer_id)
     transactional = attributes_of(b) & TRANSACTIONAL_BIT
     if transactional and d.to_magic < 2:
-        return refuse(v, TRANSACTION_BEFORE_MAGIC_2, UNSUPPORTED_FOR_MESSAGE_FORMAT, reasons.TRANSACTIONAL, d.to_magic)
+        return refuse(v, TRANSACTION_BEFORE_MAGIC_2, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                reasons.TRANSACTIONAL, d.to_magic)
     if b.size < RECORDS:
         return broker_fails(v, FIELDS_OUT_OF_BOUNDS, S9, reasons.TOO_SMALL_FOR_FIELDS, b.size)
     producer_id = be64(b.p + PRODUCER_ID)
     if producer_id > NO_PRODUCER_ID and d.to_magic < 2:
-        return refuse(v, PRODUCER_ID_BEFORE_MAGIC_2, UNSUPPORTED_FOR_MESSAGE_FORMAT, reasons.IDEMPOTENT, d.to_magic,
+        return refuse(v, PRODUCER_ID_BEFORE_MAGIC_2, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+                reasons.IDEMPOTENT, d.to_magic,
                 producer_id)
     return True
 
 
-cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext *d,
+        const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
     """LogValidator.assignOffsetsNonCompressed."""
     cdef Entry first, b
@@ -154,13 +173,15 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
         if not validate_batch(&first, &b, d, v) or cannot_list(&b, v):
             return False
         clear_facts(&f)
-        if not walk_batch(&b, STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER, False, &c, d,
+        if not walk_batch(&b, STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER,
+                False, &c, d,
                 scratch, &f, &expected, v):
             return False
         note_facts(&f, v)
         if not record_errors(scratch, v):
             return False
-        if not can_set_max_timestamp(&b, d.now if policy.log_append_time else f.max_timestamp, policy, v):
+        if not can_set_max_timestamp(&b, d.now if policy.log_append_time else f.max_timestamp,
+                policy, v):
             return False
         add_facts(&f, v)
         at += b.size
@@ -173,8 +194,8 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
 
 cdef inline bint can_set_max_timestamp(const Entry *b, int64_t timestamp, const Policy *policy,
         Verdict *v) noexcept nogil:
-    """DefaultRecordBatch.setMaxTimestamp asks for the codec, where it changes anything: of a batch without records
-    nobody has asked before."""
+    """DefaultRecordBatch.setMaxTimestamp asks for the codec, where it changes anything: of a batch
+    without records nobody has asked before."""
     cdef int codec = attributes_of(b) & CODEC_MASK
     if codec <= ZSTD or b.magic < 2 or (be64(b.p + MAX_TIMESTAMP) == timestamp
             and (attributes_of(b) & LOG_APPEND_TIME_BIT != 0) == policy.log_append_time):
@@ -182,7 +203,8 @@ cdef inline bint can_set_max_timestamp(const Entry *b, int64_t timestamp, const 
     return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
 
 
-cdef bint cannot_build(const Entry *first, const AppendContext *d, bint zstd, Verdict *v) noexcept nogil:
+cdef bint cannot_build(const Entry *first, const AppendContext *d, bint zstd,
+        Verdict *v) noexcept nogil:
     """What MemoryRecordsBuilder's constructor refuses."""
     if d.to_magic == 2:
         return False
@@ -195,7 +217,8 @@ cdef bint cannot_build(const Entry *first, const AppendContext *d, bint zstd, Ve
     return False
 
 
-cdef int64_t without_offset(int64_t records, int64_t earlier, const AppendContext *d) noexcept nogil:
+cdef int64_t without_offset(int64_t records, int64_t earlier,
+        const AppendContext *d) noexcept nogil:
     """The first of ``records`` records that gets no new offset, for those end at 2^63 - 1;
     ``earlier`` records have theirs. Without such a record: ``records``.
     """
@@ -240,7 +263,9 @@ cdef bint cannot_append(const Facts *f, int64_t records, int64_t earlier, const 
 
 
 cdef bint cannot_close(const Entry *first, const AppendContext *d, Verdict *v) noexcept nogil:
-    """MemoryRecordsBuilder.validateProducerState: of the first batch, whose state the new one takes over."""
+    """MemoryRecordsBuilder.validateProducerState: of the first batch, whose state the new one takes
+    over.
+    """
     cdef int64_t producer_id
     # smaller than its header: only where the buffer has changed meanwhile
     if first.magic < 2 or first.size < RECORDS:
@@ -264,21 +289,25 @@ cdef bint cannot_close(const Entry *first, const AppendContext *d, Verdict *v) n
 
 
 cdef bint cannot_tell(const AppendContext *d, const Policy *policy, Verdict *v) noexcept nogil:
-    """MemoryRecordsBuilder.info: with LogAppendTime it unboxes the last offset, which a batch without records lacks."""
+    """MemoryRecordsBuilder.info: with LogAppendTime it unboxes the last offset, which a batch
+    without records lacks.
+    """
     if v.records_count == 0 and policy.log_append_time and (d.to_magic == 2 or v.target != NONE):
         broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_NO_RECORD)
         return True
     return False
 
 
-cdef inline void rebuilt_max_timestamp(const AppendContext *d, const Policy *policy, Verdict *v) noexcept nogil:
+cdef inline void rebuilt_max_timestamp(const AppendContext *d, const Policy *policy,
+        Verdict *v) noexcept nogil:
     if policy.log_append_time:
         v.max_timestamp = d.now
     elif d.to_magic == 0:
         v.max_timestamp = NO_TIMESTAMP
 
 
-cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *d,
+        const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
     """LogValidator.convertAndAssignOffsetsNonCompressed.
 
@@ -322,7 +351,8 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *
         clear_facts(&f)
         parser = STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER
         walked = walk_batch(&b, parser, False, &c, d, scratch, &f, &expected, v)
-        # records are written as they are validated, up to the first that is refused: one that cannot be written
+        # records are written as they are validated, up to the first that is refused: one that
+        # cannot be written
         # throws before a later one is looked at
         before = scratch.errors[0].index if scratch.errors_seen else f.records
         if cannot_append(&f, before, v.records_count, d, policy, v):
@@ -337,9 +367,12 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *
     return True
 
 
-cdef bint compressed(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint compressed(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """LogValidator.validateMessagesAndAssignOffsetsCompressed, and the parse of buildRecordsAndAssignOffsets."""
+    """LogValidator.validateMessagesAndAssignOffsetsCompressed, and the parse of
+    buildRecordsAndAssignOffsets.
+    """
     cdef Entry first, b
     cdef Checks c
     cdef Facts f

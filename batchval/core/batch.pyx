@@ -21,10 +21,13 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords,
+    legacy_key, legacy_value, next_legacy_record,
     open_legacy_records,
 )
-from batchval.core.records cimport BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk
+from batchval.core.records cimport (
+    BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
+)
 from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
 
 from batchval.core.reasons import sentence
@@ -201,14 +204,15 @@ cdef class Records:
 
 
 @cython.final
-@cython.no_gc  # in a cycle that dies CPython may clear the memoryview before our buffer of it is released
+# in a cycle that dies CPython may clear the memoryview before our buffer of it is released
+@cython.no_gc
 cdef class RecordBatch:
     """The batch at ``position`` of a contiguous buffer, which is held, not copied: while this is
     alive, a bytearray cannot be resized nor a mapping closed. The header's fields are those of the
     time when this was made.
 
-    Raises NotABatch where there is no whole batch of magic 0, 1 or 2, or of magic 3 with claims in its header. The
-    checksum is not asked: see ``is_valid``.
+    Raises NotABatch where there is no whole batch of magic 0, 1 or 2, or of magic 3 with claims in
+    its header. The checksum is not asked: see ``is_valid``.
     Fields that a message of magic 0 or 1 does not have are None, or what Kafka says of it (-1).
     """
     cdef Py_buffer view
@@ -356,7 +360,9 @@ cdef class RecordBatch:
 
     @property
     def delete_horizon_ms(self):
-        """The time from which the cleaner may drop tombstones or markers of this batch; None where none is set."""
+        """The time from which the cleaner may drop tombstones or markers of this batch; None where
+        none is set.
+        """
         if self.entry.magic >= 2 and self.flags() & DELETE_HORIZON_BIT:
             return self.header.base_timestamp
         return None

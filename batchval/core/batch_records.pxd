@@ -12,16 +12,19 @@ cdef void fill_checks(Checks *c, const AppendContext *d, const Policy *policy) n
 cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil
 cdef bint check_checksum(const Entry *b, Verdict *v) noexcept nogil
 cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
-cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const AppendContext *d, Scratch *scratch,
+cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c,
+        const AppendContext *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil
 cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil
-cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint sizes, Scratch *scratch,
+cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint sizes,
+        Scratch *scratch,
         Verdict *v) noexcept nogil
 cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const AppendContext *d,
         const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil
 cdef bint check_unopened(const Entry *b, Verdict *v) noexcept nogil
-cdef bint check_stored_batch(const Entry *entry, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint check_stored_batch(const Entry *entry, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil
 
 

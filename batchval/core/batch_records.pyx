@@ -1,4 +1,6 @@
-"""One batch's records walked to their end, and what that says: of every magic, for the stages and at rest."""
+"""One batch's records walked to their end, and what that says: of every magic, for the stages and
+at rest.
+"""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -13,17 +15,20 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    CORRUPT, LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    CORRUPT, LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords,
+    legacy_key, legacy_value, next_legacy_record,
     open_legacy_records, walk_legacy_records,
 )
 from batchval.core.records cimport (
-    BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks, Facts, clear_facts,
+    BROKER_FAILS, BUFFER_PARSER, MALFORMED, OVER_LIMIT, SKIP_PARSER, STREAM_PARSER, WALKED, Checks,
+    Facts, clear_facts,
     plain_range, walk,
 )
 from batchval.core.replay cimport DAMAGE_FIRST, HALTS_FIRST, damage_comes_first
 from batchval.core.scratch cimport Scratch, no_errors
 from batchval.core.verdict cimport (
-    METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, AppendContext, Policy, Verdict, add_facts, attributes_of, broker_fails,
+    METER_CHECKSUM, METER_MAGIC, METER_NO_KEY, AppendContext, Policy, Verdict, add_facts,
+    attributes_of, broker_fails,
     note_facts, refuse, refuse_batch_rule,
 )
 
@@ -64,7 +69,8 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
             rule = INNER_CODEC_SET
         return refuse(v, rule, INVALID_RECORD, f.reason, f.a, f.b)
     if answer == BROKER_FAILS:
-        return broker_fails(v, CODEC_ID_UNKNOWN if f.cause == S6 else rule, f.cause, f.reason, f.a, f.b)
+        return broker_fails(v, CODEC_ID_UNKNOWN if f.cause == S6 else rule, f.cause, f.reason, f.a,
+                f.b)
     if answer == CORRUPT:
         if f.cause == INNER_CRC_MISMATCH:
             v.meters[METER_CHECKSUM] += 1
@@ -75,9 +81,12 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
     return False
 
 
-cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c, const AppendContext *d,
+cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c,
+        const AppendContext *d,
         Facts *f, Verdict *v) noexcept nogil:
-    """Of a wrapper whose messages could not be opened: did Kafka meet the stream's damage before it saw why?"""
+    """Of a wrapper whose messages could not be opened: did Kafka meet the stream's damage before it
+    saw why?
+    """
     if answer != MALFORMED and answer != CORRUPT:
         return False
     if damage_comes_first(b, scratch, c, f, SKIP_PARSER, d.limit) != DAMAGE_FIRST:
@@ -114,7 +123,8 @@ cdef inline void note_broken_batch(Scratch *scratch, const Verdict *v) noexcept 
         scratch.broken_batch = v.error_batch
 
 
-cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c, const AppendContext *d, Scratch *scratch,
+cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c,
+        const AppendContext *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
     """One batch's records, of any magic. The parser counts for magic 2 alone."""
     cdef BatchHeader h
@@ -174,7 +184,8 @@ cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
         return True
     v.record = scratch.errors[0].index
     return refuse(v, scratch.last_rule if scratch.one_rule else RECORD_ERRORS,
-                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD, reasons.RECORDS_REFUSED,
+                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD,
+                  reasons.RECORDS_REFUSED,
                   scratch.errors_seen)
 
 
@@ -189,9 +200,12 @@ cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil:
     return True
 
 
-cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint sizes, Scratch *scratch,
+cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint sizes,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) fields are read too."""
+    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) fields are
+    read too.
+    """
     cdef Facts f
     cdef int64_t expected = 0
     if b.magic < 2:
@@ -199,13 +213,17 @@ cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint
     if cannot_list(b, v):
         return False
     clear_facts(&f)
-    return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False, c, d, scratch, &f,
+    return walk_batch(b, STREAM_PARSER if attributes_of(b) & CODEC_MASK else BUFFER_PARSER, False,
+            c, d, scratch, &f,
             &expected, v)
 
 
-cdef bint estimate_messages(const Entry *b, const Checks *c, const AppendContext *d, bint sizes, Scratch *scratch,
+cdef bint estimate_messages(const Entry *b, const Checks *c, const AppendContext *d, bint sizes,
+        Scratch *scratch,
         Verdict *v, int64_t most=0x7FFFFFFF, int64_t *read=NULL) noexcept nogil:
-    """Unlike the validator this asks no message for its magic or checksum, only for key and value."""
+    """Unlike the validator this asks no message for its magic or checksum, only for key and
+    value.
+    """
     cdef LegacyRecords m
     cdef LegacyRecord message
     cdef Facts f
@@ -234,7 +252,8 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const AppendContext
     return take(answer, &f, b.magic, v)
 
 
-cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const AppendContext *d, Scratch *scratch,
+cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const AppendContext *d,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
     """The first records of an uncompressed batch of magic 2 that states more of them: it is not
     read to its end.
@@ -290,23 +309,29 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const AppendCon
     return True
 
 
-# ---- at rest -------------------------------------------------------------------------------------------------------
+# ---- at rest
+# --------------------------------------------------------------------------------------------------
 
 cdef bint check_unopened(const Entry *b, Verdict *v) noexcept nogil:
-    """What a compressed batch of a segment says without being decompressed: checksum, codec, count."""
+    """What a compressed batch of a segment says without being decompressed: checksum, codec,
+    count.
+    """
     cdef int32_t count
     if not check_checksum(b, v):
         return False
     if attributes_of(b) & CODEC_MASK > ZSTD:
-        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, attributes_of(b) & CODEC_MASK)
+        return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID,
+                attributes_of(b) & CODEC_MASK)
     if b.magic >= 2:
         count = be32(b.p + RECORDS_COUNT)
         if count < 0:
-            return refuse(v, RECORD_MALFORMED, INVALID_RECORD, reasons.RECORDS_COUNT_NEGATIVE, count)
+            return refuse(v, RECORD_MALFORMED, INVALID_RECORD, reasons.RECORDS_COUNT_NEGATIVE,
+                    count)
     return True
 
 
-cdef bint check_stored_batch(const Entry *b, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef bint check_stored_batch(const Entry *b, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         Verdict *v) noexcept nogil:
     """One batch of a segment: checksum, codec, every record.
 
@@ -327,7 +352,8 @@ cdef bint check_stored_batch(const Entry *b, const AppendContext *d, const Polic
     if b.magic == 2 and codec:
         v.path = PATH_SHALLOW
     clear_facts(&f)
-    if not walk_batch(b, SKIP_PARSER if codec else BUFFER_PARSER, False, &c, d, scratch, &f, &expected, v):
+    if not walk_batch(b, SKIP_PARSER if codec else BUFFER_PARSER, False, &c, d, scratch, &f,
+            &expected, v):
         return False
     note_facts(&f, v)
     if not record_errors(scratch, v):

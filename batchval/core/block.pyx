@@ -110,7 +110,8 @@ cdef class ColumnBlock:
         cdef size_t size = 0, i
         for i in range(self.width):
             size += self.widths[i] * self.capacity
-        PyBuffer_FillInfo(view, self, self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1,
+        PyBuffer_FillInfo(view, self,
+                self.block if self.block is not NULL else <uint8_t *>&self.capacity, size, 1,
                 flags)
         self.exports += 1
 

@@ -1,18 +1,22 @@
 """A batch of magic 2, built where it grows: 61 bytes for the header, then record after record.
 
-    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2 last_offset_delta:4
-    base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2 base_sequence:4 records_count:4 records...
+    base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2
+    last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
+    base_sequence:4 records_count:4 records...
 
-``finish`` writes the header and compresses; ``seal`` puts in who sends it, and takes the crc, at each sending that
-needs another producer id, epoch or sequence. (MemoryRecordsBuilder, DefaultRecordBatch, DefaultRecord.)
-Keys, values and headers are copied as they are appended: a buffer may change afterwards.
+``finish`` writes the header and compresses; ``seal`` puts in who sends it, and takes the crc, at
+each sending that needs another producer id, epoch or sequence. (MemoryRecordsBuilder,
+DefaultRecordBatch, DefaultRecord.) Keys, values and headers are copied as they are appended: a
+buffer may change afterwards.
 """
 
 cimport cython
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_ND, Py_buffer, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
 )
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8String
 from libc.stddef cimport size_t
@@ -107,7 +111,9 @@ cdef class Given:
         return most
 
     cpdef Py_ssize_t fitting(self, Py_ssize_t room) except -1:
-        """How many of the records fit into so many bytes, each counted as large as it can become."""
+        """How many of the records fit into so many bytes, each counted as large as it can
+        become.
+        """
         cdef Py_ssize_t n = 0
         if room <= 0:
             return 0
@@ -134,7 +140,8 @@ cdef Py_ssize_t size_of_value(value) except -1:
 
 @cython.final
 cdef class BatchBuilder:
-    """One batch. ``limit`` is how large it may become before compression, header included, in bytes.
+    """One batch. ``limit`` is how large it may become before compression, header included, in
+    bytes.
 
     A first record is taken whatever its size. ``recycled``: a bytearray that nobody uses any more.
     ``schema_ids``: the claims state the ids at the start of the values, if each value has one.
@@ -180,7 +187,8 @@ cdef class BatchBuilder:
         if wanted > there:
             if wanted > LARGEST:
                 raise OverflowError("a batch of more than 2 GiB")
-            PyByteArray_Resize(self.data, max(wanted, min(2 * there, max(<size_t>self.limit, wanted))))
+            PyByteArray_Resize(self.data, max(wanted, min(2 * there, max(<size_t>self.limit,
+                    wanted))))
         return <uint8_t *>PyByteArray_AS_STRING(self.data) + self.used
 
     cdef inline void note(self, int64_t timestamp) noexcept:
@@ -233,8 +241,8 @@ cdef class BatchBuilder:
     def append(self, key, value, headers, int64_t timestamp):
         """One record; False: it does not fit, and nothing has changed.
 
-        ``key`` and ``value`` are bytes-likes or None, ``headers`` pairs of str and bytes-like or None.
-        ValueError where the batch is finished.
+        ``key`` and ``value`` are bytes-likes or None, ``headers`` pairs of str and bytes-like or
+        None. ValueError where the batch is finished.
         """
         cdef Py_buffer k, v
         cdef Record r
@@ -269,14 +277,16 @@ cdef class BatchBuilder:
 
     def append_many(self, Given given not None, Py_ssize_t first, Py_ssize_t count, Py_ssize_t step,
             int64_t timestamp):
-        """The records number first, first + step, …, at most ``count`` of them; how many fitted. No keys.
+        """The records number first, first + step, …, at most ``count`` of them; how many fitted. No
+        keys.
 
         Their stamps are kept behind those that are here.
         """
         cdef Py_ssize_t taken = 0, at = first
         cdef Record r
         cdef int64_t *to
-        if first < 0 or step < 1 or count < 0 or (count and first + (count - 1) * step >= given.count):
+        if first < 0 or step < 1 or count < 0 or (count
+                and first + (count - 1) * step >= given.count):
             raise IndexError("record index out of range")
         if self.stamp_data is None:
             self.stamp_data = PyByteArray_FromStringAndSize(NULL, 8 * min(count, 1024))
@@ -344,7 +354,9 @@ cdef class BatchBuilder:
         claims.schema_ids = self.seen_ids.ids
 
     def tag(self):
-        """The claims as the tagged field of a Produce request carries them, bound to the sealed batch."""
+        """The claims as the tagged field of a Produce request carries them, bound to the sealed
+        batch.
+        """
         return to_tag(self.claims, self.crc)
 
     cdef uint8_t *bytes_at(self, size_t at):
@@ -355,7 +367,8 @@ cdef class BatchBuilder:
         return memoryview(self.data)[RECORDS:self.used]
 
     def finish(self, bytes payload=None, Py_ssize_t claims_limit=0):
-        """Compresses, and writes all of the header that does not depend on who sends it. ValueError for no record.
+        """Compresses, and writes all of the header that does not depend on who sends it. ValueError
+        for no record.
 
         ``payload``: the records as they were compressed already, by this batch's codec.
         ``claims_limit``: claims go into the payload of a batch that stays within this size, in
@@ -374,7 +387,8 @@ cdef class BatchBuilder:
             if size > LARGEST:
                 raise OverflowError("a batch of more than 2 GiB")
             self.packed = PyByteArray_FromStringAndSize(NULL, size)
-            memcpy(PyByteArray_AS_STRING(self.packed) + RECORDS, PyBytes_AS_STRING(payload), size - RECORDS)
+            memcpy(PyByteArray_AS_STRING(self.packed) + RECORDS, PyBytes_AS_STRING(payload),
+                    size - RECORDS)
             if claims_limit > 0 and size + LARGEST_CARRIER <= LARGEST:
                 size = self.carry_claims(size, claims_limit)
         else:
@@ -470,7 +484,9 @@ cdef class BatchBuilder:
         return memoryview(self.packed)[: self.packed_size]
 
     def split(self):
-        """Two batches of half of the records each, not finished; [] where there is one record. (KAFKA-3995.)"""
+        """Two batches of half of the records each, not finished; [] where there is one record.
+        (KAFKA-3995.)
+        """
         cdef BatchBuilder half
         cdef BatchHeader h
         cdef Record r
@@ -502,7 +518,9 @@ cdef class BatchBuilder:
         return halves
 
     def recycle(self):
-        """The buffer, for another batch, where nobody looks at it any more; None otherwise. The end of this one."""
+        """The buffer, for another batch, where nobody looks at it any more; None otherwise. The end
+        of this one.
+        """
         data, self.data, self.packed = self.data, bytearray(RECORDS), None
         self.packed_size = 0
         self.used = RECORDS

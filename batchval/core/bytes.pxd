@@ -81,15 +81,19 @@ cdef inline void put_be64(uint8_t *p, int64_t value) noexcept nogil:
 
 
 cdef inline uint64_t room(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """How many bytes there are; lengths from the wire are compared with it unsigned, so that negative is too long."""
+    """How many bytes there are; lengths from the wire are compared with it unsigned, so that
+    negative is too long.
+    """
     return <uint64_t>(end - at)
 
 
 cdef extern from *:
     """
-    /* The next record starts where the length said; not to derive it from the fields' ends lets the processor run
+    /* The next record starts where the length said; not to derive it from the fields' ends lets the
+    processor run
      * ahead into it while these are still being read. */
-    static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return p; }
+    static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return
+    p; }
     """
     bint likely "__builtin_expect"(bint, long) noexcept nogil
     const uint8_t *hidden "batchval_hidden"(const uint8_t *p) noexcept nogil

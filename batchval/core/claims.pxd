@@ -260,7 +260,8 @@ cdef inline bint sizes_settle(const Claims *claims, const Checks *c, uint64_t li
 
 cdef inline bint settles(const Claims *claims, const BatchHeader *h, const Checks *c,
         uint64_t limit) noexcept nogil:
-    """Whether the claims answer all that LogValidator asks of a compressed batch's records, and answer yes.
+    """Whether the claims answer all that LogValidator asks of a compressed batch's records, and
+    answer yes.
 
     False: the slow path decides, be it that the claims say too little or that they would refuse.
     """
@@ -301,11 +302,15 @@ cdef inline bint settles_at_rest(const Claims *claims, const BatchHeader *h,
 
 cdef inline uint32_t crc_of_other_header(uint32_t crc, const uint8_t *before, size_t size_before,
         const uint8_t *after, size_t size_after, uint64_t tail) noexcept nogil:
-    """The crc once the bytes under it before the ``tail`` are others. What is wrong with the tail stays wrong."""
-    return crc ^ crc32c_moved(crc32c_of(0, before, size_before) ^ crc32c_of(0, after, size_after), tail)
+    """The crc once the bytes under it before the ``tail`` are others. What is wrong with the tail
+    stays wrong.
+    """
+    return crc ^ crc32c_moved(crc32c_of(0, before, size_before) ^ crc32c_of(0, after, size_after),
+            tail)
 
 
-cdef inline void attach_into(uint8_t *to, const uint8_t *p, size_t n, const Claims *claims) noexcept nogil:
+cdef inline void attach_into(uint8_t *to, const uint8_t *p, size_t n,
+        const Claims *claims) noexcept nogil:
     """A batch of magic 2, p[0:n], as one of magic 3 in to[0:n + 13]. Each byte at p is read
     once.
     """

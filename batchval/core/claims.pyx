@@ -1,4 +1,6 @@
-"""Claims about a batch: made, carried, read. What a validator makes of them is batchval.core.stages's matter."""
+"""Claims about a batch: made, carried, read. What a validator makes of them is
+batchval.core.stages's matter.
+"""
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -95,7 +97,9 @@ class BatchClaims(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data):
-        """From 13 bytes; BatchvalError for any other number of them. No value is refused: a claim may be a lie."""
+        """From 13 bytes; BatchvalError for any other number of them. No value is refused: a claim
+        may be a lie.
+        """
         cdef Py_buffer view
         cdef Claims claims
         take_buffer(data, &view)
@@ -306,8 +310,8 @@ cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t li
 def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, schema_ids=False):
     """The claims of a batch of magic 2 (or of magic 3, without regard to those it carries).
 
-    None where no claim could be honest: records that strict mode refuses, a max timestamp in the header that is not
-    the highest, more than ``max_decompressed_bytes``. The checksum is not asked.
+    None where no claim could be honest: records that strict mode refuses, a max timestamp in the
+    header that is not the highest, more than ``max_decompressed_bytes``. The checksum is not asked.
     ``schema_ids``: field 1 states the ids at the start of the values, where each value that is not
     null has one and there are at most 16.
     """

@@ -77,7 +77,8 @@ cdef struct Stream:
     Scratch *scratch
     CodecState state
 
-cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit,
+cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n,
+        uint64_t limit,
         bint keep) noexcept nogil
 cdef bint refill(Stream *s) noexcept nogil
 cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, size_t size,

@@ -5,8 +5,10 @@
     lz4      184D2204:4 LE flags:1 BD:1 [size:8] HC:1 (size:4 LE, block, [xxh32])* 0:4 [xxh32] Lz4BlockInputStream
     zstd     (FD2FB528:4 LE header, blocks, [xxh64])*, skippable frames between               ZstdInputStreamNoFinalizer
 
-What those classes pass over (bytes behind the end, lz4's content checksum) is passed over here too, and noted for
-``strict``. A length or window size in a header buys no memory: output grows with the bytes that come out.
+What those classes pass over (bytes behind the end, lz4's content checksum) is passed over here too,
+and noted for
+``strict``. A length or window size in a header buys no memory: output grows with the bytes that
+come out.
 """
 
 from cpython.buffer cimport PyBUF_WRITE
@@ -23,7 +25,8 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be32, le16, le24, le32, le64, room
 from batchval.core.crc32c cimport crc32_of
 from batchval.core.gzip cimport (
-    INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on, inflate_open,
+    INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on,
+    inflate_open,
     inflate_size, next_gzip_member,
 )
 from batchval.core.layout cimport GZIP, LZ4, NONE, SNAPPY, ZSTD
@@ -45,7 +48,8 @@ cdef enum:
     GZIP_LEAST = 65536  # no refill starts with less room
 
     SNAPPY_LARGEST_CHUNK = 512 << 20
-    SNAPPY_OVERSHOOT = 4 << 20  # how far beyond the limit a chunk is still unpacked, for the bytes before it
+    # how far beyond the limit a chunk is still unpacked, for the bytes before it
+    SNAPPY_OVERSHOOT = 4 << 20
     SNAPPY_MOST_EXPANSION = 22  # a copy element makes 64 bytes out of 3
 
     LZ4_MAGIC = 0x184D2204
@@ -63,13 +67,15 @@ cdef enum:
     ZSTD_WINDOW_MAXIMUM = (1 << 27) + 1
     ZSTD_JAVA_SOURCE = 131075  # what Kafka's stream class holds of the input at a time
     ZSTD_JAVA_CHUNK = 16384  # and what it asks for
-    ZSTD_RING_LEAST = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512  # level 3, as Kafka's producer writes it
+    # level 3, as Kafka's producer writes it
+    ZSTD_RING_LEAST = (2 << 20) + 2 * ZSTD_BLOCK_MAXIMUM + 512
 
 cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
 
 
-# ---- common ground -------------------------------------------------------------------------------------------------
+# ---- common ground
+# -------------------------------------------------------------------------------------------------
 
 cdef inline bint ended(Stream *s, const uint8_t *behind) noexcept nogil:
     """The end as Kafka sees it; bytes that are left are noted."""
@@ -89,7 +95,9 @@ cdef inline bint damaged(Stream *s, int reason, int delivery, int64_t detail=0) 
 
 
 cdef inline bint underflow(Stream *s) noexcept nogil:
-    """Lz4BlockInputStream reads a checksum that is not there: a BufferUnderflowException, not an IOException."""
+    """Lz4BlockInputStream reads a checksum that is not there: a BufferUnderflowException, not an
+    IOException.
+    """
     damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
     s.throws = THROWS_BUFFER_UNDERFLOW
     return False
@@ -118,9 +126,12 @@ cdef inline void halted(Stream *s) noexcept nogil:
     s.mislabelled = True
 
 
-cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n, uint64_t limit,
+cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n,
+        uint64_t limit,
         bint keep) noexcept nogil:
-    """Starts at a payload's first byte. Where Kafka's stream class would throw already, the status says so."""
+    """Starts at a payload's first byte. Where Kafka's stream class would throw already, the status
+    says so.
+    """
     s.at = p
     s.end = p
     s.delivered = 0
@@ -168,7 +179,8 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
 cdef bint refill(Stream *s) noexcept nogil:
     """Brings the next bytes. False: there are none, and status says why.
 
-    What the reader has not taken is lost, unless the arena keeps everything: then it stays before the new bytes.
+    What the reader has not taken is lost, unless the arena keeps everything: then it stays before
+    the new bytes.
     """
     cdef bint brought = False
     cdef uint64_t unread = room(s.at, s.end)
@@ -197,7 +209,9 @@ cdef bint refill(Stream *s) noexcept nogil:
 
 cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, size_t size,
         uint64_t limit) noexcept nogil:
-    """All of a payload of magic 2 into the scratch's arena, ``s.delivered`` bytes. The status that it ended with."""
+    """All of a payload of magic 2 into the scratch's arena, ``s.delivered`` bytes. The status that
+    it ended with.
+    """
     open_stream(s, scratch, codec, 2, source, size, limit, True)
     while True:
         s.at = s.end
@@ -205,7 +219,8 @@ cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, s
             return s.status
 
 
-# ---- gzip ----------------------------------------------------------------------------------------------------------
+# ---- gzip
+# --------------------------------------------------------------------------------------------------
 
 cdef bint open_member(Stream *s, const uint8_t *after_header) noexcept nogil:
     inflate_open(<Inflate *>s.scratch.inflate, after_header, s.source_end)
@@ -267,7 +282,8 @@ cdef bint refill_gzip(Stream *s) noexcept nogil:
     return deliver(s, s.scratch.arena + begin, at - begin)
 
 
-# ---- snappy --------------------------------------------------------------------------------------------------------
+# ---- snappy
+# --------------------------------------------------------------------------------------------------
 
 cdef const uint8_t *SNAPPY_HEADER = b"\x82SNAPPY\x00"
 cdef enum:
@@ -289,7 +305,9 @@ cdef bint open_snappy(Stream *s) noexcept nogil:
 
 
 cdef bint snappy_block(Stream *s, uint64_t n) noexcept nogil:
-    """Unpacks the block of `n` bytes at `source` and delivers it. False: not one byte came out, or it is damaged."""
+    """Unpacks the block of `n` bytes at `source` and delivers it. False: not one byte came out, or
+    it is damaged.
+    """
     cdef int header = 0
     cdef int64_t length = snappy_length(s.source, n, &header)
     cdef uint64_t base = s.delivered if s.keep else 0
@@ -335,7 +353,8 @@ cdef bint refill_snappy(Stream *s) noexcept nogil:
     return snappy_block(s, size)
 
 
-# ---- lz4 -----------------------------------------------------------------------------------------------------------
+# ---- lz4
+# --------------------------------------------------------------------------------------------------
 
 cdef bint open_lz4(Stream *s) noexcept nogil:
     cdef const uint8_t *p = s.source
@@ -455,7 +474,8 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
     return deliver(s, p, n)
 
 
-# ---- zstd ----------------------------------------------------------------------------------------------------------
+# ---- zstd
+# --------------------------------------------------------------------------------------------------
 
 cdef struct FrameHeader:
     uint64_t size
@@ -479,7 +499,9 @@ cdef bint may_become_a_frame(const uint8_t *p, uint64_t n) noexcept nogil:
 
 
 cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcept nogil:
-    """A reason, or 0. A frame is: magic:4, descriptor:1, [window:1], [dictionary id], [content size]."""
+    """A reason, or 0. A frame is: magic:4, descriptor:1, [window:1], [dictionary id], [content
+    size].
+    """
     cdef uint8_t descriptor
     cdef int content_size_bytes, dictionary_bytes
     cdef uint64_t content
@@ -523,8 +545,11 @@ cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcep
     return reasons.NO_REASON
 
 
-cdef uint64_t zstd_frame_size(const uint8_t *p, const uint8_t *end, const FrameHeader *h) noexcept nogil:
-    """Bytes of the whole frame, 0 where it is cut off or a block header is invalid; no block is opened."""
+cdef uint64_t zstd_frame_size(const uint8_t *p, const uint8_t *end,
+        const FrameHeader *h) noexcept nogil:
+    """Bytes of the whole frame, 0 where it is cut off or a block header is invalid; no block is
+    opened.
+    """
     cdef const uint8_t *start = p
     cdef uint32_t block
     p += h.size
@@ -546,8 +571,8 @@ cdef uint64_t zstd_frame_size(const uint8_t *p, const uint8_t *end, const FrameH
 
 
 cdef bint zstd_cut_off(Stream *s) noexcept nogil:
-    """The payload ends inside a frame. Kafka's stream class lowers its flag of a whole frame only when it fetches
-    input: if one ended in the same fetch, it takes this for the end."""
+    """The payload ends inside a frame. Kafka's stream class lowers its flag of a whole frame only
+    when it fetches input: if one ended in the same fetch, it takes this for the end."""
     cdef uint64_t size = s.source_end - s.payload
     cdef uint64_t last_fetch = (size - 1) // ZSTD_JAVA_SOURCE * ZSTD_JAVA_SOURCE if size else 0
     if s.state.zstd.whole_end is NULL or <uint64_t>(s.state.zstd.whole_end - s.payload) <= last_fetch:
@@ -558,11 +583,14 @@ cdef bint zstd_cut_off(Stream *s) noexcept nogil:
 
 
 cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
-    """Reads the header at `source`. True: a frame with content starts here; else the stream stands behind it."""
+    """Reads the header at `source`. True: a frame with content starts here; else the stream stands
+    behind it.
+    """
     cdef int reason
     if s.source == s.source_end:
         return ended(s, s.source)
-    s.state.zstd.frame_start = s.delivered  # whatever stands here: what is before it was delivered with its frame
+    # whatever stands here: what is before it was delivered with its frame
+    s.state.zstd.frame_start = s.delivered
     reason = zstd_frame_header(s.source, room(s.source, s.source_end), h)
     if reason == reasons.ZSTD_CUT_OFF:
         return zstd_cut_off(s)
@@ -576,7 +604,9 @@ cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
 
 
 cdef bint refill_zstd(Stream *s) noexcept nogil:
-    """One block. The ring is both output and window, so the frame's window size costs nothing by itself."""
+    """One block. The ring is both output and window, so the frame's window size costs nothing by
+    itself.
+    """
     cdef FrameHeader h
     cdef uint64_t size, reserve, history, here
     cdef size_t n, need, capacity
@@ -590,7 +620,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
     if not s.state.zstd.in_frame:
         if not open_zstd_frame(s, &h):
             return False
-        # Kafka's library decodes a small whole frame in one pass, and then asks neither window nor block sizes
+        # Kafka's library decodes a small whole frame in one pass, and then asks neither window nor
+        # block sizes
         if 0 <= h.content_size <= ZSTD_JAVA_CHUNK:
             size = zstd_frame_size(s.source, s.source_end, &h)
             if 0 < size <= ZSTD_JAVA_SOURCE:
@@ -607,7 +638,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
                 return deliver_from_ring(s, s.scratch.ring, n)
         if h.window > ZSTD_WINDOW_MAXIMUM:
             return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
-        # no match reaches further back than what was produced, and no more than the limit is produced
+        # no match reaches further back than what was produced, and no more than the limit is
+        # produced
         history = h.window
         if s.limit - s.delivered < history:
             history = s.limit - s.delivered
@@ -617,7 +649,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         s.state.zstd.ring_at = s.scratch.ring
         s.state.zstd.in_frame = True
         s.state.zstd.raw_block = False
-        # where the whole content would fit Kafka's window buffer, that buffer is as large as the stated content
+        # where the whole content would fit Kafka's window buffer, that buffer is as large as the
+        # stated content
         history = 2 * (h.window if h.window < ZSTD_BLOCK_MAXIMUM else ZSTD_BLOCK_MAXIMUM) + h.window + 64
         s.state.zstd.content_left = h.content_size if 0 <= h.content_size <= <int64_t>history else <uint64_t>UNLIMITED
         blocks.zstd_decompress_begin(s.scratch.zstd_dctx)
@@ -631,7 +664,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         kind = blocks.zstd_next_input_type(s.scratch.zstd_dctx)
         if kind == ZSTD_BLOCK_HEADER:
             s.state.zstd.raw_block = here > 0 and s.source[0] & 6 == 0
-        elif s.state.zstd.raw_block and kind <= ZSTD_LAST_BLOCK and 0 < here < need:  # but not of a checksum
+        # but not of a checksum
+        elif s.state.zstd.raw_block and kind <= ZSTD_LAST_BLOCK and 0 < here < need:
             need = here
         if here < need:
             return zstd_cut_off(s)
@@ -727,10 +761,13 @@ cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept:
         memcpy(to, source, n)
 
 
-# ---- what a frame says of itself -----------------------------------------------------------------------------------
+# ---- what a frame says of itself
+# -----------------------------------------------------------------------------------
 
 cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil:
-    """The decompressed size that the first zstd or lz4 frame states; 0 where none does. Nobody has checked it."""
+    """The decompressed size that the first zstd or lz4 frame states; 0 where none does. Nobody has
+    checked it.
+    """
     cdef FrameHeader h
     if codec == LZ4 and n >= 14 and le32(p) == <uint32_t>LZ4_MAGIC and p[4] & LZ4_CONTENT_SIZE:
         return le64(p + 6)

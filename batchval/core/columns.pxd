@@ -59,7 +59,8 @@ cdef class BatchColumns(ColumnBlock):
     cdef str why_no_results(self)
     cdef void clear_rest(self, size_t i) noexcept nogil
 
-cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil
+cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position,
+        bint is_valid) noexcept nogil
 cdef object tail_of(const uint8_t *p, size_t left, int found)
 cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil
 

@@ -1,7 +1,9 @@
 """Many batches at once: scan_batches, and the columns that scans and checks answer with.
 
-A scan reads each header and checks each CRC; it looks at no record. Its row is the base row of the whole project:
-``batchval dump --json`` and Spark show it, checks add ``rule``, ``error_code``, ``path`` and ``reports``.
+A scan reads each header and checks each CRC; it looks at no record. Its row is the base row of the
+whole project:
+``batchval dump --json`` and Spark show it, checks add ``rule``, ``error_code``, ``path`` and
+``reports``.
 """
 
 cimport cython
@@ -42,15 +44,20 @@ cdef enum:
     FAR = 0x80000000  # offsets: no batch holds as many
 
 cdef Layout LAYOUT = Layout((  # as in Rows
-    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp", "<i8"),
+    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp",
+            "<i8"),
     ("producer_id", "<i8"),
-    ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc", "<u4"), ("last_offset_delta", "<i4"),
-    ("base_sequence", "<i4"), ("records_count", "<i4"), ("attributes", "<i2"), ("producer_epoch", "<i2"),
+    ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc",
+            "<u4"), ("last_offset_delta", "<i4"),
+    ("base_sequence", "<i4"), ("records_count", "<i4"), ("attributes", "<i2"), ("producer_epoch",
+            "<i2"),
     ("magic", "i1"), ("is_valid", "?"),
-    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"), ("reason", "<i2"),
+    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record",
+            "<i4"), ("reason", "<i2"),
     ("rule", "<i2"), ("error_code", "<i2"),
     ("reports", "<u4"), ("path", "u1"), ("claims", "u1"),
-    ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number", "<i4"), ("null_keys", "i1"),
+    ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number",
+            "<i4"), ("null_keys", "i1"),
     ("max_record_bytes", "<i4"), ("figures", "u1"),
 ), SCHEMA_VERSION)
 
@@ -94,7 +101,8 @@ _RULE_CODES[[rule.number for rule in Rule]] = range(len(_RULES))
 cdef class BatchColumns(ColumnBlock):
     """A row for each batch: the base row, after a check its verdict too.
 
-    ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``, ``zeros``, ``size`` or
+    ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``,
+    ``zeros``, ``size`` or
     ``magic``. In arrays, rules, paths and codecs are numbers; in rows and in Arrow they are names.
 
     A check at rest has six columns more, which ``names`` leaves out. ``uncompressed_size``: header
@@ -132,7 +140,8 @@ cdef class BatchColumns(ColumnBlock):
         if name == "is_control_batch":
             return is_v2 & ((attributes & CONTROL_BIT) != 0)
         if name == "delete_horizon_ms":
-            return numpy.where(is_v2 & ((attributes & DELETE_HORIZON_BIT) != 0), self["base_timestamp"],
+            return numpy.where(is_v2 & ((attributes & DELETE_HORIZON_BIT) != 0),
+                    self["base_timestamp"],
                     NO_DELETE_HORIZON)
         if name == "last_sequence":
             # DefaultRecordBatch.incrementSequence, with its 32-bit arithmetic
@@ -149,7 +158,9 @@ cdef class BatchColumns(ColumnBlock):
 
     @property
     def all_ok(self):
-        """Of a check: whether every row was accepted. Asks no numpy: what a gate wants to know of each request."""
+        """Of a check: whether every row was accepted. Asks no numpy: what a gate wants to know of
+        each request.
+        """
         cdef Py_ssize_t i
         if not self.checked:
             raise KeyError("rule")
@@ -159,7 +170,9 @@ cdef class BatchColumns(ColumnBlock):
         return True
 
     def count_claims(self):
-        """Of a check: how many rows have each answer of ``batchval.core.result.CLAIMS``, in its order."""
+        """Of a check: how many rows have each answer of ``batchval.core.result.CLAIMS``, in its
+        order.
+        """
         cdef Py_ssize_t i
         cdef Py_ssize_t[6] counts
         if not self.checked:
@@ -208,10 +221,12 @@ cdef class BatchColumns(ColumnBlock):
         self.runs.figures[i] = FIGURES_HEADER
 
     def first_doubtful(self, Py_ssize_t start=0):
-        """The first row from ``start`` on whose size cannot be believed by what these columns say; -1: none.
+        """The first row from ``start`` on whose size cannot be believed by what these columns say;
+        -1: none.
 
-        A right checksum proves the size that it was computed over. Behind a batch with a wrong one, the next must be
-        proven, or go on: of the same magic, its offset behind that of this one, and not far.
+        A right checksum proves the size that it was computed over. Behind a batch with a wrong one,
+        the next must be proven, or go on: of the same magic, its offset behind that of this one,
+        and not far.
         """
         cdef Py_ssize_t i
         cdef uint64_t ahead
@@ -365,7 +380,8 @@ cdef list report_names(unsigned int bits):
     return [by_number(50 + n).id for n in range(1, 11) if bits & (1 << n)] if bits else []
 
 
-cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint is_valid) noexcept nogil:
+cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position,
+        bint is_valid) noexcept nogil:
     cdef BatchHeader h
     if b.magic >= 2 and b.size >= RECORDS:
         read_header(b.p, &h)
@@ -376,7 +392,8 @@ cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position, bint i
     rows.size_in_bytes[i] = <int32_t>b.size
     rows.magic[i] = b.magic
     rows.is_valid[i] = is_valid
-    # magic 0 and 1 (or a magic 2 stump): the offset is the last one, and counts are not known without decompressing
+    # magic 0 and 1 (or a magic 2 stump): the offset is the last one, and counts are not known
+    # without decompressing
     rows.base_offset[i] = be64(b.p)
     rows.base_timestamp[i] = be64(b.p + LEGACY_TIMESTAMP) if b.magic == 1 else -1
     rows.max_timestamp[i] = rows.base_timestamp[i]
@@ -428,13 +445,15 @@ cdef bint all_zero(const uint8_t *p, size_t n) noexcept nogil:
     return True
 
 
-cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns, size_t *end) noexcept nogil:
+cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns,
+        size_t *end) noexcept nogil:
     """next_batch's last answer; -1: no memory."""
     cdef Entry b
     cdef size_t at = 0, count = 0
     cdef int found
     while True:
-        found = next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at, &b)
+        found = next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at,
+                &b)
         if found != BATCH:
             break
         if count == columns.capacity:
@@ -452,9 +471,10 @@ cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns, si
 def scan_batches(buffer, position=0, *, bint accept_claims_header=False):
     """Header and CRC of every whole batch from ``position`` on; no record is looked at.
 
-    Stops at the buffer's end, at a batch that is not whole, and at bytes that are none; ``columns.end`` and
-    ``columns.tail`` say where and why. Positions are counted from the buffer's start. Batches of magic 3 are some only
-    with ``accept_claims_header``.
+    Stops at the buffer's end, at a batch that is not whole, and at bytes that are none;
+    ``columns.end`` and
+    ``columns.tail`` say where and why. Positions are counted from the buffer's start. Batches of
+    magic 3 are some only with ``accept_claims_header``.
     """
     cdef Py_buffer view
     cdef BatchColumns columns = BatchColumns.__new__(BatchColumns)  # cheaper than a call
@@ -487,7 +507,8 @@ cdef enum:
     CHECKPOINT = 512  # bytes between two noted checksums
 
 
-cdef struct Prefixes:  # checksums of the beginnings of a buffer: with them that of any stretch costs the same
+# checksums of the beginnings of a buffer: with them that of any stretch costs the same
+cdef struct Prefixes:
     const uint8_t *p
     uint64_t n
     uint64_t work  # bytes that were summed up one candidate at a time
@@ -510,17 +531,21 @@ cdef uint32_t *note_prefixes(const Prefixes *s, bint castagnoli) noexcept nogil:
     return noted
 
 
-cdef uint32_t crc_of_stretch(const Prefixes *s, uint64_t start, uint64_t end, bint castagnoli) noexcept nogil:
+cdef uint32_t crc_of_stretch(const Prefixes *s, uint64_t start, uint64_t end,
+        bint castagnoli) noexcept nogil:
     cdef uint64_t a = start // CHECKPOINT, b = end // CHECKPOINT
     if castagnoli:
-        return crc32c_of(s.castagnoli[b], s.p + b * CHECKPOINT, end - b * CHECKPOINT) ^ crc32c_moved(
+        return crc32c_of(s.castagnoli[b], s.p + b * CHECKPOINT,
+                end - b * CHECKPOINT) ^ crc32c_moved(
             crc32c_of(s.castagnoli[a], s.p + a * CHECKPOINT, start - a * CHECKPOINT), end - start)
     return crc32_of(s.ieee[b], s.p + b * CHECKPOINT, end - b * CHECKPOINT) ^ crc32_moved(
         crc32_of(s.ieee[a], s.p + a * CHECKPOINT, start - a * CHECKPOINT), end - start)
 
 
 cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
-    """Bytes may be laid so that every one of them looks like the start of a long batch. That must not cost a square."""
+    """Bytes may be laid so that every one of them looks like the start of a long batch. That must
+    not cost a square.
+    """
     cdef bint castagnoli = b.magic >= 2
     if b.size <= CHECKPOINT or s.work <= s.n:
         s.work += b.size
@@ -685,10 +710,12 @@ cdef class SearchWindow:
 
 
 def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
-    """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there is none.
+    """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there
+    is none.
 
-    For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in proportion to the
-    buffer's size, whatever it holds. Batches of magic 3 are some only with ``accept_claims_header``.
+    For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in
+    proportion to the buffer's size, whatever it holds. Batches of magic 3 are some only with
+    ``accept_claims_header``.
     """
     window = SearchWindow(buffer, INT64_MAX, accept_claims_header=accept_claims_header)
     return window.next(position)[0]
@@ -697,9 +724,10 @@ def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
 def follow(buffer, largest, *, bint accept_claims_header=False):
     """From the header at the buffer's start along the size fields, checksums unasked: (last, next).
 
-    ``last`` is the position of the last header that the one before leads to: of the same magic, its offset behind that
-    one's, and not far. ``next`` is where it points; the header there lies outside the buffer, or does not go on so.
-    Where ``next`` is ``last``, its size is impossible, or above ``largest`` bytes.
+    ``last`` is the position of the last header that the one before leads to: of the same magic, its
+    offset behind that one's, and not far. ``next`` is where it points; the header there lies
+    outside the buffer, or does not go on so. Where ``next`` is ``last``, its size is impossible, or
+    above ``largest`` bytes.
     """
     cdef Py_buffer view
     cdef int64_t last = 0, following = 0

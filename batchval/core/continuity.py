@@ -1,8 +1,10 @@
-"""What one batch of a segment says about the next: offsets, leader epochs, producers' sequences (L2 to L5).
+"""What one batch of a segment says about the next: offsets, leader epochs, producers' sequences (L2
+to L5).
 
-A Continuity is fed the columns of successive stretches of one partition, in order, and remembers where it is. It also
-remembers how it began, so that two can be joined: what was read in pieces, by different workers, gives the findings and
-the state that one reader would have come to. Feeding is itself a join with what was just read.
+A Continuity is fed the columns of successive stretches of one partition, in order, and remembers
+where it is. It also remembers how it began, so that two can be joined: what was read in pieces, by
+different workers, gives the findings and the state that one reader would have come to. Feeding is
+itself a join with what was just read.
 """
 
 from __future__ import annotations
@@ -22,13 +24,24 @@ _SEQUENCES = 2**31
 #: Default of producer.id.expiration.ms: Kafka then forgets a producer, and any sequence may follow.
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
-#: What is known of each producer, one row each, by ascending ids: ``sequence`` is the next that it may send.
+#: What is known of each producer, one row each, by ascending ids: ``sequence`` is the next that it
+#: may send.
 PRODUCERS = np.dtype(
-    [("producer_id", "<i8"), ("max_timestamp", "<i8"), ("sequence", "<i4"), ("producer_epoch", "<i2")], align=True
+    [
+        ("producer_id", "<i8"),
+        ("max_timestamp", "<i8"),
+        ("sequence", "<i4"),
+        ("producer_epoch", "<i2"),
+    ],
+    align=True,
 )
 #: A producer's first batch of a stretch; ``sequence`` is its own.
 _OPENERS = np.dtype(
-    [*((name, PRODUCERS[name]) for name in PRODUCERS.names or ()), ("position", "<i8"), ("offset", "<i8")]
+    [
+        *((name, PRODUCERS[name]) for name in PRODUCERS.names or ()),
+        ("position", "<i8"),
+        ("offset", "<i8"),
+    ]
 )
 _PRODUCER_FIELDS = list(PRODUCERS.names or ())
 
@@ -82,34 +95,45 @@ class Continuity:
         self.producers = np.empty(0, PRODUCERS)
         self._first: _First | None = None
         self._first_epoch: _First | None = None
-        self._openers = np.empty(0, _OPENERS)  # until the first place where producers were forgotten
+        self._openers = np.empty(
+            0, _OPENERS
+        )  # until the first place where producers were forgotten
         self._forgot = False
         self._base = 0  # what positions of columns count from
         self._last_position = -1  # of the last batch, believed or not
 
     def damaged(self) -> None:
-        """Batches may be missing here, as somebody else reports: what is gone is not reported again as a gap."""
+        """Batches may be missing here, as somebody else reports: what is gone is not reported again
+        as a gap.
+        """
         self.after_damage = True
 
-    def feed(self, columns: BatchColumns, base: int = 0, breaks: Sequence[int] = ()) -> Iterator[Finding]:
+    def feed(
+        self, columns: BatchColumns, base: int = 0, breaks: Sequence[int] = ()
+    ) -> Iterator[Finding]:
         """Findings of the next stretch, in order of their positions, which count from ``base``.
 
-        Rows with a wrong CRC are not believed, and what is missing in their place is not reported a second time.
+        Rows with a wrong CRC are not believed, and what is missing in their place is not reported a
+        second time.
         ``breaks``: rows that damage precedes, ascending. Same as ``damaged`` between two stretches.
         """
         if not len(columns):
             return
-        read = Continuity(compacted=self.compacted, producer_id_expiration_ms=self.producer_id_expiration_ms)
+        read = Continuity(
+            compacted=self.compacted, producer_id_expiration_ms=self.producer_id_expiration_ms
+        )
         read._base = base
         found = [*read._read(columns, breaks), *self.join(read)]
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
     def join(self, later: Continuity) -> Iterator[Finding]:
-        """Findings between what this was fed and what ``later`` was: afterwards this was fed both, in this order."""
+        """Findings between what this was fed and what ``later`` was: afterwards this was fed both,
+        in this order.
+        """
         found = list(self._joint(later))
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
-    # ---- two that meet -----------------------------------------------------------------------------------------------
+    # ---- two that meet ---------------------------------------------------------------------------
 
     def _joint(self, later: Continuity) -> Iterator[Finding]:
         first = later._first
@@ -126,7 +150,12 @@ class Continuity:
         if self.last_offset is not None:
             if first.offset <= self.last_offset:
                 yield self._at(first, Rule.L2, "OFFSETS_BACK", first.offset, self.last_offset)
-            elif first.offset != self.last_offset + 1 and first.value and not gap_is_known and not self.compacted:
+            elif (
+                first.offset != self.last_offset + 1
+                and first.value
+                and not gap_is_known
+                and not self.compacted
+            ):
                 forgets = True
                 yield self._at(first, Rule.L3, "OFFSETS_MISSING", first.offset, self.last_offset)
         epoch = later._first_epoch
@@ -141,7 +170,9 @@ class Continuity:
     def _at(self, first: _First, rule: Rule, reason: str, a: int, b: int) -> Finding:
         place = first.position, first.offset
         before = b if rule in (Rule.L2, Rule.L3) else -1
-        return Finding(*place, rule, _reason(reason, a, b), first.max_timestamp, first.previous, before)
+        return Finding(
+            *place, rule, _reason(reason, a, b), first.max_timestamp, first.previous, before
+        )
 
     def _sequences_meet(self, openers: np.ndarray) -> Iterator[Finding]:
         at = np.searchsorted(self.producers["producer_id"], openers["producer_id"])
@@ -153,7 +184,9 @@ class Continuity:
             reason = _reason("SEQUENCE_MISSING", said["sequence"], before)
             yield Finding(said["position"], said["offset"], Rule.L5, reason, said["max_timestamp"])
 
-    def _take_over(self, later: Continuity, first: _First, epoch: _First | None, forgets: bool) -> None:
+    def _take_over(
+        self, later: Continuity, first: _First, epoch: _First | None, forgets: bool
+    ) -> None:
         if self._first is None:
             self._first = first
         if self._first_epoch is None:
@@ -168,7 +201,7 @@ class Continuity:
             self.leader_epoch = later.leader_epoch
         self.after_damage = later.after_damage
 
-    # ---- one stretch for itself --------------------------------------------------------------------------------------
+    # ---- one stretch for itself ------------------------------------------------------------------
 
     def _read(self, columns: BatchColumns, breaks: Sequence[int]) -> Iterator[Finding]:
         """Into an empty one. Findings that the stretch itself shows."""
@@ -186,7 +219,9 @@ class Continuity:
         forgets[1:] = np.diff(rows) > 1
         if len(breaks):
             forgets[1:] |= np.diff(np.searchsorted(breaks, rows, "right")) > 0
-        self._first = self._first_at(columns, rows[0], int(has_first[0]))._replace(gap_is_known=bool(forgets[0]))
+        self._first = self._first_at(columns, rows[0], int(has_first[0]))._replace(
+            gap_is_known=bool(forgets[0])
+        )
         self.last_offset = int(last[-1])
         base, before = base[1:], last[:-1]
         for i in np.flatnonzero(base <= before):
@@ -195,7 +230,9 @@ class Continuity:
             # a difference that wraps is not 1 either
             missing = (base > before) & (base - before != 1) & has_first[1:] & ~forgets[1:]
             for i in np.flatnonzero(missing):
-                yield self._finding(columns, rows[i + 1], Rule.L3, "OFFSETS_MISSING", base[i], before[i])
+                yield self._finding(
+                    columns, rows[i + 1], Rule.L3, "OFFSETS_MISSING", base[i], before[i]
+                )
             forgets[1:] |= missing
         yield from self._epochs(columns, rows)
         if not self.compacted:
@@ -216,11 +253,15 @@ class Continuity:
             int(columns["max_timestamp"][row]),
         )
 
-    def _finding(self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int) -> Finding:
+    def _finding(
+        self, columns: BatchColumns, row: int, rule: Rule, reason: str, a: int, b: int
+    ) -> Finding:
         position, offset, timestamp = self._place(columns, row)
         previous = self._position(columns, row - 1) if rule is not Rule.L5 else -1
         before = int(b) if rule in (Rule.L2, Rule.L3) else -1
-        return Finding(position, offset, rule, _reason(reason, int(a), int(b)), timestamp, previous, before)
+        return Finding(
+            position, offset, rule, _reason(reason, int(a), int(b)), timestamp, previous, before
+        )
 
     def _epochs(self, columns: BatchColumns, rows: np.ndarray) -> Iterator[Finding]:
         epochs = columns["partition_leader_epoch"][rows]
@@ -229,12 +270,18 @@ class Continuity:
         if not len(rows):
             return
         for i in np.flatnonzero(epochs[1:] < epochs[:-1]):
-            yield self._finding(columns, rows[i + 1], Rule.L4, "EPOCH_BACK", epochs[i + 1], epochs[i])
+            yield self._finding(
+                columns, rows[i + 1], Rule.L4, "EPOCH_BACK", epochs[i + 1], epochs[i]
+            )
         self._first_epoch = self._first_at(columns, rows[0], int(epochs[0]))
         self.leader_epoch = int(epochs[-1])
 
-    def _sequences(self, columns: BatchColumns, rows: np.ndarray, forgets: np.ndarray) -> Iterator[Finding]:
-        """Where producers are forgotten (anybody's batches may be missing there), a new group of batches begins."""
+    def _sequences(
+        self, columns: BatchColumns, rows: np.ndarray, forgets: np.ndarray
+    ) -> Iterator[Finding]:
+        """Where producers are forgotten (anybody's batches may be missing there), a new group of
+        batches begins.
+        """
         # transaction markers carry no sequence, and raise the epoch
         asked = (columns["producer_id"][rows] >= 0) & (columns["base_sequence"][rows] >= 0)
         asked &= ~columns["is_control_batch"][rows]
@@ -244,18 +291,25 @@ class Continuity:
         groups = np.cumsum(forgets)
         last_group = groups[-1]
         groups = groups[asked]
-        order = np.lexsort((columns["producer_id"][rows], groups))  # stable: each producer's batches stay in order
+        order = np.lexsort(
+            (columns["producer_id"][rows], groups)
+        )  # stable: each producer's batches stay in order
         rows, groups = rows[order], groups[order]
         said = np.empty(len(rows), _OPENERS)
         for name in ("producer_id", "max_timestamp", "producer_epoch"):
             said[name] = columns[name][rows]
         said["position"] = columns["position"][rows] + self._base
-        said["sequence"], said["offset"] = columns["base_sequence"][rows], columns["base_offset"][rows]
+        said["sequence"], said["offset"] = (
+            columns["base_sequence"][rows],
+            columns["base_offset"][rows],
+        )
         known = said[_PRODUCER_FIELDS].astype(PRODUCERS)
         spent = columns["last_offset_delta"][rows].astype("<i8") + 1
         known["sequence"] = (said["sequence"] + spent) % _SEQUENCES
         begins = np.ones(len(rows) + 1, bool)
-        begins[1:-1] = (groups[1:] != groups[:-1]) | (said["producer_id"][1:] != said["producer_id"][:-1])
+        begins[1:-1] = (groups[1:] != groups[:-1]) | (
+            said["producer_id"][1:] != said["producer_id"][:-1]
+        )
         bad = ~begins[1:-1] & self._breaks(known[:-1], said[1:])
         for i in np.flatnonzero(bad):
             sequence, before = said["sequence"][i + 1], known["sequence"][i]

@@ -27,7 +27,9 @@ cdef Written written(Out *out)
 cdef bytes bytes_of(const uint8_t *p, size_t n)
 cdef bytes rebuild(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v, Claims *claims=*, bint ids_wanted=*)
-cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d, const Policy *policy,
+cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d,
+        const Policy *policy,
         const Verdict *v) noexcept nogil
-cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil

@@ -3,9 +3,9 @@
     assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes into a batch
     rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
 
-Both read the bytes that validate_and_assign read, in memory that nobody else writes to: it has found
-that neither can fail, and that every record parses and can be written. Records are read and written
-without the GIL.
+Both read the bytes that validate_and_assign read, in memory that nobody else writes to: it has
+found that neither can fail, and that every record parses and can be written. Records are read and
+written without the GIL.
 """
 
 cimport cython
@@ -29,7 +29,8 @@ from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 from batchval.core.verdict cimport AppendContext, Policy, Verdict
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    LEGACY_BROKEN, LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value,
+    next_legacy_record,
     reopen_legacy_records,
 )
 from batchval.core.records cimport STREAM_PARSER, WALKED, Facts, clear_facts
@@ -47,7 +48,8 @@ cdef enum:
     PATCH_FROM = 2048  # bytes behind the header from which patching the crc beats computing it
 
 
-# ---- in place ------------------------------------------------------------------------------------------------------
+# ---- in place
+# --------------------------------------------------------------------------------------------------
 
 cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timestamp) noexcept nogil:
     """Into the 61 bytes of a header. Return what this does to the checksum, before it is moved over
@@ -116,7 +118,8 @@ cdef void put_assigned(uint8_t *to, const uint8_t *p, int magic, int to_magic,
         put_field(to, p, LEGACY_TIMESTAMP, 8)
 
 
-cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d, const Policy *policy,
+cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d,
+        const Policy *policy,
         const Verdict *v) noexcept nogil:
     """``assign_in_place`` for the batch of magic 2 at p whose header and checksum were judged. Its
     bytes may have changed since: nothing of it is read.
@@ -134,7 +137,8 @@ cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d
     put_assigned(p, header, 2, 2, stamped)
 
 
-cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy, Scratch *scratch,
+cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
+        Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
     """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the
     caller's, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
@@ -154,7 +158,8 @@ cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Po
             if to is not NULL:
                 put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
             return
-        by_message = v.source == NONE and v.target == NONE  # each message or wrapper of the set for itself
+        # each message or wrapper of the set for itself
+        by_message = v.source == NONE and v.target == NONE
         if by_message:
             offset += count_and_max(&b, scratch, &timestamp)
         else:
@@ -187,7 +192,8 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
     return count
 
 
-# ---- writing -------------------------------------------------------------------------------------------------------
+# ---- writing
+# --------------------------------------------------------------------------------------------------
 
 cdef bint reserve(Out *out, size_t capacity) noexcept nogil:
     """Make room for ``capacity`` bytes in all. False: no memory."""
@@ -340,7 +346,8 @@ cdef bint canonical_headers(Out *out, const Record *r) noexcept nogil:
     return True
 
 
-# ---- the builder ---------------------------------------------------------------------------------------------------
+# ---- the builder
+# --------------------------------------------------------------------------------------------------
 
 cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of uncompressed messages
     Out out  # records, without batch header or wrapper
@@ -616,7 +623,8 @@ cdef bytes rebuild(const uint8_t *p, size_t n, const AppendContext *d, const Pol
         with nogil:
             free(builder.headers.data)
     v.temporary_bytes = <int32_t>(
-        <uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic, v.target))
+        <uint32_t>v.temporary_bytes + <uint32_t>builder.sizes + <uint32_t>header_size(d.to_magic,
+                v.target))
     return result
 
 

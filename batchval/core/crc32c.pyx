@@ -1,6 +1,8 @@
-"""CRC-32C, the checksum of magic 2 batches; and CRC-32, that of magic 0 and 1 messages and of gzip members.
+"""CRC-32C, the checksum of magic 2 batches; and CRC-32, that of magic 0 and 1 messages and of gzip
+members.
 
-The kernels are C, in crc_kernels.c; the fastest that the processor has is chosen when this module is loaded.
+The kernels are C, in crc_kernels.c; the fastest that the processor has is chosen when this module
+is loaded.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
@@ -21,7 +23,8 @@ cdef extern from "crc_kernels.h" nogil:
 
 crc_init()
 
-cdef Py_ssize_t NOGIL_ABOVE = 65536  # bytes: about 2-3 µs of work; below, handing the GIL over costs more
+# bytes: about 2-3 µs of work; below, handing the GIL over costs more
+cdef Py_ssize_t NOGIL_ABOVE = 65536
 
 
 cdef uint32_t crc32c_of(uint32_t crc, const uint8_t *p, size_t n) noexcept nogil:
@@ -58,7 +61,9 @@ def crc32c(data, uint32_t crc=0):
 
 
 def crc32c_combine(uint32_t first, uint32_t second, uint64_t length_of_second):
-    """CRC-32C of two buffers put together, from their own and the length of the second, in O(log length)."""
+    """CRC-32C of two buffers put together, from their own and the length of the second, in O(log
+    length).
+    """
     return c_crc32c_shift(first, length_of_second) ^ second
 
 

@@ -9,8 +9,8 @@
  *
  * sse42 and armv8 are the same C: crc_primitives.h names the instructions of both.
  *
- * All bit strings are reflected, as CRC-32C and CRC-32 define them: bit 0 of a byte is the highest power.
- * x^n stands for "x^n modulo the polynomial", a reflected 32-bit number.
+ * All bit strings are reflected, as CRC-32C and CRC-32 define them: bit 0 of a byte is the highest
+ * power. x^n stands for "x^n modulo the polynomial", a reflected 32-bit number.
  */
 #include "crc_kernels.h"
 #include "crc_primitives.h"
@@ -208,7 +208,8 @@ CRC_CLMUL static inline uint32_t reduced(__m128i x)
 }
 
 /* Folding keeps one port busy, crc32q another: 64 bytes on four lanes and 72 on three streams in the same ~9 cycles.
- * Layout of the rounds * 136 bytes: lanes' 64-byte parts first, then three equal runs of 24 bytes a round. */
+ * Layout of the rounds * 136 bytes: lanes' 64-byte parts first, then three equal runs of 24 bytes a
+ * round. */
 CRC_CLMUL static uint32_t by_fusion(uint32_t crc, const uint8_t *p, size_t n)
 {
     if (n < 2560) return by_streams(crc, p, n);

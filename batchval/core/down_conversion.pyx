@@ -52,7 +52,8 @@ from batchval.core.layout cimport (
     ZSTD,
 )
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value,
+    LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key,
+    legacy_value,
     next_legacy_record, open_legacy_records,
 )
 from batchval.core.records cimport (

@@ -1,11 +1,13 @@
-"""The records of a Fetch answer's partition, counted where they lie: batch behind batch, the last one often cut off.
+"""The records of a Fetch answer's partition, counted where they lie: batch behind batch, the last
+one often cut off.
 
-    walk_fetched(records, fetch_offset) → records and their key and value bytes, and the offset to go on at
+    walk_fetched(records, fetch_offset) → records and their key and value bytes, and the offset to
+    go on at
 
-Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole batches), control
-batches (their offsets are passed all the same), and a batch at the end that is not whole. Nothing beyond the buffer is
-read, whatever lengths it holds or however it changes meanwhile; what cannot be read is NotABatch
-with its position. Takes no lock while it counts.
+Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole
+batches), control batches (their offsets are passed all the same), and a batch at the end that is
+not whole. Nothing beyond the buffer is read, whatever lengths it holds or however it changes
+meanwhile; what cannot be read is NotABatch with its position. Takes no lock while it counts.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -16,10 +18,13 @@ from batchval.core.arguments cimport MOST_DECOMPRESSED, take_buffer, whole_numbe
 from batchval.core.bytes cimport be64, room
 from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.codec_streams cimport DAMAGED as STREAM_DAMAGED
-from batchval.core.header cimport BATCH, NO_MORE, BatchHeader, Entry, has_right_crc, next_batch, read_header
+from batchval.core.header cimport (
+    BATCH, NO_MORE, BatchHeader, Entry, has_right_crc, next_batch, read_header,
+)
 from batchval.core.layout cimport CODEC_MASK, CONTROL_BIT, NONE, RECORDS, ZSTD
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords,
+    legacy_key, legacy_value, next_legacy_record,
     open_legacy_records,
 )
 from batchval.core.records cimport WALKED, Checks, Facts, clear_facts, structure_alone
@@ -40,7 +45,8 @@ Fetched.__doc__ = """What ``walk_fetched`` counts. ``next_offset``: behind the l
 there is none. ``wire_bytes``: of whole batches as they were sent. ``end``: where they end in the buffer."""
 
 
-cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
+cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end,
+        int32_t *value) noexcept nogil:
     """NULL: not whole, or longer than 5 bytes."""
     cdef uint32_t v
     cdef int i
@@ -76,7 +82,8 @@ cdef inline const uint8_t *past_varlong(const uint8_t *p, const uint8_t *end) no
     return NULL
 
 
-cdef inline const uint8_t *past_field(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil:
+cdef inline const uint8_t *past_field(const uint8_t *p, const uint8_t *end,
+        int32_t *length) noexcept nogil:
     """A length, 0 for null, and so many bytes."""
     p = varint(p, end, length)
     if p is NULL:
@@ -86,13 +93,15 @@ cdef inline const uint8_t *past_field(const uint8_t *p, const uint8_t *end, int3
     return p + length[0] if <uint64_t>length[0] <= room(p, end) else NULL
 
 
-cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end, int32_t count) noexcept nogil:
+cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end,
+        int32_t count) noexcept nogil:
     cdef int32_t length = 0, _i
     if count < 0:
         return NULL
     for _i in range(count):
         p = varint(p, end, &length)
-        if p is NULL or length < 0 or <uint64_t>length > room(p, end):  # a header's key is never null
+        # a header's key is never null
+        if p is NULL or length < 0 or <uint64_t>length > room(p, end):
             return NULL
         p = past_field(p + length, end, &length)
         if p is NULL:
@@ -102,7 +111,9 @@ cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end, int32_t c
 
 cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader *h, int64_t first,
         Counts *c) noexcept nogil:
-    """The records p[0:end] of a batch; ``first``: the least offset that counts. False: c.record cannot be read."""
+    """The records p[0:end] of a batch; ``first``: the least offset that counts. False: c.record
+    cannot be read.
+    """
     cdef int32_t i, length = 0, delta = 0, key = 0, value = 0, headers = 0
     cdef const uint8_t *body_end
     cdef int64_t least = first - h.base_offset if first > h.base_offset else -0x80000000
@@ -145,7 +156,8 @@ cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader 
 
 cdef inline int reach(int64_t base, int64_t last, int64_t first) noexcept nogil:
     """WHOLE where some of a batch's offsets may count, BELOW where none does, or BAD_OFFSETS."""
-    if base < 0 or last < base or last == <int64_t>0x7FFFFFFFFFFFFFFFLL:  # what follows would be no offset
+    # what follows would be no offset
+    if base < 0 or last < base or last == <int64_t>0x7FFFFFFFFFFFFFFFLL:
         return BAD_OFFSETS
     return BELOW if last < first else WHOLE
 
@@ -244,7 +256,8 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
     return BAD_MESSAGE
 
 
-cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs, uint64_t limit,
+cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs,
+        uint64_t limit,
         Scratch *scratch, Counts *c) noexcept nogil:
     """Called with the GIL, which is released when the work is long."""
     cdef int stopped
@@ -294,10 +307,11 @@ def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=F
         max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
     """Counts the records of whole batches at or behind ``fetch_offset``: a ``Fetched``.
 
-    ``decode``: "records" reads each record, decompressed where need be, and adds up key and value bytes (null is 0);
-    "headers" believes the batches' headers, and ``key_value_bytes`` are whole batches as they were sent. Checksums are
-    asked with ``check_crcs``. Raises NotABatch (position and reason) where bytes cannot be read, or a batch has more
-    than ``max_decompressed_bytes``; BatchvalError for a buffer that is not contiguous.
+    ``decode``: "records" reads each record, decompressed where need be, and adds up key and value
+    bytes (null is 0); "headers" believes the batches' headers, and ``key_value_bytes`` are whole
+    batches as they were sent. Checksums are asked with ``check_crcs``. Raises NotABatch (position
+    and reason) where bytes cannot be read, or a batch has more than ``max_decompressed_bytes``;
+    BatchvalError for a buffer that is not contiguous.
     """
     cdef Py_buffer view
     cdef Scratch *scratch

@@ -164,7 +164,9 @@ cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p,
 
 
 cdef bytes java_string(const uint8_t *p, int32_t n):
-    """Header keys go through a Java String: what is not UTF-8 comes out as replacement characters."""
+    """Header keys go through a Java String: what is not UTF-8 comes out as replacement
+    characters.
+    """
     cdef uint64_t size = n, made
     cdef uint8_t *to
     raw = PyBytes_FromStringAndSize(<const char *>p, n)
@@ -191,6 +193,7 @@ cdef tuple headers_of(const Record *r):
         p = read_field(p, end, &size)
         key = java_string(p, size).decode("utf-8")
         p = read_field(p + size, end, &size)
-        headers.append((key, None if size < 0 else PyBytes_FromStringAndSize(<const char *>p, size)))
+        headers.append((key, None if size < 0 else PyBytes_FromStringAndSize(<const char *>p,
+                size)))
         p += size if size > 0 else 0
     return tuple(headers)

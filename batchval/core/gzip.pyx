@@ -1,7 +1,7 @@
 """gzip members (RFC 1952), as java.util.zip.GZIPInputStream reads them.
 
-    1F 8B 8 flags:1 mtime:4 xfl:1 os:1 [extra: length:2, bytes] [name 0] [comment 0] [crc-16 of all that:2]
-    deflate data
+    1F 8B 8 flags:1 mtime:4 xfl:1 os:1 [extra: length:2, bytes] [name 0] [comment 0] [crc-16 of all
+    that:2] deflate data
     crc-32 of the content:4 LE, its size modulo 2^32:4 LE
 """
 
@@ -100,7 +100,8 @@ cdef size_t inflate_size() noexcept nogil:
 
 
 def inflate(bytes data, size_t limit=1 << 30):
-    """Raw deflate data to bytes: (status, content so far, bytes of input used); for tests beside zlib.
+    """Raw deflate data to bytes: (status, content so far, bytes of input used); for tests beside
+    zlib.
 
     The status is ``done``, ``full`` (more than ``limit`` bytes), ``short`` or ``bad``.
     """

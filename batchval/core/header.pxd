@@ -25,7 +25,8 @@ cdef struct BatchHeader:
 cdef enum:  # next_batch
     BATCH
     NO_MORE
-    # or a rule's number: BATCH_SIZE_TOO_SMALL, BATCH_SIZE_OVERFLOW, MAGIC_UNKNOWN; none of them is 0 or 1
+    # or a rule's number: BATCH_SIZE_TOO_SMALL, BATCH_SIZE_OVERFLOW, MAGIC_UNKNOWN; none of them is
+    # 0 or 1
 
 cdef struct Entry:
     const uint8_t *p
@@ -35,7 +36,9 @@ cdef struct Entry:
 
 
 cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexcept nogil:
-    """The batch at p, as ByteBufferLogInputStream.nextBatch: BATCH, NO_MORE or the number of the rule it breaks."""
+    """The batch at p, as ByteBufferLogInputStream.nextBatch: BATCH, NO_MORE or the number of the
+    rule it breaks.
+    """
     cdef int32_t size
     if left < LOG_OVERHEAD:
         return NO_MORE

@@ -5,9 +5,10 @@
  *   fixed   = symbols                                  dynamic = code lengths, symbols
  *   symbols = (literal | length extra distance extra)* end-of-block
  *
- * Why not a library: what is valid must be what the JDK's zlib says, or a batch gets in that no Java consumer can
- * read. isa-l takes incomplete codes and libdeflate takes the unused half of a one-symbol code; both are faster than
- * zlib, neither agrees with it. bench/validation measures this one beside them.
+ * Why not a library: what is valid must be what the JDK's zlib says, or a batch gets in that no
+ * Java consumer can read. isa-l takes incomplete codes and libdeflate takes the unused half of a
+ * one-symbol code; both are faster than zlib, neither agrees with it. bench/validation measures
+ * this one beside them.
  *
  * A table entry: bits 0-7   how many bits to drop (code and extra bits together)
  *                bits 8-9   how many literals (1 or 2); 0: no literal
@@ -94,7 +95,8 @@ static int build(uint32_t *table, int most_bits, const uint16_t *count, int long
         return bits;
     }
     /* Codes stand in the stream with their first bit lowest, so the next code is a reversed increment: clear the
-     * ones from the top down to the first zero, set that. The table doubles whenever codes get one bit longer. */
+     * ones from the top down to the first zero, set that. The table doubles whenever codes get one
+     * bit longer. */
     const uint16_t *next = sorted;
     uint32_t code = 0, filled = 2, length = 1;
     while (length <= (uint32_t)bits) {

@@ -31,11 +31,15 @@ cdef int64_t LEGACY_BROKEN
 
 cdef int64_t legacy_key(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil
 cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil
-cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
+cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch,
+        const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil
-cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch) noexcept nogil
-cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index, Facts *f) noexcept nogil
-cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil
+cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry,
+        Scratch *scratch) noexcept nogil
+cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index,
+        Facts *f) noexcept nogil
+cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f,
+        int64_t *expected) noexcept nogil
 
 cdef enum:  # next_legacy_record, beside records.MALFORMED and BROKER_FAILS
     LEGACY_RECORD = 100

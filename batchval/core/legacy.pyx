@@ -2,11 +2,12 @@
 
     crc:4 magic:1 attributes:1 [timestamp:8 if magic 1] key_length:4 key value_length:4 value
 
-A message with a codec is a wrapper: its value is a compressed run of entries (offset:8 size:4 message). Kafka reads
-all entries before it looks into the first, drops a last one that is cut off, and counts the offsets of magic 1 from
-the wrapper's, which is that of the last entry.
+A message with a codec is a wrapper: its value is a compressed run of entries (offset:8 size:4
+message). Kafka reads all entries before it looks into the first, drops a last one that is cut off,
+and counts the offsets of magic 1 from the wrapper's, which is that of the last entry.
 
-Fields are read only where Kafka reads them: a magic 1 message of 14 bytes passes if nobody asks for its key.
+Fields are read only where Kafka reads them: a magic 1 message of 14 bytes passes if nobody asks for
+its key.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -23,7 +24,8 @@ from batchval.core.codec_streams cimport (
 )
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
-    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT, LOG_OVERHEAD, NONE,
+    CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD, NONE,
     RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER,
     WRAPPER_MALFORMED, ZSTD,
 )
@@ -45,14 +47,18 @@ cdef int64_t LEGACY_NULL = -1
 cdef int64_t LEGACY_BROKEN = -2
 
 
-# ---- fields of one message -----------------------------------------------------------------------------------------
+# ---- fields of one message
+# -----------------------------------------------------------------------------------------
 
 cdef inline int64_t key_field(const uint8_t *p) noexcept nogil:
     return RECORD_KEY_V0 if p[RECORD_MAGIC] == 0 else RECORD_KEY_V1
 
 
-cdef inline int64_t delimited(const uint8_t *p, int64_t size, int64_t at, int32_t *length) noexcept nogil:
-    """Where the bytes of a length-prefixed field start; LEGACY_NULL for null, LEGACY_BROKEN where Kafka would throw."""
+cdef inline int64_t delimited(const uint8_t *p, int64_t size, int64_t at,
+        int32_t *length) noexcept nogil:
+    """Where the bytes of a length-prefixed field start; LEGACY_NULL for null, LEGACY_BROKEN where
+    Kafka would throw.
+    """
     if at < 0 or at + 4 > size:
         return LEGACY_BROKEN
     length[0] = be32(p + at)
@@ -69,7 +75,9 @@ cdef int64_t legacy_key(const uint8_t *p, int64_t size, int32_t *length) noexcep
 
 
 cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil:
-    """LegacyRecord.value(): its place follows from the key's length alone, with Java's 32-bit sum."""
+    """LegacyRecord.value(): its place follows from the key's length alone, with Java's 32-bit
+    sum.
+    """
     cdef int64_t at = key_field(p)
     cdef int32_t key_length
     if at + 4 > size:
@@ -80,14 +88,19 @@ cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexc
 
 
 cdef bint is_readable(const LegacyRecord *m) noexcept nogil:
-    """Can key and value be read? Kafka prints a refused message into the error; where that throws the batch fails."""
+    """Can key and value be read? Kafka prints a refused message into the error; where that throws
+    the batch fails.
+    """
     cdef int32_t length
-    return legacy_key(m.p, m.size, &length) != LEGACY_BROKEN and legacy_value(m.p, m.size, &length) != LEGACY_BROKEN
+    return legacy_key(m.p, m.size, &length) != LEGACY_BROKEN and legacy_value(m.p, m.size,
+            &length) != LEGACY_BROKEN
 
 
-# ---- the messages of a batch ---------------------------------------------------------------------------------------
+# ---- the messages of a batch
+# ---------------------------------------------------------------------------------------
 
-cdef inline int fails(Facts *f, int32_t record, int reason, int cause, int64_t a=0, int64_t b=0) noexcept nogil:
+cdef inline int fails(Facts *f, int32_t record, int reason, int cause, int64_t a=0,
+        int64_t b=0) noexcept nogil:
     f.record = record
     f.reason = reason
     f.cause = cause
@@ -96,7 +109,8 @@ cdef inline int fails(Facts *f, int32_t record, int reason, int cause, int64_t a
     return BROKER_FAILS
 
 
-cdef inline int malformed(Facts *f, int32_t record, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+cdef inline int malformed(Facts *f, int32_t record, int reason, int64_t a=0,
+        int64_t b=0) noexcept nogil:
     f.record = record
     f.reason = reason
     f.a = a
@@ -123,7 +137,9 @@ cdef bint available(Stream *s, uint64_t n) noexcept nogil:
 
 
 cdef int read_entries(Stream *s, LegacyRecords *m, const Checks *c, Facts *f) noexcept nogil:
-    """All of DataLogInputStream.nextBatch: entries up to one that is cut off. Sets m.end behind the last whole one."""
+    """All of DataLogInputStream.nextBatch: entries up to one that is cut off. Sets m.end behind the
+    last whole one.
+    """
     cdef int32_t size, count = 0
     cdef uint64_t whole = 0
     while available(s, LOG_OVERHEAD):
@@ -207,7 +223,8 @@ cdef bint count_from_wrapper(LegacyRecords *m, int64_t *last) noexcept nogil:
     return True
 
 
-cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch, const Checks *c, uint64_t limit,
+cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch,
+        const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil:
     """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
@@ -230,7 +247,8 @@ cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scra
         return fails(f, 0, reasons.MESSAGE_FIELDS, S9)
     if value == LEGACY_NULL:
         return malformed(f, 0, reasons.WRAPPER_NULL)
-    open_stream(&s, scratch, attributes & CODEC_MASK, entry.magic, record + value, length, limit, True)
+    open_stream(&s, scratch, attributes & CODEC_MASK, entry.magic, record + value, length, limit,
+            True)
     answer = read_entries(&s, m, c, f)
     if s.halted:
         answer = read_halting(&s, m, c, f)
@@ -245,7 +263,8 @@ cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scra
     return WALKED
 
 
-cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch) noexcept nogil:
+cdef int reopen_legacy_records(LegacyRecords *m, const Entry *entry,
+        Scratch *scratch) noexcept nogil:
     """Open a batch whose messages were walked earlier in the same call.
 
     What the arena still holds is not decompressed again. That is the last wrapper: of a message set
@@ -274,7 +293,8 @@ cdef int64_t last_offset(const LegacyRecords *m) noexcept nogil:
     return offset
 
 
-cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index, Facts *f) noexcept nogil:
+cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index,
+        Facts *f) noexcept nogil:
     """LEGACY_RECORD, NO_LEGACY_RECORD, or why the iterator throws."""
     cdef uint8_t codec
     if m.at >= m.end:
@@ -295,9 +315,11 @@ cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t ind
     return LEGACY_RECORD
 
 
-# ---- the walk ------------------------------------------------------------------------------------------------------
+# ---- the walk
+# --------------------------------------------------------------------------------------------------
 
-cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message, Scratch *scratch, const Checks *c, Facts *f,
+cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message, Scratch *scratch,
+        const Checks *c, Facts *f,
         int32_t i, bint *refused) noexcept nogil:
     """LogValidator.validateRecord for one message; WALKED, or what is thrown at once."""
     cdef uint32_t stored, computed
@@ -360,7 +382,8 @@ cdef bint ask_rules(const LegacyRecord *message, Scratch *scratch, const Checks 
             index, scratch)
 
 
-cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f, int64_t *expected) noexcept nogil:
+cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f,
+        int64_t *expected) noexcept nogil:
     """All messages of the batch; `expected` counts them over all batches of a message set."""
     cdef LegacyRecord message
     cdef int32_t i = 0, answer

@@ -12,7 +12,9 @@ cdef struct Accepted:  # what is known of a batch besides the path
     bint has_claims  # it was walked, and these are true of it
     Claims claims
 
-cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
+cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
+        int produce_version,
         const ClaimsCall *claims, Accepted *found) except -1
-cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
+cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
+        int produce_version,
         const ClaimsCall *claims) noexcept

@@ -46,7 +46,8 @@ cdef int validate_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
     return path
 
 
-cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
+cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
+        int produce_version,
         const ClaimsCall *claims, Accepted *found) except -1:
     """Return the path by which the batch may enter, 0 for no."""
     cdef AppendContext d
@@ -72,7 +73,8 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
     return v.path
 
 
-cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms, int produce_version,
+cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
+        int produce_version,
         const ClaimsCall *claims) noexcept:
     """Whether claims alone let the batch in. Nothing is decompressed, whatever the answer."""
     cdef AppendContext d

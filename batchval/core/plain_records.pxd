@@ -56,7 +56,8 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     while i < count and room(at, end) >= PLAIN_LEAST:
         p = short_varint(at, &length)
         # Record.sizeInBytes() is not the sum of the bytes where the length is padded
-        if p is NULL or length & 1 or (p - at > 1 and length < 0x80) or (p - at > 2 and length < 0x4000):
+        if p is NULL or length & 1 or (p - at > 1 and length < 0x80) or (p - at > 2
+                and length < 0x4000):
             break
         length >>= 1
         if length > room(p, end) or length > most_body or p[0] != 0:

@@ -1,7 +1,8 @@
-"""The precise internal reason of a refusal, kept beside Kafka's code: a small number in the core, a sentence here.
+"""The precise internal reason of a refusal, kept beside Kafka's code: a small number in the core, a
+sentence here.
 
-``{i}`` stands for the record's index, ``{a}`` and ``{b}`` for the two numbers the core noted. The order is that of
-the enumeration in reasons.pxd (a test compares them).
+``{i}`` stands for the record's index, ``{a}`` and ``{b}`` for the two numbers the core noted. The
+order is that of the enumeration in reasons.pxd (a test compares them).
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ class RecordBatchBuilder:
         log_append_time: int | None = None,
     ) -> None:
         codec = _codec(compression)
-        self._batch = BatchBuilder(checked_number("limit", limit, 0, _INT32), codec, _level(codec, level))
+        self._batch = BatchBuilder(
+            checked_number("limit", limit, 0, _INT32), codec, _level(codec, level)
+        )
         self._place = (
             checked_number("base_offset", base_offset, 0, _INT64),
             checked_number("partition_leader_epoch", partition_leader_epoch, _NONE, _INT32),
@@ -81,9 +83,13 @@ class RecordBatchBuilder:
 
     def _check_producer(self) -> None:
         """MemoryRecordsBuilder.close, and the constructor for control batches."""
-        producer_id, producer_epoch, base_sequence, is_transactional, is_control_batch = self._fields
+        producer_id, producer_epoch, base_sequence, is_transactional, is_control_batch = (
+            self._fields
+        )
         if is_transactional and producer_id == _NONE:
-            raise ArgumentValueError("Cannot write transactional messages without a valid producer ID")
+            raise ArgumentValueError(
+                "Cannot write transactional messages without a valid producer ID"
+            )
         if producer_id == _NONE:
             return
         if producer_epoch == _NONE:
@@ -91,14 +97,18 @@ class RecordBatchBuilder:
         if base_sequence == _NONE and not is_control_batch:
             raise ArgumentValueError("Invalid negative sequence number used: -1 with a producer_id")
 
-    def append(self, key: _Buffer | None, value: _Buffer | None, timestamp: int, headers: _Headers = ()) -> bool:
+    def append(
+        self, key: _Buffer | None, value: _Buffer | None, timestamp: int, headers: _Headers = ()
+    ) -> bool:
         """Append a record. Return False, and change nothing, where it does not fit.
 
         ``key`` and ``value`` are buffers of bytes, or None for null. ``timestamp`` is milliseconds
         since the epoch, -1 for none. ``headers`` are pairs of a str and a buffer or None, in order.
         """
         if self._built is not None:
-            raise BatchvalError("the batch is built: make another RecordBatchBuilder for more records")
+            raise BatchvalError(
+                "the batch is built: make another RecordBatchBuilder for more records"
+            )
         milliseconds = checked_number("timestamp", timestamp, _NONE, _INT64)
         try:
             return self._batch.append(key, value, tuple(headers), milliseconds)
@@ -121,7 +131,9 @@ class RecordBatchBuilder:
         if self._built is None:
             if not self._batch.count:
                 raise BatchvalError("a batch must have a record: append one before build")
-            producer_id, producer_epoch, base_sequence, is_transactional, is_control_batch = self._fields
+            producer_id, producer_epoch, base_sequence, is_transactional, is_control_batch = (
+                self._fields
+            )
             self._batch.seal(
                 producer_id,
                 producer_epoch,
@@ -165,7 +177,11 @@ class RecordBatchBuilder:
     @property
     def timestamp_type(self) -> TimestampType:
         """CreateTime, or LogAppendTime with a ``log_append_time``."""
-        return TimestampType.CREATE_TIME if self._log_append_time is None else TimestampType.LOG_APPEND_TIME
+        return (
+            TimestampType.CREATE_TIME
+            if self._log_append_time is None
+            else TimestampType.LOG_APPEND_TIME
+        )
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -193,9 +209,14 @@ def _level(codec: CompressionType, level: int | None) -> int | None:
     """Return a level that the codec has; None for its default."""
     if level is None:
         return None
-    fields: dict[str, Any] = {"compression_type": codec.kafka_name, f"compression_{codec.kafka_name}_level": level}
+    fields: dict[str, Any] = {
+        "compression_type": codec.kafka_name,
+        f"compression_{codec.kafka_name}_level": level,
+    }
     if codec in (CompressionType.NONE, CompressionType.SNAPPY):
-        raise ArgumentValueError(f"compression {codec.kafka_name} has no levels, so level must be None, not {level!r}")
+        raise ArgumentValueError(
+            f"compression {codec.kafka_name} has no levels, so level must be None, not {level!r}"
+        )
     return TopicPolicy(**fields).compression_level
 
 

@@ -39,7 +39,8 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport *
 from batchval.core.legacy cimport (
-    LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key, legacy_value, next_legacy_record,
+    LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key,
+    legacy_value, next_legacy_record,
     open_legacy_records,
 )
 from batchval.core.records cimport (

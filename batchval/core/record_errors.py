@@ -36,7 +36,9 @@ def broken_rules(record: int, message: str, count: int) -> str:
     return f"record {record}: {message}{more}"
 
 
-def broken_rule(rules: RecordRules, rule: int, which: int, kind: int, first: int, second: int) -> str:
+def broken_rule(
+    rules: RecordRules, rule: int, which: int, kind: int, first: int, second: int
+) -> str:
     """Return what is wrong with one record, and what is allowed.
 
     ``rule`` is a number of batchval.rules, ``first`` and ``second`` what was found. Raises

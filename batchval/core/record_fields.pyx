@@ -10,7 +10,9 @@ from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
 
 
 cdef int pull(Stream *s, int64_t *byte) noexcept nogil:
-    """One byte, from the next block if need be. A soft end is read as the -1 that Kafka would read there."""
+    """One byte, from the next block if need be. A soft end is read as the -1 that Kafka would read
+    there.
+    """
     if s.at == s.end:
         if s.soft_end_unread:
             s.soft_end_unread = False
@@ -57,7 +59,9 @@ cdef int varlong_across(Stream *s, int64_t *value) noexcept nogil:
 
 
 cdef int pass_soft_end(Stream *s, bint progress) noexcept nogil:
-    """Utils.skip over a stream that says 0, then goes on: one such end is passed, and one more behind skipped bytes."""
+    """Utils.skip over a stream that says 0, then goes on: one such end is passed, and one more
+    behind skipped bytes.
+    """
     cdef int ends = 3 if progress else 2
     while s.soft_end:
         ends -= 1

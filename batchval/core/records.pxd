@@ -11,7 +11,8 @@ from batchval.core.scratch cimport Scratch
 cdef enum:  # walk's answer
     WALKED
     MALFORMED  # Kafka: InvalidRecordException
-    BROKER_FAILS  # Kafka: an exception that is no API error; the extra that names its cause is in Facts.cause
+    # Kafka: an exception that is no API error; the extra that names its cause is in Facts.cause
+    BROKER_FAILS
     OVER_LIMIT
     OUT_OF_MEMORY
 
@@ -59,7 +60,8 @@ cdef struct Facts:
     int64_t negative_timestamp
     int32_t headers_record  # the first with headers, which magic 0 and 1 cannot hold
     int32_t broken_record  # the first message whose key or value cannot be read
-    uint64_t needed  # bytes of the stream that Kafka would have read before it found a record malformed
+    # bytes of the stream that Kafka would have read before it found a record malformed
+    uint64_t needed
 
 cdef struct PlainFacts:  # as in Facts
     int64_t min_timestamp
@@ -68,9 +70,11 @@ cdef struct PlainFacts:  # as in Facts
     int32_t longest
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
-cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
+cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
+        int64_t timestamp,
         bint has_key) noexcept nogil
-cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c,
+cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
+        const Checks *c,
         PlainFacts *f) noexcept nogil
 
 
@@ -100,7 +104,9 @@ cdef inline void clear_facts(Facts *f) noexcept nogil:
 
 
 cdef inline void plain_range(Checks *c) noexcept nogil:
-    """Fills in what walk_plain asks instead of check_record. No timestamp is negative there, so nothing overflows."""
+    """Fills in what walk_plain asks instead of check_record. No timestamp is negative there, so
+    nothing overflows.
+    """
     c.all_plain = True
     c.plain_least = 0
     c.plain_most = 0x7FFFFFFFFFFFFFFF

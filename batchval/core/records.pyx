@@ -3,9 +3,10 @@
     length attributes:1 timestamp_delta offset_delta key_length key value_length value
     headers_count (key_length key value_length value)*                                 lengths: zigzag varints
 
-Kafka has three parsers which do not agree. The skip parser reads a record's length and never uses it; the stream and
-buffer parsers hold the record against it. All three take a negative length for null, and neither asks whether varints
-are padded. One walk serves them: what differs is asked at the record's two ends.
+Kafka has three parsers which do not agree. The skip parser reads a record's length and never uses
+it; the stream and buffer parsers hold the record against it. All three take a negative length for
+null, and neither asks whether varints are padded. One walk serves them: what differs is asked at
+the record's two ends.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -37,11 +38,14 @@ from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 cdef enum:
     NO_TIMESTAMP = -1
 
-# ---- one record's rules --------------------------------------------------------------------------------------------
+# ---- one record's rules
+# --------------------------------------------------------------------------------------------
 
-cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index, int64_t timestamp,
+cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
+        int64_t timestamp,
         bint has_key) noexcept nogil:
-    """LogValidator.validateKey, then validateTimestamp; the first error of a record is the one that counts.
+    """LogValidator.validateKey, then validateTimestamp; the first error of a record is the one that
+    counts.
 
     The arithmetic wraps at 64 bits, as Java's. False: no memory.
     """
@@ -57,7 +61,8 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
     return True
 
 
-# ---- plain records -------------------------------------------------------------------------------------------------
+# ---- plain records
+# -------------------------------------------------------------------------------------------------
 
 cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
         int32_t i, const Rules *rules, SeenIds *seen) noexcept nogil:
@@ -65,7 +70,8 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
     cdef PlainFacts plain
     cdef const uint8_t *start = r.p
     cdef int32_t first = i
-    # once a record's offset was odd, each must be looked at; and the first of which it may be odd is walk_one's to note
+    # once a record's offset was odd, each must be looked at; and the first of which it may be odd
+    # is walk_one's to note
     if f.found & S3_BIT or (h.base_offset != 0 and f.in_order) or not may_be_plain(h, c, rules):
         return i
     plain.min_timestamp = f.min_timestamp
@@ -82,7 +88,8 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
     return i
 
 
-cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h, const Checks *c,
+cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
+        const Checks *c,
         PlainFacts *f) noexcept nogil:
     """The uncompressed records p[0:end] of a batch with base offset 0, if every one is plain.
 
@@ -98,7 +105,8 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
     return take_plain(&p, end, h, c, f, 0, c.rules, NULL) == h.records_count and p == end
 
 
-# ---- the walk ------------------------------------------------------------------------------------------------------
+# ---- the walk
+# --------------------------------------------------------------------------------------------------
 
 cdef inline int32_t size_of_length(int32_t length) noexcept nogil:
     """writing.size_of_varint in 32 bits: of each record's time that is 2 %."""
@@ -131,7 +139,8 @@ cdef int stopped(Stream *s, Facts *f, int32_t record, bint in_record) noexcept n
     return BROKER_FAILS
 
 
-cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, int reason, int64_t a=0,
+cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, int reason,
+        int64_t a=0,
         int64_t b=0) noexcept nogil:
     f.record = record
     f.reason = reason
@@ -141,7 +150,8 @@ cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, 
     return MALFORMED
 
 
-cdef int field_failed(Stream *s, const Reader *r, Facts *f, int32_t record, int found, int parser) noexcept nogil:
+cdef int field_failed(Stream *s, const Reader *r, Facts *f, int32_t record, int found,
+        int parser) noexcept nogil:
     if found == TOO_LONG:
         return malformed(s, r, f, record, reasons.RECORD_VARINT)
     if found == PAST_BODY or (parser == STREAM_PARSER and s.delivered >= r.body_end):
@@ -201,7 +211,8 @@ cdef inline int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, in
     return WALKED
 
 
-cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i, int32_t offset_delta) noexcept nogil:
+cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i,
+        int32_t offset_delta) noexcept nogil:
     """Deltas are not 0 to n - 1. Do they at least ascend, as the cleaner leaves them?"""
     if not f.found & S3_BIT:
         f.found |= S3_BIT
@@ -230,7 +241,8 @@ cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32
     return BROKER_FAILS
 
 
-cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f, int32_t i,
+cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
+        int32_t i,
         int parser, const Rules *rules) noexcept nogil:
     cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
     cdef int64_t timestamp_delta = 0, timestamp, body = 0
@@ -263,7 +275,8 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     if parser == STREAM_PARSER:
         r.body_end = start + <uint64_t>length
     delivered = s.delivered
-    next_record = hidden(r.p + length) if length >= 0 and room(r.p, r.end) >= <uint64_t>length else NULL
+    next_record = hidden(r.p + length) if length >= 0 and room(r.p,
+            r.end) >= <uint64_t>length else NULL
 
     if likely(r.p < r.end, 1):
         attributes = r.p[0]
@@ -327,7 +340,8 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         if answer != WALKED:
             return answer
 
-    if likely(r.p == next_record and s.delivered == delivered, 1):  # a later block may lie where the first one lay
+    # a later block may lie where the first one lay
+    if likely(r.p == next_record and s.delivered == delivered, 1):
         r.p = next_record
     else:
         taken = s.delivered - room(r.p, r.end) - start
@@ -364,7 +378,8 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     if length > f.longest:
         f.longest = length
     f.records += 1
-    if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp,
+    if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i,
+            timestamp,
             key_length >= 0):
         return OUT_OF_MEMORY
     if rules is not NULL and not end_record(
@@ -434,8 +449,11 @@ cdef int malformed_after(Stream *s, Facts *f, int32_t records) noexcept nogil:
     return MALFORMED
 
 
-cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil:
-    """All records that the header counts. Facts must have been cleared; errors of single records go to the scratch."""
+cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f,
+        int parser) noexcept nogil:
+    """All records that the header counts. Facts must have been cleared; errors of single records go
+    to the scratch.
+    """
     if h.records_count < 0:
         f.reason = reasons.RECORDS_COUNT_NEGATIVE
         f.a = h.records_count

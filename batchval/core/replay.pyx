@@ -1,9 +1,10 @@
 """Which comes first, the malformed record or the damaged stream?
 
-Kafka reads a payload in chunks, and a read that reaches damage delivers nothing, not even the good bytes before it.
-So a record that does not parse is answered with INVALID_RECORD if its bytes had arrived, and with
-UNKNOWN_SERVER_ERROR if the chunk that held them also held the damage. Only for a batch with both faults does it
-matter how large the chunks were; this module then replays the reads, by position alone:
+Kafka reads a payload in chunks, and a read that reaches damage delivers nothing, not even the good
+bytes before it. So a record that does not parse is answered with INVALID_RECORD if its bytes had
+arrived, and with UNKNOWN_SERVER_ERROR if the chunk that held them also held the damage. Only for a
+batch with both faults does it matter how large the chunks were; this module then replays the reads,
+by position alone:
 
     ChunkedBytesStream   fills 16384 bytes (gzip, zstd) or 2048 (snappy); larger wishes go past it, straight down
     GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end of a member
@@ -102,7 +103,8 @@ cdef uint64_t read_gzip(Replay *r, uint64_t wish) noexcept nogil:
         elif g.input_end == r.payload_end:
             return 0
         else:
-            g.input_end = g.input_end + JAVA_INPUT if room(g.input_end, r.payload_end) > JAVA_INPUT else r.payload_end
+            g.input_end = g.input_end + JAVA_INPUT if room(g.input_end,
+                    r.payload_end) > JAVA_INPUT else r.payload_end
         look_ahead(g)
 
 
@@ -130,7 +132,8 @@ cdef uint64_t read_down(Replay *r, uint64_t wish) noexcept nogil:
         n = read_gzip(r, wish)
     elif r.codec == ZSTD:
         if at < r.frame_start:
-            # Frames before the damaged one are whole. Where exactly each ends only shifts where fills begin.
+            # Frames before the damaged one are whole. Where exactly each ends only shifts where
+            # fills begin.
             n = wish if wish < r.frame_start - at else r.frame_start - at
         elif r.abrupt:
             n = 0 if at + wish >= r.damage else wish
@@ -203,7 +206,9 @@ cdef bint bytes_arrive(Replay *r, uint64_t needed) noexcept nogil:
 
 
 cdef bint records_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexcept nogil:
-    """The stream parser: a length byte by byte, then the body in bulk. The records before the last are whole."""
+    """The stream parser: a length byte by byte, then the body in bulk. The records before the last
+    are whole.
+    """
     cdef uint64_t at = 0, v
     cdef int shift
     while at < needed:
@@ -241,7 +246,8 @@ cdef bint entries_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexce
     return True
 
 
-cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t needed, int parser) noexcept nogil:
+cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t needed,
+        int parser) noexcept nogil:
     if b.magic < 2:
         return entries_arrive(r, data, needed)
     if parser == STREAM_PARSER:
@@ -254,7 +260,8 @@ cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, F
     """DAMAGE_FIRST: Kafka throws over the stream before it has the `needed` bytes that show a
     record or entry as malformed. HALTS_FIRST: the stream halts before that.
 
-    What lies behind `limit` is not looked at: `needed` may be the length that a record states, and buys no memory.
+    What lies behind `limit` is not looked at: `needed` may be the length that a record states, and
+    buys no memory.
     """
     cdef Replay r
     cdef GzipAhead ahead

@@ -1,4 +1,6 @@
-"""What a call of the validator answers. Numbers stay as they are in the core until somebody looks."""
+"""What a call of the validator answers. Numbers stay as they are in the core until somebody
+looks.
+"""
 
 cimport cython
 from cpython.bytes cimport PyBytes_CheckExact
@@ -30,7 +32,8 @@ CLAIMS = (None, "trusted", "honest", "lying", "unjudged", "unbound")
 FIGURES = ("header", "records", "claims", "sample")
 
 _CODES = {int(code): code for code in ErrorCode}
-_METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE, "checksum": METER_CHECKSUM,
+_METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUENCE,
+        "checksum": METER_CHECKSUM,
         "nokey": METER_NO_KEY}
 
 
@@ -47,8 +50,8 @@ class RecordValidationStats(NamedTuple):
 
     ``temporary_memory_bytes``: what Kafka would hold next to the input; None where nothing was
     decompressed and no size was claimed.
-    ``num_records_converted``: records in rebuilt batches. ``conversion_time_nanos``: None unless the validator was
-    given a clock.
+    ``num_records_converted``: records in rebuilt batches. ``conversion_time_nanos``: None unless
+    the validator was given a clock.
     """
 
     temporary_memory_bytes: int | None
@@ -80,7 +83,9 @@ cdef str message_of_error(const RecordError *error, record_rules):
 @cython.final
 @cython.freelist(64)
 cdef class ValidationResult:
-    """The answer for one buffer. Refusals are results; ``raise_for_error`` makes an exception of one."""
+    """The answer for one buffer. Refusals are results; ``raise_for_error`` makes an exception of
+    one.
+    """
 
     def __cinit__(self):
         self.errors = NULL
@@ -155,7 +160,8 @@ cdef class ValidationResult:
             return ""
         if self.text is not None:
             return self.text
-        return sentence(self.v.reason, self.v.record, self.v.a, self.v.b) or by_number(self.v.rule).summary
+        return sentence(self.v.reason, self.v.record, self.v.a,
+                self.v.b) or by_number(self.v.rule).summary
 
     @property
     def record_errors(self):
@@ -168,7 +174,8 @@ cdef class ValidationResult:
     def record_error_rules(self):
         """[(batch_index, Rule)] for the same records."""
         cdef int32_t i
-        return [(self.errors[i].index, by_number(self.errors[i].rule)) for i in range(self.errors_count)]
+        return [(self.errors[i].index,
+                by_number(self.errors[i].rule)) for i in range(self.errors_count)]
 
     @property
     def record_errors_count(self):
@@ -191,7 +198,9 @@ cdef class ValidationResult:
 
     @property
     def max_timestamp(self):
-        """The greatest timestamp that the log would note; None where LogValidator's stage did not accept."""
+        """The greatest timestamp that the log would note; None where LogValidator's stage did not
+        accept.
+        """
         return self.v.max_timestamp if self.offsets_assigned else None
 
     @property
@@ -251,7 +260,9 @@ cdef class ValidationResult:
 
     @property
     def batch_claims(self):
-        """The BatchClaims that are true of the one batch just walked; None where none would be, or none was walked."""
+        """The BatchClaims that are true of the one batch just walked; None where none would be, or
+        none was walked.
+        """
         cdef Claims claims
         if self.v.rule or not true_claims(&self.v, &claims):
             return None
@@ -260,7 +271,8 @@ cdef class ValidationResult:
     @property
     def meters(self):
         """Which of Kafka's validator meters the batch would have marked, and how often."""
-        return {name: self.v.meters[meter] for name, meter in _METERS.items() if self.v.meters[meter]}
+        return {name: self.v.meters[meter] for name,
+                meter in _METERS.items() if self.v.meters[meter]}
 
     @property
     def valid_bytes(self):

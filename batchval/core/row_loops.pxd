@@ -10,7 +10,8 @@ from batchval.core.sampling cimport Sample
 from batchval.core.scratch cimport Scratch
 
 cdef void validate_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
-        const Policy *policy, size_t count, const AppendContext *d, const ClaimsCall *call, const ClaimsCall *calls,
+        const Policy *policy, size_t count, const AppendContext *d, const ClaimsCall *call,
+        const ClaimsCall *calls,
         Scratch *scratch, BatchColumns columns, bint is_long, uint64_t bytes_in_all) noexcept nogil
 cdef int check_stored_rows(const uint8_t *p, size_t n, size_t at, const AppendContext *d,
         const Policy *policy, bint deep, const Sample *sample, Scratch *scratch,

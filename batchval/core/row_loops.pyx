@@ -7,9 +7,13 @@ from batchval.core.claims cimport (
     CLAIMED_RECORDS, CLAIMS_CARRIED, CLAIMS_MAGIC, CLAIMS_SIZE, CLAIMS_TRUSTED, Claims, ClaimsCall,
     read_claims,
 )
-from batchval.core.columns cimport BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict
+from batchval.core.columns cimport (
+    BatchColumns, put_accepted, put_empty_row, put_header_row, put_row, put_verdict,
+)
 from batchval.core.stages cimport Call, StoredFacts, fill_call, check_stored, validate_row
-from batchval.core.header cimport BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch
+from batchval.core.header cimport (
+    BATCH, BatchHeader, Entry, has_right_crc, next_batch, next_claimed_batch,
+)
 from batchval.core.verdict cimport AppendContext, Policy, Verdict, clear
 from batchval.core.batch_records cimport fill_checks
 from batchval.core.layout cimport *
@@ -32,7 +36,8 @@ cdef inline void as_it_came(BatchColumns columns, size_t i) noexcept nogil:
 
 
 cdef void validate_rows(const uint8_t *p, const int64_t *range_of, const Policy **policy_of,
-        const Policy *policy, size_t count, const AppendContext *d, const ClaimsCall *call, const ClaimsCall *calls,
+        const Policy *policy, size_t count, const AppendContext *d, const ClaimsCall *call,
+        const ClaimsCall *calls,
         Scratch *scratch, BatchColumns columns, bint is_long, uint64_t bytes_in_all) noexcept nogil:
     """Called with the GIL, which is released when the work is long. Ranges may overlap: the sum of
     their lengths counts, not the buffer's.
@@ -73,7 +78,8 @@ cdef void validate_rows(const uint8_t *p, const int64_t *range_of, const Policy 
             put_header_row(&columns.runs, i, &h, start, True)
             if v.stripped:
                 as_it_came(columns, i)
-        elif first_batch(p + start, length, d.strict and c.policy.accept_claims_header, &b) == BATCH:
+        elif first_batch(p + start, length, d.strict and c.policy.accept_claims_header,
+                &b) == BATCH:
             put_row(&columns.runs, i, &b, start, has_right_crc(&b))  # nobody had asked yet
         else:
             put_empty_row(&columns.runs, i, start)
@@ -112,7 +118,9 @@ cdef void put_rest(BatchColumns columns, size_t i, const Entry *b, const Verdict
 cdef int check_stored_rows(const uint8_t *p, size_t n, size_t at, const AppendContext *d,
         const Policy *policy, bint deep, const Sample *sample, Scratch *scratch,
         BatchColumns columns, size_t *end) noexcept nogil:
-    """Every whole batch from ``at`` on; next_batch's last answer, -1: no memory. ``end``: where the walk stopped."""
+    """Every whole batch from ``at`` on; next_batch's last answer, -1: no memory. ``end``: where the
+    walk stopped.
+    """
     cdef Entry b
     cdef Verdict v
     cdef StoredFacts rest

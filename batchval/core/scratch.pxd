@@ -1,4 +1,6 @@
-"""Memory that a call borrows: grown once, used again by the next call, given back between batches of hostile size."""
+"""Memory that a call borrows: grown once, used again by the next call, given back between batches
+of hostile size.
+"""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t

@@ -1,4 +1,5 @@
-"""A pool of scratch memory: each running call holds one Scratch, so that calls may run without the GIL.
+"""A pool of scratch memory: each running call holds one Scratch, so that calls may run without the
+GIL.
 
 A call releases the GIL when its work turns out to be long, wherever it stands then:
 
@@ -10,8 +11,8 @@ A call releases the GIL when its work turns out to be long, wherever it stands t
 What comes out of a batch cannot be seen in its size: 6 kB of zstd hold 10 million records. Most
 batches are small both ways, and the release would cost them more than it gives the others.
 
-Sizes follow bytes that were really produced. The ring alone is reserved ahead, by mmap: pages that nothing was
-written to cost no memory.
+Sizes follow bytes that were really produced. The ring alone is reserved ahead, by mmap: pages that
+nothing was written to cost no memory.
 """
 
 from cpython.ref cimport Py_DECREF
@@ -125,7 +126,9 @@ cdef void give_back(Scratch *scratch) noexcept:
 
 
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil:
-    """At least ``size`` bytes; what the arena holds stays, its address may not. False: no memory."""
+    """At least ``size`` bytes; what the arena holds stays, its address may not. False: no
+    memory.
+    """
     cdef uint8_t *grown
     cdef size_t doubled = scratch.arena_size * 2
     if size <= scratch.arena_size:
@@ -172,12 +175,15 @@ cdef void copy_back(Scratch *scratch, uint8_t *copy, size_t size) noexcept nogil
 
 
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:
-    """At least ``size`` bytes of address space; what the ring held is gone. False: no address space."""
+    """At least ``size`` bytes of address space; what the ring held is gone. False: no address
+    space.
+    """
     cdef void *mapped
     size = (size + PAGE - 1) & ~(<size_t>PAGE - 1)
     if size <= scratch.ring_size:
         return True
-    mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+    mapped = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+            -1, 0)
     if mapped == MAP_FAILED:
         return False
     if scratch.ring is not NULL:
@@ -220,7 +226,8 @@ cdef bint keep_error(RecordError **errors, int32_t *count, int32_t index, int32_
     return True
 
 
-cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil:
+cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule,
+        int64_t timestamp) noexcept nogil:
     """One more entry of record_errors. False: no memory."""
     if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
         scratch.bad_timestamp = True

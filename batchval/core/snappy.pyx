@@ -4,7 +4,8 @@
     copy, near    tag & 3 == 1: length 4-11 in 3 bits, offset in the tag's upper 3 bits and a byte
     copy, far     tag & 3 == 2: length 1-64 in 6 bits, offset in 2 bytes; tag & 3 == 3: offset in 4 bytes
 
-Accepts what snappy's own decoder accepts: the elements make exactly the stated length, and nothing follows.
+Accepts what snappy's own decoder accepts: the elements make exactly the stated length, and nothing
+follows.
 """
 
 from libc.stddef cimport size_t
@@ -35,8 +36,10 @@ cdef int64_t snappy_length(const uint8_t *p, size_t n, int *header) noexcept nog
     return -1
 
 
-# An element by its tag: its length in bits 0-7, the upper part of its offset in bits 8-23, its own size above. A
-# literal counts as a copy from 16 back, which is always valid. Rare elements have length 0: long literals, and copies
+# An element by its tag: its length in bits 0-7, the upper part of its offset in bits 8-23, its own
+# size above. A
+# literal counts as a copy from 16 back, which is always valid. Rare elements have length 0: long
+# literals, and copies
 # with offsets of four bytes.
 cdef uint32_t ELEMENTS[256]
 cdef uint32_t OFFSET_MASKS[4]
@@ -62,12 +65,14 @@ for _tag in range(256):
     ELEMENTS[_tag] = element(_tag)
 
 
-cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const uint8_t *start, uint8_t **into,
+cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const uint8_t *start,
+        uint8_t **into,
         uint8_t *brim) noexcept nogil:
-    """As many elements as need no second look: no long literal, no copy from nearer than 16 bytes, none from before
-    the start.
+    """As many elements as need no second look: no long literal, no copy from nearer than 16 bytes,
+    none from before the start.
 
-    Which kind an element is cannot be foreseen, so nothing here branches on it: a literal is a copy from the input.
+    Which kind an element is cannot be foreseen, so nothing here branches on it: a literal is a copy
+    from the input.
     """
     cdef const uint8_t *p = from_[0]
     cdef const uint8_t *source
@@ -96,7 +101,9 @@ cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const
 
 
 cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) noexcept nogil:
-    """The elements behind the stated length. ``to`` has room for ``length + SNAPPY_SLACK`` bytes."""
+    """The elements behind the stated length. ``to`` has room for ``length + SNAPPY_SLACK``
+    bytes.
+    """
     cdef const uint8_t *end = p + n
     cdef uint8_t *start = to
     cdef uint8_t *stop = to + length
@@ -120,7 +127,8 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
                 extra = <uint32_t>size - 60
                 if room(p, end) >= 4:
                     size = <size_t>(le32(p) & (0xFFFFFFFFU >> (8 * (4 - extra)))) + 1
-                elif room(p, end) >= extra:  # a short literal with a long length, which nobody writes
+                # a short literal with a long length, which nobody writes
+                elif room(p, end) >= extra:
                     size = <size_t>(p[0] | (<uint32_t>p[1] << 8 if extra > 1 else 0) | (<uint32_t>p[2] << 16
                             if extra > 2 else 0)) + 1
                 else:

@@ -28,14 +28,18 @@ cdef struct StoredFacts:  # what a check at rest knows of a batch, in addition t
     int carried
     uint8_t figures
 
-cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
-cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil
-cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil
+cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil
+cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil
+cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call,
+        BatchHeader *h) noexcept nogil
 cdef void check_stored(const Entry *b, const AppendContext *d, const Policy *policy, bint deep,
         const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil
 
 
-cdef inline void fill_call(Call *c, const AppendContext *d, const Policy *policy, const ClaimsCall *claims,
+cdef inline void fill_call(Call *c, const AppendContext *d, const Policy *policy,
+        const ClaimsCall *claims,
         Scratch *scratch) noexcept nogil:
     c.door = d
     c.policy = policy

@@ -5,8 +5,9 @@ batches, and claims.
     accept_plain     the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
     validate_carried    a batch of magic 3, as the batch of magic 2 that it carries
 
-Claims can only speed up an acceptance. Whatever they would refuse is decided by the stages, with Kafka's own code and
-record errors; and wherever records were walked to their end, claims are held against them.
+Claims can only speed up an acceptance. Whatever they would refuse is decided by the stages, with
+Kafka's own code and record errors; and wherever records were walked to their end, claims are held
+against them.
 """
 
 from libc.stddef cimport size_t
@@ -31,7 +32,8 @@ from batchval.core.analyze cimport analyze_batches, validate_request
 from batchval.core.assign_offsets cimport validate_and_assign
 from batchval.core.value_ids cimport covers, want_ids
 from batchval.core.verdict cimport (
-    AppendContext, Policy, Verdict, attributes_of, clear, conclude, conclude_rules, note_facts, refuse,
+    AppendContext, Policy, Verdict, attributes_of, clear, conclude, conclude_rules, note_facts,
+    refuse,
 )
 from batchval.core.batch_records cimport check_stored_batch, check_unopened
 from batchval.core.layout cimport *
@@ -46,17 +48,21 @@ cdef enum:
     NO_PRODUCER_EPOCH = -1
 
 
-# ---- ordinary batches ----------------------------------------------------------------------------------------------
+# ---- ordinary batches
+# ----------------------------------------------------------------------------------------------
 
 cdef inline bint is_plain(const BatchHeader *h, size_t n, const Call *call) noexcept nogil:
-    """One whole batch by a client of today, of which no header rule has anything to say, and which stays as it is."""
+    """One whole batch by a client of today, of which no header rule has anything to say, and which
+    stays as it is.
+    """
     cdef const Policy *policy = call.policy
     cdef int codec = h.attributes & CODEC_MASK
     if h.magic != 2 or h.batch_length != <int64_t>n - LOG_OVERHEAD or n > <uint64_t>policy.max_message_bytes:
         return False
     if (codec == ZSTD and call.door.produce_version < 7) or h.base_offset != 0:
         return False
-    if codec > ZSTD or (policy.target != PRODUCER and policy.target != codec) or h.attributes & CONTROL_BIT:
+    if codec > ZSTD or (policy.target != PRODUCER
+            and policy.target != codec) or h.attributes & CONTROL_BIT:
         return False
     if not 0 < h.records_count <= call.plain_records or h.last_offset_delta != h.records_count - 1:
         return False
@@ -86,7 +92,8 @@ cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h
     return True
 
 
-cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const BatchHeader *h, const Checks *c,
+cdef inline bint walk_plain_uncompressed(const uint8_t *p, size_t n, const BatchHeader *h,
+        const Checks *c,
         Verdict *v) noexcept nogil:
     cdef PlainFacts f
     if not walk_plain_buffer(p, p + n, h, c, &f):
@@ -109,7 +116,8 @@ cdef inline bint keep_rules(const Claims *claims, const Rules *rules) noexcept n
         rules, &claims.schema_ids, claims.null_keys == ALL_KEYS_NULL, claims.max_record_bytes)
 
 
-cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h, const Call *call,
+cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h,
+        const Call *call,
         const Claims *claims) noexcept nogil:
     """Whether claims let an ordinary batch in. One whose frame states a size over the limit is
     read, whatever is claimed of it; and what S1 refuses is refused by the stages."""
@@ -122,12 +130,15 @@ cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHea
     return stated_size(h.attributes & CODEC_MASK, records, n) <= call.door.limit
 
 
-cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHeader *h, const Call *call,
+cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHeader *h,
+        const Call *call,
         const Claims *trusted, Verdict *v) noexcept nogil:
-    """The three stages in one, for the batch that passes them all. False: nothing is settled, the stages decide.
+    """The three stages in one, for the batch that passes them all. False: nothing is settled, the
+    stages decide.
 
-    ``p[0:n]`` is the batch as it came, its records behind ``header`` bytes; ``h`` is the header of magic 2 to be
-    judged, with the crc of the bytes that came. ``trusted`` is NULL where there are no claims to be trusted.
+    ``p[0:n]`` is the batch as it came, its records behind ``header`` bytes; ``h`` is the header of
+    magic 2 to be judged, with the crc of the bytes that came. ``trusted`` is NULL where there are
+    no claims to be trusted.
     """
     if not is_plain(h, n - header + RECORDS, call):
         return False
@@ -139,7 +150,8 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
     v.valid_bytes = n
     v.error_batch = 0
     v.records_count = h.records_count
-    if trusted is not NULL and v.source != NONE and claims_suffice(p + header, n - header, h, call, trusted):
+    if trusted is not NULL and v.source != NONE and claims_suffice(p + header, n - header, h, call,
+            trusted):
         v.path = PATH_CLAIMS
         v.claims = CLAIMS_TRUSTED
         v.max_timestamp = h.max_timestamp
@@ -163,9 +175,11 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
     return True
 
 
-# ---- the stages ----------------------------------------------------------------------------------------------------
+# ---- the stages
+# --------------------------------------------------------------------------------------------------
 
-cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call, Verdict *v) noexcept nogil:
+cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call,
+        Verdict *v) noexcept nogil:
     """What Kafka asks of this origin, in its order: the first refusal is the verdict.
 
         CLIENT                     request, batches, messages, append
@@ -191,10 +205,13 @@ cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call, Verdi
         v.found |= S1_BIT
 
 
-# ---- claims --------------------------------------------------------------------------------------------------------
+# ---- claims
+# --------------------------------------------------------------------------------------------------
 
 cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
-    """What claims say of records and header together; where clients are not asked for it, it may be otherwise."""
+    """What claims say of records and header together; where clients are not asked for it, it may be
+    otherwise.
+    """
     v.stated_max_timestamp = h.max_timestamp
     if h.last_offset_delta != h.records_count - 1:
         v.walked_found |= S3_BIT
@@ -226,10 +243,13 @@ cdef int honesty(const Claims *claims, const Verdict *v, const Scratch *scratch)
     return CLAIMS_HONEST if says_less(claims, &true) else CLAIMS_LYING
 
 
-cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call, Verdict *v) noexcept nogil:
-    """A buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the batch that it carries.
+cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call,
+        Verdict *v) noexcept nogil:
+    """A buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the batch
+    that it carries.
 
-    The verdict is that batch's, and is concluded; claims that lie refuse what would be accepted without them.
+    The verdict is that batch's, and is concluded; claims that lie refuse what would be accepted
+    without them.
     """
     cdef Claims claims
     cdef size_t size = <size_t>h.batch_length + LOG_OVERHEAD
@@ -238,7 +258,8 @@ cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Cal
     read_claims(p + RECORDS, &claims)
     h.magic = 2
     h.batch_length -= CLAIMS_SIZE
-    if not accept_plain(p, n, CLAIMED_RECORDS, h, call, &claims if policy == TRUST_CLAIMS else NULL, v):
+    if not accept_plain(p, n, CLAIMED_RECORDS, h, call, &claims if policy == TRUST_CLAIMS else NULL,
+            v):
         clear(v)
         if not copy_reserve(scratch, n - CLAIMS_SIZE):
             v.out_of_memory = True
@@ -322,7 +343,8 @@ cdef void refuse_lie(const Claims *claims, const Scratch *scratch, Verdict *v) n
         refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_ORDER)
 
 
-cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const AppendContext *d, const Policy *policy,
+cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const AppendContext *d,
+        const Policy *policy,
         const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil:
     """Judge a batch of a segment with readable claims: by them, or by its records where the sample
     draws it or the claims do not settle it. Claims that lie are L7.
@@ -361,7 +383,8 @@ cdef void check_stored(const Entry *b, const AppendContext *d, const Policy *pol
     conclude_rules(scratch, v)
 
 
-cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Policy *policy, bint deep,
+cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Policy *policy,
+        bint deep,
         const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil:
     """As check_stored, without record rules.
 
@@ -428,10 +451,14 @@ cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Polic
             refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 
 
-# ---- the verdict ---------------------------------------------------------------------------------------------------
+# ---- the verdict
+# --------------------------------------------------------------------------------------------------
 
-cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
-    """One call's verdict. ``h`` becomes the header of the first batch, if that is of magic 2 or 3."""
+cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil:
+    """One call's verdict. ``h`` becomes the header of the first batch, if that is of magic 2 or
+    3.
+    """
     clear(v)
     if n >= RECORDS:
         read_header(p, h)
@@ -449,7 +476,8 @@ cdef inline bint wants_ids(const Call *call, const BatchHeader *h, bint carried,
             and asks_value_schema(call.checks.rules))
 
 
-cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
+cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil:
     cdef Claims claims
     cdef int carried = NOTHING_CARRIED
     cdef bint trusted
@@ -480,8 +508,11 @@ cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict 
     conclude_rules(call.scratch, v)
 
 
-cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHeader *h) noexcept nogil:
-    """True: an ordinary compressed batch may enter on its claims; ``h`` is then the header that was judged."""
+cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call,
+        BatchHeader *h) noexcept nogil:
+    """True: an ordinary compressed batch may enter on its claims; ``h`` is then the header that was
+    judged.
+    """
     cdef Claims claims
     cdef size_t header = RECORDS
     cdef bint carried = h.magic == CLAIMS_MAGIC
@@ -504,9 +535,10 @@ cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call, BatchHea
     return False
 
 
-cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v, BatchHeader *h) noexcept nogil:
-    """``judge`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch may enter by this path, and there is no
-    more to say of it. 0: the verdict says it."""
+cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v,
+        BatchHeader *h) noexcept nogil:
+    """``judge`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch may enter by this path,
+    and there is no more to say of it. 0: the verdict says it."""
     cdef PlainFacts f
     if n >= RECORDS:
         read_header(p, h)

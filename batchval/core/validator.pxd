@@ -30,16 +30,19 @@ cdef class LogValidator:
 
     cdef dict settings(self)
     cdef bint accepts_claims(self) noexcept nogil
-    cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset, leader_epoch,
+    cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset,
+            leader_epoch,
             to_magic) except -1
     cdef ValidationResult check_log(self, buffer)
-    cdef int validate_into(self, ValidationResult result, const uint8_t *p, size_t n, const AppendContext *d,
+    cdef int validate_into(self, ValidationResult result, const uint8_t *p, size_t n,
+            const AppendContext *d,
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1
     cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
             const AppendContext *d, int source) except -1
     cdef int finish(self, ValidationResult result, Scratch *scratch) except -1
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
-            const Py_buffer *view, const AppendContext *d, Scratch *scratch, bint crc_is_right) except -1
+            const Py_buffer *view, const AppendContext *d, Scratch *scratch,
+            bint crc_is_right) except -1
     cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own,
             const Py_buffer *view, const AppendContext *d, Scratch *scratch) except -1
     cdef int refuse_size(self, ValidationResult result, int64_t size) except -1

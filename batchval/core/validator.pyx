@@ -92,7 +92,8 @@ cdef inline bint writes(const Verdict *v) noexcept nogil:
     return v.rule == 0 or (v.late and v.rebuild)
 
 
-cdef inline bint stays(const Verdict *v, const BatchHeader *h, const AppendContext *d) noexcept nogil:
+cdef inline bint stays(const Verdict *v, const BatchHeader *h,
+        const AppendContext *d) noexcept nogil:
     """Whether what was accepted is the one batch of magic 2 whose header is ``h``, as it came."""
     return (v.rule == 0 and not v.rebuild and v.batches == 1 and v.valid_bytes >= RECORDS
             and h.magic == 2 and d.to_magic == 2
@@ -284,7 +285,8 @@ cdef class LogValidator:
         """Batches of magic 3: never in kafka mode."""
         return self.compiled.accept_claims_header and self.door.strict
 
-    cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset, leader_epoch,
+    cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset,
+            leader_epoch,
             to_magic) except -1:
         d[0] = self.door
         if now_ms is not None:
@@ -305,14 +307,15 @@ cdef class LogValidator:
 
     def check(self, buffer, *, now_ms=None, origin="CLIENT", produce_version=9, first_offset=0,
             leader_epoch=0, to_magic=2, claims=None):
-        """Judges the records of one partition, or with the log profile a stretch of a segment, and writes nothing.
+        """Judges the records of one partition, or with the log profile a stretch of a segment, and
+        writes nothing.
 
         Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with
         all rules but 40 and says ``rebuilt``; the caller that appends must check rule 40 on the
         rebuilt size.
 
-        ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or the header of a
-        batch of magic 3, holds the claims themselves. None ignores them.
+        ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or
+        the header of a batch of magic 3, holds the claims themselves. None ignores them.
         """
         cdef AppendContext d
         cdef ClaimsCall call
@@ -341,7 +344,9 @@ cdef class LogValidator:
         return result
 
     cdef ValidationResult check_log(self, buffer):
-        """The first finding of a stretch of a segment: of single batches, of its end, or between batches."""
+        """The first finding of a stretch of a segment: of single batches, of its end, or between
+        batches.
+        """
         cdef BatchColumns columns = self.check_batches(buffer)
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         cdef int64_t left
@@ -380,12 +385,14 @@ cdef class LogValidator:
         return result
 
     def check_batches(self, buffer, position=0, *, bint deep=True, trust_claims=None):
-        """With the log profile: every whole batch of a stretch of a segment from ``position`` on, one row each.
+        """With the log profile: every whole batch of a stretch of a segment from ``position`` on,
+        one row each.
 
-        Without ``deep`` compressed payloads stay closed: checksum, codec and count are judged, and the row's path is
-        none; uncompressed batches are walked either way. Each batch is judged for itself; what one batch says about
-        the next is batchval.core.continuity's matter.
-        ``columns.end`` and ``columns.tail`` say where and why the walk stopped, as with ``scan_batches``.
+        Without ``deep`` compressed payloads stay closed: checksum, codec and count are judged, and
+        the row's path is none; uncompressed batches are walked either way. Each batch is judged for
+        itself; what one batch says about the next is batchval.core.continuity's matter.
+        ``columns.end`` and ``columns.tail`` say where and why the walk stopped, as with
+        ``scan_batches``.
 
         ``trust_claims`` is (rate, key): claims in the payload of zstd and gzip batches are taken
         for their records where they agree with the header, and nothing is decompressed. A sample of
@@ -475,7 +482,8 @@ cdef class LogValidator:
     @cython.boundscheck(True)  # tuples come from the caller
     def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT",
             produce_version=9, first_offset=0, leader_epoch=0, to_magic=2, claims=None):
-        """A whole produce request in one call: ``check`` for each range of the buffer, one row each.
+        """A whole produce request in one call: ``check`` for each range of the buffer, one row
+        each.
 
         ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64
                       (numpy, array), copied; None takes every whole batch of the buffer as a range
@@ -483,7 +491,8 @@ cdef class LogValidator:
         ``policies``  None (the validator's own), one TopicPolicy for all, or one a range.
         ``claims``    as for ``check``: one for all, or a sequence of one (or None) a range.
 
-        Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that somebody looks at.
+        Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that
+        somebody looks at.
         """
         cdef AppendContext d
         cdef Py_buffer view
@@ -586,7 +595,8 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return columns
 
-    cdef int validate_into(self, ValidationResult result, const uint8_t *p, size_t n, const AppendContext *d,
+    cdef int validate_into(self, ValidationResult result, const uint8_t *p, size_t n,
+            const AppendContext *d,
             const ClaimsCall *claims, Scratch *scratch, BatchHeader *h) except -1:
         cdef Call c
         fill_call(&c, d, &self.compiled, claims, scratch)
@@ -607,15 +617,17 @@ cdef class LogValidator:
 
     def validate(self, buffer, *, now_ms=None, first_offset=0, leader_epoch=0, bint in_place=False,
             origin="CLIENT", produce_version=9, to_magic=2, claims=None):
-        """Judges, then does what a broker's append does: offsets from ``first_offset``, leader epoch, timestamps.
+        """Judges, then does what a broker's append does: offsets from ``first_offset``, leader
+        epoch, timestamps.
 
-        The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a view of the buffer
-        itself, which is left as it was by a refusal. A batch that has to be built anew comes as new bytes either way.
-        Output is built from a copy that was judged, where the buffer can change. With ``in_place``
-        a batch of magic 2 that stays as it is, is judged and written where it stands: at positions
-        that are inside the buffer whatever becomes of its bytes.
-        ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries, which cannot be had
-        in place.
+        The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a
+        view of the buffer itself, which is left as it was by a refusal. A batch that has to be
+        built anew comes as new bytes either way. Output is built from a copy that was judged, where
+        the buffer can change. With ``in_place`` a batch of magic 2 that stays as it is, is judged
+        and written where it stands: at positions that are inside the buffer whatever becomes of its
+        bytes.
+        ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries,
+        which cannot be had in place.
         """
         cdef AppendContext d
         cdef ClaimsCall call
@@ -677,7 +689,8 @@ cdef class LogValidator:
         return 0
 
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
-            const Py_buffer *view, const AppendContext *d, Scratch *scratch, bint crc_is_right) except -1:
+            const Py_buffer *view, const AppendContext *d, Scratch *scratch,
+            bint crc_is_right) except -1:
         """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None
         where p is the caller's and immutable. ``kept``: the caller's buffer, to be written to;
         None: it stays as it is."""
@@ -825,7 +838,8 @@ cdef class LogValidator:
         return result
 
     def analyze(self, buffer, *, origin="CLIENT", leader_epoch=0):
-        """The broker's batch loop alone: rules 1 to 4 and 9 to 16 (UnifiedLog.analyzeAndValidateRecords).
+        """The broker's batch loop alone: rules 1 to 4 and 9 to 16
+        (UnifiedLog.analyzeAndValidateRecords).
 
         ``result.valid_bytes`` and ``result.source`` say what it found.
         """
@@ -841,7 +855,8 @@ cdef class LogValidator:
             scratch = borrow()
             try:
                 begin_work(scratch, is_long(<const uint8_t *>view.buf, view.len))
-                analyze_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch, &result.v)
+                analyze_batches(<const uint8_t *>view.buf, view.len, &d, &self.compiled, scratch,
+                        &result.v)
                 conclude(&d, &result.v)
                 end_work(scratch)
                 self.finish(result, scratch)
@@ -852,11 +867,13 @@ cdef class LogValidator:
             PyBuffer_Release(&view)
         return result
 
-    def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None, first_offset=0,
+    def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None,
+            first_offset=0,
             leader_epoch=0, origin="CLIENT", to_magic=2):
         """Kafka's LogValidator alone: rules 18 to 39, and the only door to magic 0 and 1.
 
-        ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop does.
+        ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop
+        does.
         """
         cdef AppendContext d
         cdef Py_buffer view

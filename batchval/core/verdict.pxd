@@ -87,8 +87,10 @@ cdef struct Verdict:
     bint stripped  # a batch of magic 3 was judged as the one of magic 2 that it carries
 
 cdef void clear(Verdict *v) noexcept nogil
-cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*, int64_t b=*) noexcept nogil
-cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=*, int64_t b=*) noexcept nogil
+cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*,
+        int64_t b=*) noexcept nogil
+cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=*,
+        int64_t b=*) noexcept nogil
 cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil
 cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil
 cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil

@@ -24,7 +24,8 @@ cdef void clear(Verdict *v) noexcept nogil:
     v[0] = NONE_YET
 
 
-cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=0,
+        int64_t b=0) noexcept nogil:
     v.rule = rule
     v.error_code = code
     v.reason = reason
@@ -33,7 +34,8 @@ cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=0, int64_
     return False
 
 
-cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=0, int64_t b=0) noexcept nogil:
+cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=0,
+        int64_t b=0) noexcept nogil:
     v.cause = cause
     return refuse(v, rule, UNKNOWN_SERVER_ERROR, reason, a, b)
 
@@ -54,7 +56,9 @@ cdef inline int16_t code_of_extra(int rule) noexcept nogil:
 
 
 cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
-    """Strict: the broker's failures get the code of their cause, and what Kafka would accept meets the extras."""
+    """Strict: the broker's failures get the code of their cause, and what Kafka would accept meets
+    the extras.
+    """
     cdef int extra
     if not d.strict:
         v.found = 0

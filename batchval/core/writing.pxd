@@ -3,7 +3,8 @@
     varint   zigzag, then 7 bits a byte, low ones first: as short as can be, at most 10 bytes
     record   length attributes:1 timestamp_delta offset_delta key_length key value_length value headers_count headers
 
-All but the attributes are varints; -1 is the length of null. (ByteUtils.writeVarint, DefaultRecord.writeTo.)
+All but the attributes are varints; -1 is the length of null. (ByteUtils.writeVarint,
+DefaultRecord.writeTo.)
 """
 
 from libc.stddef cimport size_t
@@ -41,7 +42,8 @@ cdef inline size_t size_of_nullable(int32_t length) noexcept nogil:
     return size_of_varint(length) + <size_t>length if length >= 0 else 1
 
 
-cdef inline uint8_t *put_nullable(uint8_t *p, const uint8_t *content, int32_t length) noexcept nogil:
+cdef inline uint8_t *put_nullable(uint8_t *p, const uint8_t *content,
+        int32_t length) noexcept nogil:
     """The length, then as many bytes; below 0: null."""
     p = put_varint(p, length if length >= 0 else -1)
     if length > 0:
@@ -50,13 +52,17 @@ cdef inline uint8_t *put_nullable(uint8_t *p, const uint8_t *content, int32_t le
     return p
 
 
-cdef inline size_t size_of_body(const Record *r, int64_t timestamp_delta, int32_t offset_delta) noexcept nogil:
-    """What follows the length. Of the record key, value and headers count, whatever its own place was."""
+cdef inline size_t size_of_body(const Record *r, int64_t timestamp_delta,
+        int32_t offset_delta) noexcept nogil:
+    """What follows the length. Of the record key, value and headers count, whatever its own place
+    was.
+    """
     return (1 + size_of_varint(timestamp_delta) + size_of_varint(offset_delta) + size_of_nullable(r.key_length)
             + size_of_nullable(r.value_length) + size_of_varint(r.headers_count) + <size_t>r.headers_size)
 
 
-cdef inline uint8_t *put_record(uint8_t *p, int32_t body_size, const Record *r, int64_t timestamp_delta,
+cdef inline uint8_t *put_record(uint8_t *p, int32_t body_size, const Record *r,
+        int64_t timestamp_delta,
         int32_t offset_delta) noexcept nogil:
     p = put_varint(p, body_size)
     p[0] = 0

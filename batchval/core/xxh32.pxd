@@ -62,7 +62,8 @@ cdef inline uint32_t xxh32_value(const Xxh32 *x) noexcept nogil:
     cdef const uint8_t *p = &x.tail[0]
     cdef uint64_t n = x.total & 15
     if x.total >= 16:
-        h = rotate(x.lane[0], 1) + rotate(x.lane[1], 7) + rotate(x.lane[2], 12) + rotate(x.lane[3], 18)
+        h = rotate(x.lane[0], 1) + rotate(x.lane[1], 7) + rotate(x.lane[2], 12) + rotate(x.lane[3],
+                18)
     else:
         h = <uint32_t>PRIME5
     h += <uint32_t>x.total

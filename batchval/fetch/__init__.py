@@ -1,12 +1,17 @@
 """A consumer for measuring, claims and Spark: raw batches as slices of what came, or records.
 
-``consumer`` is what programs use, ``options`` what it is told; ``fetcher`` asks for records and offsets, ``group`` is
-the membership (classic protocol), ``assignor`` who gets what, ``state`` where each partition is.
-See docs/reference/library/consumer.md.
+``consumer`` is what programs use, ``options`` what it is told; ``fetcher`` asks for records and
+offsets, ``group`` is the membership (classic protocol), ``assignor`` who gets what, ``state`` where
+each partition is. See docs/reference/library/consumer.md.
 """
 
 from batchval.fetch.consumer import Consumer
-from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from batchval.fetch.errors import (
+    CommitFailedError,
+    FetchError,
+    NoOffsetForPartitionError,
+    OffsetOutOfRangeError,
+)
 from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, TopicPartition
 

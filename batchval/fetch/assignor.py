@@ -1,6 +1,8 @@
-"""Who gets what: Kafka's range assignor, and the bytes in which members say what they want and leaders what they get.
+"""Who gets what: Kafka's range assignor, and the bytes in which members say what they want and
+leaders what they get.
 
-subscription  int16 version, array of string topics, nullable bytes user data, later versions' fields
+subscription  int16 version, array of string topics, nullable bytes user data, later versions'
+fields
 assignment    int16 version, array of (string topic, array of int32 partitions), nullable bytes user data
 """
 
@@ -11,7 +13,13 @@ from collections.abc import Iterable, Mapping
 from batchval.fetch.state import TopicPartition
 from batchval.protocol.primitives import Reader, Writer
 
-__all__ = ["assign_range", "read_assignment", "read_subscription", "write_assignment", "write_subscription"]
+__all__ = [
+    "assign_range",
+    "read_assignment",
+    "read_subscription",
+    "write_assignment",
+    "write_subscription",
+]
 
 
 def write_subscription(topics: Iterable[str]) -> bytes:
@@ -61,10 +69,14 @@ def read_assignment(data: bytes) -> list[TopicPartition]:
     return given
 
 
-def assign_range(wanted: Mapping[str, Iterable[str]], partitions: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
-    """member → what it gets, of member → topics and topic → partitions: for each topic, members by name get a stretch.
+def assign_range(
+    wanted: Mapping[str, Iterable[str]], partitions: Mapping[str, int]
+) -> dict[str, list[TopicPartition]]:
+    """member → what it gets, of member → topics and topic → partitions: for each topic, members by
+    name get a stretch.
 
-    The first get one more where it does not divide (Kafka's RangeAssignor, without racks and static members).
+    The first get one more where it does not divide (Kafka's RangeAssignor, without racks and static
+    members).
     """
     given: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     members_of: dict[str, list[str]] = {}

@@ -1,9 +1,11 @@
-"""What of a Fetch answer a reader of committed records is given: all but the batches of aborted transactions.
+"""What of a Fetch answer a reader of committed records is given: all but the batches of aborted
+transactions.
 
     aborted_transactions: (producer_id, first_offset) …, those that reach into the answer's records
     records: batches; the control batch "abort" of a producer ends its aborted transaction
 
-The broker sends nothing behind the last stable offset, so that every transaction in the answer has been decided.
+The broker sends nothing behind the last stable offset, so that every transaction in the answer has
+been decided.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ __all__ = ["committed_parts"]
 _ABORT = b"\x00\x00"  # of a control record's key: version (int16), type (int16)
 
 
-def committed_parts(records: memoryview, aborted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def committed_parts(
+    records: memoryview, aborted: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
     """Where in ``records`` (whole batches) lies what is left: (begin, end) of each run of batches.
 
-    As Kafka's consumer has it: a transaction counts as aborted from its first offset to its producer's abort marker.
-    Raises NotABatch for a control batch that cannot be read.
+    As Kafka's consumer has it: a transaction counts as aborted from its first offset to its
+    producer's abort marker. Raises NotABatch for a control batch that cannot be read.
     """
     waiting = sorted(((first, producer_id) for producer_id, first in aborted), reverse=True)
     open_now: set[int] = set()

@@ -1,7 +1,7 @@
 """Consumer: assign or subscribe, poll, commit. One asyncio loop, one thread, one poll at a time.
 
-Raw batches (``poll_batches``) or records (``poll``). Whatever waits for brokers goes on in the background of the loop;
-what went wrong there is raised by the next poll, once.
+Raw batches (``poll_batches``) or records (``poll``). Whatever waits for brokers goes on in the
+background of the loop; what went wrong there is raised by the next poll, once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from batchval.fetch.fetcher import Fetcher
 from batchval.fetch.group import Membership
 from batchval.fetch.options import ConsumerOptions
 from batchval.fetch.receiver import Counted, Quota
-from batchval.fetch.state import ConsumerMetrics, ConsumerRecord, FetchedBatches, PartitionState, TopicPartition
+from batchval.fetch.state import (
+    ConsumerMetrics,
+    ConsumerRecord,
+    FetchedBatches,
+    PartitionState,
+    TopicPartition,
+)
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
 from batchval.network.errors import NetworkError, RequestTimeoutError
@@ -42,7 +48,9 @@ log = logging.getLogger("batchval.fetch")
 
 
 class Consumer:
-    """``async with Consumer(options) as consumer``. RuntimeError where two threads, or two tasks, use it at once."""
+    """``async with Consumer(options) as consumer``. RuntimeError where two threads, or two tasks,
+    use it at once.
+    """
 
     def __init__(self, options: ConsumerOptions) -> None:
         self.options = options
@@ -57,10 +65,14 @@ class Consumer:
         self._looking: asyncio.Task[None] | None = None  # for offsets to begin at
         self._committing: asyncio.Task[None] | None = None
         self._next_commit_s = 0.0
-        self._open: tuple[PartitionState, int, FetchedBatches, Iterator[DecodedRecord]] | None = None
+        self._open: tuple[PartitionState, int, FetchedBatches, Iterator[DecodedRecord]] | None = (
+            None
+        )
         self._slice_ends_s = 0.0
         often_ms = options.auto_commit_interval_ms if options.enable_auto_commit else math.inf
-        self._nap_s = max(_NAP_S / 100, min(_NAP_S, often_ms / 1000, options.max_poll_interval_ms / 3000))
+        self._nap_s = max(
+            _NAP_S / 100, min(_NAP_S, often_ms / 1000, options.max_poll_interval_ms / 3000)
+        )
 
     async def __aenter__(self) -> Self:
         if self._thread is not None:
@@ -88,7 +100,9 @@ class Consumer:
         await self.close()
 
     async def close(self) -> None:
-        """Commits (with enable_auto_commit), leaves the group, ends all connections. Twice is once."""
+        """Commits (with enable_auto_commit), leaves the group, ends all connections. Twice is
+        once.
+        """
         self._guard(closing=True)
         if self._closed:
             return
@@ -101,7 +115,9 @@ class Consumer:
         try:
             if self._group is not None:
                 if self.options.enable_auto_commit:
-                    await self._commit_quietly(self._group, self._consumed(), _LAST_COMMIT_MS, "the last commit")
+                    await self._commit_quietly(
+                        self._group, self._consumed(), _LAST_COMMIT_MS, "the last commit"
+                    )
                 await self._group.leave()
         finally:  # also where closing is cancelled
             self._fetcher.close()
@@ -111,9 +127,13 @@ class Consumer:
 
     def _guard(self, closing: bool = False) -> None:
         if self._thread is None:
-            raise RuntimeError("a consumer is opened first: async with Consumer(options) as consumer")
+            raise RuntimeError(
+                "a consumer is opened first: async with Consumer(options) as consumer"
+            )
         if threading.get_ident() != self._thread:
-            raise RuntimeError("a consumer belongs to the thread that opened it: another one has called it")
+            raise RuntimeError(
+                "a consumer belongs to the thread that opened it: another one has called it"
+            )
         if self._closed and not closing:
             raise RuntimeError("the consumer is closed")
 
@@ -145,10 +165,14 @@ class Consumer:
         """These, without a group's say. Not together with ``subscribe`` (RuntimeError)."""
         self._guard()
         if self._subscribed:
-            raise RuntimeError("the consumer has subscribed: it is assigned what the group gives it")
+            raise RuntimeError(
+                "the consumer has subscribed: it is assigned what the group gives it"
+            )
         wanted = [TopicPartition(*one) for one in partitions]
         if any(number < 0 for _, number in wanted):
-            raise ArgumentValueError(f"invalid partition {min(wanted, key=lambda one: one[1])[1]}: expected 0 or above")
+            raise ArgumentValueError(
+                f"invalid partition {min(wanted, key=lambda one: one[1])[1]}: expected 0 or above"
+            )
         self._assigned(wanted)
 
     def subscribe(
@@ -157,11 +181,12 @@ class Consumer:
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
     ) -> None:
-        """Topics by name, or all whose whole names match a pattern (``re.compile``); the group deals out partitions.
+        """Topics by name, or all whose whole names match a pattern (``re.compile``); the group
+        deals out partitions.
 
-        The functions are called inside polls, with lists of partitions, and may be coroutine functions: ``on_revoked``
-        before they are given up, or after they were lost, ``on_assigned`` before they are fetched. Needs a group_id.
-        Not together with ``assign`` (RuntimeError).
+        The functions are called inside polls, with lists of partitions, and may be coroutine
+        functions: ``on_revoked`` before they are given up, or after they were lost, ``on_assigned``
+        before they are fetched. Needs a group_id. Not together with ``assign`` (RuntimeError).
         """
         self._guard()
         if self._group is None:
@@ -169,7 +194,13 @@ class Consumer:
         if self._fetcher.states and not self._subscribed:
             raise RuntimeError("the consumer has been assigned partitions: unsubscribe first")
         pattern = topics if isinstance(topics, re.Pattern) else None
-        names = [] if isinstance(topics, re.Pattern) else [topics] if isinstance(topics, str) else sorted(set(topics))
+        names = (
+            []
+            if isinstance(topics, re.Pattern)
+            else [topics]
+            if isinstance(topics, str)
+            else sorted(set(topics))
+        )
         if pattern is None and not names:
             raise ArgumentValueError("invalid topics []: expected at least one topic")
         self._group.pattern, self._group.topics = pattern, names
@@ -206,7 +237,9 @@ class Consumer:
         return state
 
     def position(self, partition: tuple[str, int]) -> int | None:
-        """The next offset that a poll gives; None where it is not known yet. FetchError unless assigned."""
+        """The next offset that a poll gives; None where it is not known yet. FetchError unless
+        assigned.
+        """
         return self._state(partition).position
 
     async def seek(self, partition: tuple[str, int], offset: int) -> None:
@@ -259,7 +292,9 @@ class Consumer:
     async def offsets_for(
         self, wanted: Mapping[tuple[str, int], int | str], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offsets for "earliest", "latest", or the first record at a timestamp (ms) or later (-1: none)."""
+        """The offsets for "earliest", "latest", or the first record at a timestamp (ms) or later
+        (-1: none).
+        """
         self._guard()
         timer = Timer(self._limit(timeout_ms))
         left = {TopicPartition(*tp): what for tp, what in wanted.items()}
@@ -270,7 +305,9 @@ class Consumer:
             found |= await self._fetcher.offsets(left)
             left = {tp: what for tp, what in left.items() if tp not in found}
             if left and timer.remaining_ms <= self.options.retry_backoff_ms:
-                raise RequestTimeoutError(f"no offsets of {', '.join(f'{t}-{n}' for t, n in left)} in time")
+                raise RequestTimeoutError(
+                    f"no offsets of {', '.join(f'{t}-{n}' for t, n in left)} in time"
+                )
             if left:
                 await asyncio.sleep(self.options.retry_backoff_ms / 1000)
         return found
@@ -334,7 +371,9 @@ class Consumer:
             self._shut()
             taken = await self._poll(math.inf if timeout_ms is None else timeout_ms, None)
             for one in taken:
-                self._fetcher.states[TopicPartition(one.topic, one.partition)].position = one.next_offset
+                self._fetcher.states[
+                    TopicPartition(one.topic, one.partition)
+                ].position = one.next_offset
             return taken
 
     def count_only(self, decode: str, quota: Quota | None = None) -> None:
@@ -349,7 +388,9 @@ class Consumer:
             raise RuntimeError("the consumer has partitions already: count_only comes first")
         self._fetcher.count(decode, quota)
 
-    async def poll_counts(self, timeout_ms: float = POLL_MS) -> tuple[Counted | None, list[FetchedBatches]]:
+    async def poll_counts(
+        self, timeout_ms: float = POLL_MS
+    ) -> tuple[Counted | None, list[FetchedBatches]]:
         """Return what was counted since the last call, and batches that nobody has counted.
 
         Waits for the latter as ``poll_batches`` does, or until the quota is used up, and raises as
@@ -359,7 +400,9 @@ class Consumer:
         streams = self._fetcher.streams
         return streams.counted() if streams is not None and streams.counts else None, taken
 
-    async def poll(self, timeout_ms: float | None = POLL_MS, max_records: int = 500) -> list[ConsumerRecord]:
+    async def poll(
+        self, timeout_ms: float | None = POLL_MS, max_records: int = 500
+    ) -> list[ConsumerRecord]:
         """Return at most so many records, in order of each partition. See ``poll_batches``."""
         if max_records < 1:
             raise ArgumentValueError(f"invalid max_records {max_records}: expected at least 1")
@@ -367,10 +410,18 @@ class Consumer:
             timer = Timer(math.inf if timeout_ms is None else timeout_ms)
             records: list[ConsumerRecord] = []
             while len(records) < max_records:
-                if not records or self._open is None:  # first of all the group is seen to, whatever is left to read
-                    taken = self._fetcher.take(1) if records else await self._poll(timer.remaining_ms, 1)
+                if (
+                    not records or self._open is None
+                ):  # first of all the group is seen to, whatever is left to read
+                    taken = (
+                        self._fetcher.take(1)
+                        if records
+                        else await self._poll(timer.remaining_ms, 1)
+                    )
                     if taken:
-                        state = self._fetcher.states[TopicPartition(taken[0].topic, taken[0].partition)]
+                        state = self._fetcher.states[
+                            TopicPartition(taken[0].topic, taken[0].partition)
+                        ]
                         self._open = (state, state.token, taken[0], _records_of(taken[0]))
                     elif self._open is None:
                         break
@@ -423,7 +474,9 @@ class Consumer:
         """[] at once where an answer is open still."""
         deadline = self._loop.time() + timeout_ms / 1000
         if self._open is None:
-            await asyncio.sleep(0)  # sockets are read, heartbeats sent, however often the caller asks
+            await asyncio.sleep(
+                0
+            )  # sockets are read, heartbeats sent, however often the caller asks
         while True:
             if self._group is not None:
                 self._group.last_poll_s = self._loop.time()
@@ -436,7 +489,12 @@ class Consumer:
             self._look_for_offsets()
             taken = self._fetcher.take(most) if self._open is None else []
             self._fetcher.send()
-            if taken or self._open is not None or self._fetcher.is_used_up or self._loop.time() >= deadline:
+            if (
+                taken
+                or self._open is not None
+                or self._fetcher.is_used_up
+                or self._loop.time() >= deadline
+            ):
                 return taken
             await self._wait(deadline)
             self._go_on()
@@ -490,7 +548,9 @@ class Consumer:
         self._shut()
         self._fetcher.hold()
         if self.options.enable_auto_commit and not group.lost:
-            await self._commit_quietly(group, self._consumed(), _LAST_COMMIT_MS, "the commit before a rebalance")
+            await self._commit_quietly(
+                group, self._consumed(), _LAST_COMMIT_MS, "the commit before a rebalance"
+            )
         try:
             if self._on_revoked is not None:
                 await _called(self._on_revoked, held)
@@ -499,7 +559,11 @@ class Consumer:
 
     def _consumed(self) -> dict[TopicPartition, int]:
         self._fetcher.settle()
-        return {tp: state.position for tp, state in self._fetcher.states.items() if state.position is not None}
+        return {
+            tp: state.position
+            for tp, state in self._fetcher.states.items()
+            if state.position is not None
+        }
 
     def _auto_commit(self, group: Membership) -> None:
         """What earlier polls have given."""
@@ -524,39 +588,59 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[tuple[str, int], int] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """These offsets (each that of the next record to be read), or the positions of all that is assigned.
+        """These offsets (each that of the next record to be read), or the positions of all that is
+        assigned.
 
-        Raises CommitFailedError where the group has moved on, AuthorizationError, RequestTimeoutError.
+        Raises CommitFailedError where the group has moved on, AuthorizationError,
+        RequestTimeoutError.
         """
         self._guard()
         if self._group is None:
             raise RuntimeError("committing needs a group_id")
-        wanted = self._consumed() if offsets is None else {TopicPartition(*tp): at for tp, at in offsets.items()}
+        wanted = (
+            self._consumed()
+            if offsets is None
+            else {TopicPartition(*tp): at for tp, at in offsets.items()}
+        )
         if wanted:
             await self._group.commit(wanted, self._limit(timeout_ms))
 
     async def committed(
         self, partitions: Iterable[tuple[str, int]] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """What the group has committed, of these or of all that is assigned; those without are left out."""
+        """What the group has committed, of these or of all that is assigned; those without are left
+        out.
+        """
         self._guard()
         if self._group is None:
             raise RuntimeError("committed offsets need a group_id")
-        wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
+        wanted = (
+            self.assignment()
+            if partitions is None
+            else [TopicPartition(*one) for one in partitions]
+        )
         return await self._group.committed(wanted, self._limit(timeout_ms)) if wanted else {}
 
     # --- where to begin
 
     def _look_for_offsets(self) -> None:
-        if self._looking is None and any(state.position is None for state in self._fetcher.states.values()):
+        if self._looking is None and any(
+            state.position is None for state in self._fetcher.states.values()
+        ):
             self._looking = self._loop.create_task(self._find_offsets())
 
     async def _find_offsets(self) -> None:
-        """Committed, or as auto_offset_reset says; in the background, until all positions are known."""
+        """Committed, or as auto_offset_reset says; in the background, until all positions are
+        known.
+        """
         try:
-            while lacking := [state for state in self._fetcher.states.values() if state.position is None]:
+            while lacking := [
+                state for state in self._fetcher.states.values() if state.position is None
+            ]:
                 tokens = {state.tp: (state, state.token) for state in lacking}
-                if self._group is not None and (asked := [s.tp for s in lacking if s.reset is None]):
+                if self._group is not None and (
+                    asked := [s.tp for s in lacking if s.reset is None]
+                ):
                     found = await self._group.committed(asked, self.options.default_api_timeout_ms)
                     self._begin(tokens, found)
                 resets: dict[TopicPartition, int | str] = {}
@@ -566,7 +650,9 @@ class Consumer:
                         if state.reset == "none":
                             state.reset = None
                             topic, number = state.tp
-                            raise NoOffsetForPartitionError(f"{topic}-{number} has no committed offset to begin at")
+                            raise NoOffsetForPartitionError(
+                                f"{topic}-{number} has no committed offset to begin at"
+                            )
                         resets[state.tp] = state.reset
                 if resets:
                     self._begin(tokens, await self._fetcher.offsets(resets))
@@ -579,7 +665,9 @@ class Consumer:
             self._wake()
 
     def _begin(
-        self, tokens: dict[TopicPartition, tuple[PartitionState, int]], found: dict[TopicPartition, int]
+        self,
+        tokens: dict[TopicPartition, tuple[PartitionState, int]],
+        found: dict[TopicPartition, int],
     ) -> None:
         for tp, offset in found.items():
             state, token = tokens[tp]

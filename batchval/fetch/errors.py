@@ -16,8 +16,12 @@ class NoOffsetForPartitionError(FetchError):
 
 
 class OffsetOutOfRangeError(FetchError):
-    """The position is not in the log, and auto_offset_reset is "none" (Kafka's exception of that name)."""
+    """The position is not in the log, and auto_offset_reset is "none" (Kafka's exception of that
+    name).
+    """
 
 
 class CommitFailedError(FetchError):
-    """The group has moved on: these partitions may be another's by now (Kafka's CommitFailedException)."""
+    """The group has moved on: these partitions may be another's by now (Kafka's
+    CommitFailedException).
+    """

@@ -1,10 +1,13 @@
-"""Asks leaders for records, one Fetch a node at a time, and keeps the next answer ready while the last is looked at.
-With plain sockets a native thread does so (``streams``), and what it returns is asked for here.
+"""Asks leaders for records, one Fetch a node at a time, and keeps the next answer ready while the
+last is looked at. With plain sockets a native thread does so (``streams``), and what it returns is
+asked for here.
 
-    FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut off
+    FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut
+    off
 
-A partition's records are there for the next poll as soon as they have come, before the rest of the answer has. What is
-done for them does not grow with their number: their headers are walked in one native call.
+A partition's records are there for the next poll as soon as they have come, before the rest of the
+answer has. What is done for them does not grow with their number: their headers are walked in one
+native call.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class _Fetch:
     api_key: Final = FetchRequest.api_key
     expects_response: Final = True
 
-    def __init__(self, request: FetchRequest, on_partition: Callable[[str, PartitionData, bool], object]) -> None:
+    def __init__(
+        self, request: FetchRequest, on_partition: Callable[[str, PartitionData, bool], object]
+    ) -> None:
         self._request = request
         self.api_version = request.api_version
         self.pieces = FetchPieces(request.api_version, on_partition)
@@ -128,7 +133,12 @@ class Fetcher:
         return open_streams(*shared, decode, quota, self._block_came, self._streams_changed)
 
     def _block_came(
-        self, state: PartitionState, records: memoryview, offset: int, next_offset: int, high_watermark: int
+        self,
+        state: PartitionState,
+        records: memoryview,
+        offset: int,
+        next_offset: int,
+        high_watermark: int,
     ) -> None:
         state.fetch_position = next_offset
         state.buffered += 1
@@ -260,7 +270,9 @@ class Fetcher:
         self.metrics.requests += 1
         timeout = self.options.request_timeout_ms + self.options.fetch_max_wait_ms
         future = self.client.send(node, Build(FetchRequest.api_key, _FETCH_VERSIONS, make), timeout)
-        future.add_callbacks(partial(self._answered, node, asked, refused), partial(self._failed, node, asked))
+        future.add_callbacks(
+            partial(self._answered, node, asked, refused), partial(self._failed, node, asked)
+        )
         self.client.flush_nowait()  # now, not in the loop's next round
 
     def _done(self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]]) -> None:
@@ -269,7 +281,10 @@ class Fetcher:
             state.in_flight = False
 
     def _failed(
-        self, node: Node, asked: dict[TopicPartition, tuple[PartitionState, int]], error: BaseException
+        self,
+        node: Node,
+        asked: dict[TopicPartition, tuple[PartitionState, int]],
+        error: BaseException,
     ) -> None:
         self._done(node, asked)
         if isinstance(error, ClosedError):
@@ -298,7 +313,9 @@ class Fetcher:
         data: PartitionData,
         ended: bool,
     ) -> None:
-        """One partition of an answer. Nothing is sent from here; where the answer has ended, the next goes first."""
+        """One partition of an answer. Nothing is sent from here; where the answer has ended, the
+        next goes first.
+        """
         known = asked.get(TopicPartition(topic, data.partition_index))
         if known is None or known[0].token != known[1]:
             return
@@ -317,7 +334,9 @@ class Fetcher:
         self._done(node, asked)
         self.metrics.answers += 1
         self.metrics.fetch_latency_ms += sent.request_latency_ms
-        self.metrics.fetch_latency_ms_max = max(self.metrics.fetch_latency_ms_max, sent.request_latency_ms)
+        self.metrics.fetch_latency_ms_max = max(
+            self.metrics.fetch_latency_ms_max, sent.request_latency_ms
+        )
         answer: FetchPieces = sent.response
         if answer.error_code:
             self._tell(broker_error(answer.error_code, f"fetching from {node}"))
@@ -348,9 +367,15 @@ class Fetcher:
         self.metrics.bytes += found.wire_bytes
         state.fetch_position = found.next_offset
         self.states.pop(state.tp, None)
-        self.states[state.tp] = state  # the last to be asked for next time: nobody starves behind a full frame
+        self.states[state.tp] = (
+            state  # the last to be asked for next time: nobody starves behind a full frame
+        )
         for number, part in enumerate(parts, 1):
-            behind = found.next_offset if number == len(parts) else walk_fetched(part, offset, "headers").next_offset
+            behind = (
+                found.next_offset
+                if number == len(parts)
+                else walk_fetched(part, offset, "headers").next_offset
+            )
             batches = FetchedBatches(topic, partition, part, data.high_watermark, offset, behind)
             state.buffered += 1
             self._ready.append((state, state.token, batches))
@@ -358,7 +383,9 @@ class Fetcher:
         return True
 
     def _parts(self, whole: memoryview, data: PartitionData) -> list[memoryview]:
-        """All of it; with read_committed what is not of aborted transactions, at least one, which may be empty."""
+        """All of it; with read_committed what is not of aborted transactions, at least one, which
+        may be empty.
+        """
         if not self._isolation or not data.aborted_transactions:
             return [whole]
         aborted = [(one.producer_id, one.first_offset) for one in data.aborted_transactions]
@@ -373,7 +400,9 @@ class Fetcher:
                 return
             policy = self.options.auto_offset_reset
             if policy == "none":
-                self._tell(OffsetOutOfRangeError(f"{what}: not in the log, and auto_offset_reset is none"))
+                self._tell(
+                    OffsetOutOfRangeError(f"{what}: not in the log, and auto_offset_reset is none")
+                )
                 return
             log.info("%s is not in the log: reset to %s", what, policy)
             state.seek(None)

@@ -1,9 +1,10 @@
 """Membership of a group by the classic protocol: join, sync, heartbeat, commit, leave.
 
-    JoinGroup → generation, and for the leader what every member wants; SyncGroup → what this member gets
-    Heartbeat each heartbeat_interval_ms; error 27 asks everybody to join again
+    JoinGroup → generation, and for the leader what every member wants; SyncGroup → what this member
+    gets Heartbeat each heartbeat_interval_ms; error 27 asks everybody to join again
 
-Joining goes on in the background; ``Consumer.poll…`` starts it, takes its result, and tells the caller's functions.
+Joining goes on in the background; ``Consumer.poll…`` starts it, takes its result, and tells the
+caller's functions.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ __all__ = ["Membership"]
 
 _PROTOCOL: Final = "consumer"
 _RANGE: Final = "range"
-_JOIN_SLACK_MS: Final = 5_000  # a JoinGroup is answered when all have come: rebalance timeout, and this
+_JOIN_SLACK_MS: Final = (
+    5_000  # a JoinGroup is answered when all have come: rebalance timeout, and this
+)
 _HEARTBEAT_VERSIONS: Final = (0, 3)  # see join_requests
 _LEAVE_VERSIONS: Final = (0, 2)
 _LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
@@ -102,7 +105,9 @@ class Membership:
     async def coordinator(self, timeout_ms: float) -> Node:
         """Found, where it is not known."""
         if self._coordinator is None:
-            self._coordinator = await find_coordinator(self.client, self.metadata, self.group_id, GROUP, timeout_ms)
+            self._coordinator = await find_coordinator(
+                self.client, self.metadata, self.group_id, GROUP, timeout_ms
+            )
         return self._coordinator
 
     async def _ask(
@@ -116,7 +121,9 @@ class Membership:
         """One request to the coordinator, which is forgotten where it does not answer."""
         node = await self.coordinator(timer.remaining_ms)
         try:
-            return (await self.client.send(node, Build(api_key, versions, make), timeout_ms)).response
+            return (
+                await self.client.send(node, Build(api_key, versions, make), timeout_ms)
+            ).response
         except NetworkError:
             self._coordinator = None
             raise
@@ -147,7 +154,11 @@ class Membership:
                 log.info("joining group %s: %s", self.group_id, error)
             except NetworkError as error:
                 code = getattr(error, "code", None)
-                if code not in (*_LOST, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.MEMBER_ID_REQUIRED):
+                if code not in (
+                    *_LOST,
+                    ErrorCode.REBALANCE_IN_PROGRESS,
+                    ErrorCode.MEMBER_ID_REQUIRED,
+                ):
                     if not error.retriable:
                         raise
                     await asyncio.sleep(self.options.retry_backoff_ms / 1000)
@@ -178,7 +189,9 @@ class Membership:
             )
 
         wait_ms = max(self.options.request_timeout_ms, rebalance_ms + _JOIN_SLACK_MS)
-        joined: JoinGroupResponse = await self._ask(JoinRequest.api_key, JOIN_VERSIONS, join, timer, wait_ms)
+        joined: JoinGroupResponse = await self._ask(
+            JoinRequest.api_key, JOIN_VERSIONS, join, timer, wait_ms
+        )
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
         self._check(joined.error_code, "joining")
@@ -190,10 +203,16 @@ class Membership:
 
         def sync(version: int) -> AnyRequest:
             return SyncRequest(
-                self.group_id, self.generation, self.member_id, assignments=assignments, api_version=version
+                self.group_id,
+                self.generation,
+                self.member_id,
+                assignments=assignments,
+                api_version=version,
             )
 
-        synced: SyncGroupResponse = await self._ask(SyncRequest.api_key, SYNC_VERSIONS, sync, timer, wait_ms)
+        synced: SyncGroupResponse = await self._ask(
+            SyncRequest.api_key, SYNC_VERSIONS, sync, timer, wait_ms
+        )
         self._check(synced.error_code, "joining")
         return read_assignment(synced.assignment)
 
@@ -236,7 +255,9 @@ class Membership:
             await asyncio.sleep(interval)
             now = self._loop.time()
             if (now - self.last_poll_s) * 1000 > self.options.max_poll_interval_ms:
-                log.warning("no poll for more than max_poll_interval_ms: leaving group %s", self.group_id)
+                log.warning(
+                    "no poll for more than max_poll_interval_ms: leaving group %s", self.group_id
+                )
                 with contextlib.suppress(NetworkError):
                     await self._send_leave()
                 self._forget()
@@ -244,7 +265,10 @@ class Membership:
                 return
             try:
                 await self._beat_once()
-                if self.pattern is not None and (now - looked) * 1000 > self.options.metadata_max_age_ms:
+                if (
+                    self.pattern is not None
+                    and (now - looked) * 1000 > self.options.metadata_max_age_ms
+                ):
                     looked = now
                     if await self.metadata.matching(self.pattern) != self.topics:
                         self.rejoin()
@@ -259,11 +283,17 @@ class Membership:
 
     async def _beat_once(self) -> None:
         def make(version: int) -> AnyRequest:
-            return HeartbeatRequest(self.group_id, self.generation, self.member_id, api_version=version)
+            return HeartbeatRequest(
+                self.group_id, self.generation, self.member_id, api_version=version
+            )
 
         timer = Timer(self.options.session_timeout_ms)
         answer = await self._ask(
-            HeartbeatRequest.api_key, _HEARTBEAT_VERSIONS, make, timer, min(self.options.session_timeout_ms, 10_000)
+            HeartbeatRequest.api_key,
+            _HEARTBEAT_VERSIONS,
+            make,
+            timer,
+            min(self.options.session_timeout_ms, 10_000),
         )
         self.metrics.heartbeats += 1
         self._check(answer.error_code, "heartbeat")
@@ -298,7 +328,9 @@ class Membership:
     # --- offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: float) -> None:
-        """Until it is done. CommitFailedError where the group has moved on, BrokerError where it is refused."""
+        """Until it is done. CommitFailedError where the group has moved on, BrokerError where it is
+        refused.
+        """
         timer = Timer(timeout_ms)
         while True:
             try:
@@ -309,7 +341,9 @@ class Membership:
                 code = getattr(error, "code", None)
                 if code in _LOST or code == ErrorCode.REBALANCE_IN_PROGRESS:
                     self.rejoin()
-                    raise CommitFailedError(f"the group has moved on ({error}): nothing was committed") from error
+                    raise CommitFailedError(
+                        f"the group has moved on ({error}): nothing was committed"
+                    ) from error
                 if not error.retriable or timer.remaining_ms <= self.options.retry_backoff_ms:
                     raise
             await asyncio.sleep(self.options.retry_backoff_ms / 1000)
@@ -322,15 +356,23 @@ class Membership:
 
         def make(version: int) -> AnyRequest:
             return OffsetCommitRequest(
-                self.group_id, self.generation, self.member_id, topics=list(topics.values()), api_version=version
+                self.group_id,
+                self.generation,
+                self.member_id,
+                topics=list(topics.values()),
+                api_version=version,
             )
 
-        answer: OffsetCommitResponse = await self._ask(OffsetCommitRequest.api_key, (2, 9), make, timer)
+        answer: OffsetCommitResponse = await self._ask(
+            OffsetCommitRequest.api_key, (2, 9), make, timer
+        )
         for said in answer.topics:
             for one in said.partitions:
                 self._check(one.error_code, f"commit of {said.name}-{one.partition_index}")
 
-    async def committed(self, partitions: list[TopicPartition], timeout_ms: float) -> dict[TopicPartition, int]:
+    async def committed(
+        self, partitions: list[TopicPartition], timeout_ms: float
+    ) -> dict[TopicPartition, int]:
         """Of each partition what is committed; those without are left out."""
         timer = Timer(timeout_ms)
         while True:
@@ -341,7 +383,9 @@ class Membership:
                     raise
             await asyncio.sleep(self.options.retry_backoff_ms / 1000)
 
-    async def _committed_once(self, partitions: list[TopicPartition], timer: Timer) -> dict[TopicPartition, int]:
+    async def _committed_once(
+        self, partitions: list[TopicPartition], timer: Timer
+    ) -> dict[TopicPartition, int]:
         numbers: dict[str, list[int]] = {}
         for name, number in partitions:
             numbers.setdefault(name, []).append(number)
@@ -350,12 +394,17 @@ class Membership:
             if version < 8:
                 topics = [OffsetFetchRequestTopic(*one) for one in numbers.items()]
                 return OffsetFetchRequest(self.group_id, topics, api_version=version)
-            several = [OffsetFetchRequestTopics(name, partition_indexes=given) for name, given in numbers.items()]
+            several = [
+                OffsetFetchRequestTopics(name, partition_indexes=given)
+                for name, given in numbers.items()
+            ]
             return OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(self.group_id, topics=several)], api_version=version
             )
 
-        answer: OffsetFetchResponse = await self._ask(OffsetFetchRequest.api_key, (1, 9), make, timer)
+        answer: OffsetFetchResponse = await self._ask(
+            OffsetFetchRequest.api_key, (1, 9), make, timer
+        )
         self._check(answer.error_code, "offsets")
         for group in answer.groups:
             self._check(group.error_code, "offsets")

@@ -28,15 +28,19 @@ _TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
 class OffsetLookup:
     """Offsets of partitions, for one consumer."""
 
-    def __init__(self, client: ConsumerNetworkClient, metadata: ClusterMetadata, isolation: int) -> None:
+    def __init__(
+        self, client: ConsumerNetworkClient, metadata: ClusterMetadata, isolation: int
+    ) -> None:
         self._client = client
         self._metadata = metadata
         self._isolation = isolation
 
     async def offsets(self, wanted: dict[TopicPartition, int | str]) -> dict[TopicPartition, int]:
-        """One round: of each partition the offset for "earliest", "latest" or a timestamp; -1: no such timestamp.
+        """One round: of each partition the offset for "earliest", "latest" or a timestamp; -1: no
+        such timestamp.
 
-        Those that cannot be asked for at the moment are left out. Raises what does not pass by itself.
+        Those that cannot be asked for at the moment are left out. Raises what does not pass by
+        itself.
         """
         by_node: dict[Node, dict[TopicPartition, int]] = {}
         for tp, what in wanted.items():
@@ -45,23 +49,33 @@ class OffsetLookup:
                 self._metadata.follow(tp.topic)
                 self._metadata.request_update()
                 continue
-            by_node.setdefault(leader, {})[tp] = _TIMESTAMPS[what] if isinstance(what, str) else what
+            by_node.setdefault(leader, {})[tp] = (
+                _TIMESTAMPS[what] if isinstance(what, str) else what
+            )
         found: dict[TopicPartition, int] = {}
         for node, timestamps in by_node.items():
             found |= await self._offsets_of(node, timestamps)
         return found
 
-    async def _offsets_of(self, node: Node, timestamps: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def _offsets_of(
+        self, node: Node, timestamps: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         topics: dict[str, ListOffsetsTopic] = {}
         for (name, number), timestamp in timestamps.items():
             topic = topics.setdefault(name, ListOffsetsTopic(name))
-            topic.partitions.append(ListOffsetsPartition(number, self._metadata.leader_epoch(name, number), timestamp))
+            topic.partitions.append(
+                ListOffsetsPartition(number, self._metadata.leader_epoch(name, number), timestamp)
+            )
 
         def make(version: int) -> ListOffsetsRequest:
-            return ListOffsetsRequest(-1, self._isolation, topics=list(topics.values()), api_version=version)
+            return ListOffsetsRequest(
+                -1, self._isolation, topics=list(topics.values()), api_version=version
+            )
 
         try:
-            sent = await self._client.send(node, Build(ListOffsetsRequest.api_key, _LIST_VERSIONS, make))
+            sent = await self._client.send(
+                node, Build(ListOffsetsRequest.api_key, _LIST_VERSIONS, make)
+            )
         except NetworkError as error:
             if not error.retriable:
                 raise
@@ -74,7 +88,9 @@ class OffsetLookup:
                 if not one.error_code:
                     found[TopicPartition(said.name, one.partition_index)] = one.offset
                     continue
-                failure = broker_error(one.error_code, f"offsets of {said.name}-{one.partition_index}")
+                failure = broker_error(
+                    one.error_code, f"offsets of {said.name}-{one.partition_index}"
+                )
                 if not failure.retriable:
                     raise failure
                 self._metadata.request_update()

@@ -60,18 +60,34 @@ class ConsumerOptions:
         check_choice("isolation_level", self.isolation_level, ISOLATION_LEVELS)
         check_text("group_id", self.group_id)
         if list(self.partition_assignment_strategy) != ["range"]:
-            raise refusal("partition_assignment_strategy", self.partition_assignment_strategy, "['range']")
+            raise refusal(
+                "partition_assignment_strategy", self.partition_assignment_strategy, "['range']"
+            )
         if self.enable_auto_commit and self.group_id is None:
             raise refusal("enable_auto_commit", True, "a group_id")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        check_numbers(self, ("fetch_min_bytes", "fetch_max_wait_ms", "auto_commit_interval_ms"), 0, INT32)
-        sizes = ("fetch_max_bytes", "max_partition_fetch_bytes", "send_buffer_bytes", "receive_buffer_bytes")
+        check_numbers(
+            self, ("fetch_min_bytes", "fetch_max_wait_ms", "auto_commit_interval_ms"), 0, INT32
+        )
+        sizes = (
+            "fetch_max_bytes",
+            "max_partition_fetch_bytes",
+            "send_buffer_bytes",
+            "receive_buffer_bytes",
+        )
         check_numbers(self, sizes, 1, INT32)
-        times = ("session_timeout_ms", "heartbeat_interval_ms", "max_poll_interval_ms", "rebalance_timeout_ms")
+        times = (
+            "session_timeout_ms",
+            "heartbeat_interval_ms",
+            "max_poll_interval_ms",
+            "rebalance_timeout_ms",
+        )
         check_numbers(self, (*times, "request_timeout_ms"), 1, INT32)
-        check_numbers(self, ("retry_backoff_ms", "metadata_max_age_ms", "default_api_timeout_ms"), 0)
+        check_numbers(
+            self, ("retry_backoff_ms", "metadata_max_age_ms", "default_api_timeout_ms"), 0
+        )
         check_heartbeat(self.heartbeat_interval_ms, self.session_timeout_ms)
 
     @property

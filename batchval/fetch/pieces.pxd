@@ -18,7 +18,8 @@ cdef class FetchPieces:
     cdef bint told
     cdef Py_ssize_t wanted  # bytes of the next piece, as far as that is known
 
-    cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, bint whole) except -1
+    cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
+            bint whole) except -1
     cdef void partition_end(self, Cursor *c) noexcept
     cdef int hand_on(self, object piece, bint ended) except -1
 

@@ -10,7 +10,9 @@ class FetchPieces:
     api_version: int
     throttle_time_ms: int
     error_code: int
-    def __init__(self, api_version: int, on_partition: Callable[[str, PartitionData, bool], object]) -> None: ...
+    def __init__(
+        self, api_version: int, on_partition: Callable[[str, PartitionData, bool], object]
+    ) -> None: ...
     def read(self, frame: Buffer) -> Self: ...
 
 @final

@@ -3,12 +3,14 @@
     answer     int32 correlation_id, tagged fields where flexible (12), int32 throttle_time_ms,
                int16 error_code and int32 session_id (from 7), topics, tagged fields
     topic      name, partitions, tagged fields
-    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset, int64 log_start_offset
-               (from 5), aborted transactions, int32 preferred_read_replica (from 11), records, tagged fields
+    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset, int64
+    log_start_offset
+               (from 5), aborted transactions, int32 preferred_read_replica (from 11), records,
+               tagged fields
 
-An answer may have 50 MiB and more. Nobody waits for its end, and it is never whole in memory: who reads a partition
-finds it in the processor's cache, and the memory is used again when it is let go. What a length states is bought as
-FrameSplitter buys it: a little ahead of what has come.
+An answer may have 50 MiB and more. Nobody waits for its end, and it is never whole in memory: who
+reads a partition finds it in the processor's cache, and the memory is used again when it is let go.
+What a length states is bought as FrameSplitter buys it: a little ahead of what has come.
 """
 
 cimport cython
@@ -35,7 +37,8 @@ cdef enum:
     FLEXIBLE = 12
     SMALL = 64 << 10  # an answer of no more is read whole
     SPARE = 4 << 10  # of the next partition, so that its length is known without another read
-    STEP = 64 << 10  # blocks have so many bytes, or a multiple: the next partition fits where the last was
+    # blocks have so many bytes, or a multiple: the next partition fits where the last was
+    STEP = 64 << 10
 
 cdef enum:  # what comes next
     HEAD
@@ -48,11 +51,12 @@ cdef enum:  # what comes next
 
 @cython.final
 cdef class FetchPieces:
-    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is told of each partition when it is
-    whole; ``ended``: nothing of the answer is still to come.
+    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is told of each
+    partition when it is whole; ``ended``: nothing of the answer is still to come.
 
-    ``data`` is a PartitionData whose records are a slice of memory that this partition alone has, or of the answer
-    where that came whole. ``throttle_time_ms`` and ``error_code`` are the answer's, when it has come.
+    ``data`` is a PartitionData whose records are a slice of memory that this partition alone has,
+    or of the answer where that came whole. ``throttle_time_ms`` and ``error_code`` are the
+    answer's, when it has come.
     """
 
     def __init__(self, int api_version, on_partition):
@@ -68,17 +72,21 @@ cdef class FetchPieces:
         self.told = False
 
     def read(self, frame):
-        """A whole frame (without its length), or what a FetchSplitter gives in its place. Raises ProtocolError."""
+        """A whole frame (without its length), or what a FetchSplitter gives in its place. Raises
+        ProtocolError.
+        """
         cdef object view
         if self.step != NOTHING:
             view = PyMemoryView_FromObject(frame).cast("B")
             self.cut(view, <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf, 0, len(view), True)
         return self
 
-    cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, bint whole) except -1:
+    cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
+            bint whole) except -1:
         """Takes what is whole of data[at:end], which the view shows. Where it stands afterwards.
 
-        ``whole``: the answer ends there. If not, ``wanted`` is how much the next piece needs at least.
+        ``whole``: the answer ends there. If not, ``wanted`` is how much the next piece needs at
+        least.
         """
         cdef Cursor c
         cdef int32_t throttle_time_ms = 0
@@ -174,10 +182,10 @@ cdef class FetchPieces:
 cdef class FetchSplitter:
     """A FrameSplitter, but answers that are expected in pieces are told as they come.
 
-    In the place of such an answer's frame stands its correlation id alone, when it has come whole. ``told``: the last
-    bytes have ended a partition. ``max_frame_bytes``
-    as of FrameSplitter, which reads everything else. ProtocolError from ``buffer_updated`` for an answer that cannot
-    be read, and again at every later call.
+    In the place of such an answer's frame stands its correlation id alone, when it has come whole.
+    ``told``: the last bytes have ended a partition. ``max_frame_bytes``
+    as of FrameSplitter, which reads everything else. ProtocolError from ``buffer_updated`` for an
+    answer that cannot be read, and again at every later call.
     """
 
     def __cinit__(self, Py_ssize_t max_frame_bytes):
@@ -256,7 +264,8 @@ cdef class FetchSplitter:
 
     cdef int64_t room(self):
         """Not more than the next piece and a little: what lies behind it is moved."""
-        return min(self.coming, min(self.block.size, self.at + self.pieces.wanted + SPARE) - self.end)
+        return min(self.coming, min(self.block.size,
+                self.at + self.pieces.wanted + SPARE) - self.end)
 
     cdef list go_on(self):
         """Cuts off what is whole."""
@@ -271,12 +280,15 @@ cdef class FetchSplitter:
         return [frame]
 
     cdef int make_space(self) except -1:
-        """For the rest of the next piece, or as much of it as has been earned; for one byte at least."""
+        """For the rest of the next piece, or as much of it as has been earned; for one byte at
+        least.
+        """
         cdef int64_t held = self.end - self.at
         cdef int64_t wanted = min(<int64_t>self.pieces.wanted, held + self.coming)
         cdef int64_t spare = min(<int64_t>SPARE, held + self.coming - wanted)
         cdef Block block
-        if wanted + spare > TRUST and large_for(wanted + spare) < 0:  # what is at hand is not bought
+        # what is at hand is not bought
+        if wanted + spare > TRUST and large_for(wanted + spare) < 0:
             wanted = min(wanted, max(<int64_t>TRUST, 2 * held))
             spare = 0
         if self.at + wanted <= self.block.size and self.end < self.block.size:

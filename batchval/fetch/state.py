@@ -1,4 +1,6 @@
-"""Where each partition of a consumer is: what was given to the caller, what is asked for next, what is under way."""
+"""Where each partition of a consumer is: what was given to the caller, what is asked for next, what
+is under way.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from typing import NamedTuple
 
 from batchval.fetch.receiver import Receiver
 
-__all__ = ["ConsumerMetrics", "ConsumerRecord", "FetchedBatches", "PartitionState", "TopicPartition"]
+__all__ = [
+    "ConsumerMetrics",
+    "ConsumerRecord",
+    "FetchedBatches",
+    "PartitionState",
+    "TopicPartition",
+]
 
 
 class TopicPartition(NamedTuple):
@@ -20,10 +28,11 @@ class TopicPartition(NamedTuple):
 class FetchedBatches(NamedTuple):
     """Whole batches of one partition, as the broker sent them.
 
-    The first batch may begin below ``fetch_offset``; control batches are among them: ``walk_fetched(records,
-    fetch_offset)`` leaves out what is to be left out. ``records`` is a slice of what came, valid as long as it is held.
-    With ``read_committed`` batches of aborted transactions are not there: an answer that has some comes in several
-    parts, and ``records`` is empty where nothing is left of it.
+    The first batch may begin below ``fetch_offset``; control batches are among them:
+    ``walk_fetched(records, fetch_offset)`` leaves out what is to be left out. ``records`` is a
+    slice of what came, valid as long as it is held. With ``read_committed`` batches of aborted
+    transactions are not there: an answer that has some comes in several parts, and ``records`` is
+    empty where nothing is left of it.
     """
 
     topic: str
@@ -35,7 +44,9 @@ class FetchedBatches(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record, decompressed. Timestamps in milliseconds, -1 where magic 0 has none; key and value None for null."""
+    """One record, decompressed. Timestamps in milliseconds, -1 where magic 0 has none; key and
+    value None for null.
+    """
 
     topic: str
     partition: int
@@ -66,7 +77,9 @@ class ConsumerMetrics:
 
 
 class PartitionState:
-    """One assigned partition. ``token`` changes when what was asked for before is not wanted any more."""
+    """One assigned partition. ``token`` changes when what was asked for before is not wanted any
+    more.
+    """
 
     __slots__ = (
         *("buffered", "fetch_position", "in_flight", "paused", "plain", "position", "reset"),

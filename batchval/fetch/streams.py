@@ -113,7 +113,9 @@ class Streams:
     @property
     def is_lacking(self) -> bool:
         """Whether a connection has to be opened again."""
-        return any(line.state is LineState.CLOSED for lines in self._lines.values() for line in lines)
+        return any(
+            line.state is LineState.CLOSED for lines in self._lines.values() for line in lines
+        )
 
     def prepare(self, leaders: Iterable[Node | None]) -> None:
         """Open connections to the leaders of all partitions, if it is time."""
@@ -123,7 +125,11 @@ class Streams:
 
     def _prepare(self, leader: Node, connections: int) -> None:
         lines = self._lines.get(leader.id, [])
-        if lines and lines[0].leader != leader and all(line.state is not LineState.RUNNING for line in lines):
+        if (
+            lines
+            and lines[0].leader != leader
+            and all(line.state is not LineState.RUNNING for line in lines)
+        ):
             lines = []
         if not lines:
             self._lines[leader.id] = lines
@@ -131,14 +137,19 @@ class Streams:
             if number == len(lines):
                 node = Node(_NODE_IDS + leader.id * CONNECTIONS + number, leader.host, leader.port)
                 lines.append(Line(leader, node, lines))
-            if lines[number].state is LineState.CLOSED and self._loop.time() >= lines[number].opens_at:
+            if (
+                lines[number].state is LineState.CLOSED
+                and self._loop.time() >= lines[number].opens_at
+            ):
                 self._open(lines[number])
 
     def _open(self, line: Line) -> None:
         line.state = LineState.OPENING
         kind = Build(ApiKey.API_VERSIONS, (0, ApiVersions.latest), ApiVersions())
         future = self._client.send(line.node, kind)
-        future.add_callbacks(lambda sent: self._opened(line, sent), lambda error: self._failed(line, error))
+        future.add_callbacks(
+            lambda sent: self._opened(line, sent), lambda error: self._failed(line, error)
+        )
 
     def _running(self) -> Iterator[Line]:
         """Those whose sockets the thread reads."""
@@ -245,7 +256,9 @@ class Streams:
     def _opened(self, line: Line, sent: ClientResponse) -> None:
         if self._lines.get(line.leader.id) is not line.others:
             return
-        spoken = next((api for api in sent.response.api_keys if api.api_key == FetchRequest.api_key), None)
+        spoken = next(
+            (api for api in sent.response.api_keys if api.api_key == FetchRequest.api_key), None
+        )
         if spoken is None or spoken.max_version < _OLDEST or spoken.min_version > _NEWEST:
             line.state = LineState.REFUSED
             return
@@ -306,7 +319,9 @@ class Streams:
             wake, self._wake_end, self._notified, notify = _pipes()
             timeout_ms = self._options.request_timeout_ms + self._options.fetch_max_wait_ms
             thread = ReceiveLoop(wake, self._wake_end, notify, timeout_ms)
-            runner = threading.Thread(target=_run, args=(thread, wake, notify), name="batchval-fetch", daemon=True)
+            runner = threading.Thread(
+                target=_run, args=(thread, wake, notify), name="batchval-fetch", daemon=True
+            )
             runner.start()
             self._thread, self._runner = thread, runner
             self._descriptors |= {self._wake_end, self._notified}
@@ -331,7 +346,9 @@ class Streams:
             returned = line.receiver.returned()
             self._collect(line)  # before their partitions are gone
             for slot, code, position in returned:
-                self._give_back(line, slot, position, _AFTER_AN_ERROR if code > -2 else _AFTER_RECORDS)
+                self._give_back(
+                    line, slot, position, _AFTER_AN_ERROR if code > -2 else _AFTER_RECORDS
+                )
             if line.receiver in ended:
                 self._lost(line, ended[line.receiver])
             has_changed |= bool(returned)

@@ -5,9 +5,10 @@ For each batch that comes with claims it decides between the two things the core
     verify   decompress, and hold the claims against the records
     trust    take the short way, if the claims settle everything
 
-and it learns from the answers. The sample is a keyed function of a secret, of a counter that is kept here for each
-sender, and of the batch's checksum. A sender knows the last of the three alone: it cannot tell which of its batches
-will be checked, cannot choose one that will not be, and a batch sent again meets another draw.
+and it learns from the answers. The sample is a keyed function of a secret, of a counter that is
+kept here for each sender, and of the batch's checksum. A sender knows the last of the three alone:
+it cannot tell which of its batches will be checked, cannot choose one that will not be, and a batch
+sent again meets another draw.
 
 The formula, for which the agents of the JVM have the same test vectors
 (fixtures/claims/ledger.jsonl):
@@ -57,8 +58,9 @@ _CODECS = (CompressionType.GZIP, CompressionType.ZSTD)
 class ClaimsCounts(NamedTuple):
     """What became of batches with claims.
 
-    ``batches`` had claims that were to be read. ``sampled`` were checked because the draw fell on them; those of new
-    and of demoted senders, and all under ``verify``, are checked too. ``trusted`` were accepted on their claims.
+    ``batches`` had claims that were to be read. ``sampled`` were checked because the draw fell on
+    them; those of new and of demoted senders, and all under ``verify``, are checked too.
+    ``trusted`` were accepted on their claims.
     ``honest`` and ``lying`` are what checks found, ``lying`` also of a batch that decompresses to
     more than the limit;
     ``unjudged`` were refused before their records were walked,
@@ -87,16 +89,18 @@ def _pads(keyed: hmac.HMAC, sender: bytes, block: int) -> bytes:
 
 
 class ClaimsLedger:
-    """Decides which claims are checked, and remembers who lied. May be used by many threads at once.
+    """Decides which claims are checked, and remembers who lied. May be used by many threads at
+    once.
 
     ``policy``        what to make of claims
     ``secret``        16 to 64 bytes that nobody else knows; None draws 32 new ones
     ``first_checked`` how many batches of a sender are all checked before ``audit`` samples
     ``demotion_ms``   how long all of a sender's batches are checked once it has lied; then it starts as a new one
 
-    A *sender* is the subject of a TLS certificate, or else the listener that its connection came by: never a
-    connection, an address or a name that a client chose, for a new one of those costs nothing. Beyond ``most_senders``
-    the one that was longest silent is forgotten (and would start anew); one that is demoted is not.
+    A *sender* is the subject of a TLS certificate, or else the listener that its connection came
+    by: never a connection, an address or a name that a client chose, for a new one of those costs
+    nothing. Beyond ``most_senders`` the one that was longest silent is forgotten (and would start
+    anew); one that is demoted is not.
     """
 
     def __init__(
@@ -143,7 +147,7 @@ class ClaimsLedger:
                 for sender in self._senders.values():
                     sender.follow(policy.word, self._below)
 
-    # ---- decisions and answers -------------------------------------------------------------------------------------
+    # ---- decisions and answers -------------------------------------------------------------------
 
     def decide(self, sender: str, crc: int, now_ms: int) -> _Decision:
         """What to do with the claims of one batch: for the ``claims=`` of LogValidator.check."""
@@ -160,13 +164,17 @@ class ClaimsLedger:
             self._sender(sender, now_ms).noted(_WHAT[answer], 1, now_ms)
 
     def trust_of(self, sender: str, now_ms: int) -> SenderTrust:
-        """What is known of a sender, for native code that decides and notes by itself. Not with ``ignore``."""
+        """What is known of a sender, for native code that decides and notes by itself. Not with
+        ``ignore``.
+        """
         with self._lock:
             return self._sender(sender, now_ms)
 
     def _sender(self, name: str, now_ms: int) -> SenderTrust:
         if not name:
-            raise BatchvalError(f"a sender is a certificate's subject or a listener's name, not {name!r}")
+            raise BatchvalError(
+                f"a sender is a certificate's subject or a listener's name, not {name!r}"
+            )
         of = self._senders.get(name)
         if of is not None:
             self._senders.move_to_end(name)
@@ -189,7 +197,7 @@ class ClaimsLedger:
         self._senders[name] = of
         return of
 
-    # ---- with a validator ------------------------------------------------------------------------------------------
+    # ---- with a validator ------------------------------------------------------------------------
 
     def check(
         self,
@@ -225,18 +233,27 @@ class ClaimsLedger:
         policies: TopicPolicy | Sequence[TopicPolicy] | None = None,
         **call: Any,
     ) -> BatchColumns:
-        """``validator.check_ranges`` for one sender's produce request; ``tags``: one, or None, a range."""
+        """``validator.check_ranges`` for one sender's produce request; ``tags``: one, or None, a
+        range.
+        """
         if tags is not None and len(tags) != len(ranges):
             raise BatchvalError(f"{len(tags)} tags for {len(ranges)} ranges")
         if self.policy.word == "ignore":
             return validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, **call)
         view = _bytes_of(buffer)
         last = len(view) - ATTRIBUTES
-        one = validator.policy if policies is None else policies if isinstance(policies, TopicPolicy) else None
+        one = (
+            validator.policy
+            if policies is None
+            else policies
+            if isinstance(policies, TopicPolicy)
+            else None
+        )
         header = one is not None and one.accept_claims_header
         claims: list[tuple[_Tag | None, _Decision] | None] = []
         read = 0
-        # one lock and one look for the sender a request: with small batches they cost more than judging does
+        # one lock and one look for the sender a request: with small batches they cost more than
+        # judging does
         with self._lock:
             of = self._sender(sender, now_ms)
             for i, (start, length) in enumerate(ranges):
@@ -253,7 +270,9 @@ class ClaimsLedger:
                         continue
                 read += 1
                 claims.append((tag, of.decided(_crc_at(view, start + CRC)[0], now_ms)))
-        columns = validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, claims=claims, **call)
+        columns = validator.check_ranges(
+            buffer, ranges, policies, now_ms=now_ms, claims=claims, **call
+        )
         if read:
             answers = columns.count_claims()
             with self._lock:
@@ -269,7 +288,7 @@ class ClaimsLedger:
             return False
         return tag is not None or _has_claims(batch, 0, len(batch), policy.accept_claims_header)
 
-    # ---- the books -------------------------------------------------------------------------------------------------
+    # ---- the books -------------------------------------------------------------------------------
 
     def counts(self, sender: str | None = None) -> ClaimsCounts:
         """Of one sender, or of all there ever were."""

@@ -1,9 +1,11 @@
-"""What the ledger knows of one sender, and a decision a batch: an addition, a comparison, no call of Python.
+"""What the ledger knows of one sender, and a decision a batch: an addition, a comparison, no call
+of Python.
 
     draw = pad of (sender, counter) ^ crc * SPREAD        below the rate * 2^64: this one is checked
 
-A pad is 64 bits of a keyed hash, which no sender ever sees; eight counters' pads come of one hash. There is no lock:
-nothing here gives way to another thread but the hash, and two that hash at once use a block of counters each.
+A pad is 64 bits of a keyed hash, which no sender ever sees; eight counters' pads come of one hash.
+There is no lock: nothing here gives way to another thread but the hash, and two that hash at once
+use a block of counters each.
 """
 
 cimport cython
@@ -31,9 +33,12 @@ cdef class Counts:
 
 @cython.final
 cdef class SenderTrust:
-    """``word`` verify, audit or trust; ``below`` the rate times 2^64; ``keyed(block)`` gives 64 secret bytes."""
+    """``word`` verify, audit or trust; ``below`` the rate times 2^64; ``keyed(block)`` gives 64
+    secret bytes.
+    """
 
-    def __init__(self, str word, object below, int64_t first_checked, int64_t demotion_ms, keyed, Counts totals):
+    def __init__(self, str word, object below, int64_t first_checked, int64_t demotion_ms, keyed,
+            Counts totals):
         self.own = Counts()
         self.totals = totals
         self.keyed = keyed

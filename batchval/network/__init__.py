@@ -1,6 +1,8 @@
-"""A client of Kafka brokers for one asyncio loop: whole frames out, whole frames in, never a look at what they carry.
+"""A client of Kafka brokers for one asyncio loop: whole frames out, whole frames in, never a look
+at what they carry.
 
-``connection`` is one pipelined connection, ``in_flight`` its only cap, ``network_client`` the connections to all nodes,
+``connection`` is one pipelined connection, ``in_flight`` its only cap, ``network_client`` the
+connections to all nodes,
 ``client`` what Kafka calls ConsumerNetworkClient, ``future`` its RequestFuture;
 ``metadata`` who leads what, ``coordinator`` who coordinates, ``security`` and ``sasl`` who may.
 docs/reference/library/network.md says how they behave.

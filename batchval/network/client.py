@@ -1,13 +1,16 @@
-"""ConsumerNetworkClient: requests queued for nodes, sent when a node takes them, each with a future for its answer.
+"""ConsumerNetworkClient: requests queued for nodes, sent when a node takes them, each with a future
+for its answer.
 
-One loop, one thread: only ``wakeup`` and ``disconnect`` may be called from others. Whoever waits for an answer either
-awaits its future, or polls; both lead through the same steps in the same order:
+One loop, one thread: only ``wakeup`` and ``disconnect`` may be called from others. Whoever waits
+for an answer either awaits its future, or polls; both lead through the same steps in the same
+order:
 
-    fire completions, pending disconnects, try_send, I/O, check_disconnects, maybe_trigger_wakeup, try_send,
-    fail_expired_requests, fire completions
+    fire completions, pending disconnects, try_send, I/O, check_disconnects, maybe_trigger_wakeup,
+    try_send, fail_expired_requests, fire completions
 
-Sockets are served by the loop in any case. ``poll`` is for whoever wants the order, the limits on waiting, or the
-wakeups of Kafka's class; where nobody polls, the loop takes the steps when something has happened.
+Sockets are served by the loop in any case. ``poll`` is for whoever wants the order, the limits on
+waiting, or the wakeups of Kafka's class; where nobody polls, the loop takes the steps when
+something has happened.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ class Timer:
 
     __slots__ = ("_clock_ms", "_deadline_ms")
 
-    def __init__(self, timeout_ms: float | None = None, clock_ms: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, timeout_ms: float | None = None, clock_ms: Callable[[], float] | None = None
+    ) -> None:
         self._clock_ms = clock_ms or _loop_ms
         self._deadline_ms = float("inf") if timeout_ms is None else self._clock_ms() + timeout_ms
 
@@ -85,7 +90,12 @@ class ClientOptions:
     request_timeout_ms: float = 30_000
 
     def __post_init__(self) -> None:
-        times = ("retry_backoff_ms", "heartbeat_interval_ms", "session_timeout_ms", "request_timeout_ms")
+        times = (
+            "retry_backoff_ms",
+            "heartbeat_interval_ms",
+            "session_timeout_ms",
+            "request_timeout_ms",
+        )
         check_numbers(self, times, 0, whole=False)
         check_heartbeat(self.heartbeat_interval_ms, self.session_timeout_ms)
         if self.heartbeat_interval_ms > self.session_timeout_ms / 3:
@@ -106,7 +116,9 @@ def check_heartbeat(interval_ms: float, session_timeout_ms: float) -> None:
 class ConsumerNetworkClient:
     """Made inside a running loop, whose thread is its own. ``async with`` closes it."""
 
-    def __init__(self, options: ClientOptions, *, clock_ms: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, options: ClientOptions, *, clock_ms: Callable[[], float] | None = None
+    ) -> None:
         self.options = options
         self.max_poll_timeout_ms = min(options.heartbeat_interval_ms, MAX_POLL_TIMEOUT_MS)
         self._loop = asyncio.get_running_loop()
@@ -114,7 +126,9 @@ class ConsumerNetworkClient:
         self._clock_ms = clock_ms or (lambda: self._loop.time() * 1000)
         self.network = NetworkClient(options.network, self._clock_ms, self._completed, self._notify)
         self.unsent = UnsentRequests()
-        self._pending_completion: deque[tuple[ClientRequest, AnyRequest | None, Any, BaseException | None]] = deque()
+        self._pending_completion: deque[
+            tuple[ClientRequest, AnyRequest | None, Any, BaseException | None]
+        ] = deque()
         self._pending_disconnects: deque[Node] = deque()  # appended to by other threads
         self._authentication_error: AuthenticationError | None = None
         self._firing = False
@@ -136,18 +150,22 @@ class ConsumerNetworkClient:
 
     def _guard(self) -> None:
         if threading.get_ident() != self._thread:
-            raise RuntimeError("only wakeup and disconnect may be called from another thread than the loop's")
+            raise RuntimeError(
+                "only wakeup and disconnect may be called from another thread than the loop's"
+            )
 
     # --- sending
 
     def send(
         self, node: Node, request: AnyRequest | RequestBuilder, timeout_ms: float | None = None
     ) -> RequestFuture[ClientResponse]:
-        """Queues a request for a node and returns at once; a blocked poll looks again. Safe inside callbacks.
+        """Queues a request for a node and returns at once; a blocked poll looks again. Safe inside
+        callbacks.
 
-        ``timeout_ms`` (default: the options' request_timeout_ms) limits the wait for being sent, and again the wait for
-        the answer. The future fails with RequestTimeoutError, DisconnectError, AuthenticationError,
-        UnsupportedVersionError, or whatever encoding or decoding raised. ClosedError is raised after ``close``.
+        ``timeout_ms`` (default: the options' request_timeout_ms) limits the wait for being sent,
+        and again the wait for the answer. The future fails with RequestTimeoutError,
+        DisconnectError, AuthenticationError, UnsupportedVersionError, or whatever encoding or
+        decoding raised. ClosedError is raised after ``close``.
         """
         self._guard()
         if self._closed:
@@ -159,7 +177,9 @@ class ConsumerNetworkClient:
         return future
 
     def try_send(self, now_ms: float) -> float:
-        """Sends whatever can be sent; how long until it is worth trying again, in milliseconds, if nothing happens."""
+        """Sends whatever can be sent; how long until it is worth trying again, in milliseconds, if
+        nothing happens.
+        """
         self._guard()
         delay = self.max_poll_timeout_ms
         for node in self.unsent.nodes():
@@ -188,11 +208,13 @@ class ConsumerNetworkClient:
         condition: PollCondition | None = None,
         disable_wakeup: bool = False,
     ) -> None:
-        """One round. Waits until something happens: at most ``timer``, and not at all if ``condition`` needs no wait.
+        """One round. Waits until something happens: at most ``timer``, and not at all if
+        ``condition`` needs no wait.
 
-        With nothing in flight it waits no longer than retry_backoff_ms, else than min(heartbeat_interval_ms, 5000).
-        Raises WakeupError, once for any number of ``wakeup`` before, unless disabled; answers that came in this round
-        are then told in the next. Raises the AuthenticationError of a connection that was refused, once.
+        With nothing in flight it waits no longer than retry_backoff_ms, else than
+        min(heartbeat_interval_ms, 5000). Raises WakeupError, once for any number of ``wakeup``
+        before, unless disabled; answers that came in this round are then told in the next. Raises
+        the AuthenticationError of a connection that was refused, once.
         """
         self._guard()
         if not isinstance(timer, Timer):
@@ -217,7 +239,9 @@ class ConsumerNetworkClient:
         finally:
             self._polls -= 1
             if not self._polls and self._service is None:
-                self._service = self._loop.call_soon(self._serve)  # what this round left is the loop's
+                self._service = self._loop.call_soon(
+                    self._serve
+                )  # what this round left is the loop's
         self.maybe_throw_authentication_error()
 
     def _before_io(self) -> float:
@@ -227,7 +251,9 @@ class ConsumerNetworkClient:
         return self.try_send(self._clock_ms())
 
     def _after_io(self) -> float:
-        """A round's last steps; how long until the next is due, in milliseconds, if nothing happens."""
+        """A round's last steps; how long until the next is due, in milliseconds, if nothing
+        happens.
+        """
         delay = self.try_send(self._clock_ms())
         self.fail_expired_requests(self._clock_ms())
         self.unsent.clean()
@@ -235,9 +261,14 @@ class ConsumerNetworkClient:
         return delay
 
     async def poll_until(
-        self, future: RequestFuture[Any], timer: Timer | float | None = None, disable_wakeup: bool = False
+        self,
+        future: RequestFuture[Any],
+        timer: Timer | float | None = None,
+        disable_wakeup: bool = False,
     ) -> bool:
-        """Polls until the future is done (True) or the timer has expired. Its failure is not raised."""
+        """Polls until the future is done (True) or the timer has expired. Its failure is not
+        raised.
+        """
         self._guard()
         if not isinstance(timer, Timer):
             timer = Timer(timer, self._clock_ms)
@@ -255,7 +286,8 @@ class ConsumerNetworkClient:
             return
         blocked: asyncio.Future[None] = self._loop.create_future()
         self._blocked.add(blocked)
-        # A loop whose timers count whole milliseconds (uvloop) would spin through the last part of one.
+        # A loop whose timers count whole milliseconds (uvloop) would spin through the last part of
+        # one.
         handle = self._loop.call_later(max(timeout_ms, 1.0) / 1000, _release, blocked)
         try:
             await blocked
@@ -294,7 +326,9 @@ class ConsumerNetworkClient:
     # --- the steps
 
     def check_disconnects(self, now_ms: float) -> None:
-        """Fails all that is unsent for nodes whose connection ended; what was in flight has failed with it."""
+        """Fails all that is unsent for nodes whose connection ended; what was in flight has failed
+        with it.
+        """
         self._guard()
         for node in self.unsent.nodes():
             if self.network.connection_failed(node):
@@ -311,7 +345,9 @@ class ConsumerNetworkClient:
         """Fails what was not sent in its time."""
         self._guard()
         for request in self.unsent.remove_expired(now_ms):
-            error = RequestTimeoutError(f"Failed to send request after {shown_ms(request.request_timeout_ms)}.")
+            error = RequestTimeoutError(
+                f"Failed to send request after {shown_ms(request.request_timeout_ms)}."
+            )
             self._pending_completion.append((request, None, None, error))
 
     def _handle_pending_disconnects(self) -> None:
@@ -323,13 +359,19 @@ class ConsumerNetworkClient:
             self.network.disconnect(node, error)
 
     def _completed(
-        self, request: ClientRequest, sent: AnyRequest | None, response: Any, error: BaseException | None
+        self,
+        request: ClientRequest,
+        sent: AnyRequest | None,
+        response: Any,
+        error: BaseException | None,
     ) -> None:
         self._pending_completion.append((request, sent, response, error))
         self._notify()
 
     def _fire_pending_completions(self) -> None:
-        """Tells everyone, in the order things ended; those that end meanwhile, too, but never one inside another."""
+        """Tells everyone, in the order things ended; those that end meanwhile, too, but never one
+        inside another.
+        """
         if self._firing:
             return
         self._firing = True
@@ -337,25 +379,33 @@ class ConsumerNetworkClient:
             while self._pending_completion:
                 request, sent, response, error = self._pending_completion.popleft()
                 if request.future.is_done:  # by somebody who was not meant to
-                    log.warning("the future of a request to %s was completed by another", request.node)
+                    log.warning(
+                        "the future of a request to %s was completed by another", request.node
+                    )
                 elif error is not None:
                     request.future.raise_error(error)
                 else:
                     assert sent is not None
                     now = self._clock_ms()
-                    request.future.complete(ClientResponse(request.node, sent, response, request.created_time_ms, now))
+                    request.future.complete(
+                        ClientResponse(request.node, sent, response, request.created_time_ms, now)
+                    )
         finally:
             self._firing = False
 
     # --- wakeups and disconnects, from any thread
 
     def wakeup(self) -> None:
-        """Makes the poll that waits now, or else the next one, raise WakeupError once. From any thread."""
+        """Makes the poll that waits now, or else the next one, raise WakeupError once. From any
+        thread.
+        """
         self._wakeup = True
         self._notify_from_anywhere()
 
     def disconnect(self, node: Node) -> None:
-        """Fails what is unsent for a node, then what is in flight, and ends its connection, soon. From any thread."""
+        """Fails what is unsent for a node, then what is in flight, and ends its connection, soon.
+        From any thread.
+        """
         self._pending_disconnects.append(node)
         self._notify_from_anywhere()
 
@@ -381,7 +431,10 @@ class ConsumerNetworkClient:
 
     def is_unavailable(self, node: Node) -> bool:
         """Its connection failed, and it is too early to try again: a request would fail at once."""
-        return self.network.connection_failed(node) and self.network.connection_delay_ms(node, self._clock_ms()) > 0
+        return (
+            self.network.connection_failed(node)
+            and self.network.connection_delay_ms(node, self._clock_ms()) > 0
+        )
 
     def maybe_throw_authentication_error(self) -> None:
         """Raises the AuthenticationError of any node, once."""
@@ -396,14 +449,18 @@ class ConsumerNetworkClient:
         return len(self.unsent) + self.network.in_flight_count()
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
-        """The one of them that would answer soonest, by what is in flight; None if none can be reached now."""
+        """The one of them that would answer soonest, by what is in flight; None if none can be
+        reached now.
+        """
         self._guard()
         return self.network.least_loaded_node(nodes)
 
     # --- the end
 
     def close(self) -> None:
-        """Fails everything that is unsent or in flight with ClosedError, tells all, and ends all connections."""
+        """Fails everything that is unsent or in flight with ClosedError, tells all, and ends all
+        connections.
+        """
         self._guard()
         if self._closed:
             return

@@ -1,9 +1,12 @@
-"""Who leads which partition, and where: kept from Metadata answers, and from what other answers say of leaders.
+"""Who leads which partition, and where: kept from Metadata answers, and from what other answers say
+of leaders.
 
-    MetadataRequest v1–10 (names; null: all) → brokers (id, host, port), topics (error, id, partitions (leader, epoch))
+    MetadataRequest v1–10 (names; null: all) → brokers (id, host, port), topics (error, id,
+    partitions (leader, epoch))
 
-One answer at a time is asked for in the background, at most one each ``retry_backoff_ms``; an older leader epoch never
-replaces a newer one (KIP-320), unless the topic was made anew (another topic id).
+One answer at a time is asked for in the background, at most one each ``retry_backoff_ms``; an older
+leader epoch never replaces a newer one (KIP-320), unless the topic was made anew (another topic
+id).
 """
 
 from __future__ import annotations
@@ -42,7 +45,8 @@ log = logging.getLogger("batchval.network")
 
 
 def bootstrap_nodes(servers: Iterable[str]) -> list[Node]:
-    """``host:port`` (also ``[::1]:port``, ``PROTOCOL://host:port``, several with commas) as nodes with ids below 0.
+    """``host:port`` (also ``[::1]:port``, ``PROTOCOL://host:port``, several with commas) as nodes
+    with ids below 0.
 
     Raises ArgumentValueError.
     """
@@ -65,11 +69,15 @@ class _Topic:
     error: ErrorCode | None = None
     internal: bool = False
     count: int = 0
-    leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition: (leader's id, its epoch)
+    leaders: dict[int, tuple[int, int]] = field(
+        default_factory=dict
+    )  # partition: (leader's id, its epoch)
 
 
 class ClusterMetadata:
-    """Belongs to the loop (and thread) of its client. ``close`` ends what it does in the background."""
+    """Belongs to the loop (and thread) of its client. ``close`` ends what it does in the
+    background.
+    """
 
     def __init__(
         self,
@@ -116,7 +124,11 @@ class ClusterMetadata:
     def leader(self, topic: str, partition: int) -> Node | None:
         """The broker that leads it; None: nobody known to."""
         known = self._topics.get(topic)
-        return self._nodes.get(known.leaders.get(partition, (-1, -1))[0]) if known is not None else None
+        return (
+            self._nodes.get(known.leaders.get(partition, (-1, -1))[0])
+            if known is not None
+            else None
+        )
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """The epoch of that leader; -1: not known."""
@@ -146,9 +158,16 @@ class ClusterMetadata:
         self._listeners.append(listener)
 
     def leader_is(
-        self, topic: str, partition: int, node_id: int, leader_epoch: int, endpoint: tuple[str, int] | None = None
+        self,
+        topic: str,
+        partition: int,
+        node_id: int,
+        leader_epoch: int,
+        endpoint: tuple[str, int] | None = None,
     ) -> bool:
-        """What another answer says of a leader (CurrentLeader, NodeEndpoints: KIP-951); whether that was news."""
+        """What another answer says of a leader (CurrentLeader, NodeEndpoints: KIP-951); whether
+        that was news.
+        """
         known = self._topics.get(topic)
         if known is None or node_id < 0 or leader_epoch <= self.leader_epoch(topic, partition):
             return False
@@ -165,11 +184,14 @@ class ClusterMetadata:
     async def update(self, topics: Iterable[str] | None = None, timeout_ms: float = 60_000) -> None:
         """Asks until there is an answer: for these topics, or for those that are followed.
 
-        Raises RequestTimeoutError, or at once what does not pass by itself (AuthenticationError, ClosedError …).
+        Raises RequestTimeoutError, or at once what does not pass by itself (AuthenticationError,
+        ClosedError …).
         """
         await self._update(None if topics is None else list(topics), timeout_ms)
 
-    async def _update(self, topics: list[str] | None, timeout_ms: float, every: bool = False) -> None:
+    async def _update(
+        self, topics: list[str] | None, timeout_ms: float, every: bool = False
+    ) -> None:
         timer = Timer(timeout_ms)
         last: Exception | None = None
         while not timer.expired:
@@ -189,16 +211,24 @@ class ClusterMetadata:
             await asyncio.sleep(min(self.retry_backoff_ms, timer.remaining_ms) / 1000)
         where = ", ".join(f"{node.host}:{node.port}" for node in self.nodes())
         reason = f": {last}" if last is not None and str(last) else ""
-        raise RequestTimeoutError(f"no metadata from {where} in {shown_ms(timeout_ms)}{reason}") from last
+        raise RequestTimeoutError(
+            f"no metadata from {where} in {shown_ms(timeout_ms)}{reason}"
+        ) from last
 
     def _somebody(self) -> Node | None:
-        """A broker that can be asked now; the bootstrap addresses again, where none of those known is reached."""
+        """A broker that can be asked now; the bootstrap addresses again, where none of those known
+        is reached.
+        """
         known = [node for node in self._nodes.values() if not self.client.is_unavailable(node)]
         return self.client.least_loaded_node(known) or self.client.least_loaded_node(self.bootstrap)
 
     async def _ask(self, node: Node, topics: list[str] | None, every: bool) -> None:
         every = every or (topics is None and self._all)
-        names = None if every else [MetadataRequestTopic(name=name) for name in topics or self._followed]
+        names = (
+            None
+            if every
+            else [MetadataRequestTopic(name=name) for name in topics or self._followed]
+        )
         create = self.allow_auto_topic_creation and not every
 
         def make(version: int) -> MetadataRequest:
@@ -214,13 +244,17 @@ class ClusterMetadata:
     def _take(self, answer: MetadataResponse, every: bool) -> None:
         self.cluster_id = answer.cluster_id
         if answer.brokers:  # none: a broker that has just started knows of nobody yet
-            self._nodes = {one.node_id: Node(one.node_id, one.host, one.port) for one in answer.brokers}
+            self._nodes = {
+                one.node_id: Node(one.node_id, one.host, one.port) for one in answer.brokers
+            }
         for topic in answer.topics:
             if topic.name is not None:
                 self._take_topic(topic.name, topic)
         if every:
             there = {topic.name for topic in answer.topics}
-            for name in [name for name in self._topics if name not in there and name not in self._followed]:
+            for name in [
+                name for name in self._topics if name not in there and name not in self._followed
+            ]:
                 del self._topics[name]
         self.updates += 1
         if not self._closed:
@@ -232,7 +266,11 @@ class ClusterMetadata:
     def _take_topic(self, name: str, said: MetadataResponseTopic) -> None:
         before = self._topics.get(name)
         code = said.error_code
-        error = ErrorCode(code) if code in ErrorCode.__members__.values() else ErrorCode.UNKNOWN_SERVER_ERROR
+        error = (
+            ErrorCode(code)
+            if code in ErrorCode.__members__.values()
+            else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
         known = _Topic(said.topic_id, None if code == ErrorCode.NONE else error, said.is_internal)
         if known.error is not None and not said.partitions:
             if before is not None and known.error not in _GONE:
@@ -244,7 +282,11 @@ class ClusterMetadata:
         known.count = max((one.partition_index + 1 for one in said.partitions), default=0)
         for one in said.partitions:
             leader = (one.leader_id, one.leader_epoch)
-            if same and before is not None and one.leader_epoch < before.leaders.get(one.partition_index, (-1, -1))[1]:
+            if (
+                same
+                and before is not None
+                and one.leader_epoch < before.leaders.get(one.partition_index, (-1, -1))[1]
+            ):
                 leader = before.leaders[one.partition_index]
             known.leaders[one.partition_index] = leader
         self._topics[name] = known
@@ -259,8 +301,9 @@ class ClusterMetadata:
     async def wait_for(self, topic: str, timeout_ms: float = 60_000) -> int:
         """Follows a topic, and waits until its partitions are known: how many there are.
 
-        Raises AuthorizationError or BrokerError at once where the topic may not be seen or cannot be; after the time
-        UnknownTopicOrPartitionError where brokers do not know it, RequestTimeoutError where none answered.
+        Raises AuthorizationError or BrokerError at once where the topic may not be seen or cannot
+        be; after the time UnknownTopicOrPartitionError where brokers do not know it,
+        RequestTimeoutError where none answered.
         """
         self._followed.setdefault(topic)
         timer = Timer(timeout_ms)
@@ -281,8 +324,12 @@ class ClusterMetadata:
                 await asyncio.sleep(self.retry_backoff_ms / 1000)
         return self.partitions(topic)
 
-    async def matching(self, pattern: str | re.Pattern[str], timeout_ms: float = 60_000) -> list[str]:
-        """All topics that there are whose whole names match, internal ones left out. What is followed stays so."""
+    async def matching(
+        self, pattern: str | re.Pattern[str], timeout_ms: float = 60_000
+    ) -> list[str]:
+        """All topics that there are whose whole names match, internal ones left out. What is
+        followed stays so.
+        """
         compiled = re.compile(pattern)
         await self._update(None, timeout_ms, every=True)
         return sorted(
@@ -313,7 +360,9 @@ class ClusterMetadata:
                     self._wanted = True
                 if any(self._is_unsettled(topic) for topic in self._followed):
                     self._wanted = True
-        except NetworkError as error:  # refused for good: whoever waits hears of it by asking himself
+        except (
+            NetworkError
+        ) as error:  # refused for good: whoever waits hears of it by asking himself
             log.warning("metadata is not refreshed: %s", error)
         finally:
             self._task = None

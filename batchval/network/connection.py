@@ -1,7 +1,8 @@
-"""One connection to a broker: frames (int32 length, correlation id, …) out, answered in the order they went.
+"""One connection to a broker: frames (int32 length, correlation id, …) out, answered in the order
+they went.
 
-Requests are pipelined up to ``max_in_flight``; 1 makes it serial. All of it happens on the loop it was opened on:
-asyncio's, or uvloop's where the caller runs one.
+Requests are pipelined up to ``max_in_flight``; 1 makes it serial. All of it happens on the loop it
+was opened on: asyncio's, or uvloop's where the caller runs one.
 """
 
 from __future__ import annotations
@@ -48,11 +49,17 @@ class _Waiting:
 class Connection(asyncio.BufferedProtocol):
     """An open connection, made by ``open``. Not for other threads than its loop's."""
 
-    def __init__(self, options: ConnectionOptions, on_lost: Callable[[Connection, BaseException], None] | None) -> None:
+    def __init__(
+        self,
+        options: ConnectionOptions,
+        on_lost: Callable[[Connection, BaseException], None] | None,
+    ) -> None:
         self.options = options
         self.metrics = ConnectionMetrics()
         self.in_flight = InFlightRequests(options.max_in_flight)
-        self.on_sendable: Callable[[], None] | None = None  # told when a slot or the socket has become free
+        self.on_sendable: Callable[[], None] | None = (
+            None  # told when a slot or the socket has become free
+        )
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -67,13 +74,19 @@ class Connection(asyncio.BufferedProtocol):
         self._expect = getattr(self._splitter, "expect", None)
         self._transport: asyncio.Transport | None = None
         self._error: BaseException | None = None  # set: the connection is dead to its users
-        self._gone: asyncio.Future[None] = self._loop.create_future()  # the transport has let go of all buffers
-        self._owned: InFlightRequest | None = None  # what was being written when the connection died
+        self._gone: asyncio.Future[None] = (
+            self._loop.create_future()
+        )  # the transport has let go of all buffers
+        self._owned: InFlightRequest | None = (
+            None  # what was being written when the connection died
+        )
         self._correlation_id = 0
         self._write_paused = False
         self._waiting: deque[_Waiting] = deque()
         self._frames: deque[memoryview] = deque()
-        self._finished: deque[tuple[InFlightRequest | None, Any, BaseException | None]] = deque()  # None: on_lost
+        self._finished: deque[tuple[InFlightRequest | None, Any, BaseException | None]] = (
+            deque()
+        )  # None: on_lost
         self._delivering = False
         self._delivery: asyncio.Task[None] | None = None
         self._backlog = options.max_in_flight or FRAMES_PER_WAKEUP
@@ -95,7 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         *,
         on_lost: Callable[[Connection, BaseException], None] | None = None,
     ) -> Self:
-        """Connects, with TLS if a context is given. OSError (of which ssl.SSLError is one) if that fails.
+        """Connects, with TLS if a context is given. OSError (of which ssl.SSLError is one) if that
+        fails.
 
         ``on_lost`` is called once, with the reason, after the callbacks of everything outstanding.
         """
@@ -106,7 +120,9 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_open(self) -> bool:
         """Requests may be given to it."""
-        return self._error is None and self._transport is not None and not self._transport.is_closing()
+        return (
+            self._error is None and self._transport is not None and not self._transport.is_closing()
+        )
 
     @property
     def error(self) -> BaseException | None:
@@ -125,7 +141,9 @@ class Connection(asyncio.BufferedProtocol):
         return max(0.0, self._throttled_until_ms - self._now_ms())
 
     def can_send_more(self) -> bool:
-        """Whether ``send_nowait`` would write now: open, not throttled, the last request written whole, a slot free."""
+        """Whether ``send_nowait`` would write now: open, not throttled, the last request written
+        whole, a slot free.
+        """
         return not self._waiting and self._can_write()
 
     def _can_write(self) -> bool:
@@ -144,14 +162,16 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """Returns when the request is handed to the socket; waits for its turn until then, first come, first served.
+        """Returns when the request is handed to the socket; waits for its turn until then, first
+        come, first served.
 
-        What goes wrong before the first byte is raised, and ``callback`` is never called. From then on it is called
-        exactly once, in the order of the answers, with (response, None) or (None, error); with (None, None) when
-        written, where no answer is expected (acks=0). It may return an awaitable: the connection's next callback waits
-        for it, after ``max_in_flight`` of them nothing more is read, and other connections never notice.
-        ``timeout_ms`` (default: the options') runs from the write to the answer. ``on_written`` is called once, when
-        the chunks are no longer needed: written, or the connection is dead.
+        What goes wrong before the first byte is raised, and ``callback`` is never called. From then
+        on it is called exactly once, in the order of the answers, with (response, None) or (None,
+        error); with (None, None) when written, where no answer is expected (acks=0). It may return
+        an awaitable: the connection's next callback waits for it, after ``max_in_flight`` of them
+        nothing more is read, and other connections never notice.
+        ``timeout_ms`` (default: the options') runs from the write to the answer. ``on_written`` is
+        called once, when the chunks are no longer needed: written, or the connection is dead.
         Cancelled while it waits, nothing is sent.
         """
         if not self._waiting and self._can_write():
@@ -181,7 +201,9 @@ class Connection(asyncio.BufferedProtocol):
         self._write(request, callback, timeout_ms, on_written)
 
     async def request(self, request: AnyRequest, *, timeout_ms: float | None = None) -> Any:
-        """Sends, and waits for the answer: the simple way, for handshakes. None for acks=0, when it is written."""
+        """Sends, and waits for the answer: the simple way, for handshakes. None for acks=0, when it
+        is written.
+        """
         answer: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(response: Any, error: BaseException | None) -> None:
@@ -196,7 +218,9 @@ class Connection(asyncio.BufferedProtocol):
         return await answer
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends it now. Everything outstanding fails with ``error`` (default: ClosedError), oldest first."""
+        """Ends it now. Everything outstanding fails with ``error`` (default: ClosedError), oldest
+        first.
+        """
         self._die(error or ClosedError("the connection was closed"))
 
     async def wait_closed(self) -> None:
@@ -226,7 +250,11 @@ class Connection(asyncio.BufferedProtocol):
             raise self._error
 
     def _write(
-        self, request: AnyRequest, callback: Callback, timeout_ms: float | None, on_written: Callable[[], None] | None
+        self,
+        request: AnyRequest,
+        callback: Callback,
+        timeout_ms: float | None,
+        on_written: Callable[[], None] | None,
     ) -> None:
         self._must_be_open()
         assert self._transport is not None
@@ -234,7 +262,9 @@ class Connection(asyncio.BufferedProtocol):
             raise RuntimeError("a connection is used on its loop's thread alone")
         correlation_id = self._correlation_id
         chunks = list(request.encode(correlation_id, self.options.client_id))
-        size = sum(memoryview(chunk).nbytes for chunk in chunks)  # TypeError here, not in the middle of a write
+        size = sum(
+            memoryview(chunk).nbytes for chunk in chunks
+        )  # TypeError here, not in the middle of a write
         timeout_ms = self.options.request_timeout_ms if timeout_ms is None else timeout_ms
         now = self._now_ms()
         entry = InFlightRequest(
@@ -254,7 +284,9 @@ class Connection(asyncio.BufferedProtocol):
             # before the call: a peer on the same machine may answer before it returns
             entry.written_ns = time.monotonic_ns()
         self._transport.writelines(chunks)
-        if not self._write_paused and not self._transport.is_closing():  # closing: the write itself met the end
+        if (
+            not self._write_paused and not self._transport.is_closing()
+        ):  # closing: the write itself met the end
             self._written()
 
     def pause_writing(self) -> None:
@@ -296,7 +328,9 @@ class Connection(asyncio.BufferedProtocol):
             if waiting.sent.done():  # cancelled, and not yet run
                 continue
             try:
-                self._write(waiting.request, waiting.callback, waiting.timeout_ms, waiting.on_written)
+                self._write(
+                    waiting.request, waiting.callback, waiting.timeout_ms, waiting.on_written
+                )
             except Exception as error:
                 waiting.sent.set_exception(error)
             else:
@@ -308,8 +342,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's."""
-        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        # any unwritten byte pauses, none resumes; not high=0, with which asyncio's TLS would pause on nothing (its >=)
+        self._transport = transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's is none by its class
+        # any unwritten byte pauses, none resumes; not high=0, with which asyncio's TLS would pause
+        # on nothing (its >=)
         transport.set_write_buffer_limits(high=1, low=0)
         if self._on_wire is not None:
             self._first_bytes = FirstBytes(transport)
@@ -353,7 +390,9 @@ class Connection(asyncio.BufferedProtocol):
             self._read_frames()
 
     def _breathe(self) -> None:
-        """Whoever was told of a piece has it before more is read: uvloop would read on while there is something."""
+        """Whoever was told of a piece has it before more is read: uvloop would read on while there
+        is something.
+        """
         assert self._transport is not None
         if not self._breathing:
             self._breathing = True
@@ -366,9 +405,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _read_frames(self, limit: int = FRAMES_PER_WAKEUP) -> None:
-        """Hands on answers; stops for other connections' sake, and while this one's callbacks are behind."""
+        """Hands on answers; stops for other connections' sake, and while this one's callbacks are
+        behind.
+        """
         self._more = None
-        while self._frames and self._error is None and limit and len(self._finished) < self._backlog:
+        while (
+            self._frames and self._error is None and limit and len(self._finished) < self._backlog
+        ):
             limit -= 1
             self._read_frame(self._frames.popleft())
         behind = len(self._finished) >= self._backlog
@@ -389,7 +432,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.metrics.responses += 1
         if self._on_wire is not None and self._arrivals:
-            self._on_wire(entry.request.api_key, entry.written_ns, max(self._arrivals.popleft(), entry.written_ns))
+            self._on_wire(
+                entry.request.api_key,
+                entry.written_ns,
+                max(self._arrivals.popleft(), entry.written_ns),
+            )
         try:
             response = entry.request.decode(frame)
         except Exception as error:
@@ -408,11 +455,15 @@ class Connection(asyncio.BufferedProtocol):
         self.metrics.throttle_time_ms += said
         self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, said)
         if wait:
-            self._excused_ms += wait  # the broker reads nothing in this time, so it counts for no request's timeout
+            self._excused_ms += (
+                wait  # the broker reads nothing in this time, so it counts for no request's timeout
+            )
             self._throttled_until_ms = max(self._throttled_until_ms, self._now_ms() + wait)
             if self._unthrottle is not None:
                 self._unthrottle.cancel()
-            self._unthrottle = self._loop.call_at(self._throttled_until_ms / 1000, self._throttle_over)
+            self._unthrottle = self._loop.call_at(
+                self._throttled_until_ms / 1000, self._throttle_over
+            )
 
     def _throttle_over(self) -> None:
         if self._throttled_until_ms > self._now_ms():  # a loop's timer may fire a clock tick early
@@ -432,7 +483,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             assert self._read_paused_ms is not None
-            self._excused_ms += now - self._read_paused_ms  # answers may have lain unread: not the broker's fault
+            self._excused_ms += (
+                now - self._read_paused_ms
+            )  # answers may have lain unread: not the broker's fault
             self._read_paused_ms = None
             self._transport.resume_reading()
 
@@ -443,7 +496,9 @@ class Connection(asyncio.BufferedProtocol):
         self._deliver()
 
     def _deliver(self) -> None:
-        """Calls back whoever is finished; not from inside a callback, and not past one that is still awaited."""
+        """Calls back whoever is finished; not from inside a callback, and not past one that is
+        still awaited.
+        """
         if self._delivering:
             return
         self._delivering = True
@@ -458,7 +513,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._callback_failed()
         self._delivering = False
 
-    def _call_back(self, entry: InFlightRequest | None, response: Any, error: BaseException | None) -> object:
+    def _call_back(
+        self, entry: InFlightRequest | None, response: Any, error: BaseException | None
+    ) -> object:
         if entry is not None:
             return entry.callback(response, error)
         if self._on_lost is not None and self._error is not None:
@@ -492,16 +549,23 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
 
     def _expire(self) -> None:
-        """The oldest request whose time is over takes the connection with it: what it owes may come at any moment."""
+        """The oldest request whose time is over takes the connection with it: what it owes may come
+        at any moment.
+        """
         self._timer = None
         now, left = self._now_ms(), None
-        excused = self._excused_ms + (now - self._read_paused_ms if self._read_paused_ms is not None else 0.0)
+        excused = self._excused_ms + (
+            now - self._read_paused_ms if self._read_paused_ms is not None else 0.0
+        )
         for entry in self.in_flight:
             rest = entry.timeout_ms - entry.elapsed_ms(now, excused)
             if rest < 0:
                 self.metrics.request_timeouts += 1
                 self._die(
-                    DisconnectError(f"another request had no answer in {shown_ms(entry.timeout_ms)}"), expired=entry
+                    DisconnectError(
+                        f"another request had no answer in {shown_ms(entry.timeout_ms)}"
+                    ),
+                    expired=entry,
                 )
                 return
             left = rest if left is None else min(left, rest)
@@ -509,9 +573,15 @@ class Connection(asyncio.BufferedProtocol):
             self._arm(now + max(left, 1.0))  # uvloop counts whole milliseconds
 
     def _die(
-        self, error: BaseException, cause: BaseException | None = None, *, expired: InFlightRequest | None = None
+        self,
+        error: BaseException,
+        cause: BaseException | None = None,
+        *,
+        expired: InFlightRequest | None = None,
     ) -> None:
-        """Nothing more is sent or read; all outstanding fail, once, oldest first; then all who wait for a turn."""
+        """Nothing more is sent or read; all outstanding fail, once, oldest first; then all who wait
+        for a turn.
+        """
         if self._error is not None:
             return
         error.__cause__ = error.__cause__ or cause
@@ -537,7 +607,9 @@ class Connection(asyncio.BufferedProtocol):
                 one.sent.set_exception(error)
 
     def eof_received(self) -> bool:
-        """Asyncio's. A broker that stops sending is gone: closing in order would wait until it has read all."""
+        """Asyncio's. A broker that stops sending is gone: closing in order would wait until it has
+        read all.
+        """
         self._lost(DisconnectError("the connection was closed by the broker"))
         return False
 
@@ -549,7 +621,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's. The transport uses no buffer any more."""
-        self._lost(DisconnectError(f"the connection was lost: {exc}" if exc else "the connection was closed"), exc)
+        self._lost(
+            DisconnectError(
+                f"the connection was lost: {exc}" if exc else "the connection was closed"
+            ),
+            exc,
+        )
         if self._owned is not None:
             self._release(self._owned)
             self._owned = None

@@ -1,9 +1,10 @@
-"""Which broker coordinates a group or a transactional id: FindCoordinator, asked until somebody says.
+"""Which broker coordinates a group or a transactional id: FindCoordinator, asked until somebody
+says.
 
     v0–3   one key → node_id, host, port            v4–6   several keys (KIP-699) → a list of the same
 
-A group's coordinator gets a connection of its own, as in Kafka: its id is 2^31 - 1 less the broker's. A heartbeat
-would otherwise wait behind a Fetch that waits for records.
+A group's coordinator gets a connection of its own, as in Kafka: its id is 2^31 - 1 less the
+broker's. A heartbeat would otherwise wait behind a Fetch that waits for records.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
 from batchval.network.request import Build, Node
-from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from batchval.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 
 __all__ = ["GROUP", "TRANSACTION", "find_coordinator"]
 
@@ -36,14 +40,16 @@ async def find_coordinator(
 ) -> Node:
     """The coordinator of a group id or transactional id.
 
-    Raises AuthorizationError, BrokerError or AuthenticationError where asking again is of no use, RequestTimeoutError
-    (with the last reason) when the time is over.
+    Raises AuthorizationError, BrokerError or AuthenticationError where asking again is of no use,
+    RequestTimeoutError (with the last reason) when the time is over.
     """
     timer = Timer(timeout_ms)
     last: Exception | None = None
     what = f"{'transactional id' if kind == TRANSACTION else 'group'} {key}"
     while not timer.expired:
-        node = client.least_loaded_node(metadata.nodes()) or client.least_loaded_node(metadata.bootstrap)
+        node = client.least_loaded_node(metadata.nodes()) or client.least_loaded_node(
+            metadata.bootstrap
+        )
         if node is not None:
             try:
                 async with asyncio.timeout(timer.remaining_ms / 1000):
@@ -56,13 +62,17 @@ async def find_coordinator(
                 last = last or error
         await asyncio.sleep(min(metadata.retry_backoff_ms, timer.remaining_ms) / 1000)
     reason = f": {last}" if last is not None and str(last) else ""
-    raise RequestTimeoutError(f"no coordinator of {what} in {shown_ms(timeout_ms)}{reason}") from last
+    raise RequestTimeoutError(
+        f"no coordinator of {what} in {shown_ms(timeout_ms)}{reason}"
+    ) from last
 
 
 async def _ask(client: ConsumerNetworkClient, node: Node, key: str, kind: int, what: str) -> Node:
     def make(version: int) -> FindCoordinatorRequest:
         if version >= _SEVERAL_FROM:
-            return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key], api_version=version)
+            return FindCoordinatorRequest(
+                key_type=kind, coordinator_keys=[key], api_version=version
+            )
         return FindCoordinatorRequest(key, kind, api_version=version)
 
     lowest = 0 if kind == GROUP else 1

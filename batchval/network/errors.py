@@ -1,4 +1,6 @@
-"""What can go wrong between a client and a broker; each error says whether the same request may be sent again."""
+"""What can go wrong between a client and a broker; each error says whether the same request may be
+sent again.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,19 @@ __all__ = [
 
 
 class NetworkError(BatchvalError):
-    """A request that has no answer. ``retriable``: the same request may succeed later (Kafka's RetriableException)."""
+    """A request that has no answer. ``retriable``: the same request may succeed later (Kafka's
+    RetriableException).
+    """
 
     retriable: bool = True
 
 
 class DisconnectError(NetworkError, ConnectionError):
-    """The connection was lost, or never made, before the answer came; whether the broker acted is not known.
+    """The connection was lost, or never made, before the answer came; whether the broker acted is
+    not known.
 
-    ``timed_out`` marks the one request whose timeout closed the connection; all others on it have False.
+    ``timed_out`` marks the one request whose timeout closed the connection; all others on it have
+    False.
     """
 
     def __init__(self, message: str, *, timed_out: bool = False) -> None:
@@ -38,11 +44,15 @@ class DisconnectError(NetworkError, ConnectionError):
 
 
 class CorrelationIdMismatchError(DisconnectError):
-    """An answer that is not the one to the oldest outstanding request: nothing on this connection can be believed."""
+    """An answer that is not the one to the oldest outstanding request: nothing on this connection
+    can be believed.
+    """
 
 
 class RequestTimeoutError(NetworkError, TimeoutError):
-    """The request was not sent in its time, so the broker never saw it (Kafka's TimeoutException)."""
+    """The request was not sent in its time, so the broker never saw it (Kafka's
+    TimeoutException).
+    """
 
 
 class AuthenticationError(NetworkError):
@@ -64,11 +74,15 @@ class ClosedError(NetworkError):
 
 
 class WakeupError(Exception):
-    """Raised in whoever polls, never in a request: another thread called ``wakeup`` (Kafka's WakeupException)."""
+    """Raised in whoever polls, never in a request: another thread called ``wakeup`` (Kafka's
+    WakeupException).
+    """
 
 
 class BrokerError(NetworkError):
-    """A broker answered with an error code. ``code`` is the number; ``retriable`` as Kafka's Errors has it."""
+    """A broker answered with an error code. ``code`` is the number; ``retriable`` as Kafka's Errors
+    has it.
+    """
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -95,7 +109,9 @@ _UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
 
 def broker_error(code: int, what: str, said: str | None = None) -> BrokerError:
-    """The error for a code, named in Kafka's words. ``what`` was asked for; ``said``: the broker's own message."""
+    """The error for a code, named in Kafka's words. ``what`` was asked for; ``said``: the broker's
+    own message.
+    """
     try:
         name = ErrorCode(code).name
     except ValueError:
@@ -103,4 +119,8 @@ def broker_error(code: int, what: str, said: str | None = None) -> BrokerError:
     message = f"{what}: {name}" + (f" ({said})" if said else "")
     if code in _AUTHORIZATION:
         return AuthorizationError(code, message)
-    return UnknownTopicOrPartitionError(code, message) if code in _UNKNOWN else BrokerError(code, message)
+    return (
+        UnknownTopicOrPartitionError(code, message)
+        if code in _UNKNOWN
+        else BrokerError(code, message)
+    )

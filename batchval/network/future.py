@@ -1,7 +1,10 @@
-"""RequestFuture: an answer that will come, with listeners; Kafka's class of that name, and awaitable.
+"""RequestFuture: an answer that will come, with listeners; Kafka's class of that name, and
+awaitable.
 
-Not a thread's business: completed, listened to and awaited on one loop. Listeners run inside ``complete`` or
-``raise_error``, in the order they were added; the network client calls those only from its queue of completions.
+Not a thread's business: completed, listened to and awaited on one loop. Listeners run inside
+``complete`` or
+``raise_error``, in the order they were added; the network client calls those only from its queue of
+completions.
 """
 
 from __future__ import annotations
@@ -28,14 +31,18 @@ _OPEN = _Open()
 
 
 class RequestFuture(Generic[T]):
-    """Open, then either succeeded with a value (None is one) or failed with an exception, once and for good."""
+    """Open, then either succeeded with a value (None is one) or failed with an exception, once and
+    for good.
+    """
 
     __slots__ = ("_error", "_listeners", "_value")
 
     def __init__(self) -> None:
         self._value: T | _Open = _OPEN
         self._error: BaseException | None = None
-        self._listeners: deque[tuple[Callable[[T], None], Callable[[BaseException], None]]] = deque()
+        self._listeners: deque[tuple[Callable[[T], None], Callable[[BaseException], None]]] = (
+            deque()
+        )
 
     def __repr__(self) -> str:
         state = f"failed: {self._error!r}" if self._error is not None else repr(self._value)
@@ -86,7 +93,9 @@ class RequestFuture(Generic[T]):
         self._fire()
 
     def raise_error(self, error: BaseException) -> None:
-        """Fails (``raise`` in Kafka). RuntimeError if done already, TypeError for what is no exception."""
+        """Fails (``raise`` in Kafka). RuntimeError if done already, TypeError for what is no
+        exception.
+        """
         if not isinstance(error, BaseException):
             raise TypeError(f"a future fails with an exception, not with {error!r}")
         self._must_be_open()
@@ -97,7 +106,9 @@ class RequestFuture(Generic[T]):
         if self.is_done:
             raise RuntimeError(f"completed twice: {self!r}")
 
-    def add_callbacks(self, on_success: Callable[[T], None], on_failure: Callable[[BaseException], None]) -> None:
+    def add_callbacks(
+        self, on_success: Callable[[T], None], on_failure: Callable[[BaseException], None]
+    ) -> None:
         """Call one of two functions at the end, once; at once if that has been."""
         self._listeners.append((on_success, on_failure))
         if self.is_done:

@@ -1,9 +1,11 @@
 """The requests of one connection that await an answer, and the only cap on their number.
 
-A slot is taken before the first byte of a request is written and given back when its answer has been read, or, where
-no answer is expected (acks=0), when its last byte is written. So a broker that answers slowly never holds more than
-``cap`` requests. (A cap counted after the write, as in sarama's pull request 2094, lets cap + 1 through.)
-No request is written while another is not written whole (Kafka's InFlightRequests.canSendMore).
+A slot is taken before the first byte of a request is written and given back when its answer has
+been read, or, where no answer is expected (acks=0), when its last byte is written. So a broker that
+answers slowly never holds more than
+``cap`` requests. (A cap counted after the write, as in sarama's pull request 2094, lets cap + 1
+through.) No request is written while another is not written whole (Kafka's
+InFlightRequests.canSendMore).
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ __all__ = ["DEFAULT_MAX_IN_FLIGHT", "Callback", "InFlightRequest", "InFlightRequ
 
 DEFAULT_MAX_IN_FLIGHT = 5
 
-#: (response, None) or (None, error); what it returns is awaited before the connection's next callback.
+#: (response, None) or (None, error); what it returns is awaited before the connection's next
+#: callback.
 Callback = Callable[[Any, BaseException | None], Awaitable[None] | None]
 
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A request that holds a slot. It owns the chunks of its frame until they are written or the connection is dead."""
+    """A request that holds a slot. It owns the chunks of its frame until they are written or the
+    connection is dead.
+    """
 
     request: AnyRequest
     correlation_id: int
@@ -63,7 +68,9 @@ class InFlightRequests:
         return len(self._awaiting) + (writing is not None and not writing.request.expects_response)
 
     def __iter__(self) -> Iterator[InFlightRequest]:
-        """Those that await an answer, oldest first, then one without answer that is being written."""
+        """Those that await an answer, oldest first, then one without answer that is being
+        written.
+        """
         yield from self._awaiting
         if self._writing is not None and not self._writing.request.expects_response:
             yield self._writing
@@ -87,19 +94,27 @@ class InFlightRequests:
         self.peak = max(self.peak, len(self))
 
     def written(self) -> InFlightRequest | None:
-        """All bytes are out: the next may be written. Returns the request if that was all it wanted (acks=0)."""
+        """All bytes are out: the next may be written. Returns the request if that was all it wanted
+        (acks=0).
+        """
         entry, self._writing = self._writing, None
         if entry is None or entry.request.expects_response:
             return None
         return entry
 
     def answered(self, correlation_id: int) -> InFlightRequest:
-        """Gives back the oldest request's slot. CorrelationIdMismatchError, and nothing given back, for another's."""
+        """Gives back the oldest request's slot. CorrelationIdMismatchError, and nothing given back,
+        for another's.
+        """
         if not self._awaiting:
-            raise CorrelationIdMismatchError(f"an answer to {correlation_id}, and nothing was asked")
+            raise CorrelationIdMismatchError(
+                f"an answer to {correlation_id}, and nothing was asked"
+            )
         if self._awaiting[0].correlation_id != correlation_id:
             expected = self._awaiting[0].correlation_id
-            raise CorrelationIdMismatchError(f"an answer to {correlation_id} where one to {expected} was due")
+            raise CorrelationIdMismatchError(
+                f"an answer to {correlation_id} where one to {expected} was due"
+            )
         return self._awaiting.popleft()
 
     def clear(self) -> list[InFlightRequest]:

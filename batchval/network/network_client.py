@@ -1,8 +1,10 @@
-"""Connections to all nodes, opened when something is to be sent; Kafka's NetworkClient without its selector.
+"""Connections to all nodes, opened when something is to be sent; Kafka's NetworkClient without its
+selector.
 
-``ready`` starts a connection, ``send`` gives a request to one that takes it. What becomes of a request is put into
-``on_complete``, never told from inside ``send``. Everything else happens on the loop by itself; ``on_change`` says that
-something has.
+``ready`` starts a connection, ``send`` gives a request to one that takes it. What becomes of a
+request is put into
+``on_complete``, never told from inside ``send``. Everything else happens on the loop by itself;
+``on_change`` says that something has.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ log = logging.getLogger("batchval.network")
 
 
 class ApiVersionsOf(Protocol):
-    """Makes ApiVersions requests. Their ``decode`` must read a version 0 body where the error code is 35 (KIP-511).
+    """Makes ApiVersions requests. Their ``decode`` must read a version 0 body where the error code
+    is 35 (KIP-511).
 
-    The response has ``error_code`` and ``api_keys``, each of these ``api_key``, ``min_version``, ``max_version``.
+    The response has ``error_code`` and ``api_keys``, each of these ``api_key``, ``min_version``,
+    ``max_version``.
     """
 
     @property
@@ -56,7 +60,9 @@ class NetworkOptions:
     api_versions: ApiVersionsOf | None = field(
         default_factory=ApiVersions
     )  # None: a node is believed to speak whatever it is sent
-    authenticate: Callable[[Connection], Awaitable[None]] | None = None  # SASL, on a fresh connection
+    authenticate: Callable[[Connection], Awaitable[None]] | None = (
+        None  # SASL, on a fresh connection
+    )
     reconnect_backoff: Backoff = RECONNECT_BACKOFF
     setup_timeout: Backoff = SETUP_TIMEOUT
     resolve: Resolve = resolve
@@ -86,8 +92,8 @@ class NetworkClient:
     def state(self, node: Node) -> NodeState:
         """What is known of a node, by its id.
 
-        Where it is not connected, another host or port means that nothing is known: no wait, no addresses (KAFKA-7890).
-        A connection that lives is used wherever it leads, as Kafka does.
+        Where it is not connected, another host or port means that nothing is known: no wait, no
+        addresses (KAFKA-7890). A connection that lives is used wherever it leads, as Kafka does.
         """
         state = self._states.get(node.id)
         if state is None or (state.node != node and state.state.is_disconnected):
@@ -104,7 +110,9 @@ class NetworkClient:
         return state.failure_unseen or (state.state.is_disconnected and state.failures > 0)
 
     def failures_were_seen(self) -> AuthenticationError | None:
-        """Requests for the failed nodes have been failed: they may be tried again. What the first was refused with."""
+        """Requests for the failed nodes have been failed: they may be tried again. What the first
+        was refused with.
+        """
         refused = None
         for state in self._states.values():
             if state.failure_unseen:
@@ -127,7 +135,9 @@ class NetworkClient:
         return self.state(node).connection_delay_ms(now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: float) -> float:
-        """How long a request for this node need not be looked at again, unless ``on_change`` is called before."""
+        """How long a request for this node need not be looked at again, unless ``on_change`` is
+        called before.
+        """
         state = self.state(node)
         if state.state.is_disconnected:
             return state.connection_delay_ms(now_ms)
@@ -147,7 +157,9 @@ class NetworkClient:
         return state.connection if state is not None else None
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
-        """Ready with fewest in flight, else connecting, else one that may be connected to; never a throttled one."""
+        """Ready with fewest in flight, else connecting, else one that may be connected to; never a
+        throttled one.
+        """
         now = self._clock_ms()
         several = list(nodes)
         start = random.randrange(len(several)) if several else 0
@@ -170,7 +182,9 @@ class NetworkClient:
     # --- actions
 
     def ready(self, node: Node, now_ms: float) -> bool:
-        """Whether ``send`` may be called for this node now; starts a connection where there is none."""
+        """Whether ``send`` may be called for this node now; starts a connection where there is
+        none.
+        """
         state = self.state(node)
         if state.can_send:
             return True
@@ -182,7 +196,11 @@ class NetworkClient:
         self._try_connect(self.state(node), now_ms)
 
     def _try_connect(self, state: NodeState, now_ms: float) -> None:
-        if not state.state.is_disconnected or state.failure_unseen or state.connection_delay_ms(now_ms) > 0:
+        if (
+            not state.state.is_disconnected
+            or state.failure_unseen
+            or state.connection_delay_ms(now_ms) > 0
+        ):
             return
         state.state = ConnectionState.CONNECTING
         state.authentication_error = None
@@ -193,7 +211,9 @@ class NetworkClient:
         state.connecting.add_done_callback(self._connecting.discard)
 
     def send(self, client_request: ClientRequest) -> None:
-        """Gives it to the node's connection; ``ready`` must have said yes. Failures go to ``on_complete``, too."""
+        """Gives it to the node's connection; ``ready`` must have said yes. Failures go to
+        ``on_complete``, too.
+        """
         state = self.state(client_request.node)
         assert state.connection is not None
         request: AnyRequest | None = None
@@ -208,7 +228,9 @@ class NetworkClient:
             self._on_complete(client_request, request, None, error)
 
     def disconnect(self, node: Node, error: BaseException | None = None) -> None:
-        """Ends its connection, or the attempt at one; what is in flight fails. Nothing if there is neither."""
+        """Ends its connection, or the attempt at one; what is in flight fails. Nothing if there is
+        neither.
+        """
         state = self._states.get(node.id)
         if state is not None and not state.state.is_disconnected:
             self._end(state, error or DisconnectError(f"{node} was disconnected"))
@@ -234,7 +256,9 @@ class NetworkClient:
             state.setup_failures = 0
             self.connections_opened += 1
             if self.options.api_versions is not None:
-                state.api_versions = await self._versions_of(state, connection, self.options.api_versions)
+                state.api_versions = await self._versions_of(
+                    state, connection, self.options.api_versions
+                )
             if connection.error is not None:
                 raise connection.error
         except asyncio.CancelledError:
@@ -264,7 +288,10 @@ class NetworkClient:
         if options.ssl is not None and options.server_hostname is None:
             options = dataclasses.replace(options, server_hostname=state.node.host)
         connection = await Connection.open(
-            state.addresses[0], state.node.port, options, on_lost=lambda lost, _: self._connection_lost(state, lost)
+            state.addresses[0],
+            state.node.port,
+            options,
+            on_lost=lambda lost, _: self._connection_lost(state, lost),
         )
         if self.options.authenticate is not None:
             try:
@@ -277,25 +304,35 @@ class NetworkClient:
     async def _versions_of(
         self, state: NodeState, connection: Connection, versions: ApiVersionsOf
     ) -> dict[int, tuple[int, int]]:
-        """What the node speaks. One that does not know our ApiVersions answers 35 with what it does (KIP-511)."""
+        """What the node speaks. One that does not know our ApiVersions answers 35 with what it does
+        (KIP-511).
+        """
         version = versions.latest
         while True:
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             await connection.produce_async(versions(version), functools.partial(_answer, answer))
-            # only now: a node believed to be asked that was not would stay so for ever (KAFKA-13388)
+            # only now: a node believed to be asked that was not would stay so for ever
+            # (KAFKA-13388)
             state.state = ConnectionState.CHECKING_API_VERSIONS
             response = await answer
-            spoken = {int(api.api_key): (int(api.min_version), int(api.max_version)) for api in response.api_keys}
+            spoken = {
+                int(api.api_key): (int(api.min_version), int(api.max_version))
+                for api in response.api_keys
+            }
             if response.error_code == ErrorCode.NONE:
                 return spoken
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
-                raise DisconnectError(f"{state.node} refuses ApiVersions with error {response.error_code}")
+                raise DisconnectError(
+                    f"{state.node} refuses ApiVersions with error {response.error_code}"
+                )
             version = min(spoken.get(ApiKey.API_VERSIONS, (0, 0))[1], version - 1)
 
     def _failed_to_connect(self, state: NodeState, error: Exception) -> None:
         connected = state.state is ConnectionState.CHECKING_API_VERSIONS
         if isinstance(error, TimeoutError) and not connected:
-            error = DisconnectError(f"no connection to {state.node} in {shown_ms(state.setup_timeout_ms)}")
+            error = DisconnectError(
+                f"no connection to {state.node} in {shown_ms(state.setup_timeout_ms)}"
+            )
         if isinstance(error, tls.SSLError):
             error = AuthenticationError(f"TLS with {state.node}: {error}")
         log.debug("connecting to %s: %s", state.node, error)
@@ -317,7 +354,9 @@ class NetworkClient:
         state.connection = None
         state.api_versions = None
         failed = state.authentication_error is not None
-        state.state = ConnectionState.AUTHENTICATION_FAILED if failed else ConnectionState.DISCONNECTED
+        state.state = (
+            ConnectionState.AUTHENTICATION_FAILED if failed else ConnectionState.DISCONNECTED
+        )
         state.backoff_ms = self.options.reconnect_backoff.after(state.failures)
         state.last_attempt_ms = self._clock_ms()
         state.failures += 1
@@ -341,7 +380,9 @@ def _answer(future: asyncio.Future[Any], response: Any, error: BaseException | N
             future.set_result(response)
 
 
-def _at_a_version_that_both_speak(request: AnyRequest | RequestBuilder, state: NodeState) -> AnyRequest:
+def _at_a_version_that_both_speak(
+    request: AnyRequest | RequestBuilder, state: NodeState
+) -> AnyRequest:
     known = state.api_versions
     low, high = (0, 0x7FFF) if known is None else known.get(request.api_key, (0, -1))
     # what is nearly always there is asked first: a protocol's isinstance costs 30 µs

@@ -1,7 +1,9 @@
-"""What a client remembers of one broker: how its connection stands, when to try again, what it speaks.
+"""What a client remembers of one broker: how its connection stands, when to try again, what it
+speaks.
 
-The waits are Kafka's: reconnecting from 50 ms to 1 s (KIP-144), setting up from 10 s to 30 s (KIP-601), doubled at each
-failure and spread by 20 %. All addresses of a name are tried before it is resolved again.
+The waits are Kafka's: reconnecting from 50 ms to 1 s (KIP-144), setting up from 10 s to 30 s
+(KIP-601), doubled at each failure and spread by 20 %. All addresses of a name are tried before it
+is resolved again.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ async def resolve(host: str, port: int) -> list[str]:
 
 @dataclass(slots=True, eq=False)
 class NodeState:
-    """One node, by its id. A node that moves to another host or port is another node of the same id."""
+    """One node, by its id. A node that moves to another host or port is another node of the same
+    id.
+    """
 
     node: Node
     state: ConnectionState = ConnectionState.DISCONNECTED
@@ -79,7 +83,9 @@ class NodeState:
     failure_unseen: bool = False  # check_disconnects has to look before anyone connects again
 
     def connection_delay_ms(self, now_ms: float) -> float:
-        """How long until a connection may be tried; 0 if it may be, infinite while there is one or one is made."""
+        """How long until a connection may be tried; 0 if it may be, infinite while there is one or
+        one is made.
+        """
         if not self.state.is_disconnected:
             return float("inf")
         return max(0.0, self.last_attempt_ms + self.backoff_ms - now_ms) if self.backoff_ms else 0.0
@@ -102,4 +108,8 @@ class NodeState:
     @property
     def can_send(self) -> bool:
         """It takes one now."""
-        return self.state is ConnectionState.READY and self.connection is not None and self.connection.can_send_more()
+        return (
+            self.state is ConnectionState.READY
+            and self.connection is not None
+            and self.connection.can_send_more()
+        )

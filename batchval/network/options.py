@@ -1,6 +1,7 @@
 """How connections are opened, and what they count.
 
-Socket buffers are left to the kernel's autotuning unless asked: a fixed one costs 25 times on a path of 140 ms.
+Socket buffers are left to the kernel's autotuning unless asked: a fixed one costs 25 times on a
+path of 140 ms.
 """
 
 from __future__ import annotations
@@ -53,15 +54,25 @@ class ConnectionMetrics:
     callback_errors: int = 0
 
 
-async def connected(host: str, port: int, options: ConnectionOptions, protocol: Callable[[], ProtocolT]) -> ProtocolT:
-    """A protocol on a new connection, with TLS if the options have a context. OSError (ssl.SSLError is one)."""
+async def connected(
+    host: str, port: int, options: ConnectionOptions, protocol: Callable[[], ProtocolT]
+) -> ProtocolT:
+    """A protocol on a new connection, with TLS if the options have a context. OSError (ssl.SSLError
+    is one).
+    """
     loop = asyncio.get_running_loop()
     name = (options.server_hostname or host) if options.ssl else None
     if options.send_buffer_bytes is None and options.receive_buffer_bytes is None:
-        return (await loop.create_connection(protocol, host, port, ssl=options.ssl, server_hostname=name))[1]
+        return (
+            await loop.create_connection(
+                protocol, host, port, ssl=options.ssl, server_hostname=name
+            )
+        )[1]
     sock = await _connected_socket(loop, host, port, options)
     try:
-        return (await loop.create_connection(protocol, sock=sock, ssl=options.ssl, server_hostname=name))[1]
+        return (
+            await loop.create_connection(protocol, sock=sock, ssl=options.ssl, server_hostname=name)
+        )[1]
     except BaseException:
         sock.close()
         raise
@@ -70,9 +81,13 @@ async def connected(host: str, port: int, options: ConnectionOptions, protocol: 
 async def _connected_socket(
     loop: asyncio.AbstractEventLoop, host: str, port: int, options: ConnectionOptions
 ) -> socket.socket:
-    """A receive buffer has to be set before connecting, or TCP's window scale does not know of it."""
+    """A receive buffer has to be set before connecting, or TCP's window scale does not know of
+    it.
+    """
     failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in await loop.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)

@@ -1,4 +1,6 @@
-"""What the network must know of a request, and what it says of an answer; nothing of what either carries."""
+"""What the network must know of a request, and what it says of an answer; nothing of what either
+carries.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from batchval.network.future import RequestFuture
 
-__all__ = ["AnyRequest", "Build", "ClientRequest", "ClientResponse", "FrameSplitter", "Node", "RequestBuilder"]
+__all__ = [
+    "AnyRequest",
+    "Build",
+    "ClientRequest",
+    "ClientResponse",
+    "FrameSplitter",
+    "Node",
+    "RequestBuilder",
+]
 
 
 class AnyRequest(Protocol):
@@ -27,7 +37,9 @@ class AnyRequest(Protocol):
         """False for a Produce request with acks=0, which no broker answers."""
 
     def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
-        """The chunks of one whole frame, its length first. They must not change until they are written."""
+        """The chunks of one whole frame, its length first. They must not change until they are
+        written.
+        """
 
     def decode(self, frame: memoryview) -> Any:
         """The response in a frame, which starts with the correlation id (the length is cut off)."""
@@ -35,7 +47,9 @@ class AnyRequest(Protocol):
 
 @runtime_checkable
 class RequestBuilder(Protocol):
-    """A request whose version is chosen when the node's versions are known: the highest that both speak."""
+    """A request whose version is chosen when the node's versions are known: the highest that both
+    speak.
+    """
 
     @property
     def api_key(self) -> int:
@@ -65,19 +79,21 @@ class Build:
 class FrameSplitter(Protocol):
     """Cuts a stream into frames, as asyncio.BufferedProtocol reads one.
 
-    Where it has a method ``expect(correlation_id, pieces)``, it is told of each request that has ``pieces``, and may
-    give them the answer while that comes; the frame in its place is the correlation id alone. ``told`` is then whether
-    the last bytes have brought anything for them.
+    Where it has a method ``expect(correlation_id, pieces)``, it is told of each request that has
+    ``pieces``, and may give them the answer while that comes; the frame in its place is the
+    correlation id alone. ``told`` is then whether the last bytes have brought anything for them.
 
-    A length that is negative or above the limit is an exception before anything of the frame is stored; its ``frames``
-    are those that came whole before it.
+    A length that is negative or above the limit is an exception before anything of the frame is
+    stored; its ``frames`` are those that came whole before it.
     """
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where to read into, at least one byte."""
 
     def buffer_updated(self, nbytes: int) -> Sequence[memoryview]:
-        """The frames that those bytes complete, without their lengths; each is valid for as long as it is kept."""
+        """The frames that those bytes complete, without their lengths; each is valid for as long as
+        it is kept.
+        """
 
 
 class Node(NamedTuple):
@@ -104,7 +120,9 @@ class ClientRequest:
 
 @dataclass(slots=True, frozen=True)
 class ClientResponse:
-    """An answer. ``response`` is what the request's ``decode`` made of it, None where none was expected (acks=0)."""
+    """An answer. ``response`` is what the request's ``decode`` made of it, None where none was
+    expected (acks=0).
+    """
 
     node: Node
     request: AnyRequest

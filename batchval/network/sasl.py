@@ -17,7 +17,10 @@ from typing import Final
 from batchval.errors import ErrorCode
 from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError
-from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 __all__ = ["ScramClient", "authenticate"]
@@ -28,9 +31,13 @@ _ITERATIONS: Final = range(4_096, 1_000_001)
 
 
 class ScramClient:
-    """One exchange. AuthenticationError where the other side does not keep to it, or does not know the password."""
+    """One exchange. AuthenticationError where the other side does not keep to it, or does not know
+    the password.
+    """
 
-    def __init__(self, mechanism: str, username: str, password: str, nonce: str | None = None) -> None:
+    def __init__(
+        self, mechanism: str, username: str, password: str, nonce: str | None = None
+    ) -> None:
         self._hash = _HASHES[mechanism]
         self._password = password.encode()
         name = username.replace("=", "=3D").replace(",", "=2C")
@@ -48,7 +55,11 @@ class ScramClient:
         nonce, iterations = said.get("r", ""), said.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise AuthenticationError("SCRAM: the broker's nonce does not go on from ours")
-        if not iterations.isascii() or not iterations.isdigit() or int(iterations) not in _ITERATIONS:
+        if (
+            not iterations.isascii()
+            or not iterations.isdigit()
+            or int(iterations) not in _ITERATIONS
+        ):
             raise AuthenticationError(f"SCRAM: the broker asks for {iterations[:20]!r} iterations")
         try:
             salt = base64.b64decode(said.get("s", ""), validate=True)
@@ -87,12 +98,20 @@ def _attributes(message: bytes) -> dict[str, str]:
     return {part[0]: part[2:] for part in parts if part[1:2] == "="}
 
 
-async def authenticate(connection: Connection, mechanism: str, username: str, password: str) -> None:
-    """Takes a fresh connection through SASL. AuthenticationError (without a word of the credentials), NetworkError."""
-    handshake: SaslHandshakeResponse = await connection.request(SaslHandshakeRequest(mechanism, api_version=1))
+async def authenticate(
+    connection: Connection, mechanism: str, username: str, password: str
+) -> None:
+    """Takes a fresh connection through SASL. AuthenticationError (without a word of the
+    credentials), NetworkError.
+    """
+    handshake: SaslHandshakeResponse = await connection.request(
+        SaslHandshakeRequest(mechanism, api_version=1)
+    )
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms)
-        raise AuthenticationError(f"the broker does not take {mechanism}, but {offered or 'nothing'}")
+        raise AuthenticationError(
+            f"the broker does not take {mechanism}, but {offered or 'nothing'}"
+        )
     if mechanism == "PLAIN":
         await _exchange(connection, f"\0{username}\0{password}".encode())
         return
@@ -102,7 +121,9 @@ async def authenticate(connection: Connection, mechanism: str, username: str, pa
 
 
 async def _exchange(connection: Connection, token: bytes) -> bytes:
-    answer: SaslAuthenticateResponse = await connection.request(SaslAuthenticateRequest(token, api_version=1))
+    answer: SaslAuthenticateResponse = await connection.request(
+        SaslAuthenticateRequest(token, api_version=1)
+    )
     if answer.error_code:
         try:
             name = ErrorCode(answer.error_code).name

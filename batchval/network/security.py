@@ -1,8 +1,9 @@
-"""How a client proves who it is, and whom it believes: settings of Kafka and librdkafka made into TLS and SASL.
+"""How a client proves who it is, and whom it believes: settings of Kafka and librdkafka made into
+TLS and SASL.
 
 security.protocol  PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
-ssl.truststore.*, ssl.keystore.* (PEM), ssl.ca.location, ssl.certificate.location, ssl.key.location …
-sasl.mechanism, sasl.jaas.config or sasl.username and sasl.password
+ssl.truststore.*, ssl.keystore.* (PEM), ssl.ca.location, ssl.certificate.location, ssl.key.location
+… sasl.mechanism, sasl.jaas.config or sasl.username and sasl.password
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ PROPERTIES: Final = frozenset(
     }
 )
 
-_JAAS_OPTION = re.compile(r"""([A-Za-z0-9_.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
+_JAAS_OPTION = re.compile(
+    r"""([A-Za-z0-9_.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))"""
+)
 
 
 class SecurityError(ArgumentValueError):
@@ -63,7 +66,8 @@ class SecurityError(ArgumentValueError):
 
 @dataclass(slots=True, kw_only=True)
 class Security:
-    """What connections need: ``ssl_context`` and ``authenticate`` are given to ConnectionOptions and NetworkOptions.
+    """What connections need: ``ssl_context`` and ``authenticate`` are given to ConnectionOptions
+    and NetworkOptions.
 
     Raises SecurityError where the parts do not fit together.
     """
@@ -77,11 +81,15 @@ class Security:
     def __post_init__(self) -> None:
         self.protocol = self.protocol.upper()
         if self.protocol not in PROTOCOLS:
-            raise SecurityError(f"security.protocol {self.protocol} is none of {', '.join(PROTOCOLS)}")
+            raise SecurityError(
+                f"security.protocol {self.protocol} is none of {', '.join(PROTOCOLS)}"
+            )
         if self.protocol.startswith("SASL"):
             self.mechanism = self.mechanism.upper()
             if self.mechanism not in MECHANISMS:
-                raise SecurityError(f"sasl.mechanism {self.mechanism} is none of {', '.join(MECHANISMS)}")
+                raise SecurityError(
+                    f"sasl.mechanism {self.mechanism} is none of {', '.join(MECHANISMS)}"
+                )
             if self.username is None or self.password is None:
                 raise SecurityError(f"{self.protocol} needs a username and a password")
         if self.protocol.endswith("SSL") and self.ssl is None:
@@ -105,7 +113,11 @@ class Security:
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
         """Reads ``PROPERTIES``, leaves all other names alone. Raises SecurityError."""
-        given = {name: str(value) for name, value in properties.items() if name in PROPERTIES and value is not None}
+        given = {
+            name: str(value)
+            for name, value in properties.items()
+            if name in PROPERTIES and value is not None
+        }
         protocol = given.get("security.protocol", "PLAINTEXT").upper()
         jaas = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
         return cls(
@@ -119,11 +131,17 @@ class Security:
 
 def _jaas(text: str) -> dict[str, str]:
     options = {
-        match[1]: re.sub(r"\\(.)", r"\1", match[2] if match[2] is not None else match[3] or match[4] or "")
+        match[1]: re.sub(
+            r"\\(.)", r"\1", match[2] if match[2] is not None else match[3] or match[4] or ""
+        )
         for match in _JAAS_OPTION.finditer(text)
     }
-    if not text.split() or not text.split(maxsplit=1)[0].endswith(("PlainLoginModule", "ScramLoginModule")):
-        raise SecurityError("sasl.jaas.config must begin with a PlainLoginModule or a ScramLoginModule")
+    if not text.split() or not text.split(maxsplit=1)[0].endswith(
+        ("PlainLoginModule", "ScramLoginModule")
+    ):
+        raise SecurityError(
+            "sasl.jaas.config must begin with a PlainLoginModule or a ScramLoginModule"
+        )
     if "username" not in options or "password" not in options:
         raise SecurityError('sasl.jaas.config must have username="…" and password="…"')
     return options
@@ -133,7 +151,9 @@ def _context(given: Mapping[str, str]) -> tls.SSLContext:
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)  # verifies certificate and name
     algorithm = given.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if algorithm not in ("https", "", "none"):
-        raise SecurityError(f"ssl.endpoint.identification.algorithm {algorithm} is neither https nor empty")
+        raise SecurityError(
+            f"ssl.endpoint.identification.algorithm {algorithm} is neither https nor empty"
+        )
     context.check_hostname = algorithm == "https"
     if given.get("enable.ssl.certificate.verification", "true").strip().lower() == "false":
         context.check_hostname = False
@@ -147,14 +167,18 @@ def _trust(context: tls.SSLContext, given: Mapping[str, str]) -> None:
     text = given.get("ssl.truststore.certificates", given.get("ssl.ca.pem"))
     name = "ssl.truststore.location" if "ssl.truststore.location" in given else "ssl.ca.location"
     if text is None and name in given:
-        text = _pem(name, given[name], given.get("ssl.truststore.type") if "truststore" in name else None)
+        text = _pem(
+            name, given[name], given.get("ssl.truststore.type") if "truststore" in name else None
+        )
     if text is None:
         context.load_default_certs(tls.Purpose.SERVER_AUTH)
         return
     try:
         context.load_verify_locations(cadata=text)
     except (tls.SSLError, ValueError) as error:
-        raise SecurityError(f"{given.get(name, 'the given certificates')}: {_reason(error)}") from None
+        raise SecurityError(
+            f"{given.get(name, 'the given certificates')}: {_reason(error)}"
+        ) from None
 
 
 def _identify(context: tls.SSLContext, given: Mapping[str, str]) -> None:
@@ -162,7 +186,9 @@ def _identify(context: tls.SSLContext, given: Mapping[str, str]) -> None:
     chain = given.get("ssl.keystore.certificate.chain", given.get("ssl.certificate.pem"))
     key = given.get("ssl.keystore.key", given.get("ssl.key.pem"))
     if "ssl.keystore.location" in given:
-        chain = _pem("ssl.keystore.location", given["ssl.keystore.location"], given.get("ssl.keystore.type"))
+        chain = _pem(
+            "ssl.keystore.location", given["ssl.keystore.location"], given.get("ssl.keystore.type")
+        )
     if "ssl.certificate.location" in given:
         chain = _pem("ssl.certificate.location", given["ssl.certificate.location"], None)
     if "ssl.key.location" in given:
@@ -172,7 +198,9 @@ def _identify(context: tls.SSLContext, given: Mapping[str, str]) -> None:
             raise SecurityError("a key is given without a certificate")
         return
     password = given.get("ssl.key.password", "")
-    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # OpenSSL's wrapper reads files alone; mode 600
+    with tempfile.NamedTemporaryFile(
+        "w", suffix=".pem"
+    ) as file:  # OpenSSL's wrapper reads files alone; mode 600
         file.write(chain + "\n" + (key or ""))
         file.flush()
         try:
@@ -199,5 +227,8 @@ def _reason(error: Exception) -> str:
     if isinstance(error, tls.SSLError):
         known = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
         reason = error.reason or ""
-        return known.get(reason, reason.lower().replace("_", " ") or "cannot be read (a wrong or missing password?)")
+        return known.get(
+            reason,
+            reason.lower().replace("_", " ") or "cannot be read (a wrong or missing password?)",
+        )
     return type(error).__name__

@@ -1,9 +1,10 @@
 """Which answers ask the client itself to be silent for their ``throttle_time_ms``.
 
-Since KIP-219 a broker answers at once and mutes the connection for that time; a client keeps still as long, lest its
-requests lie unread. Older versions answer late instead, and waiting again would count the time twice. The first version
-of each API that the client must heed is ``shouldClientThrottle`` in Kafka's response classes; APIs not named here were
-born later and are always heeded.
+Since KIP-219 a broker answers at once and mutes the connection for that time; a client keeps still
+as long, lest its requests lie unread. Older versions answer late instead, and waiting again would
+count the time twice. The first version of each API that the client must heed is
+``shouldClientThrottle`` in Kafka's response classes; APIs not named here were born later and are
+always heeded.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _HEEDED_FROM: Final[dict[int, int]] = {
 
 
 def throttle_time_ms(api_key: int, api_version: int, response: Any) -> tuple[int, int]:
-    """(what the response says, how much of it the client has to wait itself), both in milliseconds, never below 0."""
+    """(what the response says, how much of it the client has to wait itself), both in milliseconds,
+    never below 0.
+    """
     said = getattr(response, "throttle_time_ms", 0)
     if not isinstance(said, int) or said <= 0:
         return 0, 0

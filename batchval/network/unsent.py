@@ -1,4 +1,6 @@
-"""Requests that wait for a connection or a slot: a queue for each node, in the order they were given."""
+"""Requests that wait for a connection or a slot: a queue for each node, in the order they were
+given.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,16 @@ __all__ = ["UnsentRequests"]
 
 
 class UnsentRequests:
-    """Kafka's class of that name. Queues that have run empty are dropped, and with them whatever named the node."""
+    """Kafka's class of that name. Queues that have run empty are dropped, and with them whatever
+    named the node.
+    """
 
     __slots__ = ("_counter", "_deadlines", "_entries", "_queues")
 
     def __init__(self) -> None:
         self._queues: dict[Node, deque[ClientRequest]] = {}
-        # a heap of (deadline, tie, [request]); the request is None once it is no longer queued, so that it can be freed
+        # a heap of (deadline, tie, [request]); the request is None once it is no longer queued, so
+        # that it can be freed
         self._deadlines: list[tuple[float, int, list[ClientRequest | None]]] = []
         self._entries: dict[ClientRequest, list[ClientRequest | None]] = {}
         self._counter = itertools.count()
@@ -60,7 +65,9 @@ class UnsentRequests:
             heapq.heapify(self._deadlines)
 
     def remove(self, node: Node) -> list[ClientRequest]:
-        """Takes a node's queue away, before anyone is told: a listener may put new ones for the same node."""
+        """Takes a node's queue away, before anyone is told: a listener may put new ones for the
+        same node.
+        """
         requests = self._queues.pop(node, deque())
         for request in requests:
             self._forget(request)
@@ -69,7 +76,8 @@ class UnsentRequests:
     def remove_expired(self, now_ms: float) -> Iterator[ClientRequest]:
         """Takes away those that have waited longer than their timeout, the earliest deadline first.
 
-        Kafka stops at a queue's first live one, so a short timeout behind a long one waits; here each has its own time.
+        Kafka stops at a queue's first live one, so a short timeout behind a long one waits; here
+        each has its own time.
         """
         while self.next_deadline_ms() is not None:
             request = self._deadlines[0][2][0]
@@ -81,7 +89,9 @@ class UnsentRequests:
             yield request
 
     def next_deadline_ms(self) -> float | None:
-        """When the first of them will have waited too long, in milliseconds of the clock they were created by."""
+        """When the first of them will have waited too long, in milliseconds of the clock they were
+        created by.
+        """
         while self._deadlines and self._deadlines[0][2][0] is None:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

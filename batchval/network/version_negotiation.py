@@ -1,7 +1,7 @@
 """What a node speaks: ApiVersions, asked first of every connection.
 
-A broker that does not know the version asked with answers error 35 in version 0's format, with the versions that it
-does know (KIP-511), or with nothing that can be read: then version 0 is asked.
+A broker that does not know the version asked with answers error 35 in version 0's format, with the
+versions that it does know (KIP-511), or with nothing that can be read: then version 0 is asked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class _Ask:
         return self.request.encode(correlation_id, client_id)
 
     def decode(self, frame: memoryview) -> ApiVersionsResponse:
-        if frame.nbytes < _ERROR_CODE.size or _ERROR_CODE.unpack_from(frame)[0] != ErrorCode.UNSUPPORTED_VERSION:
+        if (
+            frame.nbytes < _ERROR_CODE.size
+            or _ERROR_CODE.unpack_from(frame)[0] != ErrorCode.UNSUPPORTED_VERSION
+        ):
             return self.request.decode(frame)
         try:
             return ApiVersionsResponse.decode(frame, 0)
@@ -48,13 +51,17 @@ class ApiVersions:
 
     latest = ApiVersionsRequest.max_version
 
-    def __init__(self, software_name: str = "batchval", software_version: str | None = None) -> None:
+    def __init__(
+        self, software_name: str = "batchval", software_version: str | None = None
+    ) -> None:
         self.software_name = software_name
         self.software_version = software_version or _version()
 
     def __call__(self, version: int) -> _Ask:
         """The request of that version."""
-        return _Ask(ApiVersionsRequest(self.software_name, self.software_version, api_version=version))
+        return _Ask(
+            ApiVersionsRequest(self.software_name, self.software_version, api_version=version)
+        )
 
 
 def _version() -> str:

@@ -38,7 +38,10 @@ class Calibration:
     def as_json(self) -> dict[str, Any]:
         """Return the figures of the run, and its median beyond the delay."""
         median = self.tally.headline.percentile(50)
-        return {"delay_us": self.delay_us, "beyond_the_delay_us": {"50": median - self.delay_us}} | self.tally.as_json()
+        return {
+            "delay_us": self.delay_us,
+            "beyond_the_delay_us": {"50": median - self.delay_us},
+        } | self.tally.as_json()
 
 
 def delay_like(run: ProduceRun) -> int:
@@ -62,7 +65,10 @@ def plain(found: Mapping[str, str], bootstrap: str) -> dict[str, str]:
 
 
 def calibrate(
-    run: ProduceRun, open_at: Callable[[str], Any], make_payloads: Callable[[int], Payloads], delay_us: int
+    run: ProduceRun,
+    open_at: Callable[[str], Any],
+    make_payloads: Callable[[int], Payloads],
+    delay_us: int,
 ) -> Calibration:
     """Run the same settings at such a broker, 5 seconds at most. ``open_at``: an OpenClient at an
     address.
@@ -71,7 +77,9 @@ def calibrate(
     partitions = max(worker.client.partitions for worker in run.workers)
     with responder.running(delay_us, partitions) as bootstrap:
         client = open_at(bootstrap)
-        again = ProduceRun(_shortened(settings), client.make, make_payloads, new_loop=client.new_loop)
+        again = ProduceRun(
+            _shortened(settings), client.make, make_payloads, new_loop=client.new_loop
+        )
         again.run()
     steady = again.steady()
     return Calibration(delay_us, again.total() if steady is None or not steady.acked else steady)

@@ -1,8 +1,10 @@
-"""What two printed figures say of their difference (KAFKA-7722): a figure printed as 2 lies between 1.5 and 2.5.
+"""What two printed figures say of their difference (KAFKA-7722): a figure printed as 2 lies between
+1.5 and 2.5.
 
-With half a unit of the last printed place to either side, the change is at least (b - half - (a + half)) / a and at
-most (b + half - (a - half)) / a: 2 to 3 ms is 0 to 100 %, 1.001 to 1.002 about 0 to 0.2 %. That is the proposal's
-spread, with a as it is printed below the line. The exact bound, with the smallest a there, is b_hi / a_lo - 1.
+With half a unit of the last printed place to either side, the change is at least (b - half - (a +
+half)) / a and at most (b + half - (a - half)) / a: 2 to 3 ms is 0 to 100 %, 1.001 to 1.002 about 0
+to 0.2 %. That is the proposal's spread, with a as it is printed below the line. The exact bound,
+with the smallest a there, is b_hi / a_lo - 1.
 
 That is rounding alone. How much runs differ by themselves is seen where each side has several: the
 spread is then that of all pairs.
@@ -27,7 +29,9 @@ class CompareError(BatchvalError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From ``a`` to ``b``, as printed. Shares of ``a``: 1 is 100 %. None where ``a`` is 0: nothing is a share of it."""
+    """From ``a`` to ``b``, as printed. Shares of ``a``: 1 is 100 %. None where ``a`` is 0: nothing
+    is a share of it.
+    """
 
     a: Decimal
     b: Decimal
@@ -47,7 +51,9 @@ class Change:
             "exact_low": self.exact_low,
             "exact_high": self.exact_high,
         }
-        return {"a": str(self.a), "b": str(self.b)} | {k: None if v is None else float(v) for k, v in shares.items()}
+        return {"a": str(self.a), "b": str(self.b)} | {
+            k: None if v is None else float(v) for k, v in shares.items()
+        }
 
 
 def change(a: str, b: str) -> Change:
@@ -100,7 +106,9 @@ def percent(share: Decimal | None) -> str:
     ) + " %"
 
 
-def rows(a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]) -> list[tuple[str, Change]]:
+def rows(
+    a: Sequence[Mapping[str, str]], b: Sequence[Mapping[str, str]]
+) -> list[tuple[str, Change]]:
     """Return the change of each figure that all runs of both sides have."""
     names = [name for name in a[0] if all(name in run for run in (*a, *b))]
     return [(name, between([run[name] for run in a], [run[name] for run in b])) for name in names]
@@ -137,7 +145,9 @@ def _median(values: Sequence[Decimal]) -> Decimal:
     return statistics.median(values).quantize(Decimal(1).scaleb(exponent))
 
 
-def _bound(choose: Callable[[list[Decimal]], Decimal], shares: Sequence[Decimal | None]) -> Decimal | None:
+def _bound(
+    choose: Callable[[list[Decimal]], Decimal], shares: Sequence[Decimal | None]
+) -> Decimal | None:
     known = [share for share in shares if share is not None]
     return choose(known) if len(known) == len(shares) else None
 

@@ -1,4 +1,5 @@
-"""A measured run of consumers, one a thread: when the clock starts, who counts what, and when each thread ends.
+"""A measured run of consumers, one a thread: when the clock starts, who counts what, and when each
+thread ends.
 
 The run's clock starts before the consumers are made, as in KIP-628. Threads join one group with
 their partitions paused. When every partition is assigned the clock of fetching starts, and all
@@ -40,17 +41,22 @@ _NS = 1_000_000
 
 
 class ConsumeError(BatchvalError):
-    """The cluster does not give what was asked for: unknown topic, no broker, no permission, a group without end."""
+    """The cluster does not give what was asked for: unknown topic, no broker, no permission, a
+    group without end.
+    """
 
 
 class PerfConsumer(Protocol):
-    """A consumer of one thread. It begins paused: ``poll`` joins the group and brings nothing before ``go``."""
+    """A consumer of one thread. It begins paused: ``poll`` joins the group and brings nothing
+    before ``go``.
+    """
 
     def subscribe(self) -> None:
         """Begins to join. Called in the thread, before anything else."""
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
-        """Waits for records no longer than this; raises ConsumeError for what will not pass by itself.
+        """Waits for records no longer than this; raises ConsumeError for what will not pass by
+        itself.
 
         ``most``: records that are still wanted; a client that can should not bring more.
         """
@@ -62,7 +68,9 @@ class PerfConsumer(Protocol):
         """Fetches from now on."""
 
     def rebalance_ms(self) -> float:
-        """The duration of all joins until now, from asking to being assigned. Not the time since the last."""
+        """The duration of all joins until now, from asking to being assigned. Not the time since
+        the last.
+        """
 
     def metrics(self) -> Mapping[str, float | str]:
         """What the client counted, for --print-metrics."""
@@ -149,7 +157,9 @@ class Worker:
             self._fetching = True
             self.consumer.go()
         elif now - self._began_ns > shared.options.join_timeout_ms * _NS:
-            raise ConsumeError(f"the group did not assign all partitions within {shared.options.join_timeout_ms} ms")
+            raise ConsumeError(
+                f"the group did not assign all partitions within {shared.options.join_timeout_ms} ms"
+            )
         return True
 
     def _fetch(self) -> bool:
@@ -199,7 +209,9 @@ class Worker:
         self._at_row = (self.records, self.bytes, now_ms, joined)
 
     def finish(self) -> None:
-        """Takes the figures of the end. What came since the last row gets a row of its own: no record goes unseen."""
+        """Takes the figures of the end. What came since the last row gets a row of its own: no
+        record goes unseen.
+        """
         if self._fetching:
             if not self._rows or self.records != self._at_row[0]:
                 self._row(self._shared.clock.monotonic_ns())
@@ -209,7 +221,8 @@ class Worker:
 class ConsumeRun:
     """A whole run. ``make(i)`` makes the consumer of thread i; it is used in that thread alone.
 
-    ``partitions``: what the group will have to share out. ``on_interval`` gets each thread's rows, one after the other.
+    ``partitions``: what the group will have to share out. ``on_interval`` gets each thread's rows,
+    one after the other.
     """
 
     def __init__(
@@ -233,10 +246,14 @@ class ConsumeRun:
         # not Thread.join: on Python 3.11 one that is interrupted takes a thread that lives for dead
         self._ended = [threading.Event() for _ in range(options.threads)]
 
-    def run(self, on_sample: Callable[[Sample], None] | None = None, sample_ms: int = 1_000) -> Outcome:
-        """Runs to the end in this many threads. ``on_sample`` is called in this thread, about once in ``sample_ms``.
+    def run(
+        self, on_sample: Callable[[Sample], None] | None = None, sample_ms: int = 1_000
+    ) -> Outcome:
+        """Runs to the end in this many threads. ``on_sample`` is called in this thread, about once
+        in ``sample_ms``.
 
-        An interrupt (KeyboardInterrupt) ends the run: the outcome says so, and its totals are right.
+        An interrupt (KeyboardInterrupt) ends the run: the outcome says so, and its totals are
+        right.
         """
         threads = [
             threading.Thread(target=self._run_thread, args=(i,), name=f"consume-{i}", daemon=True)
@@ -257,7 +274,9 @@ class ConsumeRun:
                 ended.wait()
         return self._outcome(samples, interrupted)
 
-    def _watch(self, samples: list[Sample], on_sample: Callable[[Sample], None] | None, sample_ms: int) -> None:
+    def _watch(
+        self, samples: list[Sample], on_sample: Callable[[Sample], None] | None, sample_ms: int
+    ) -> None:
         last = 0.0
         for ended in self._ended:
             while not ended.wait(min(sample_ms / 1000, 0.05)):
@@ -277,7 +296,9 @@ class ConsumeRun:
         consumer: PerfConsumer | None = None
         try:
             consumer = self._make(thread)
-            worker = Worker(thread, consumer, self._shared, self._emit if self._on_interval else None)
+            worker = Worker(
+                thread, consumer, self._shared, self._emit if self._on_interval else None
+            )
             self._workers[thread] = worker
             worker.subscribe()
             try:
@@ -319,7 +340,9 @@ class ConsumeRun:
             metrics=self._metrics,
         )
         if shared.assigned_ns is not None:
-            end_ns = shared.last_records_ns if shared.remaining() <= 0 else self._clock.monotonic_ns()
+            end_ns = (
+                shared.last_records_ns if shared.remaining() <= 0 else self._clock.monotonic_ns()
+            )
             outcome.elapsed_ns = end_ns - shared.start_ns
             outcome.assigned_ms = shared.start_wall_ms + shared.ms(shared.assigned_ns)
             outcome.summary = self._summary(end_ns, shared.assigned_ns)

@@ -15,15 +15,19 @@ __all__ = ["Clock", "Polled", "RunOptions", "Shared", "TopicPartition"]
 
 TopicPartition = tuple[str, int]
 
-#: A group that has not settled by then will not: it is longer than the default session of a member that died.
+#: A group that has not settled by then will not: it is longer than the default session of a member
+#: that died.
 JOIN_TIMEOUT_MS = 60_000
-#: Partitions may be with members elsewhere: then the clock starts when nothing has moved for so long.
+#: Partitions may be with members elsewhere: then the clock starts when nothing has moved for so
+#: long.
 SETTLED_MS = 3_000
 _NS = 1_000_000
 
 
 class Polled(NamedTuple):
-    """What one poll brought: records, and their key and value bytes (wire bytes, where only headers are decoded)."""
+    """What one poll brought: records, and their key and value bytes (wire bytes, where only headers
+    are decoded).
+    """
 
     records: int
     bytes: int
@@ -65,7 +69,9 @@ def _no_more(polled: Polled, wanted: int) -> Polled:
 class Shared:
     """What the threads of a run have in common. Each method is one step under one lock."""
 
-    def __init__(self, options: RunOptions, partitions: Collection[TopicPartition], clock: Clock) -> None:
+    def __init__(
+        self, options: RunOptions, partitions: Collection[TopicPartition], clock: Clock
+    ) -> None:
         self.options = options
         self.clock = clock
         self.stop = threading.Event()
@@ -102,7 +108,9 @@ class Shared:
                 self.last_records_ns = max(now_ns, self.last_records_ns)
             return counted
 
-    def assigned(self, thread: int, partitions: Collection[TopicPartition] | None, now_ns: int) -> bool:
+    def assigned(
+        self, thread: int, partitions: Collection[TopicPartition] | None, now_ns: int
+    ) -> bool:
         """Note what a thread has; True once all have theirs. The last one starts fetching."""
         now_has = None if partitions is None else frozenset(partitions)
         with self._lock:

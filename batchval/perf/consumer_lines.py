@@ -1,7 +1,8 @@
 """Lines of Kafka's consumer performance tool, byte for byte, with the thread column of KIP-628.
 
-    start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, …
-    2026-11-20 23:58:43:430, 2026-11-20 23:58:46:221, 190.7349, 68.3393, 200000, 71658.9036, 762, 2029, …
+    start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,
+    rebalance.time.ms, … 2026-11-20 23:58:43:430, 2026-11-20 23:58:46:221, 190.7349, 68.3393,
+    200000, 71658.9036, 762, 2029, …
 
 A MB is 2^20 bytes. Where no time has passed a rate is 0.0, in both rows.
 """
@@ -62,7 +63,9 @@ def timeout_warning(timeout_ms: int) -> str:
 
 
 def fixed4(value: float) -> str:
-    """Java's ``%.4f``: the shortest decimal that means this double, rounded half up. (Python rounds the double.)"""
+    """Java's ``%.4f``: the shortest decimal that means this double, rounded half up. (Python rounds
+    the double.)
+    """
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -122,7 +125,13 @@ def date_text(at_ms: int, date_format: str, zone: datetime.tzinfo | None = None)
 
 
 def _row(
-    first: str, second: object, nbytes: int, records: int, shares: tuple[float, ...], joined: float, fetched: float
+    first: str,
+    second: object,
+    nbytes: int,
+    records: int,
+    shares: tuple[float, ...],
+    joined: float,
+    fetched: float,
 ) -> str:
     mb, nmsg, fetch_mb, fetch_nmsg = map(fixed4, shares)
     return (
@@ -154,5 +163,11 @@ def detailed_row(part: Interval, date_format: str = KAFKA_DATES) -> str:
         rate(part.new_records, fetch_ms),
     )
     return _row(
-        date_text(part.at_ms, date_format), part.thread, part.bytes, part.records, shares, part.rebalance_ms, fetch_ms
+        date_text(part.at_ms, date_format),
+        part.thread,
+        part.bytes,
+        part.records,
+        shares,
+        part.rebalance_ms,
+        fetch_ms,
     )

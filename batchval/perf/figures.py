@@ -27,7 +27,10 @@ def latencies_us(histogram: Histogram) -> dict[str, Any]:
         "avg_us": histogram.mean,
         "stddev_us": histogram.stddev,
         "max_us": histogram.max,
-        "percentiles_us": {f"{percent:g}": histogram.percentile(percent) for percent in (50, 75, 95, 99, 99.9, 99.99)},
+        "percentiles_us": {
+            f"{percent:g}": histogram.percentile(percent)
+            for percent in (50, 75, 95, 99, 99.9, 99.99)
+        },
     }
 
 
@@ -53,19 +56,24 @@ def figures(result: Result) -> dict[str, str]:
     if histogram is not None and histogram.count:
         found["ms avg latency"] = _ms(round(histogram.mean))
         found["ms max latency"] = _ms(histogram.max)
-        found |= {f"ms {percent:g}th": _ms(histogram.percentile(percent)) for percent in PERCENTILES}
+        found |= {
+            f"ms {percent:g}th": _ms(histogram.percentile(percent)) for percent in PERCENTILES
+        }
     return found
 
 
 def is_better(name: str, share: float) -> bool:
-    """Whether a change of this figure by this share is one for the better: more throughput, less time."""
+    """Whether a change of this figure by this share is one for the better: more throughput, less
+    time.
+    """
     return share > 0 if name.lower().endswith("sec") else share < 0
 
 
 def throughput(result: Result) -> list[tuple[float, float]]:
     """Seconds since the start and records a second, at the end of each interval.
 
-    A rest at the end that is shorter than a tenth of an interval is part of the last one: it has no rate of its own.
+    A rest at the end that is shorter than a tenth of an interval is part of the last one: it has no
+    rate of its own.
     """
     parts: list[tuple[float, float, int]] = []  # end and length in ms, records
     before = 0.0

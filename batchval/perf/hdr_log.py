@@ -5,10 +5,10 @@
     "StartTimestamp","Interval_Length","Interval_Max","HistogramString"
     0.000,1.007,2.769,HISTFAAAA…
 
-The string is base64 of the cookie 0x1c849314, the length of what follows and zlib's form of: cookie 0x1c849313, the
-counters' length, offset 0, significant digits, lowest and highest value (8 bytes each), ratio 1.0 (8 bytes); then each
-counter as a ZigZag LEB128 number (in 9 bytes at most), and a run of n zeros as -n. All big-endian. Values are µs, and
-Interval_Max is in ms.
+The string is base64 of the cookie 0x1c849314, the length of what follows and zlib's form of: cookie
+0x1c849313, the counters' length, offset 0, significant digits, lowest and highest value (8 bytes
+each), ratio 1.0 (8 bytes); then each counter as a ZigZag LEB128 number (in 9 bytes at most), and a
+run of n zeros as -n. All big-endian. Values are µs, and Interval_Max is in ms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def encode(histogram: Histogram) -> str:
     highest = max(histogram.max, _HOUR_US)
     header = struct.pack(">iiiiqqd", _COOKIE, len(body), 0, _DIGITS, 1, highest, 1.0)
     packed = zlib.compress(header + body)
-    return base64.b64encode(struct.pack(">ii", _COMPRESSED_COOKIE, len(packed)) + packed).decode("ascii")
+    return base64.b64encode(struct.pack(">ii", _COMPRESSED_COOKIE, len(packed)) + packed).decode(
+        "ascii"
+    )
 
 
 def _zigzag(value: int) -> bytes:
@@ -54,7 +56,9 @@ def _zigzag(value: int) -> bytes:
 
 
 def log(intervals: Iterable[tuple[str | None, float, float, Histogram]], start: float) -> str:
-    """A whole log. Each interval: tag or None, its start in seconds after ``start`` (of the epoch), length, counts."""
+    """A whole log. Each interval: tag or None, its start in seconds after ``start`` (of the epoch),
+    length, counts.
+    """
     lines = [
         "#[Latencies in microseconds, Interval_Max in milliseconds]",
         "#[Histogram log format version 1.3]",
@@ -64,5 +68,7 @@ def log(intervals: Iterable[tuple[str | None, float, float, Histogram]], start: 
     ]
     for tag, begin, length, histogram in intervals:
         words = "" if tag is None else f"Tag={tag},"
-        lines.append(f"{words}{begin:.3f},{length:.3f},{histogram.max / 1000:.3f},{encode(histogram)}")
+        lines.append(
+            f"{words}{begin:.3f},{length:.3f},{histogram.max / 1000:.3f},{encode(histogram)}"
+        )
     return "\n".join(lines) + "\n"

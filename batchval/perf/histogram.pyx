@@ -1,12 +1,13 @@
 """Latencies in microseconds, counted and never sampled; and the monotonic clock they are read from.
 
-Counters lie as HdrHistogram lays them out for three significant digits: values below 2048 µs have one each, and above,
-each doubling has 1024, so a counter is never wider than 1/1024 of what it counts (0.098 %). A value v with its highest
-bit at e ≥ 11 has counter ((e - 10) << 10) + (v >> (e - 10)). The sum is exact, in 64 bits: 2**63 - 1 µs, which is 153
-billion latencies of a minute. What would overflow is refused, and nothing of it counted.
+Counters lie as HdrHistogram lays them out for three significant digits: values below 2048 µs have
+one each, and above, each doubling has 1024, so a counter is never wider than 1/1024 of what it
+counts (0.098 %). A value v with its highest bit at e ≥ 11 has counter ((e - 10) << 10) + (v >> (e -
+10)). The sum is exact, in 64 bits: 2**63 - 1 µs, which is 153 billion latencies of a minute. What
+would overflow is refused, and nothing of it counted.
 
-A latency is the difference of two instants that were both truncated to whole microseconds before (KAFKA-7722):
-now_ns // 1000 - stamp_ns // 1000.
+A latency is the difference of two instants that were both truncated to whole microseconds before
+(KAFKA-7722): now_ns // 1000 - stamp_ns // 1000.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t, uint64_t
@@ -68,7 +69,9 @@ def now_ns():
 
 
 def stamp_many(int64_t[::1] out not None):
-    """Writes this instant, in ns of the monotonic clock, into every place of out, and gives it back."""
+    """Writes this instant, in ns of the monotonic clock, into every place of out, and gives it
+    back.
+    """
     cdef int64_t now = clock_ns()
     cdef Py_ssize_t n
     for n in range(out.shape[0]):
@@ -80,7 +83,8 @@ cdef class Histogram:
     """Counts of latencies in µs. Of one thread; those of several are merged, exactly."""
 
     def __cinit__(self):
-        self.counters = <uint64_t *> calloc(COUNTERS, sizeof(uint64_t))  # pages nobody counts in are never touched
+        # pages nobody counts in are never touched
+        self.counters = <uint64_t *> calloc(COUNTERS, sizeof(uint64_t))
         if self.counters is NULL:
             raise MemoryError
         self.reported = NULL  # until the first window
@@ -111,7 +115,9 @@ cdef class Histogram:
         return 0
 
     def record(self, int64_t us):
-        """Counts one latency. ValueError below 0, OverflowError where the sum would be above MAX_SUM."""
+        """Counts one latency. ValueError below 0, OverflowError where the sum would be above
+        MAX_SUM.
+        """
         self._begin(us, us, <uint64_t> us)
         self.counters[counter_of(us)] += 1
         self._count += 1
@@ -135,7 +141,9 @@ cdef class Histogram:
         self._many(us, 0)
 
     def record_since(self, const int64_t[::1] stamps_ns not None, int64_t now_ns):
-        """Counts the latency of each stamp at the instant now_ns, both truncated to µs before they are subtracted."""
+        """Counts the latency of each stamp at the instant now_ns, both truncated to µs before they
+        are subtracted.
+        """
         if now_ns < 0 or now_ns == INT64_MAX:
             raise ValueError("an instant that no clock has")
         self._many(stamps_ns, now_ns + 1)
@@ -211,7 +219,8 @@ cdef class Histogram:
         return made
 
     def percentile(self, double percent):
-        """The latency at place floor(percent / 100 × count) of all, sorted: Kafka's. Within 0.1 %; exact below 2048 µs.
+        """The latency at place floor(percent / 100 × count) of all, sorted: Kafka's. Within 0.1 %;
+        exact below 2048 µs.
 
         0 of an empty histogram. ValueError unless 0 ≤ percent ≤ 100, of which 6 decimals count.
         """
@@ -219,7 +228,8 @@ cdef class Histogram:
             raise ValueError("a percentile is from 0 to 100")
         if self._count == 0:
             return 0
-        # whole numbers of Python, of any size: in binary fractions 99.9 / 100 × 1000 may be below 999
+        # whole numbers of Python, of any size: in binary fractions 99.9 / 100 × 1000 may be below
+        # 999
         cdef int64_t place = round(percent * 1_000_000) * (<object> self._count) // 100_000_000, i
         cdef uint64_t seen = 0
         if place >= self._count - 1:
@@ -254,7 +264,9 @@ cdef class Histogram:
 
     @property
     def stddev(self):
-        """Standard deviation of all that was counted, in µs, each value taken as the middle of its counter."""
+        """Standard deviation of all that was counted, in µs, each value taken as the middle of its
+        counter.
+        """
         if self._count == 0:
             return 0.0
         cdef double mean = <double> self._sum / <double> self._count, squares = 0, away

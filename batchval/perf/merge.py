@@ -1,8 +1,10 @@
-"""One result of several that ran side by side, on one machine or on many: histograms are added exactly.
+"""One result of several that ran side by side, on one machine or on many: histograms are added
+exactly.
 
-Records and bytes are sums, the time is that of the longest run, so rates are never above what was seen. What each
-connection had in flight at most is the highest of all; the sum over brokers is the sum over the runs, an upper bound.
-Averages and percentiles of latencies are those of the added histograms.
+Records and bytes are sums, the time is that of the longest run, so rates are never above what was
+seen. What each connection had in flight at most is the highest of all; the sum over brokers is the
+sum over the runs, an upper bound. Averages and percentiles of latencies are those of the added
+histograms.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _LATENCIES = ("avg_us", "stddev_us", "max_us", "percentiles_us")
 
 
 def merge(results: Sequence[Result]) -> Result:
-    """All as one. Raises ResultError where they cannot be: no results, producers with consumers, overflow."""
+    """All as one. Raises ResultError where they cannot be: no results, producers with consumers,
+    overflow.
+    """
     if not results:
         raise ResultError("nothing to merge")
     kinds = sorted({result.kind for result in results})
@@ -48,7 +52,9 @@ def merge(results: Sequence[Result]) -> Result:
             totals["latency_from"] = "send" if intended is None else "intended"
         if totals.get("steady_state") is not None:
             steady = totals["steady_state"].setdefault("histogram", None)
-            _add_latencies(totals["steady_state"], None if steady is None else Histogram.from_json(steady))
+            _add_latencies(
+                totals["steady_state"], None if steady is None else Histogram.from_json(steady)
+            )
             _add_second_latencies(totals["steady_state"], {})
     return Result(
         kind=kinds[0],
@@ -112,8 +118,14 @@ def _together(name: str, values: list[Any]) -> Any:
     if name == "histogram":
         return _added(values)
     if name == "topics" and all(isinstance(value, dict) for value in values):
-        return {topic: _totals([one[topic] for one in values if topic in one]) for one in values for topic in one}
-    if name == "errors" or (name != "highest_in_flight" and any(isinstance(value, dict) for value in values)):
+        return {
+            topic: _totals([one[topic] for one in values if topic in one])
+            for one in values
+            for topic in one
+        }
+    if name == "errors" or (
+        name != "highest_in_flight" and any(isinstance(value, dict) for value in values)
+    ):
         known = [value for value in values if isinstance(value, dict)]
         if name != "errors" and len(known) < len(values):
             return None  # the steady state of some is not that of all
@@ -155,10 +167,16 @@ def _intervals(results: Sequence[Result]) -> list[dict[str, Any]]:
     bins: dict[int, dict[str, Any]] = {}
     for result in results:
         for interval in result.intervals:
-            bin_ = bins.setdefault(round(interval["t_ms"] / width), {"t_ms": 0, "records": 0, "bytes": 0})
+            bin_ = bins.setdefault(
+                round(interval["t_ms"] / width), {"t_ms": 0, "records": 0, "bytes": 0}
+            )
             for name, value in interval.items():
                 if isinstance(value, int | float):
-                    bin_[name] = max(bin_.get(name, 0), value) if name in _LONGEST else bin_.get(name, 0) + value
+                    bin_[name] = (
+                        max(bin_.get(name, 0), value)
+                        if name in _LONGEST
+                        else bin_.get(name, 0) + value
+                    )
     return [bins[i] for i in sorted(bins)]
 
 

@@ -32,11 +32,15 @@ class Payloads(Protocol):
         """Bytes of the largest value."""
 
     def values(self, first: int, count: int) -> bytes | Sequence[bytes]:
-        """Of the thread's records first to first + count - 1: one value for all, or one for each."""
+        """Of the thread's records first to first + count - 1: one value for all, or one for
+        each.
+        """
 
 
 class Letters:
-    """One payload for all where nothing is compressed (no broker looks into it), else many, as Kafka's tool has."""
+    """One payload for all where nothing is compressed (no broker looks into it), else many, as
+    Kafka's tool has.
+    """
 
     def __init__(self, size: int, *, many: bool, seed: int = 0) -> None:
         chance = random.Random(seed)
@@ -57,7 +61,8 @@ class Letters:
 
 
 def parts_of(path: Path, delimiter: str) -> list[bytes]:
-    """The payloads of a file. The delimiter is a regular expression; empty ones at the end are left out, as in Java.
+    """The payloads of a file. The delimiter is a regular expression; empty ones at the end are left
+    out, as in Java.
 
     PayloadError, OSError.
     """
@@ -93,4 +98,7 @@ class Monotonic:
 
     def values(self, first: int, count: int) -> Sequence[bytes]:
         step = self._threads
-        return [b"%d" % n for n in range(first * step + self._thread, (first + count) * step + self._thread, step)]
+        return [
+            b"%d" % n
+            for n in range(first * step + self._thread, (first + count) * step + self._thread, step)
+        ]

@@ -1,11 +1,13 @@
-"""A run of producers: records sent at will or by a schedule, from threads with an event loop each, latencies counted.
+"""A run of producers: records sent at will or by a schedule, from threads with an event loop each,
+latencies counted.
 
 A record's latency goes from its stamp, taken just before the client gets it, to the report of its
 answer. With --throughput the latency that counts goes from the instant at which the schedule
 *intended* the record: what a late sender would hide is in it. A record that waits for the client's
 buffer waits with a stamp.
 
-The warm-up ends when all its answers have come; only then does the steady state begin, with a new schedule.
+The warm-up ends when all its answers have come; only then does the steady state begin, with a new
+schedule.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class ProduceError(BatchvalError):
     """Nothing can be sent: no broker, no topic, no permission. One line."""
 
 
-#: what a client tells of each batch: stamps, error or None, bytes of the values, bytes on the wire (None: not counted)
+#: what a client tells of each batch: stamps, error or None, bytes of the values, bytes on the wire
+#: (None: not counted)
 OnBatch = Callable[[Any, str | None, int, int | None], None]
 #: what it tells of each answer to Produce: last byte written, first byte read (ns of the monotonic
 #: clock)
@@ -51,7 +54,9 @@ OnWire = Callable[[int, int], None]
 
 
 class PerfProducer(Protocol):
-    """A client, used by one thread. Whatever is refused for good comes as a batch with an error, too."""
+    """A client, used by one thread. Whatever is refused for good comes as a batch with an error,
+    too.
+    """
 
     @property
     def partitions(self) -> int:
@@ -82,7 +87,9 @@ class PerfProducer(Protocol):
         """Ends, without waiting for answers."""
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
-        """The highest number of requests in flight for each broker and over all; whether that is a sample only."""
+        """The highest number of requests in flight for each broker and over all; whether that is a
+        sample only.
+        """
 
     def waiting(self) -> int:
         """How many requests are in flight now, or were when it was seen last."""
@@ -138,7 +145,9 @@ class _Worker:
         if self.settings.measure:
             self.parts[-1].wire.record(first_byte_ns // 1000 - written_ns // 1000)
 
-    def on_batch(self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None) -> None:
+    def on_batch(
+        self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None
+    ) -> None:
         """The client's thread is the worker's: nothing here needs a lock."""
         now = now_ns()
         tally, count = self.parts[-1], len(stamps)
@@ -151,7 +160,11 @@ class _Worker:
             return
         tally.acked += count
         tally.value_bytes += value_bytes
-        tally.wire_bytes = None if wire_bytes is None or tally.wire_bytes is None else tally.wire_bytes + wire_bytes
+        tally.wire_bytes = (
+            None
+            if wire_bytes is None or tally.wire_bytes is None
+            else tally.wire_bytes + wire_bytes
+        )
         if not tally.measure:
             return
         tally.latencies.record_since(stamps if sent is None else sent, now)
@@ -173,7 +186,9 @@ class _Worker:
             await self.client.close()
 
     async def _phase(self, limit: int | None) -> None:
-        """Sends up to record ``limit`` (None: until the time is over), and waits for the answers."""
+        """Sends up to record ``limit`` (None: until the time is over), and waits for the
+        answers.
+        """
         tally = self.parts[-1]
         tally.begin_ns = tally.end_ns = now_ns()
         if self.rate is not None:
@@ -304,7 +319,9 @@ class ProduceRun:
     ) -> None:
         self.settings, self.make_client, self.make_payloads = settings, make_client, make_payloads
         self.on_interval, self.new_loop = on_interval, new_loop
-        self.on_progress: Callable[[int, float], None] | None = None  # records acknowledged, seconds; now and then
+        self.on_progress: Callable[[int, float], None] | None = (
+            None  # records acknowledged, seconds; now and then
+        )
         self.intervals: list[dict[str, Any]] = []
         self.stopping = self.interrupted = self.abandoned = False
         self._deadline: int | None = None
@@ -324,7 +341,9 @@ class ProduceRun:
             self._deadline = now + int(self.settings.duration_s * 1e9)
 
     def all_here(self, barrier: threading.Barrier) -> None:
-        """Returns when every thread has come as far: its client is ready, or its warm-up answered."""
+        """Returns when every thread has come as far: its client is ready, or its warm-up
+        answered.
+        """
         try:
             barrier.wait()
         except threading.BrokenBarrierError:
@@ -347,9 +366,13 @@ class ProduceRun:
         return self.stopping or (self._deadline is not None and now_ns() >= self._deadline)
 
     def run(self) -> None:
-        """To the end, or an interruption. Raises what a thread raised: ProduceError, or a defect."""
+        """To the end, or an interruption. Raises what a thread raised: ProduceError, or a
+        defect.
+        """
         threads = [
-            threading.Thread(target=self._thread, args=(worker,), name=f"perf-{worker.number}", daemon=True)
+            threading.Thread(
+                target=self._thread, args=(worker,), name=f"perf-{worker.number}", daemon=True
+            )
             for worker in self.workers
         ]
         for thread in threads:
@@ -359,11 +382,16 @@ class ProduceRun:
         told = 0.0
         while not all(worker.finished for worker in self.workers):
             try:
-                # not Thread.join: on Python 3.11 one that is interrupted takes a thread that lives for dead
+                # not Thread.join: on Python 3.11 one that is interrupted takes a thread that lives
+                # for dead
                 time.sleep(0.005 if due is None else max(min(due - time.monotonic(), 0.02), 0.001))
                 if due is None and self.begin_ns:
                     due = time.monotonic() + interval
-                if self.on_progress is not None and self.begin_ns and time.monotonic() >= told + _PROGRESS_S:
+                if (
+                    self.on_progress is not None
+                    and self.begin_ns
+                    and time.monotonic() >= told + _PROGRESS_S
+                ):
                     told = time.monotonic()
                     self.on_progress(self.total_acked(), (now_ns() - self.begin_ns) / 1e9)
                 if due is not None and time.monotonic() >= due:
@@ -398,7 +426,9 @@ class ProduceRun:
             latencies.merge(part.headline.window())
             in_flight, part.in_flight = in_flight + part.in_flight, 0
         before_ns, before, before_bytes = self._told
-        window = Window(acked - before, size - before_bytes, now - before_ns, latencies.sum, latencies.max)
+        window = Window(
+            acked - before, size - before_bytes, now - before_ns, latencies.sum, latencies.max
+        )
         self._told = (now, acked, size)
         row = {
             "t_ms": (now - self.begin_ns) // 1_000_000,
@@ -453,7 +483,9 @@ class ProduceRun:
         return total if total.count else None
 
     def in_flight(self) -> tuple[dict[int, int], int, bool]:
-        """The highest in flight on a connection to each broker; the sum over brokers and threads; if sampled."""
+        """The highest in flight on a connection to each broker; the sum over brokers and threads;
+        if sampled.
+        """
         each: dict[int, int] = {}
         over_all, sampled = 0, False
         for worker in self.workers:

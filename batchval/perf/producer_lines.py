@@ -1,12 +1,15 @@
-"""Lines of Kafka's producer performance tool: its words, in its order, with microseconds as three decimals of ms.
+"""Lines of Kafka's producer performance tool: its words, in its order, with microseconds as three
+decimals of ms.
 
     8416 records sent, 8407.6 records/sec (8.02 MB/sec), 1.846 ms avg latency, 2.214 ms max latency.
-    200000 records sent, 16969.285593 records/sec (16.18 MB/sec), 1.729 ms avg latency, 3.711 ms max latency, 1.468 ms
+    200000 records sent, 16969.285593 records/sec (16.18 MB/sec), 1.729 ms avg latency, 3.711 ms max
+    latency, 1.468 ms
       50th, 3.348 ms 95th, 3.652 ms 99th, 3.706 ms 99.9th.                                  (one line)
     150000 steady state records sent, …                                                     (after --warmup-records)
 
-With ``unit="ms"`` a line is what Kafka's tool prints, byte for byte: averages with one or two decimals, percentiles in
-whole ms, rounded down. A MB is 2^20 bytes. Halves round up, as Java's formats do.
+With ``unit="ms"`` a line is what Kafka's tool prints, byte for byte: averages with one or two
+decimals, percentiles in whole ms, rounded down. A MB is 2^20 bytes. Halves round up, as Java's
+formats do.
 """
 
 from __future__ import annotations
@@ -68,12 +71,19 @@ def interval_line(window: Window, unit: str = "us") -> str:
         f"({fixed(window.mb_per_second, 2)} MB/sec)"
     )
     if unit == "ms":
-        return f"{start}, {fixed(mean, 1)} ms avg latency, {window.max_us // 1000}.0 ms max latency."
+        return (
+            f"{start}, {fixed(mean, 1)} ms avg latency, {window.max_us // 1000}.0 ms max latency."
+        )
     return f"{start}, {fixed(mean, 3)} ms avg latency, {_ms(window.max_us)} ms max latency."
 
 
 def total_line(
-    histogram: Histogram, value_bytes: int, elapsed_ns: int, unit: str = "us", *, steady_state: bool = False
+    histogram: Histogram,
+    value_bytes: int,
+    elapsed_ns: int,
+    unit: str = "us",
+    *,
+    steady_state: bool = False,
 ) -> str:
     """The line at the end of a run; of the part after the warm-up with ``steady_state``."""
     window = Window(histogram.count, value_bytes, elapsed_ns, histogram.sum, histogram.max)
@@ -85,7 +95,9 @@ def total_line(
     if unit == "ms":
         start += f", {fixed(histogram.mean / 1000, 2)} ms avg latency, {histogram.max // 1000}.00 ms max latency, "
         return start + ", ".join(f"{us // 1000} ms {name}" for name, us in percentiles) + "."
-    start += f", {fixed(histogram.mean / 1000, 3)} ms avg latency, {_ms(histogram.max)} ms max latency, "
+    start += (
+        f", {fixed(histogram.mean / 1000, 3)} ms avg latency, {_ms(histogram.max)} ms max latency, "
+    )
     return start + ", ".join(f"{_ms(us)} ms {name}" for name, us in percentiles) + "."
 
 

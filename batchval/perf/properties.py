@@ -1,10 +1,12 @@
-"""Clients' settings as Kafka's tools take them: a file of Java properties, and NAME=VALUE from the command line.
+"""Clients' settings as Kafka's tools take them: a file of Java properties, and NAME=VALUE from the
+command line.
 
     --command-config FILE        linger.ms=5 / linger.ms: 5 / linger.ms 5, comments with # or !, \\ at an end goes on
     --command-property NAME=VALUE[,NAME=VALUE…]
 
-What is said on the command line wins over the file. ``PRODUCER`` and ``CONSUMER`` say what each of Kafka's names is
-called here and what kind of value it has; ``rdkafka`` gives librdkafka's names and values for the same.
+What is said on the command line wins over the file. ``PRODUCER`` and ``CONSUMER`` say what each of
+Kafka's names is called here and what kind of value it has; ``rdkafka`` gives librdkafka's names and
+values for the same.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def _unescaped(text: str) -> str:
         if match[1] is not None:
             return chr(int(match[1], 16))
         if match[2] == "u":
-            raise PropertyError("a property with \\u that is not followed by four hexadecimal digits")
+            raise PropertyError(
+                "a property with \\u that is not followed by four hexadecimal digits"
+            )
         return _ESCAPES.get(match[2], match[2])
 
     return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.?))", one, text, flags=re.DOTALL)
@@ -74,7 +78,9 @@ def check_servers(text: str) -> None:
 
 
 def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
-    """All that was given, the later over the earlier and pairs over files. PropertyError, OSError."""
+    """All that was given, the later over the earlier and pairs over files. PropertyError,
+    OSError.
+    """
     found: dict[str, str] = {}
     for file in files:
         try:
@@ -93,7 +99,10 @@ def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
     """For a result that others see: what may be a secret is an ellipsis."""
-    return {name: "…" if any(word in name for word in _SECRET) else value for name, value in properties.items()}
+    return {
+        name: "…" if any(word in name for word in _SECRET) else value
+        for name, value in properties.items()
+    }
 
 
 def _boolean(text: str) -> bool:
@@ -180,7 +189,9 @@ _LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"
 _SERIALIZERS = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
 
 
-def producer_options(properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def producer_options(
+    properties: Mapping[str, str],
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """(keyword arguments of ProducerOptions, properties of security, names that mean nothing here).
 
     PropertyError for a value that its name does not allow.
@@ -188,12 +199,16 @@ def producer_options(properties: Mapping[str, str]) -> tuple[dict[str, Any], dic
     return _translated(properties, PRODUCER)
 
 
-def consumer_options(properties: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def consumer_options(
+    properties: Mapping[str, str],
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     """The same of ConsumerOptions."""
     return _translated(properties, CONSUMER)
 
 
-def _translated(properties: Mapping[str, str], known: _Known) -> tuple[dict[str, Any], dict[str, str], list[str]]:
+def _translated(
+    properties: Mapping[str, str], known: _Known
+) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     options: dict[str, Any] = {}
     security: dict[str, str] = {}
     unknown: list[str] = []
@@ -231,7 +246,9 @@ _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']
 
 
 def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
-    """librdkafka's configuration for Kafka's names; other names are passed on, it judges them. PropertyError."""
+    """librdkafka's configuration for Kafka's names; other names are passed on, it judges them.
+    PropertyError.
+    """
     found: dict[str, Any] = {}
     for name, value in properties.items():
         if name in PRODUCER:
@@ -241,7 +258,9 @@ def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
         elif name == "max.block.ms" or name in _SERIALIZERS:
             continue
         elif name in {"send.buffer.bytes", "receive.buffer.bytes"}:
-            found[_RDKAFKA_NAMES[name]] = max(0, int(value))  # 0 is librdkafka's word for: leave it to the system
+            found[_RDKAFKA_NAMES[name]] = max(
+                0, int(value)
+            )  # 0 is librdkafka's word for: leave it to the system
         elif name in _LEVELS:
             if name.split(".")[1] == properties.get("compression.type", "none").lower():
                 found["compression.level"] = value
@@ -252,7 +271,9 @@ def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
         elif name == "ssl.truststore.location":
             found["ssl.ca.location"] = _pem(name, value, properties.get("ssl.truststore.type"))
         elif name == "ssl.keystore.location":
-            found["ssl.certificate.location"] = _pem(name, value, properties.get("ssl.keystore.type"))
+            found["ssl.certificate.location"] = _pem(
+                name, value, properties.get("ssl.keystore.type")
+            )
             found["ssl.key.location"] = value
         elif name == "ssl.endpoint.identification.algorithm":
             found[name] = value or "none"
@@ -263,5 +284,7 @@ def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
 
 def _pem(name: str, value: str, kind: str | None) -> str:
     if (kind or "JKS").upper() != "PEM":
-        raise PropertyError(f"{name}: librdkafka reads PEM alone (set {name.removesuffix('location')}type=PEM)")
+        raise PropertyError(
+            f"{name}: librdkafka reads PEM alone (set {name.removesuffix('location')}type=PEM)"
+        )
     return value

@@ -100,18 +100,26 @@ class _Broker:
                 response.error_code, version = ErrorCode.UNSUPPORTED_VERSION, 0
         else:
             response = self._of_the_rest(key, version, frame)
-        return b"".join(bytes(chunk) for chunk in response.encode(correlation_id, version)), key == ApiKey.PRODUCE
+        return b"".join(
+            bytes(chunk) for chunk in response.encode(correlation_id, version)
+        ), key == ApiKey.PRODUCE
 
     def _of_the_rest(self, key: int, version: int, frame: memoryview) -> Any:
         host, port = "127.0.0.1", self._port
         if key == ApiKey.METADATA:
             _, asked = MetadataRequest.parse(frame)
             parts = [
-                MetadataResponsePartition(partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                MetadataResponsePartition(
+                    partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+                )
                 for n in range(self._partitions)
             ]
-            topics = [MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()]
-            return MetadataResponse(brokers=[MetadataResponseBroker(1, host, port)], topics=topics, controller_id=1)
+            topics = [
+                MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()
+            ]
+            return MetadataResponse(
+                brokers=[MetadataResponseBroker(1, host, port)], topics=topics, controller_id=1
+            )
         if key == ApiKey.INIT_PRODUCER_ID:
             self._producers += 1
             return InitProducerIdResponse(producer_id=self._producers, producer_epoch=0)
@@ -122,7 +130,8 @@ class _Broker:
             return AddPartitionsToTxnResponse(
                 results_by_topic_v3_and_below=[
                     AddPartitionsToTxnTopicResult(
-                        one.name, [AddPartitionsToTxnPartitionResult(part) for part in one.partitions]
+                        one.name,
+                        [AddPartitionsToTxnPartitionResult(part) for part in one.partitions],
                     )
                     for one in add.v3_and_below_topics
                 ]
@@ -136,7 +145,9 @@ def _produced(request: ProduceRequest) -> ProduceResponse:
     """Every batch is taken, at an offset that nobody reads."""
     answers = []
     for topic in request.topic_data:
-        parts = [PartitionProduceResponse(part.index, base_offset=0) for part in topic.partition_data]
+        parts = [
+            PartitionProduceResponse(part.index, base_offset=0) for part in topic.partition_data
+        ]
         answers.append(TopicProduceResponse(name=topic.name, partition_responses=parts))
     return ProduceResponse(responses=answers)
 
@@ -188,7 +199,9 @@ class _Responder:
 
     def _read(self, peer: _Peer) -> None:
         try:
-            size, ancillary, _, _ = peer.sock.recvmsg_into([peer.splitter.get_buffer(-1)], ANCILLARY_BYTES)
+            size, ancillary, _, _ = peer.sock.recvmsg_into(
+                [peer.splitter.get_buffer(-1)], ANCILLARY_BYTES
+            )
             arrived = arrived_ns(ancillary) or time.monotonic_ns()
             if not size:
                 raise ConnectionResetError
@@ -202,7 +215,9 @@ class _Responder:
 
     def _rest_s(self) -> float:
         """How long to sleep: until the next answer is nearly due."""
-        due = min((peer.waiting[0][0] for peer in self._peers.values() if peer.waiting), default=None)
+        due = min(
+            (peer.waiting[0][0] for peer in self._peers.values() if peer.waiting), default=None
+        )
         if due is None:
             return _IDLE_S
         return max(0.0, (due - _SPIN_NS - time.monotonic_ns()) / 1e9)
@@ -228,7 +243,9 @@ def _wake_exactly() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--delay-us", type=int, required=True)
     parser.add_argument("--partitions", type=int, default=1)
     options = parser.parse_args()
@@ -252,7 +269,9 @@ def running(delay_us: int, partitions: int) -> Iterator[str]:
         raise ValueError(f"delay_us is {delay_us}, expected 0 to {MAX_DELAY_US}")
     command = [sys.executable, "-m", "batchval.perf.responder"]
     command += ["--delay-us", str(delay_us), "--partitions", str(partitions)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

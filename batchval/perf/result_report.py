@@ -1,4 +1,5 @@
-"""Results as one self-contained HTML page: percentile curves, throughput over time, runs compared. Nothing is fetched.
+"""Results as one self-contained HTML page: percentile curves, throughput over time, runs compared.
+Nothing is fetched.
 
 The page is result_report.html.j2. All words that come from results are escaped.
 """
@@ -28,12 +29,16 @@ class ReportError(BatchvalError):
 Named = tuple[str, Result]
 
 
-def page(runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] | None = None) -> str:
+def page(
+    runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] | None = None
+) -> str:
     """The page of these runs, by name; each but the first is compared with the first, or one side
     with the other.
     """
     pairs = [sides] if sides is not None else [(runs[:1], [other]) for other in runs[1:]]
-    shown = [{"name": n, "figures": figures(r), "date": r.date, "about": _about(r)} for n, r in runs]
+    shown = [
+        {"name": n, "figures": figures(r), "date": r.date, "about": _about(r)} for n, r in runs
+    ]
     charts = [
         percentile_chart([(n, r.histogram, r.histogram_intended) for n, r in runs]),
         time_chart([(n, throughput(r)) for n, r in runs]),
@@ -43,7 +48,9 @@ def page(runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] |
         return render(
             _TEMPLATE,
             title=f"batchval perf {runs[0][1].kind}",
-            subtitle="; ".join(f"{n}: {r.client}, {r.totals['records']:,} records" for n, r in runs),
+            subtitle="; ".join(
+                f"{n}: {r.client}, {r.totals['records']:,} records" for n, r in runs
+            ),
             charts=[chart for chart in charts if chart is not None],
             runs=shown,
             figure_names=names,
@@ -54,7 +61,9 @@ def page(runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] |
 
 
 def write(
-    path: Path | str, runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] | None = None
+    path: Path | str,
+    runs: Sequence[Named],
+    sides: tuple[Sequence[Named], Sequence[Named]] | None = None,
 ) -> None:
     """Into a file. OSError, ReportError."""
     Path(path).write_text(page(runs, sides), "utf-8")
@@ -62,9 +71,15 @@ def write(
 
 def _pair(first: Sequence[Named], second: Sequence[Named]) -> dict[str, Any]:
     rows = []
-    for name, change in compare_results.rows([figures(r) for _, r in first], [figures(r) for _, r in second]):
+    for name, change in compare_results.rows(
+        [figures(r) for _, r in first], [figures(r) for _, r in second]
+    ):
         mood = ""
-        if change.low is not None and change.high is not None and (change.low > 0 or change.high < 0):
+        if (
+            change.low is not None
+            and change.high is not None
+            and (change.low > 0 or change.high < 0)
+        ):
             mood = "better" if is_better(name, float(change.high)) else "worse"
         rows.append(
             {
@@ -77,12 +92,21 @@ def _pair(first: Sequence[Named], second: Sequence[Named]) -> dict[str, Any]:
             }
         )
     names = [", ".join(name for name, _ in side) for side in (first, second)]
-    return {"a": names[0], "b": names[1], "spread": compare_results.spread_of(len(first), len(second)), "rows": rows}
+    return {
+        "a": names[0],
+        "b": names[1],
+        "spread": compare_results.spread_of(len(first), len(second)),
+        "rows": rows,
+    }
 
 
 def _about(result: Result) -> list[tuple[str, str]]:
     found = {"client": result.client} | result.settings | result.machine | result.versions
-    return [(name.replace("_", " "), _words(value)) for name, value in found.items() if value not in (None, "", [], {})]
+    return [
+        (name.replace("_", " "), _words(value))
+        for name, value in found.items()
+        if value not in (None, "", [], {})
+    ]
 
 
 def _words(value: Any) -> str:

@@ -2,9 +2,9 @@
 
     {"schema_version": 1, "batchval_perf": 1, "kind": "produce", "client": "batchval",
      "date": "2026-11-21T12:00:00+00:00",
-     "settings": {…}, "totals": {…}, "intervals": [{"t_ms": …, "records": …, "bytes": …}, …], "histogram": {…},
-     "histogram_intended": {…} | null, "histogram_wire": {…} | null, "calibration": {…} | null,
-     "machine": {…}, "versions": {…}}
+     "settings": {…}, "totals": {…}, "intervals": [{"t_ms": …, "records": …, "bytes": …}, …],
+     "histogram": {…}, "histogram_intended": {…} | null, "histogram_wire": {…} | null,
+     "calibration": {…} | null, "machine": {…}, "versions": {…}}
 
 ``histogram`` counts from the send, ``histogram_intended`` from the instants of the schedule: where
 it is there, the latencies of ``totals`` and of the intervals are its own. ``histogram_wire`` counts
@@ -104,7 +104,10 @@ class Result:
             "settings": self.settings,
             "totals": self.totals,
             "intervals": self.intervals,
-            **{name: None if (one := getattr(self, name)) is None else one.to_json() for name in _HISTOGRAMS},
+            **{
+                name: None if (one := getattr(self, name)) is None else one.to_json()
+                for name in _HISTOGRAMS
+            },
             "calibration": self.calibration,
             "machine": self.machine,
             "versions": self.versions,
@@ -116,8 +119,16 @@ class Result:
         if not isinstance(data, dict) or "batchval_perf" not in data:
             raise ResultError("not the result of a perf run")
         if data["batchval_perf"] != VERSION:
-            raise ResultError(f"a result of version {data['batchval_perf']!r}; known here: {VERSION}")
-        kinds = {"settings": dict, "totals": dict, "machine": dict, "versions": dict, "intervals": list}
+            raise ResultError(
+                f"a result of version {data['batchval_perf']!r}; known here: {VERSION}"
+            )
+        kinds = {
+            "settings": dict,
+            "totals": dict,
+            "machine": dict,
+            "versions": dict,
+            "intervals": list,
+        }
         kinds |= {"client": str, "date": str, "kind": str}
         for name, kind in kinds.items():
             if not isinstance(data.get(name), kind):
@@ -125,7 +136,10 @@ class Result:
         if data["kind"] not in _KINDS:
             raise ResultError(f"a result of {data['kind']!r}: known are {', '.join(_KINDS)}")
         try:
-            found = {name: None if data.get(name) is None else Histogram.from_json(data[name]) for name in _HISTOGRAMS}
+            found = {
+                name: None if data.get(name) is None else Histogram.from_json(data[name])
+                for name in _HISTOGRAMS
+            }
         except ValueError as error:
             raise ResultError(str(error)) from None
         return cls(

@@ -99,10 +99,14 @@ class RoundtripRun:
         ended = [threading.Event() for _ in work]
         with _switching_soon():
             for one, end in zip(work, ended, strict=True):
-                threading.Thread(target=self._thread, args=(one, end), name="roundtrip", daemon=True).start()
+                threading.Thread(
+                    target=self._thread, args=(one, end), name="roundtrip", daemon=True
+                ).start()
             self._watch(ended)
         self._interval()
-        error = next((error for error in self._errors if not isinstance(error, NotBegunError)), None)
+        error = next(
+            (error for error in self._errors if not isinstance(error, NotBegunError)), None
+        )
         if error is not None:
             raise error
 
@@ -144,7 +148,9 @@ class RoundtripRun:
             latencies.merge(reading.figures.histogram.window())
         now, (since, before_bytes) = now_ns(), self._reported
         size = sum(reading.figures.value_bytes for reading in readings)
-        window = Window(latencies.count, size - before_bytes, now - since, latencies.sum, latencies.max)
+        window = Window(
+            latencies.count, size - before_bytes, now - since, latencies.sum, latencies.max
+        )
         self._reported = (now, size)
         if not window.records:
             return
@@ -157,7 +163,10 @@ class RoundtripRun:
                 "sum_us": window.sum_us,
                 "max_us": window.max_us,
                 "latency_us": {"stddev": latencies.stddev}
-                | {f"{percent:g}": latencies.percentile(percent) for percent in INTERVAL_PERCENTILES},
+                | {
+                    f"{percent:g}": latencies.percentile(percent)
+                    for percent in INTERVAL_PERCENTILES
+                },
             }
         )
         if report is not None:

@@ -97,7 +97,9 @@ class GroupCheck:
 
     def _add(self, partition: int, producer: int, numbers: Any) -> Any:
         is_new = self._numbers[producer].add(numbers)
-        before = np.maximum.accumulate(np.concatenate(([self._highest.get((partition, producer), -1)], numbers)))
+        before = np.maximum.accumulate(
+            np.concatenate(([self._highest.get((partition, producer), -1)], numbers))
+        )
         self._highest[partition, producer] = int(before[-1])
         self.doubled += int((~is_new).sum())
         self.reordered += int((is_new & (numbers < before[:-1])).sum())
@@ -110,5 +112,7 @@ class GroupCheck:
         may have been stored all the same
         """
         with self._lock:
-            unexpected = sum(mine.having(numbers) for mine, numbers in zip(self._numbers, failed, strict=True))
+            unexpected = sum(
+                mine.having(numbers) for mine, numbers in zip(self._numbers, failed, strict=True)
+            )
             return max(0, acked - (self.read - unexpected))

@@ -18,7 +18,9 @@ from batchval.perf.payloads import Letters
 
 __all__ = ["HEADER", "HEADER_BYTES", "SizedLetters", "heads_of", "with_headers"]
 
-HEADER: Final = np.dtype([("run", "S8"), ("producer", "<u4"), ("number", "<i8"), ("intended", "<i8")])
+HEADER: Final = np.dtype(
+    [("run", "S8"), ("producer", "<u4"), ("number", "<i8"), ("intended", "<i8")]
+)
 HEADER_BYTES: Final = HEADER.itemsize
 
 
@@ -34,7 +36,10 @@ class SizedLetters:
         """Return one value for all where they are the same, else one for each."""
         if len(self._sizes) == 1:
             return self._by_size[self._sizes[0]].values(first, count)
-        found = (self._by_size[self._sizes[n % len(self._sizes)]].values(n, 1) for n in range(first, first + count))
+        found = (
+            self._by_size[self._sizes[n % len(self._sizes)]].values(n, 1)
+            for n in range(first, first + count)
+        )
         return [value if isinstance(value, bytes) else value[0] for value in found]
 
 
@@ -45,7 +50,12 @@ def with_headers(
     each).
     """
     heads = np.empty(len(numbers), HEADER)
-    heads["run"], heads["producer"], heads["number"], heads["intended"] = run, producer, numbers, intended
+    heads["run"], heads["producer"], heads["number"], heads["intended"] = (
+        run,
+        producer,
+        numbers,
+        intended,
+    )
     raw, size = heads.tobytes(), HEADER_BYTES
     starts = range(0, len(raw), size)
     if isinstance(bodies, bytes):
@@ -59,5 +69,9 @@ def heads_of(run: bytes, values: Sequence[bytes | None]) -> tuple[bytes, list[in
     others are left out.
     """
     size = HEADER_BYTES
-    ours = [value for value in values if value is not None and len(value) >= size and value.startswith(run)]
+    ours = [
+        value
+        for value in values
+        if value is not None and len(value) >= size and value.startswith(run)
+    ]
     return b"".join([value[:size] for value in ours]), [*map(len, ours)]

@@ -67,7 +67,9 @@ async def _partitions_of(options: ConsumerOptions, topics: list[Topic]) -> dict[
         metadata = ClusterMetadata(client, nodes)
         try:
             await _create(client, metadata, [topic for topic in topics if topic.create is not None])
-            found = {topic.name: await metadata.wait_for(topic.name, METADATA_MS) for topic in topics}
+            found = {
+                topic.name: await metadata.wait_for(topic.name, METADATA_MS) for topic in topics
+            }
         finally:
             metadata.close()
     for topic in topics:
@@ -78,12 +80,18 @@ async def _partitions_of(options: ConsumerOptions, topics: list[Topic]) -> dict[
 def _check(topic: Topic, partitions: int) -> None:
     wanted = partitions if topic.create is None else topic.create.partitions
     if wanted != partitions:
-        raise ConsumeError(f"topic {topic.name} exists: create.partitions is {wanted}, it has {partitions}")
+        raise ConsumeError(
+            f"topic {topic.name} exists: create.partitions is {wanted}, it has {partitions}"
+        )
     if topic.consumers > partitions:
-        raise ConsumeError(f"topic {topic.name}: consumers is {topic.consumers}, it has {partitions} partitions")
+        raise ConsumeError(
+            f"topic {topic.name}: consumers is {topic.consumers}, it has {partitions} partitions"
+        )
 
 
-async def _create(client: ConsumerNetworkClient, metadata: ClusterMetadata, topics: list[Topic]) -> None:
+async def _create(
+    client: ConsumerNetworkClient, metadata: ClusterMetadata, topics: list[Topic]
+) -> None:
     """Make those that do not exist. A broker that is not the controller passes the request on
     (KIP-590); before Kafka 2.8 it refuses, and the others are asked.
     """
@@ -95,7 +103,9 @@ async def _create(client: ConsumerNetworkClient, metadata: ClusterMetadata, topi
     request = Build(
         CreateTopicsRequest.api_key,
         (least, CreateTopicsRequest.max_version),
-        lambda version: CreateTopicsRequest([_wanted(topic) for topic in topics], _CREATE_MS, api_version=version),
+        lambda version: CreateTopicsRequest(
+            [_wanted(topic) for topic in topics], _CREATE_MS, api_version=version
+        ),
     )
     for node in metadata.nodes():
         try:
@@ -107,7 +117,9 @@ async def _create(client: ConsumerNetworkClient, metadata: ClusterMetadata, topi
             break
     for one in answer.topics:
         if one.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise broker_error(one.error_code, f"topic {one.name} cannot be created", one.error_message)
+            raise broker_error(
+                one.error_code, f"topic {one.name} cannot be created", one.error_message
+            )
 
 
 def _wanted(topic: Topic) -> CreatableTopic:

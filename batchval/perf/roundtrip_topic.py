@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from batchval.perf.histogram import Histogram, now_ns
-from batchval.perf.produce import OnBatch, OnWire, PerfProducer, ProduceError, ProduceRun, ProduceSettings
+from batchval.perf.produce import (
+    OnBatch,
+    OnWire,
+    PerfProducer,
+    ProduceError,
+    ProduceRun,
+    ProduceSettings,
+)
 from batchval.perf.roundtrip_check import GroupCheck
 from batchval.perf.roundtrip_record import HEADER, SizedLetters, heads_of, with_headers
 
@@ -108,7 +115,9 @@ class _Sending:
         await self._client.open(self._answered, on_wire)
         await asyncio.to_thread(self._topic.start.meet)
 
-    def _answered(self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None) -> None:
+    def _answered(
+        self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None
+    ) -> None:
         if error is not None:
             self.failed.append(np.array(stamps, np.int64))
         self._on_batch(stamps, error, value_bytes, wire_bytes)
@@ -117,7 +126,9 @@ class _Sending:
         schedule = self._topic.producing.workers[self._number].schedule
         assert schedule is not None  # a workload has rates
         numbers = np.array(stamps, np.int64)
-        headed = with_headers(self._topic.run_id, self._number, numbers, schedule.instants(numbers), values)
+        headed = with_headers(
+            self._topic.run_id, self._number, numbers, schedule.instants(numbers), values
+        )
         return self._client.send(headed, stamps)
 
     async def room(self) -> None:
@@ -184,7 +195,9 @@ class _Reading:
                 has_nothing = not came
                 for partition, values in came:
                     raw, sizes = heads_of(self.topic.run_id, values)
-                    self._waiting.append(_Came(partition, raw, sizes, now, len(values) - len(sizes)))
+                    self._waiting.append(
+                        _Came(partition, raw, sizes, now, len(values) - len(sizes))
+                    )
                 if not self._waiting:
                     self._waiting_ns = now
                 elif has_nothing or now - self._waiting_ns > _SETTLE_NS:
@@ -226,7 +239,10 @@ class _Reading:
             return True
         if not topic.produced_ns:
             return False
-        if has_nothing and now_ns() - max(topic.produced_ns, self.last_ns) > topic.timeout_ms * 1_000_000:
+        if (
+            has_nothing
+            and now_ns() - max(topic.produced_ns, self.last_ns) > topic.timeout_ms * 1_000_000
+        ):
             return True
         return topic.lost(self.check) == 0 and self.reader.at_end()
 
@@ -328,4 +344,6 @@ class TopicRun:
 
     def last_error(self) -> str:
         """Return what a consumer complained of last, or nothing."""
-        return next((text for reading in self.readings if (text := reading.reader.last_error())), "")
+        return next(
+            (text for reading in self.readings if (text := reading.reader.last_error())), ""
+        )

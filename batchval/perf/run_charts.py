@@ -6,7 +6,19 @@ import math
 from collections.abc import Sequence
 
 from batchval.perf.histogram import Histogram
-from batchval.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve, linear, path, short_number
+from batchval.report.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Curve,
+    linear,
+    path,
+    short_number,
+)
 
 __all__ = ["percentile_chart", "time_chart"]
 
@@ -15,15 +27,21 @@ _MARKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
 def _place(percent: float, last: float) -> float:
-    """A percentile's place: each nine more is as wide as the last; 0 to 50 takes what remains of the first."""
+    """A percentile's place: each nine more is as wide as the last; 0 to 50 takes what remains of
+    the first.
+    """
     nines = -math.log10(1 - percent / 100)
     return LEFT + (WIDTH - LEFT - RIGHT) * nines / last
 
 
-def percentile_chart(runs: Sequence[tuple[str, Histogram | None, Histogram | None]]) -> Chart | None:
-    """Latency by percentile; each run's name, its histogram, and the one from the intended send times (dashed).
+def percentile_chart(
+    runs: Sequence[tuple[str, Histogram | None, Histogram | None]],
+) -> Chart | None:
+    """Latency by percentile; each run's name, its histogram, and the one from the intended send
+    times (dashed).
 
-    A curve goes as far as its count speaks: 1,000 records know nothing of a 99.99th. None if there is no latency.
+    A curve goes as far as its count speaks: 1,000 records know nothing of a 99.99th. None if there
+    is no latency.
     """
     drawn = [
         (i, name, histogram, dashed)
@@ -36,7 +54,9 @@ def percentile_chart(runs: Sequence[tuple[str, Histogram | None, Histogram | Non
     most = max(histogram.count for _, _, histogram, _ in drawn)
     last = min(6.0, max(1.0, math.log10(most)))
     low = max(min(histogram.percentile(1) for _, _, histogram, _ in drawn), 1)
-    high = max(low + 1, *(histogram.percentile(100 - 10 ** (2 - last)) for _, _, histogram, _ in drawn))
+    high = max(
+        low + 1, *(histogram.percentile(100 - 10 ** (2 - last)) for _, _, histogram, _ in drawn)
+    )
     marks = [factor * 10.0**decade for decade in range(-1, 14) for factor in (1, 2, 5)]
     floor = max(us for us in marks if us <= low)
     ceiling = min(us for us in marks if us >= high)
@@ -46,9 +66,13 @@ def percentile_chart(runs: Sequence[tuple[str, Histogram | None, Histogram | Non
         return HEIGHT - BOTTOM - tall * math.log(max(us, floor) / floor) / math.log(ceiling / floor)
 
     chart = Chart("Latency by percentile", "percentile", "latency, ms (logarithmic)")
-    chart.x_ticks = [(_place(p, last), f"{p:g}") for p in _MARKS if -math.log10(1 - p / 100) <= last + 1e-9]
+    chart.x_ticks = [
+        (_place(p, last), f"{p:g}") for p in _MARKS if -math.log10(1 - p / 100) <= last + 1e-9
+    ]
     wide_range = ceiling / floor > 5_000
-    within = [us for us in marks if floor <= us <= ceiling and not (wide_range and f"{us:e}"[0] != "1")]
+    within = [
+        us for us in marks if floor <= us <= ceiling and not (wide_range and f"{us:e}"[0] != "1")
+    ]
     chart.y_ticks = [(y_of(us), f"{us / 1000:g}") for us in within]
     for i, name, histogram, dashed in drawn:
         known = min(last, math.log10(max(histogram.count, 2)))

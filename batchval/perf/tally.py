@@ -80,7 +80,10 @@ class Tally:
         self.wire.merge(other.wire)
         self.acked += other.acked
         self.value_bytes += other.value_bytes
-        self.wire_bytes = None if None in (self.wire_bytes, other.wire_bytes) else self.wire_bytes + other.wire_bytes  # type: ignore[operator]
+        if self.wire_bytes is None or other.wire_bytes is None:
+            self.wire_bytes = None
+        else:
+            self.wire_bytes += other.wire_bytes
         self.errors.update(other.errors)
         self.sent += other.sent
         if other.begin_ns:

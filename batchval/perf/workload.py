@@ -151,7 +151,9 @@ def load(path: Path, common: Mapping[str, str], *, own_client: bool) -> Workload
     here
     """
     values, lines, twice = parsed(text_of(read_bytes(path), str(path)), str(path))
-    return workload_of(values, common, own_client=own_client, source=Source(str(path), lines), faults=twice)
+    return workload_of(
+        values, common, own_client=own_client, source=Source(str(path), lines), faults=twice
+    )
 
 
 def workload_of(
@@ -167,7 +169,9 @@ def workload_of(
     try:
         workload = Workload.model_validate(values)
     except ValidationError as error:
-        found += [fault_of(problem, source, Workload) for problem in error.errors(include_url=False)]
+        found += [
+            fault_of(problem, source, Workload) for problem in error.errors(include_url=False)
+        ]
         raise ConfigError(lines_of(found, source)) from None
     found += _topics(workload)
     found += _sizes_fit(workload, common)
@@ -182,13 +186,18 @@ def _topics(workload: Workload) -> Iterator[Fault]:
     seen: dict[str, int] = {}
     for i, topic in enumerate(workload.topics):
         if topic.name in seen:
-            yield Fault(("topics", i, "name"), f"{topic.name} is the name of topics[{seen[topic.name]}] too")
+            yield Fault(
+                ("topics", i, "name"), f"{topic.name} is the name of topics[{seen[topic.name]}] too"
+            )
         seen.setdefault(topic.name, i)
         if topic.create is not None and topic.consumers > topic.create.partitions:
             text = f"must be at most {topic.create.partitions}, one for each partition, not {topic.consumers}"
             yield Fault(("topics", i, "consumers"), text)
         if (records := workload.records(topic)) > _MOST_RECORDS:
-            yield Fault(("topics", i, "rate"), f"must make at most {_MOST_RECORDS} records in the run, not {records}")
+            yield Fault(
+                ("topics", i, "rate"),
+                f"must make at most {_MOST_RECORDS} records in the run, not {records}",
+            )
     if workload.clients > MOST_CLIENTS:
         most = f"at most {MOST_CLIENTS} producers and consumers together"
         yield Fault(("topics",), f"must have {most}, not {workload.clients}")
@@ -197,13 +206,22 @@ def _topics(workload: Workload) -> Iterator[Fault]:
 def _sizes_fit(workload: Workload, common: Mapping[str, str]) -> Iterator[Fault]:
     """Find records that the producer would refuse."""
     text = (dict(common) | workload.producer).get("max.request.size", str(_DEFAULT_REQUEST))
-    most = int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else _DEFAULT_REQUEST
+    most = (
+        int(text)
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+        else _DEFAULT_REQUEST
+    )
     for i, topic in enumerate(workload.topics):
         if (largest := max(topic.record_size)) > most:
-            yield Fault(("topics", i, "record_size"), f"must be at most {most} (max.request.size), not {largest}")
+            yield Fault(
+                ("topics", i, "record_size"),
+                f"must be at most {most} (max.request.size), not {largest}",
+            )
 
 
-def _properties(where: str, found: Mapping[str, str], known: Mapping[str, Any], own_client: bool) -> Iterator[Fault]:
+def _properties(
+    where: str, found: Mapping[str, str], known: Mapping[str, Any], own_client: bool
+) -> Iterator[Fault]:
     read = properties.producer_options if where == "producer" else properties.consumer_options
     for name, value in found.items():
         if name in _OWN:
@@ -216,4 +234,6 @@ def _properties(where: str, found: Mapping[str, str], known: Mapping[str, Any], 
             yield Fault((where, name), str(error).removeprefix(f"{name}: "))
             continue
         if unknown and own_client:
-            yield Fault((where, name), f"unknown property (nearest known property: {nearest(name, known)})")
+            yield Fault(
+                (where, name), f"unknown property (nearest known property: {nearest(name, known)})"
+            )

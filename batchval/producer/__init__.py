@@ -11,4 +11,11 @@ from batchval.producer.errors import DeliveryError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.producer import Producer
 
-__all__ = ["BatchDone", "Delivery", "DeliveryError", "Producer", "ProducerOptions", "RecordMetadata"]
+__all__ = [
+    "BatchDone",
+    "Delivery",
+    "DeliveryError",
+    "Producer",
+    "ProducerOptions",
+    "RecordMetadata",
+]

@@ -1,7 +1,9 @@
-"""Records on their way into batches, and the memory they take: Kafka's RecordAccumulator and BufferPool.
+"""Records on their way into batches, and the memory they take: Kafka's RecordAccumulator and
+BufferPool.
 
-A batch is ready when it is full, when its oldest record has waited linger_ms, when somebody waits for memory, or while
-the producer is flushed. Memory is counted as written, before compression, from a batch's first record until its answer.
+A batch is ready when it is full, when its oldest record has waited linger_ms, when somebody waits
+for memory, or while the producer is flushed. Memory is counted as written, before compression, from
+a batch's first record until its answer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Accumulator"]
 
-#: CompressionRatioEstimator: rises at once by at least this, falls slowly; a batch is filled to size / (ratio x 1.05).
+#: CompressionRatioEstimator: rises at once by at least this, falls slowly; a batch is filled to
+#: size / (ratio x 1.05).
 _RISES: Final = 0.05
 _FALLS: Final = 0.005
 _SAFETY: Final = 1.05
@@ -46,7 +49,9 @@ class Accumulator:
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._turn = 0  # bytes of the waiter that goes on in this step of the loop
         self._refused = False  # send_many met a full buffer, and nothing was freed since
-        self._stirred = False  # a batch was begun or is full: there may be something to send, or to wait for
+        self._stirred = (
+            False  # a batch was begun or is full: there may be something to send, or to wait for
+        )
         self._turns: dict[str, list[PartitionQueue]] = {}  # a topic's, by partition
         self._spare: list[bytearray] = []
         self._spare_limit = max(1, options.buffer_memory // max(options.batch_size, 16_384))
@@ -69,7 +74,9 @@ class Accumulator:
         size += BATCH_OVERHEAD
         for name in ("max_request_size", "buffer_memory"):
             if size > (limit := getattr(self.options, name)):
-                raise RecordTooLargeError(f"a record of up to {size} bytes is larger than {name} ({limit})")
+                raise RecordTooLargeError(
+                    f"a record of up to {size} bytes is larger than {name} ({limit})"
+                )
 
     async def wait_for_space(self, size: int, on_full: Callable[[], None]) -> None:
         """Wait until so many bytes are free, first come, first served.
@@ -101,7 +108,9 @@ class Accumulator:
         self._refused = True
 
     def stirred(self) -> bool:
-        """Was a batch begun or filled, or memory refused, since this was last asked? Else the sender need not look."""
+        """Was a batch begun or filled, or memory refused, since this was last asked? Else the
+        sender need not look.
+        """
         was, self._stirred = self._stirred or self.exhausted, False
         return was
 
@@ -169,14 +178,18 @@ class Accumulator:
         timestamp_ms: int,
         batches: int = 0,
     ) -> int:
-        """Records first, first + step, …; how many were taken: all, or those that filled so many batches (0: any)."""
+        """Records first, first + step, …; how many were taken: all, or those that filled so many
+        batches (0: any).
+        """
         taken = 0
         while taken < count:
             last = queue.queue[-1] if queue.queue else None
             if last is None or last.closed or last.attempts or not last.many:
                 last = self._open(queue, many=True) or self._begin(queue, many=True)
             builder = last.builder
-            taken += builder.append_many(given, first + taken * step, count - taken, step, timestamp_ms)
+            taken += builder.append_many(
+                given, first + taken * step, count - taken, step, timestamp_ms
+            )
             size = builder.size
             self.used += size - last.reserved
             last.reserved = size
@@ -194,10 +207,17 @@ class Accumulator:
         """So many records, one a partition by turns, from partition ``first`` on."""
         queues = self._turns.get(topic, [])
         if len(queues) != partitions:
-            queues = self._turns[topic] = [self.queue_of(topic, number) for number in range(partitions)]
+            queues = self._turns[topic] = [
+                self.queue_of(topic, number) for number in range(partitions)
+            ]
         for n in range(min(count, partitions)):
             self.append_many(
-                queues[(first + n) % partitions], given, n, (count - n - 1) // partitions + 1, partitions, timestamp_ms
+                queues[(first + n) % partitions],
+                given,
+                n,
+                (count - n - 1) // partitions + 1,
+                partitions,
+                timestamp_ms,
             )
 
     def _open(self, queue: PartitionQueue, many: bool) -> ProducerBatch | None:
@@ -228,13 +248,19 @@ class Accumulator:
 
     def overhead(self, given: Given, partitions: int) -> int:
         """What the headers of the batches take at most that such records fill, in bytes."""
-        filled = given.count * (given.largest() + MAX_RECORD_OVERHEAD) // max(self.options.batch_size, 1)
+        filled = (
+            given.count * (given.largest() + MAX_RECORD_OVERHEAD) // max(self.options.batch_size, 1)
+        )
         return BATCH_OVERHEAD * (min(partitions, given.count) + min(filled, given.count))
 
     def most_that_fit(self, given: Given, partitions: int) -> int:
-        """How many of the records there is memory for, each as large as it can become; one where nothing is taken."""
+        """How many of the records there is memory for, each as large as it can become; one where
+        nothing is taken.
+        """
         fitting = given.fitting(self.free - self.overhead(given, partitions))
-        return fitting or int(self.used == 0 and given.count > 0 and (self._turn > 0 or not self._waiters))
+        return fitting or int(
+            self.used == 0 and given.count > 0 and (self._turn > 0 or not self._waiters)
+        )
 
     # --- what is ready
 
@@ -251,25 +277,40 @@ class Accumulator:
         )
 
     def finish(self, batch: ProducerBatch, payload: bytes | None) -> None:
-        """Closes the batch for good; what compressing it gained is remembered for the topic's next."""
+        """Closes the batch for good; what compressing it gained is remembered for the topic's
+        next.
+        """
         batch.closed = True
         builder = batch.builder
         if builder.is_finished:
             return
-        builder.finish(payload, self.options.max_request_size if self.options.claims == "payload" else 0)
+        builder.finish(
+            payload, self.options.max_request_size if self.options.claims == "payload" else 0
+        )
         if self.codec:
             topic = batch.partition.topic
             known = self._ratios.get(topic, 1.0)
             seen = builder.wire_size / builder.size
-            self._ratios[topic] = max(known + _RISES, seen) if seen > known else max(known - _FALLS, seen)
+            self._ratios[topic] = (
+                max(known + _RISES, seen) if seen > known else max(known - _FALLS, seen)
+            )
 
     def split(self, batch: ProducerBatch) -> None:
-        """A batch that was too large for the broker, and has several records, as two in its place."""
+        """A batch that was too large for the broker, and has several records, as two in its
+        place.
+        """
         parts: list[ProducerBatch] = []
         sequence, deliveries, reserved = batch.sequence, batch.deliveries, batch.reserved
         for n, builder in enumerate(batch.builder.split()):
-            part = ProducerBatch(batch.partition, builder, (*batch.number, n), batch.created_ms, batch.many)
-            part.closed, part.attempts, part.sequence, part.passed = True, batch.attempts, sequence, batch.passed
+            part = ProducerBatch(
+                batch.partition, builder, (*batch.number, n), batch.created_ms, batch.many
+            )
+            part.closed, part.attempts, part.sequence, part.passed = (
+                True,
+                batch.attempts,
+                sequence,
+                batch.passed,
+            )
             part.deliveries, deliveries = deliveries[: builder.count], deliveries[builder.count :]
             part.reserved = min(reserved, builder.size)
             reserved -= part.reserved
@@ -279,7 +320,9 @@ class Accumulator:
         parts[-1].reserved += reserved
         batch.reserved = 0
         batch.partition.replace(batch, parts)
-        self._ratios[batch.partition.topic] = 1.0  # no compression is believed in until it is seen again
+        self._ratios[batch.partition.topic] = (
+            1.0  # no compression is believed in until it is seen again
+        )
 
     def incomplete(self) -> Iterator[ProducerBatch]:
         """All batches that are not told."""

@@ -1,4 +1,5 @@
-"""A batch on its way, and the partition it is for: what waits, what is under way, and what has still to be told.
+"""A batch on its way, and the partition it is for: what waits, what is under way, and what has
+still to be told.
 
 A partition's batches are told in the order they were begun, whatever the order they end in.
 """
@@ -45,7 +46,9 @@ class ProducerBatch:
 
     partition: PartitionQueue
     builder: BatchBuilder
-    number: tuple[int, ...]  # in the order they were begun; parts of a batch that was split have one more
+    number: tuple[
+        int, ...
+    ]  # in the order they were begun; parts of a batch that was split have one more
     created_ms: float
     many: bool
     deliveries: list[Delivery] = field(default_factory=list)
@@ -81,7 +84,9 @@ class ProducerBatch:
         """Settle the deliveries, or call ``on_batch``. What is raised there is logged."""
         assert self.result is not None
         builder, queue, (base, appended, error) = self.builder, self.partition, self.result
-        outcome = Outcome(queue.topic, queue.partition, base, appended, error, failures, failures.generation)
+        outcome = Outcome(
+            queue.topic, queue.partition, base, appended, error, failures, failures.generation
+        )
         if not self.many:
             for n, delivery in enumerate(self.deliveries):
                 delivery.settle(outcome, n)
@@ -112,7 +117,9 @@ class PartitionQueue:
     topic: str
     partition: int
     queue: deque[ProducerBatch] = field(default_factory=deque)  # to be sent, oldest first
-    untold: deque[ProducerBatch] = field(default_factory=deque)  # all that are not told, oldest first
+    untold: deque[ProducerBatch] = field(
+        default_factory=deque
+    )  # all that are not told, oldest first
     on_the_wire: int = 0
     # --- idempotence
     producer_id: int = -1
@@ -120,7 +127,9 @@ class PartitionQueue:
     next_sequence: int = 0
     last_acked_sequence: int = -1
     last_acked_offset: int = -1
-    sequenced: list[ProducerBatch] = field(default_factory=list)  # have a sequence and no answer that settles them
+    sequenced: list[ProducerBatch] = field(
+        default_factory=list
+    )  # have a sequence and no answer that settles them
     doubt: Doubt = Doubt.NONE
     doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these
     doubted_at: int = 0  # how many metadata answers there had been

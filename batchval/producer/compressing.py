@@ -1,7 +1,9 @@
-"""Compresses batches where it holds nobody up: quick ones at once, the others in a thread, some of them ahead of time.
+"""Compresses batches where it holds nobody up: quick ones at once, the others in a thread, some of
+them ahead of time.
 
-A batch's records (no header) → the codec's bytes. What a byte costs is measured with each batch, in time of the thread
-that compresses, so that levels and kinds of records need no table; before the first one, ``_NS_A_BYTE`` is believed.
+A batch's records (no header) → the codec's bytes. What a byte costs is measured with each batch, in
+time of the thread that compresses, so that levels and kinds of records need no table; before the
+first one, ``_NS_A_BYTE`` is believed.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from batchval.types import CompressionType
 
 __all__ = ["HOLDS_UP_NS", "Compressing"]
 
-#: What would take longer than this is done in a thread. Each thread costs turns of the GIL: at half of this, zstd in
-#: batches of 16 kB has two thirds of the rate that it has in the loop.
+#: What would take longer than this is done in a thread. Each thread costs turns of the GIL: at half
+#: of this, zstd in batches of 16 kB has two thirds of the rate that it has in the loop.
 HOLDS_UP_NS: Final = 1_000_000
 _NS_A_BYTE: Final = {
     CompressionType.GZIP: 30.0,
@@ -38,7 +40,9 @@ def _timed(codec: int, records: memoryview, level: int | None) -> tuple[bytes, i
 
 
 class Compressing:
-    """One producer's. ``finish`` takes what was compressed; ``done`` is called after each batch of a thread."""
+    """One producer's. ``finish`` takes what was compressed; ``done`` is called after each batch of
+    a thread.
+    """
 
     def __init__(
         self,
@@ -61,13 +65,17 @@ class Compressing:
         return self.threads > 0 and batch.builder.size * self._ns_a_byte > HOLDS_UP_NS
 
     def finished(self, batch: ProducerBatch) -> bool:
-        """Whether the batch can be sent; if not, a thread has it now. Raises what the codec does."""
+        """Whether the batch can be sent; if not, a thread has it now. Raises what the codec
+        does.
+        """
         if batch.builder.is_finished:
             return True
         if batch.compressing or self.holds_up(batch):
             self.begin(batch)
             return False
-        payload, took = _timed(self._codec, batch.builder.payload(), self._level) if self._codec else (None, 0)
+        payload, took = (
+            _timed(self._codec, batch.builder.payload(), self._level) if self._codec else (None, 0)
+        )
         if payload is not None:
             self._note(batch.builder.size, took)
         self._finish(batch, payload)
@@ -83,7 +91,9 @@ class Compressing:
         self.under_way += 1
         self.in_threads += 1
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, _timed, self._codec, batch.builder.payload(), self._level)
+        future = loop.run_in_executor(
+            self._pool, _timed, self._codec, batch.builder.payload(), self._level
+        )
         future.add_done_callback(partial(self._compressed, batch))
 
     def _compressed(self, batch: ProducerBatch, future: asyncio.Future[tuple[bytes, int]]) -> None:

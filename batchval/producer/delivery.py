@@ -24,7 +24,9 @@ log = logging.getLogger("batchval.producer")
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is. ``offset`` -1: not known (acks=0, or a batch that the broker had already)."""
+    """Where a record is. ``offset`` -1: not known (acks=0, or a batch that the broker had
+    already).
+    """
 
     topic: str
     partition: int
@@ -165,7 +167,11 @@ class Failures:
 
     def add(self, outcome: Outcome) -> None:
         """Count what nobody has received of a batch. Logs one warning for each partition."""
-        if not outcome.unreceived or self._muted or isinstance(outcome.error, TransactionAbortedError):
+        if (
+            not outcome.unreceived
+            or self._muted
+            or isinstance(outcome.error, TransactionAbortedError)
+        ):
             return
         self.count += outcome.unreceived
         outcome.counted = True
@@ -175,7 +181,11 @@ class Failures:
         where = (outcome.topic, outcome.partition)
         if where not in self._warned:
             self._warned.add(where)
-            log.warning("%s-%d: %s; later failures of this partition are counted only", *where, outcome.error)
+            log.warning(
+                "%s-%d: %s; later failures of this partition are counted only",
+                *where,
+                outcome.error,
+            )
 
     def received(self, outcome: Outcome) -> None:
         """The caller has received the failure of one record."""

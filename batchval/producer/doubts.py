@@ -95,7 +95,8 @@ _ENDS: Final = {
     Event.FAILED: (Doubt.NONE, Action.ASK_AGAIN),
 }
 TRANSITIONS: Final[dict[Doubt, dict[Event, tuple[Doubt, Action]]]] = {
-    Doubt.NONE: dict.fromkeys(Event, (Doubt.NONE, Action.KEEP)) | {Event.DOUBTED: (Doubt.CONFIRMING, Action.KEEP)},
+    Doubt.NONE: dict.fromkeys(Event, (Doubt.NONE, Action.KEEP))
+    | {Event.DOUBTED: (Doubt.CONFIRMING, Action.KEEP)},
     Doubt.CONFIRMING: _ENDS
     | {
         Event.DOUBTED: (Doubt.CONFIRMING, Action.KEEP),
@@ -139,7 +140,12 @@ class Leaders:
         """Return the node as the partition's leader, by what is known at the moment."""
         topic, partition = queue.topic, queue.partition
         connection = self.client.network.connection(node)
-        return Leader(node.id, connection, self.metadata.leader_epoch(topic, partition), self.metadata.topic_id(topic))
+        return Leader(
+            node.id,
+            connection,
+            self.metadata.leader_epoch(topic, partition),
+            self.metadata.topic_id(topic),
+        )
 
     def is_known(self, queue: PartitionQueue) -> bool:
         """Return whether the partition's leader now is the one that has shown that it knows the
@@ -156,7 +162,11 @@ class Leaders:
         node = self.metadata.leader(queue.topic, queue.partition)
         if asked is None or node is None:
             return False
-        now = (node.id, self.metadata.leader_epoch(queue.topic, queue.partition), self.metadata.topic_id(queue.topic))
+        now = (
+            node.id,
+            self.metadata.leader_epoch(queue.topic, queue.partition),
+            self.metadata.topic_id(queue.topic),
+        )
         return now == (asked.node_id, asked.leader_epoch, asked.topic_id)
 
     def ask(self, node: Node, batches: list[ProducerBatch]) -> None:

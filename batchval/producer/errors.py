@@ -1,4 +1,6 @@
-"""What can become of a record that is not acknowledged, beside what a broker or the network says."""
+"""What can become of a record that is not acknowledged, beside what a broker or the network
+says.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class BufferExhaustedError(ProducerError, TimeoutError):
 
 
 class DeliveryTimeoutError(ProducerError, TimeoutError):
-    """Not acknowledged in delivery_timeout_ms; a request that was under way may have arrived all the same."""
+    """Not acknowledged in delivery_timeout_ms; a request that was under way may have arrived all
+    the same.
+    """
 
 
 class DeliveryUnknownError(ProducerError):
@@ -78,7 +82,9 @@ class TransactionAbortedError(ProducerError):
 
 
 class TransactionStateError(ProducerError):
-    """Not now: no transaction, or one that can only be aborted, or a producer that cannot go on at all."""
+    """Not now: no transaction, or one that can only be aborted, or a producer that cannot go on at
+    all.
+    """
 
 
 class ProducerFencedError(BrokerError):
@@ -86,9 +92,16 @@ class ProducerFencedError(BrokerError):
 
     def __init__(self, code: int, what: str) -> None:
         name = ErrorCode(code).name
-        super().__init__(code, f"{what}: {name}: another producer has taken the transactional_id over, or it timed out")
+        super().__init__(
+            code,
+            f"{what}: {name}: another producer has taken the transactional_id over, or it timed out",
+        )
         self.retriable = False
 
 
 #: The codes that say so.
-FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+FENCED = {
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+}

@@ -1,7 +1,8 @@
-"""The hash by which Kafka's producers give a key its partition: murmur2 of 32 bits with the seed 0x9747b28c.
+"""The hash by which Kafka's producers give a key its partition: murmur2 of 32 bits with the seed
+0x9747b28c.
 
-As org.apache.kafka.common.utils.Utils.murmur2 has it: words little-endian, the result taken as positive by cutting
-off its sign (Utils.toPositive), not by its absolute value.
+As org.apache.kafka.common.utils.Utils.murmur2 has it: words little-endian, the result taken as
+positive by cutting off its sign (Utils.toPositive), not by its absolute value.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer

@@ -30,7 +30,8 @@ _SENT_WITHOUT_WAITING: Final = 5  # how many batches of a producer a broker reme
 class ProducerOptions:
     """Kafka's defaults. Sizes in bytes, times in milliseconds. Raises ArgumentValueError.
 
-    ``enable_idempotence`` None: wherever the other options allow it (acks -1, at most five in flight, retries).
+    ``enable_idempotence`` None: wherever the other options allow it (acks -1, at most five in
+    flight, retries).
     ``retries`` counts per batch; delivery_timeout_ms ends them in any case.
     """
 
@@ -69,25 +70,39 @@ class ProducerOptions:
             self.bootstrap_servers = [self.bootstrap_servers]
         bootstrap_nodes(self.bootstrap_servers)
         self._check_numbers()
-        check_choice("compression_type", self.compression_type, [one.name.lower() for one in CompressionType])
+        check_choice(
+            "compression_type", self.compression_type, [one.name.lower() for one in CompressionType]
+        )
         check_choice("partitioner", self.partitioner, PARTITIONERS)
         check_choice("claims", self.claims, ("none", "tag", "payload"))
         if self.claims_schema_ids and self.claims == "none":
             raise refusal("claims_schema_ids", True, "claims to be tag or payload, not none")
         if self.compression_level is not None:
             if self.codec not in _LEVELS:
-                raise refusal("compression_level", self.compression_level, f"none with {self.compression_type}")
+                raise refusal(
+                    "compression_level",
+                    self.compression_level,
+                    f"none with {self.compression_type}",
+                )
             check_numbers(self, ("compression_level",), *_LEVELS[self.codec])
         self._check_idempotence()
 
     def _check_numbers(self) -> None:
         if self.acks not in (-1, 0, 1):
             raise refusal("acks", self.acks, "-1 (all), 1 or 0")
-        times = ("linger_ms", "retry_backoff_ms", "retry_backoff_max_ms", "max_block_ms", "metadata_max_age_ms")
+        times = (
+            "linger_ms",
+            "retry_backoff_ms",
+            "retry_backoff_max_ms",
+            "max_block_ms",
+            "metadata_max_age_ms",
+        )
         check_numbers(self, times, 0, whole=False)
         check_numbers(self, ("request_timeout_ms",), 1, INT32, whole=False)
         check_numbers(self, ("batch_size", "retries"), 0, INT32)
-        check_numbers(self, ("max_request_size", "max_in_flight", "transaction_timeout_ms"), 1, INT32)
+        check_numbers(
+            self, ("max_request_size", "max_in_flight", "transaction_timeout_ms"), 1, INT32
+        )
         check_numbers(self, ("send_buffer_bytes", "receive_buffer_bytes"), 1, INT32)
         check_numbers(self, ("buffer_memory",), 1)
         check_numbers(self, ("compression_threads",), 0, 64)
@@ -110,7 +125,9 @@ class ProducerOptions:
             raise refusal("enable_idempotence", True, obstacle)
         check_text("transactional_id", self.transactional_id)
         if self.transactional_id is not None and not self.enable_idempotence:
-            raise refusal("transactional_id", self.transactional_id, "enable_idempotence to be True")
+            raise refusal(
+                "transactional_id", self.transactional_id, "enable_idempotence to be True"
+            )
 
     def client_options(self) -> ClientOptions:
         """Return the options of the network client."""

@@ -87,7 +87,9 @@ class Manual:
     """None of its own."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
-        raise ArgumentValueError("invalid partition None: the partitioner 'manual' expects one with each record")
+        raise ArgumentValueError(
+            "invalid partition None: the partitioner 'manual' expects one with each record"
+        )
 
     def on_new_batch(self, topic: str, partition: int) -> None:
         """Of no matter."""

@@ -39,7 +39,9 @@ log = logging.getLogger("batchval.producer")
 
 
 class Producer:
-    """Made inside a running loop, and used on its thread alone. ``async with`` flushes and closes it."""
+    """Made inside a running loop, and used on its thread alone. ``async with`` flushes and closes
+    it.
+    """
 
     def __init__(self, options: ProducerOptions) -> None:
         self.options = options
@@ -48,7 +50,9 @@ class Producer:
         self._closing = False
         self._wanted: dict[str, None] = {}  # topics that send_many knew nothing of
         self._refused = 0  # bytes that send_many had no room for
-        self._settled = asyncio.Event()  # since ``_flush`` looked last, a batch was told of, or all has ended
+        self._settled = (
+            asyncio.Event()
+        )  # since ``_flush`` looked last, a batch was told of, or all has ended
         self._client = ConsumerNetworkClient(options.client_options())
         self._metadata = ClusterMetadata(
             self._client,
@@ -58,12 +62,18 @@ class Producer:
         )
         self._partitioner = partitioner(options.partitioner)
         self._accumulator = Accumulator(options, lambda: self._loop.time() * 1000)
-        self._sequences = Sequences(options.transactional_id is not None) if options.enable_idempotence else None
-        self._sender = Sender(options, self._client, self._metadata, self._accumulator, self._sequences)
+        self._sequences = (
+            Sequences(options.transactional_id is not None) if options.enable_idempotence else None
+        )
+        self._sender = Sender(
+            options, self._client, self._metadata, self._accumulator, self._sequences
+        )
         self._sender.on_settled = self._settled.set
         self._transactions: Transactions | None = None
         if self._sequences is not None:
-            self._transactions = Transactions(options, self._client, self._metadata, self._sequences, self._changed)
+            self._transactions = Transactions(
+                options, self._client, self._metadata, self._sequences, self._changed
+            )
             if options.transactional_id is None:
                 self._sender.need_id = self._transactions.need_id
             else:
@@ -116,7 +126,9 @@ class Producer:
     async def partitions_for(self, topic: str) -> int:
         """How many partitions a topic has; asks where that is not known."""
         self._guard()
-        return self._metadata.partitions(topic) or await self._metadata.wait_for(topic, self.options.max_block_ms)
+        return self._metadata.partitions(topic) or await self._metadata.wait_for(
+            topic, self.options.max_block_ms
+        )
 
     def _guard(self) -> None:
         if threading.get_ident() != self._thread:
@@ -168,7 +180,9 @@ class Producer:
         for name, text in headers:
             size += 3 * len(name) + _length(text) + _HEADER_OVERHEAD
         self._accumulator.check_size(size)
-        while (needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)) > self._accumulator.free:
+        while (
+            needed := min(size + BATCH_OVERHEAD, self.options.buffer_memory)
+        ) > self._accumulator.free:
             await self._accumulator.wait_for_space(needed, self._sender.pump_soon)
         self._may_send()  # much may have happened while it waited
         if partition is None:
@@ -176,7 +190,9 @@ class Producer:
         elif 0 <= partition < partitions:
             chosen = partition
         else:
-            raise ArgumentValueError(f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}")
+            raise ArgumentValueError(
+                f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}"
+            )
         queue = self._accumulator.queue_of(topic, chosen)
         now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         first = not queue.queue
@@ -202,9 +218,10 @@ class Producer:
 
         One native call fills a batch.
 
-        ``values``: one bytes-like, the value of every record, or a sequence of them. ``stamps``: a buffer of int64, one
-        a record, of any meaning: they come back through ``on_batch``. Fewer are taken, or none, when the buffer is full
-        or nothing is known of the topic yet: ``await room()``, then go on. Raises RecordTooLargeError and ValueError.
+        ``values``: one bytes-like, the value of every record, or a sequence of them. ``stamps``: a
+        buffer of int64, one a record, of any meaning: they come back through ``on_batch``. Fewer
+        are taken, or none, when the buffer is full or nothing is known of the topic yet: ``await
+        room()``, then go on. Raises RecordTooLargeError and ValueError.
         """
         self._may_send()
         partitions = self._metadata.partitions(topic)
@@ -212,7 +229,9 @@ class Producer:
             self._wanted[topic] = None
             return 0
         if partition is not None and not 0 <= partition < partitions:
-            raise ArgumentValueError(f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}")
+            raise ArgumentValueError(
+                f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}"
+            )
         given = Given(values, stamps)
         try:
             return self._send_many(topic, given, partition, partitions, timestamp_ms)
@@ -220,14 +239,21 @@ class Producer:
             given.close()
 
     def _send_many(
-        self, topic: str, given: Given, partition: int | None, partitions: int, timestamp_ms: int | None
+        self,
+        topic: str,
+        given: Given,
+        partition: int | None,
+        partitions: int,
+        timestamp_ms: int | None,
     ) -> int:
         largest = given.largest() + MAX_RECORD_OVERHEAD
         self._accumulator.check_size(largest)
         now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
         count = self._accumulator.most_that_fit(given, partitions)
         if count and partition is not None:
-            self._accumulator.append_many(self._accumulator.queue_of(topic, partition), given, 0, count, 1, now)
+            self._accumulator.append_many(
+                self._accumulator.queue_of(topic, partition), given, 0, count, 1, now
+            )
         elif count and isinstance(self._partitioner, RoundRobin):
             first = self._partitioner.turn(topic, count, partitions)
             self._accumulator.append_in_turn(topic, given, first, partitions, count, now)
@@ -245,7 +271,9 @@ class Producer:
         while taken < count:
             chosen = self._partitioner.partition(topic, None, partitions)
             queue = self._accumulator.queue_of(topic, chosen)
-            taken += self._accumulator.append_many(queue, given, taken, count - taken, 1, now, batches=1)
+            taken += self._accumulator.append_many(
+                queue, given, taken, count - taken, 1, now, batches=1
+            )
             if taken < count:
                 self._partitioner.on_new_batch(topic, chosen)
 
@@ -267,7 +295,9 @@ class Producer:
     # --- the end of things
 
     def _changed(self) -> None:
-        """The producer id has come, a partition is in the transaction, or nothing goes on any more."""
+        """The producer id has come, a partition is in the transaction, or nothing goes on any
+        more.
+        """
         transactions = self._transactions
         if transactions is not None and transactions.state is State.FATAL:
             self._sender.fatal = transactions.error
@@ -276,10 +306,16 @@ class Producer:
         self._sender.pump_soon()
         self._settled.set()
 
-    async def _flush(self, timeout_ms: float | None, stop: Callable[[], bool] = lambda: False) -> None:
+    async def _flush(
+        self, timeout_ms: float | None, stop: Callable[[], bool] = lambda: False
+    ) -> None:
         self._accumulator.flushing += 1
         # by number: a batch that is split is gone, what it was split into has its number
-        queues = [(queue, queue.untold[-1].number[0]) for queue in self._accumulator.active if queue.untold]
+        queues = [
+            (queue, queue.untold[-1].number[0])
+            for queue in self._accumulator.active
+            if queue.untold
+        ]
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 self._sender.pump()
@@ -288,7 +324,9 @@ class Producer:
                         self._settled.clear()
                         await self._settled.wait()
         except TimeoutError:
-            raise RequestTimeoutError(f"not all records were acknowledged in {shown_ms(timeout_ms or 0)}") from None
+            raise RequestTimeoutError(
+                f"not all records were acknowledged in {shown_ms(timeout_ms or 0)}"
+            ) from None
         finally:
             self._accumulator.flushing -= 1
 
@@ -361,7 +399,9 @@ class Producer:
         return self._transactions
 
     async def init_transactions(self) -> None:
-        """Once, before anything else: fences earlier producers with this transactional_id, and ends what they left."""
+        """Once, before anything else: fences earlier producers with this transactional_id, and ends
+        what they left.
+        """
         await self._transactional().init(self.options.max_block_ms)
 
     def begin_transaction(self) -> None:
@@ -372,8 +412,9 @@ class Producer:
     async def commit_transaction(self) -> None:
         """Flushes, then commits. Raises what made that impossible: then abort, or close if fenced.
 
-        RequestTimeoutError (or the caller's own cancellation) behind the flush: the commit may have come about. As with
-        Kafka's producer it can then be asked for again, or the producer closed, and nothing else.
+        RequestTimeoutError (or the caller's own cancellation) behind the flush: the commit may have
+        come about. As with Kafka's producer it can then be asked for again, or the producer closed,
+        and nothing else.
         """
         transactions = self._must_be(State.IN_TRANSACTION, State.COMMITTING)
         if transactions.state is State.IN_TRANSACTION:
@@ -411,7 +452,9 @@ class Producer:
             transactions.state = State.ENDING
         self._sender.on_failed = transactions.failed_in_abort
         try:
-            self._sender.abandon(TransactionAbortedError("the transaction was aborted"), but_on_the_wire=True)
+            self._sender.abandon(
+                TransactionAbortedError("the transaction was aborted"), but_on_the_wire=True
+            )
             await self._flush(None)
             await transactions.end(False, self.options.max_block_ms)
         except Exception as error:

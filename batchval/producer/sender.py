@@ -1,10 +1,12 @@
-"""Batches into Produce requests (v3 to v12), answers into results: Kafka's Sender, without a thread of its own.
+"""Batches into Produce requests (v3 to v12), answers into results: Kafka's Sender, without a thread
+of its own.
 
-    one request holds the first ready batch of each partition that a node leads, up to max_request_size
-    a node has at most max_in_flight requests under way; what is retried waits in its place, with backoff
+    one request holds the first ready batch of each partition that a node leads, up to
+    max_request_size a node has at most max_in_flight requests under way; what is retried waits in
+    its place, with backoff
 
-``pump`` does all that can be done now. It is called when a batch is full, when something was answered, when metadata
-has changed, and by one timer for what only time makes ready.
+``pump`` does all that can be done now. It is called when a batch is full, when something was
+answered, when metadata has changed, and by one timer for what only time makes ready.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ _OLDEST, _LATEST = 3, 12  # from v13 on topics go by id
 _LATEST_IN_TRANSACTIONS = 11  # v12 adds partitions to a transaction by itself (KIP-890)
 _ZSTD_FROM = 7
 _TAGS_FROM = 9
-_ONE_IN_FLIGHT_UP_TO = 3  # brokers 0.11 speak no later one, and remember one batch of a producer (KAFKA-5494)
+_ONE_IN_FLIGHT_UP_TO = (
+    3  # brokers 0.11 speak no later one, and remember one batch of a producer (KAFKA-5494)
+)
 _LEADER_IS_ANOTHER = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -64,7 +68,9 @@ log = logging.getLogger("batchval.producer")
 
 @dataclass(slots=True)
 class ProducerMetrics:
-    """Counts since the producer was made. ``highest_in_flight``: per node id, requests of any API."""
+    """Counts since the producer was made. ``highest_in_flight``: per node id, requests of any
+    API.
+    """
 
     records_acked: int = 0
     records_failed: int = 0
@@ -105,14 +111,22 @@ class Sender:
         self.failures = Failures(options.transactional_id is not None)
         self.on_batch: Callable[[BatchDone], object] | None = None
         self.on_settled: Callable[[], None] = lambda: None  # a batch was told of
-        self.on_failed: Callable[[Exception], None] = lambda error: None  # for good, and not by the caller's wish
+        self.on_failed: Callable[[Exception], None] = lambda error: (
+            None
+        )  # for good, and not by the caller's wish
         self.need_id: Callable[[], None] = lambda: None
         self.hold: Callable[[PartitionQueue], bool] = lambda queue: False
         self.fatal: Exception | None = None
         self.leaders = Leaders(client, metadata)
-        self.doubts = Doubts(self.leaders, lambda batch: self._acknowledged(batch, -1, -1), self._fail)
+        self.doubts = Doubts(
+            self.leaders, lambda batch: self._acknowledged(batch, -1, -1), self._fail
+        )
         self.compressing = Compressing(
-            options.codec, options.compression_level, options.compression_threads, accumulator.finish, self._compressed
+            options.codec,
+            options.compression_level,
+            options.compression_threads,
+            accumulator.finish,
+            self._compressed,
         )
         self._loop = asyncio.get_running_loop()
         self._outstanding: dict[int, int] = {}
@@ -161,7 +175,9 @@ class Sender:
         if when_ms < float("inf"):
             self._timer_ms = when_ms
             # a loop whose timers count whole milliseconds would wake too early
-            self._timer = self._loop.call_later(max(when_ms - self.now_ms(), 1.0) / 1000, self._woken)
+            self._timer = self._loop.call_later(
+                max(when_ms - self.now_ms(), 1.0) / 1000, self._woken
+            )
 
     def _woken(self) -> None:
         self._timer = None
@@ -209,7 +225,11 @@ class Sender:
             if batch in queue.queue:
                 queue.queue.remove(batch)
             what = f"{batch.builder.count} records for {queue}"
-            self._fail(batch, DeliveryTimeoutError(f"{what} were not acknowledged in {shown_ms(limit)}"), False)
+            self._fail(
+                batch,
+                DeliveryTimeoutError(f"{what} were not acknowledged in {shown_ms(limit)}"),
+                False,
+            )
         return float("inf")
 
     # --- out
@@ -220,7 +240,10 @@ class Sender:
         if not state.is_ready:
             return 1  # it connects; meanwhile batches grow
         versions = state.api_versions or {}
-        if self.sequences is not None and versions.get(ApiKey.PRODUCE, (0, _LATEST))[1] <= _ONE_IN_FLIGHT_UP_TO:
+        if (
+            self.sequences is not None
+            and versions.get(ApiKey.PRODUCE, (0, _LATEST))[1] <= _ONE_IN_FLIGHT_UP_TO
+        ):
             return 1
         return self.options.max_in_flight
 
@@ -233,7 +256,9 @@ class Sender:
             self._send(node, batches)
 
     def _take(self, node: Node, queues: list[PartitionQueue], now: float) -> list[ProducerBatch]:
-        """At most one batch a partition; whose turn is first changes, lest one starve the others."""
+        """At most one batch a partition; whose turn is first changes, lest one starve the
+        others.
+        """
         taken: list[ProducerBatch] = []
         size = 0
         self._turn = (self._turn + 1) % len(queues)
@@ -341,12 +366,16 @@ class Sender:
             self._free(batch)
         elif error is not None:
             batch.partition.queue.remove(batch)
-            self._fail(batch, error if isinstance(error, Exception) else RuntimeError(str(error)), True)
+            self._fail(
+                batch, error if isinstance(error, Exception) else RuntimeError(str(error)), True
+            )
         self.pump()
 
     # --- in
 
-    def _returned(self, node: Node, batches: list[ProducerBatch], data: list[TopicProduceData]) -> None:
+    def _returned(
+        self, node: Node, batches: list[ProducerBatch], data: list[TopicProduceData]
+    ) -> None:
         data.clear()  # the request lets go of the buffers
         self._outstanding[node.id] -= 1
         connection = self.client.network.connection(node)
@@ -358,7 +387,11 @@ class Sender:
             batch.partition.on_the_wire -= 1
 
     def _answered(
-        self, node: Node, batches: list[ProducerBatch], data: list[TopicProduceData], answer: ClientResponse
+        self,
+        node: Node,
+        batches: list[ProducerBatch],
+        data: list[TopicProduceData],
+        answer: ClientResponse,
     ) -> None:
         self._returned(node, batches, data)
         response: ProduceResponse | None = answer.response
@@ -371,21 +404,31 @@ class Sender:
             metrics.answers += 1
             metrics.request_latency_ms += latency_ms
             metrics.request_latency_ms_max = max(metrics.request_latency_ms_max, latency_ms)
-            said = {(topic.name, one.index): one for topic in response.responses for one in topic.partition_responses}
+            said = {
+                (topic.name, one.index): one
+                for topic in response.responses
+                for one in topic.partition_responses
+            }
             for endpoint in response.node_endpoints:
                 log.debug("node %s is at %s:%s", endpoint.node_id, endpoint.host, endpoint.port)
             endpoints = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
             for batch in batches:
                 one = said.get((batch.partition.topic, batch.partition.partition))
                 if one is None:
-                    error = broker_error(ErrorCode.UNKNOWN_SERVER_ERROR, f"{batch.partition}: nothing in the answer")
+                    error = broker_error(
+                        ErrorCode.UNKNOWN_SERVER_ERROR, f"{batch.partition}: nothing in the answer"
+                    )
                     self._failed(batch, error, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
                 else:
                     self._judged(batch, one, endpoints)
         self.pump()
 
     def _not_answered(
-        self, node: Node, batches: list[ProducerBatch], data: list[TopicProduceData], error: BaseException
+        self,
+        node: Node,
+        batches: list[ProducerBatch],
+        data: list[TopicProduceData],
+        error: BaseException,
     ) -> None:
         self._returned(node, batches, data)
         if isinstance(error, DisconnectError):
@@ -400,15 +443,24 @@ class Sender:
         self.pump_soon()
 
     def _judged(
-        self, batch: ProducerBatch, said: PartitionProduceResponse, endpoints: dict[int, tuple[str, int]]
+        self,
+        batch: ProducerBatch,
+        said: PartitionProduceResponse,
+        endpoints: dict[int, tuple[str, int]],
     ) -> None:
         queue, code = batch.partition, said.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._acknowledged(batch, said.base_offset if code == ErrorCode.NONE else -1, said.log_append_time_ms)
+            self._acknowledged(
+                batch, said.base_offset if code == ErrorCode.NONE else -1, said.log_append_time_ms
+            )
             return
         leader = said.current_leader
         news = leader.leader_id >= 0 and self.metadata.leader_is(
-            queue.topic, queue.partition, leader.leader_id, leader.leader_epoch, endpoints.get(leader.leader_id)
+            queue.topic,
+            queue.partition,
+            leader.leader_id,
+            leader.leader_epoch,
+            endpoints.get(leader.leader_id),
         )
         if code in _LEADER_IS_ANOTHER and not news:
             self.metadata.request_update()
@@ -421,7 +473,9 @@ class Sender:
             error = ProducerFencedError(code, what)
         self._failed(batch, error, code, said.log_start_offset)
 
-    def _failed(self, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int) -> None:
+    def _failed(
+        self, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int
+    ) -> None:
         if batch.is_done:  # given up while it was on the wire
             self._free(batch)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.builder.carries_claims:
@@ -431,8 +485,12 @@ class Sender:
             batch.attempts -= 1
             self.accumulator.split(batch)
             self.metrics.splits += 1
-            level = logging.WARNING if self.metrics.splits == 1 else logging.DEBUG  # the others are counted
-            log.log(level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size)
+            level = (
+                logging.WARNING if self.metrics.splits == 1 else logging.DEBUG
+            )  # the others are counted
+            log.log(
+                level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size
+            )
             self.accumulator.release(batch)
         elif self.sequences is not None and code in _NO_SEQUENCE_USED:
             self._no_sequence_used(self.sequences, batch, error, code, log_start_offset)
@@ -444,7 +502,9 @@ class Sender:
         else:
             self._fail(batch, error, True)
 
-    def _retry_or_fail(self, batch: ProducerBatch, error: Exception, broker_has_it_not: bool) -> None:
+    def _retry_or_fail(
+        self, batch: ProducerBatch, error: Exception, broker_has_it_not: bool
+    ) -> None:
         if batch.is_done:
             self._free(batch)
             return
@@ -452,13 +512,19 @@ class Sender:
             self._fail(batch, error, broker_has_it_not)
             return
         backoff = min(
-            self.options.retry_backoff_ms * 2 ** min(batch.attempts - 1, 20), self.options.retry_backoff_max_ms
+            self.options.retry_backoff_ms * 2 ** min(batch.attempts - 1, 20),
+            self.options.retry_backoff_max_ms,
         )
         batch.retry_at_ms = self.now_ms() + backoff * random.uniform(0.8, 1.2)
         batch.partition.requeue(batch)
 
     def _no_sequence_used(
-        self, sequences: Sequences, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int
+        self,
+        sequences: Sequences,
+        batch: ProducerBatch,
+        error: Exception,
+        code: int,
+        log_start_offset: int,
     ) -> None:
         """The leader did not take the batch, which it may have all the same."""
         queue, all_doubted = batch.partition, False
@@ -492,11 +558,15 @@ class Sender:
         self.on_failed(error)
         self._done(batch, -1, -1, error)
 
-    def _acknowledged(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+    def _acknowledged(
+        self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int
+    ) -> None:
         if self.sequences is not None:
             proved = batch.asked == batch.partition.known_by and self.leaders.still_leads(batch)
             found = self.sequences.passed(batch, base_offset, proved)
-            self.doubts.move(batch.partition, Event.PROVED if found is Passed.PROVED else Event.UNPROVED)
+            self.doubts.move(
+                batch.partition, Event.PROVED if found is Passed.PROVED else Event.UNPROVED
+            )
             self.sequences.acknowledged(batch, base_offset)
         if batch.is_done:
             self._free(batch)
@@ -508,7 +578,13 @@ class Sender:
         if batch not in batch.partition.untold:
             self.accumulator.release(batch)
 
-    def _done(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, error: Exception | None) -> None:
+    def _done(
+        self,
+        batch: ProducerBatch,
+        base_offset: int,
+        log_append_time_ms: int,
+        error: Exception | None,
+    ) -> None:
         """Settles a batch, and tells of it once all before it in its partition are told."""
         batch.result = _Result(base_offset, log_append_time_ms, error)
         if error is None:

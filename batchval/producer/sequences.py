@@ -1,7 +1,9 @@
-"""Idempotence: the producer id and epoch, and each partition's sequence (KIP-98, KIP-360, TransactionManager).
+"""Idempotence: the producer id and epoch, and each partition's sequence (KIP-98, KIP-360,
+TransactionManager).
 
-A batch keeps its sequence through retries. Where that cannot be (a batch is given up, the broker has lost its state),
-the epoch is raised and the partition's sequences start at 0 again, once nothing of it is on the wire.
+A batch keeps its sequence through retries. Where that cannot be (a batch is given up, the broker
+has lost its state), the epoch is raised and the partition's sequences start at 0 again, once
+nothing of it is on the wire.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ class Sequences:
             queue.rewind_at = min(queue.rewind_at, batch.number)
             return
         queue.rewind_at = batch.number
-        if not self.has_id or queue.producer_epoch != self.producer_epoch or queue.producer_id != self.producer_id:
+        if (
+            not self.has_id
+            or queue.producer_epoch != self.producer_epoch
+            or queue.producer_id != self.producer_id
+        ):
             return  # another partition has done it already
         if self.producer_epoch >= _LAST_EPOCH:
             self.producer_id = self.producer_epoch = -1  # asked for anew
@@ -79,7 +85,9 @@ class Sequences:
                 self._rewound(queue)
             elif queue.is_rewound(batch):
                 return False
-        if queue.doubt is Doubt.CONFIRMING or (batch.needs_known_leader and leader != queue.known_by):
+        if queue.doubt is Doubt.CONFIRMING or (
+            batch.needs_known_leader and leader != queue.known_by
+        ):
             return False
         if batch.sequence >= 0:
             return queue.sequenced[len(queue.doubted)] is batch
@@ -88,13 +96,19 @@ class Sequences:
         if queue.unresolved:
             if queue.sequenced or queue.on_the_wire:
                 return False
-            if next_sequence(queue.last_acked_sequence, 1) != queue.next_sequence and not self.transactional:
+            if (
+                next_sequence(queue.last_acked_sequence, 1) != queue.next_sequence
+                and not self.transactional
+            ):
                 self.bump(queue, batch)
                 if not self.has_id:
                     return False
                 self._rewound(queue)
             queue.unresolved = False
-        if not queue.sequenced and (queue.producer_id, queue.producer_epoch) != (self.producer_id, self.producer_epoch):
+        if not queue.sequenced and (queue.producer_id, queue.producer_epoch) != (
+            self.producer_id,
+            self.producer_epoch,
+        ):
             self._rewound(queue)
         return True
 
@@ -105,7 +119,9 @@ class Sequences:
             batch.sequence = queue.next_sequence
             queue.next_sequence = next_sequence(queue.next_sequence, batch.builder.count)
             queue.sequenced.append(batch)
-        batch.builder.seal(queue.producer_id, queue.producer_epoch, batch.sequence, self.transactional)
+        batch.builder.seal(
+            queue.producer_id, queue.producer_epoch, batch.sequence, self.transactional
+        )
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
         """The broker has it."""
@@ -156,7 +172,11 @@ class Sequences:
         queue = batch.partition
         if queue.sequenced[:1] == [batch] or batch not in queue.sequenced:
             return Passed.PROVED
-        earlier = [one for one in queue.sequenced[: queue.sequenced.index(batch)] if one.passed is Passed.NO]
+        earlier = [
+            one
+            for one in queue.sequenced[: queue.sequenced.index(batch)]
+            if one.passed is Passed.NO
+        ]
         if base_offset >= 0 and queue.last_acked_offset >= 0:
             records = sum(one.builder.count for one in earlier)
             proved = proved and base_offset - queue.last_acked_offset > records
@@ -165,16 +185,24 @@ class Sequences:
             one.passed = found
         return found
 
-    def should_retry(self, batch: ProducerBatch, code: int, log_start_offset: int, all_doubted: bool) -> bool:
+    def should_retry(
+        self, batch: ProducerBatch, code: int, log_start_offset: int, all_doubted: bool
+    ) -> bool:
         """For UNKNOWN_PRODUCER_ID and OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry).
 
         ``all_doubted``: the broker says so of all that were sent before, so it has none of them.
         """
         queue = batch.partition
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
-            if log_start_offset == -1 or (batch.sequence_was_reset and queue.sequenced[:1] != [batch]):
+            if log_start_offset == -1 or (
+                batch.sequence_was_reset and queue.sequenced[:1] != [batch]
+            ):
                 return True
-            if self.transactional and queue.last_acked_offset < log_start_offset and not batch.sequence_was_reset:
+            if (
+                self.transactional
+                and queue.last_acked_offset < log_start_offset
+                and not batch.sequence_was_reset
+            ):
                 # its records were deleted, and the state with them
                 queue.rewind_at = min(queue.rewind_at or batch.number, batch.number)
                 return True

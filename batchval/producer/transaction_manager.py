@@ -1,10 +1,11 @@
-"""Transactions: one producer's part of the protocol of KIP-98 (TransactionManager), with its coordinator.
+"""Transactions: one producer's part of the protocol of KIP-98 (TransactionManager), with its
+coordinator.
 
     InitProducerId → (AddPartitionsToTxn → Produce …)* → EndTxn
 
-A record that fails for good makes its transaction one that can only be aborted; a newer producer with the same
-transactional_id makes this one useless (fenced). The versions are those from before KIP-890's second part, which every
-broker since 0.11 speaks.
+A record that fails for good makes its transaction one that can only be aborted; a newer producer
+with the same transactional_id makes this one useless (fenced). The versions are those from before
+KIP-890's second part, which every broker since 0.11 speaks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from batchval.producer.batch import PartitionQueue
 from batchval.producer.errors import FENCED, ProducerFencedError, TransactionStateError
 from batchval.producer.options import ProducerOptions
 from batchval.producer.sequences import Sequences
-from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from batchval.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from batchval.protocol.messages.end_txn import EndTxnRequest
 from batchval.protocol.messages.init_producer_id import InitProducerIdRequest
 
@@ -77,7 +81,9 @@ class Transactions:
         self._bump_at_the_end = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._adding: asyncio.Task[None] | None = None
-        self._in_doubt = False  # the coordinator may have been told of partitions: it has not answered
+        self._in_doubt = (
+            False  # the coordinator may have been told of partitions: it has not answered
+        )
         self._asking_id = False
 
     # --- states
@@ -100,7 +106,9 @@ class Transactions:
             self._bump_at_the_end = True
 
     def failed_in_abort(self, error: Exception) -> None:
-        """A record of a transaction that is being aborted: nothing is lost by that, but its sequence is missing."""
+        """A record of a transaction that is being aborted: nothing is lost by that, but its
+        sequence is missing.
+        """
         self._bump_at_the_end = True
 
     def _is_fatal(self, error: Exception) -> None:
@@ -131,7 +139,9 @@ class Transactions:
         def make(version: int) -> AnyRequest:
             request = InitProducerIdRequest(
                 options.transactional_id,
-                options.transaction_timeout_ms if options.transactional_id is not None else 0x7FFFFFFF,
+                options.transaction_timeout_ms
+                if options.transactional_id is not None
+                else 0x7FFFFFFF,
                 api_version=version,
             )
             if version >= 3 and options.transactional_id is not None:
@@ -200,9 +210,11 @@ class Transactions:
         return AddPartitionsToTxnRequest([], *self._who(), named, api_version=version)
 
     async def end(self, commit: bool, timeout_ms: float) -> None:
-        """EndTxn, where the coordinator knows of the transaction; all records have been settled before.
+        """EndTxn, where the coordinator knows of the transaction; all records have been settled
+        before.
 
-        A request that adds partitions is waited for: behind the end it would begin a transaction that nobody ends.
+        A request that adds partitions is waited for: behind the end it would begin a transaction
+        that nobody ends.
         """
         self._wanted.clear()
         if self._adding is not None:
@@ -226,7 +238,11 @@ class Transactions:
     # --- asking
 
     def _who(self) -> tuple[str, int, int]:
-        return self.options.transactional_id or "", self.sequences.producer_id, self.sequences.producer_epoch
+        return (
+            self.options.transactional_id or "",
+            self.sequences.producer_id,
+            self.sequences.producer_epoch,
+        )
 
     async def _node(self, timeout_ms: float) -> Node:
         """Return the coordinator; without a transactional id any broker will do."""
@@ -274,7 +290,11 @@ class Transactions:
         raise RequestTimeoutError(f"no answer in {shown_ms(timeout_ms)}: {last}") from last
 
     def _error(self, code: int) -> NetworkError:
-        what = f"transactional id {self.options.transactional_id}" if self.options.transactional_id else "producer id"
+        what = (
+            f"transactional id {self.options.transactional_id}"
+            if self.options.transactional_id
+            else "producer id"
+        )
         if code in FENCED:
             return ProducerFencedError(code, what)
         return broker_error(code, what)
@@ -295,4 +315,6 @@ class Transactions:
 def _first_error(codes: Iterable[int]) -> int:
     """The one that ends it all if there is one, else one that passes."""
     found = [code for code in codes if code != ErrorCode.NONE]
-    return next((code for code in found if code not in RETRIABLE), found[0] if found else ErrorCode.NONE)
+    return next(
+        (code for code in found if code not in RETRIABLE), found[0] if found else ErrorCode.NONE
+    )

@@ -1,6 +1,8 @@
-"""Kafka's wire protocol as bytes: frames in, offsets and values out; no socket, no file, no batch is looked into.
+"""Kafka's wire protocol as bytes: frames in, offsets and values out; no socket, no file, no batch
+is looked into.
 
-``frames`` cuts a stream into frames. ``primitives`` reads and writes the types that every message is made of.
-``messages`` holds a class for each request and response (generated), ``walks`` the positions that a proxy needs
-(generated), ``produce``, ``addresses`` and ``api_versions`` what it changes.
+``frames`` cuts a stream into frames. ``primitives`` reads and writes the types that every message
+is made of.
+``messages`` holds a class for each request and response (generated), ``walks`` the positions that a
+proxy needs (generated), ``produce``, ``addresses`` and ``api_versions`` what it changes.
 """

@@ -1,8 +1,9 @@
 """Where brokers' addresses stand in responses, and the frame written again with others.
 
-Metadata, FindCoordinator and DescribeCluster say them outright; Produce (10 and up), Fetch (16 and up), ShareFetch and
-ShareAcknowledge in the tagged field NodeEndpoints (KIP-951), whose size changes with them. Only as much of a frame is
-walked as can hold one; all else stays as it came, slices of it where it is large.
+Metadata, FindCoordinator and DescribeCluster say them outright; Produce (10 and up), Fetch (16 and
+up), ShareFetch and ShareAcknowledge in the tagged field NodeEndpoints (KIP-951), whose size changes
+with them. Only as much of a frame is walked as can hold one; all else stays as it came, slices of
+it where it is large.
 """
 
 cimport cython
@@ -18,8 +19,10 @@ from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.views cimport FrameView
 from batchval.protocol.positions cimport (
-    NODE_COLUMNS, NODE_HOST, NODE_HOST_AT, NODE_HOST_SIZE, NODE_NODE_ID, NODE_PORT_AT, NODE_TAG_AT, NODE_TAG_END,
-    locate_describe_cluster_response, locate_fetch_response, locate_find_coordinator_response, locate_metadata_response,
+    NODE_COLUMNS, NODE_HOST, NODE_HOST_AT, NODE_HOST_SIZE, NODE_NODE_ID, NODE_PORT_AT, NODE_TAG_AT,
+    NODE_TAG_END,
+    locate_describe_cluster_response, locate_fetch_response, locate_find_coordinator_response,
+    locate_metadata_response,
     locate_produce_response, locate_share_acknowledge_response, locate_share_fetch_response,
 )
 
@@ -35,7 +38,9 @@ WITH_ADDRESSES = frozenset(
 
 
 def may_hold_addresses(int api_key, int api_version):
-    """Whether a response of this version can name brokers' addresses: then ``rewrite_addresses`` is for it."""
+    """Whether a response of this version can name brokers' addresses: then ``rewrite_addresses`` is
+    for it.
+    """
     return api_key in WITH_ADDRESSES and api_version >= apis.APIS[api_key].addresses_from
 
 
@@ -107,7 +112,8 @@ def addresses(frame, int api_key, int api_version):
     nodes.walk(frame, api_key, api_version)
     found = []
     for i in range(nodes.count()):
-        found.append((nodes.row(i)[NODE_NODE_ID], nodes.host(nodes.row(i)), nodes.port(nodes.row(i))))
+        found.append((nodes.row(i)[NODE_NODE_ID], nodes.host(nodes.row(i)),
+                nodes.port(nodes.row(i))))
     return found
 
 

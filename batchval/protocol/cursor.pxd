@@ -7,8 +7,9 @@
     array   int32 count        likewise
     tagged fields              uvarint count, then (uvarint tag, uvarint size, bytes) each; flexible versions only
 
-A length is compared unsigned with the bytes that are there, so negative and huge are one refusal. The first failure
-stays: the cursor stands at its end then, what is read is 0, and loops look at ``wrong``.
+A length is compared unsigned with the bytes that are there, so negative and huge are one refusal.
+The first failure stays: the cursor stands at its end then, what is read is 0, and loops look at
+``wrong``.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -55,7 +56,8 @@ cdef struct Cursor:
     int64_t tags_left  # tagged fields that may still come
 
 
-cdef inline void open_cursor(Cursor *c, const uint8_t *start, Py_ssize_t size, bint flexible) noexcept nogil:
+cdef inline void open_cursor(Cursor *c, const uint8_t *start, Py_ssize_t size,
+        bint flexible) noexcept nogil:
     c.start = start
     c.at = start
     c.end = start + size
@@ -119,7 +121,9 @@ cdef inline int64_t read_int64(Cursor *c) noexcept nogil:
 
 
 cdef inline int64_t read_uvarint(Cursor *c) noexcept nogil:
-    """0 to 2^32 - 1. A sixth byte, or bits above the 32nd, are refused: Kafka drops such bits, and a gate must not."""
+    """0 to 2^32 - 1. A sixth byte, or bits above the 32nd, are refused: Kafka drops such bits, and
+    a gate must not.
+    """
     cdef const uint8_t *at = c.at
     cdef uint64_t value = 0
     cdef int shift
@@ -167,7 +171,9 @@ cdef inline int64_t bytes_length(Cursor *c) noexcept nogil:
 
 
 cdef inline int64_t read_count(Cursor *c) noexcept nogil:
-    """An array's count, -1 for null. An element takes a byte at least: a count above the rest is refused unbought."""
+    """An array's count, -1 for null. An element takes a byte at least: a count above the rest is
+    refused unbought.
+    """
     cdef int64_t count = read_uvarint(c) - 1 if c.flexible else read_int32(c)
     if c.wrong:
         return -1
@@ -212,7 +218,9 @@ cdef inline void skip_fixed_array(Cursor *c, uint64_t size, bint nullable) noexc
 
 
 cdef inline const uint8_t *open_tag(Cursor *c, int64_t *tag, int64_t *size_at) noexcept nogil:
-    """Steps into the next tagged field: the cursor ends where it does. Gives the end that ``close_tag`` puts back."""
+    """Steps into the next tagged field: the cursor ends where it does. Gives the end that
+    ``close_tag`` puts back.
+    """
     cdef const uint8_t *outer = c.end
     cdef int64_t size
     tag[0] = read_uvarint(c)
@@ -226,7 +234,9 @@ cdef inline const uint8_t *open_tag(Cursor *c, int64_t *tag, int64_t *size_at) n
 
 
 cdef inline void close_tag(Cursor *c, const uint8_t *outer) noexcept nogil:
-    """A known field must fill its size: Kafka reads on where the field ends, whatever size was stated."""
+    """A known field must fill its size: Kafka reads on where the field ends, whatever size was
+    stated.
+    """
     if c.at != c.end:
         fail(c, TAG_SIZE_LIES)
     c.end = outer
@@ -250,7 +260,8 @@ cdef inline void skip_tags(Cursor *c) noexcept nogil:
             return
 
 
-# ---- writing: the caller has made the room -------------------------------------------------------------------------
+# ---- writing: the caller has made the room
+# -------------------------------------------------------------------------
 
 cdef inline uint8_t *put_int16(uint8_t *p, int16_t value) noexcept nogil:
     cdef uint16_t v = bswap16(<uint16_t>value)

@@ -119,7 +119,13 @@ _CONSTANTS: Final[dict[int, Values]] = {
 
 
 def error_answer(
-    frame: memoryview, key: int, version: int, code: int, message: str | None, *, max_partitions: int = 0
+    frame: memoryview,
+    key: int,
+    version: int,
+    code: int,
+    message: str | None,
+    *,
+    max_partitions: int = 0,
 ) -> Chunks:
     """Return the answer, a whole frame, to the request in a frame (its header first, without the
     length).
@@ -160,7 +166,9 @@ def _own_lists(key: int, asked: Values, error: Values) -> Values | None:
             "Results": [
                 {
                     "TopicName": topic["Name"],
-                    "Partitions": [error | {"PartitionIndex": index} for index in topic["Partitions"]],
+                    "Partitions": [
+                        error | {"PartitionIndex": index} for index in topic["Partitions"]
+                    ],
                 }
                 for topic in topics
             ]
@@ -182,7 +190,9 @@ def _repeated(key: int, version: int, arrays: set[str], asked: Values, error: Va
     return {}
 
 
-def _repeat(levels: tuple[_Level, ...], elements: Iterable[Any] | None, error: Values) -> list[Values]:
+def _repeat(
+    levels: tuple[_Level, ...], elements: Iterable[Any] | None, error: Values
+) -> list[Values]:
     (_, _, field), *below = levels
     found = []
     for element in elements or ():
@@ -206,7 +216,9 @@ def _named(element: Values) -> Values:
 
 
 #: APIs whose request is read: the answer repeats something of it.
-_READ: Final = frozenset({*_LISTS, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS})
+_READ: Final = frozenset(
+    {*_LISTS, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS}
+)
 
 
 def reads_request(key: int) -> bool:
@@ -226,7 +238,9 @@ SENTENCES: Final = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
 
-_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
+_TOPIC: Final = frozenset(
+    {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH}
+)
 _GROUP: Final = frozenset(
     {
         ApiKey.OFFSET_COMMIT,
@@ -254,7 +268,12 @@ _GROUP: Final = frozenset(
     }
 )
 _TRANSACTIONAL_ID: Final = frozenset(
-    {ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.DESCRIBE_TRANSACTIONS}
+    {
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+    }
 )
 
 

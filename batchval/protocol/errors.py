@@ -8,9 +8,11 @@ __all__ = ["ProtocolError"]
 
 
 class ProtocolError(BatchvalError, ValueError):
-    """Bytes that cannot be read as the message they should be, or values that cannot be written as one.
+    """Bytes that cannot be read as the message they should be, or values that cannot be written as
+    one.
 
-    ``what`` is the reason, ``position`` the offset in the given buffer where reading stopped (-1: no buffer was read).
+    ``what`` is the reason, ``position`` the offset in the given buffer where reading stopped (-1:
+    no buffer was read).
     """
 
     def __init__(self, what: str, position: int = -1) -> None:

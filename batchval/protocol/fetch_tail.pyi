@@ -6,7 +6,10 @@ from typing_extensions import Buffer
 WITH_TAIL: Final[frozenset[int]]
 
 def rewrite_tail(
-    tail: Buffer, api_key: int, api_version: int, replace: Callable[[int, str, int], tuple[str, int]]
+    tail: Buffer,
+    api_key: int,
+    api_version: int,
+    replace: Callable[[int, str, int], tuple[str, int]],
 ) -> bytes: ...
 
 @final

@@ -31,7 +31,13 @@ _FIELD: Final = re.compile(
 )
 _METHODS: Final = {"bool": "boolean", "bytes": "data"}
 _MAY_BE_NULL: Final = frozenset({"string", "bytes", "records"})
-_ZEROS: Final[dict[str, Any]] = {"string": "", "bytes": b"", "records": b"", "uuid": ZERO_UUID, "bool": False}
+_ZEROS: Final[dict[str, Any]] = {
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "uuid": ZERO_UUID,
+    "bool": False,
+}
 #: Versions whose fields Kafka 4 has forgotten; Kafka 3.9 has them.
 _OLD: Final = {
     ("ListOffsetsRequest", 0): (
@@ -67,7 +73,9 @@ class Shape(NamedTuple):
 def _messages() -> dict[str, str]:
     """Return the fields of each message by its name."""
     whole = MESSAGES.replace("\n    ", " ")
-    return {name: fields for name, _, fields in (line.partition(" ") for line in whole.splitlines())}
+    return {
+        name: fields for name, _, fields in (line.partition(" ") for line in whole.splitlines())
+    }
 
 
 @cache
@@ -103,7 +111,15 @@ def _shape(match: re.Match[str], version: int, fields: tuple[Shape, ...]) -> Sha
     if nullable and not is_array and kind in _MAY_BE_NULL:
         method = f"nullable_{method}"
     default = _default(match["default"], kind, is_array, nullable)
-    return Shape(match["name"], method, is_array, nullable, int(match["tag"]) if tagged else None, default, fields)
+    return Shape(
+        match["name"],
+        method,
+        is_array,
+        nullable,
+        int(match["tag"]) if tagged else None,
+        default,
+        fields,
+    )
 
 
 def _default(text: str | None, kind: str, is_array: bool, nullable: bool) -> Any:

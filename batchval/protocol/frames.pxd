@@ -35,7 +35,8 @@ cdef class FrameSplitter:
     cdef bint is_copied(self, Py_ssize_t size)
     cdef Py_ssize_t skipped(self)
     cdef int make_space(self, Py_ssize_t wanted) except -1
-    cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, list frames) except -1
+    cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
+            list frames) except -1
     cdef int carve_block(self, list frames) except -1
     cdef object offer(self)
     cdef int take_offered(self) except -1

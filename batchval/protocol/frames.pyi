@@ -17,7 +17,13 @@ class FrameError(ProtocolError):
     peer: str | None
     frames: list[memoryview]
     def __init__(
-        self, what: str, stated: int, limit: int, first_bytes: bytes, peer: str | None, frames: list[memoryview]
+        self,
+        what: str,
+        stated: int,
+        limit: int,
+        first_bytes: bytes,
+        peer: str | None,
+        frames: list[memoryview],
     ) -> None: ...
 
 @final
@@ -31,7 +37,11 @@ class FrameSplitter:
     max_frame_bytes: int
     whole: bool
     def __new__(
-        cls, max_frame_bytes: int = 104857600, *, whole: bool = False, spare: SpareBlock | None = None
+        cls,
+        max_frame_bytes: int = 104857600,
+        *,
+        whole: bool = False,
+        spare: SpareBlock | None = None,
     ) -> Self: ...
     @property
     def buffered(self) -> int: ...

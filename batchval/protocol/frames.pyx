@@ -48,8 +48,9 @@ cdef enum:
 class FrameError(ProtocolError):
     """A length that no frame has, which ends the stream.
 
-    ``stated`` is the length, ``limit`` the largest allowed, ``first_bytes`` what was there (16 at most), ``peer`` what
-    it looks like ("HTTP", "TLS") or None, ``frames`` the whole frames that came before it in the same read.
+    ``stated`` is the length, ``limit`` the largest allowed, ``first_bytes`` what was there (16 at
+    most), ``peer`` what it looks like ("HTTP", "TLS") or None, ``frames`` the whole frames that
+    came before it in the same read.
     """
 
     def __init__(self, what, stated, limit, first_bytes, peer, frames):
@@ -70,7 +71,8 @@ class FrameError(ProtocolError):
 cdef object guessed(const uint8_t *data, Py_ssize_t size):
     """Whose first bytes these are, if not Kafka's."""
     cdef bytes first = data[:min(size, 4)]
-    if first.startswith((b"GET ", b"POST", b"PUT ", b"HEAD", b"HTTP", b"DELE", b"OPTI", b"CONN", b"PATC", b"PRI ")):
+    if first.startswith((b"GET ", b"POST", b"PUT ", b"HEAD", b"HTTP", b"DELE", b"OPTI", b"CONN",
+            b"PATC", b"PRI ")):
         return "HTTP"
     if size >= 3 and (data[0] == 0x15 or data[0] == 0x16) and data[1] == 3 and data[2] <= 4:
         return "TLS"
@@ -109,8 +111,8 @@ cdef class FrameSplitter:
     ``whole``            frames start with their four bytes of length, to be forwarded as they are
     ``spare``            a SpareBlock for ``get_buffer``, or None
 
-    A bad length raises FrameError from ``feed`` and ``buffer_updated``, and again at every later call: the stream
-    cannot be read on.
+    A bad length raises FrameError from ``feed`` and ``buffer_updated``, and again at every later
+    call: the stream cannot be read on.
 
     A partial frame can be streamed. ``partial`` shows what has come of it, ``partial_size`` its
     size, and ``stream_partial`` hands it out. While ``streaming`` is above 0 the next bytes belong
@@ -230,7 +232,8 @@ cdef class FrameSplitter:
         self.begun = 0
         return FrameError(*self.failed, frames)
 
-    cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end, list frames) except -1:
+    cdef Py_ssize_t carve(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
+            list frames) except -1:
         """Append the frames of data[at:end], which ``view`` shows, as slices of it: first what
         belongs to the streamed one, then whole ones. Returns where the unfinished one starts.
         """
@@ -311,7 +314,9 @@ cdef class FrameSplitter:
         return 0
 
     cdef int64_t lacking(self):
-        """Bytes that the unfinished frame still lacks; of its length, as long as that is not whole."""
+        """Bytes that the unfinished frame still lacks; of its length, as long as that is not
+        whole.
+        """
         cdef const uint8_t *data = self.stash
         cdef Py_ssize_t filled = self.stashed
         if self.block is not None:
@@ -321,7 +326,9 @@ cdef class FrameSplitter:
         return 4 - filled if filled < 4 else max(self.stated(data) + 4 - filled, <int64_t>1)
 
     cdef int reserve(self) except -1:
-        """Room behind what is unfinished: for what it lacks, or as much of that as has been earned."""
+        """Room behind what is unfinished: for what it lacks, or as much of that as has been
+        earned.
+        """
         cdef int64_t wanted = self.lacking()
         cdef int64_t filled = self.buffered
         cdef int64_t room, ahead
@@ -436,7 +443,9 @@ cdef class FrameSplitter:
         return frames
 
     def feed(self, data):
-        """Bytes that were read elsewhere: the frames that are whole now. ``data`` must not change afterwards."""
+        """Bytes that were read elsewhere: the frames that are whole now. ``data`` must not change
+        afterwards.
+        """
         cdef list frames = []
         cdef Py_buffer source
         cdef const uint8_t *bytes_
@@ -459,7 +468,8 @@ cdef class FrameSplitter:
                 if at == source.len:
                     break
                 self.reserve()
-                piece = min(<int64_t>min(source.len - at, self.block.size - self.end), self.lacking())
+                piece = min(<int64_t>min(source.len - at, self.block.size - self.end),
+                        self.lacking())
                 memcpy(self.block.memory + self.end, bytes_ + at, piece)
                 self.end += piece
                 at += piece

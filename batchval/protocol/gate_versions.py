@@ -1,7 +1,8 @@
-"""The answer to ApiVersions on its way through a gate: no API and no version that the gate could not carry.
+"""The answer to ApiVersions on its way through a gate: no API and no version that the gate could
+not carry.
 
-What is not in the answer no client asks for. So a version that would name a broker's address where the gate cannot
-rewrite it, and an API that a newer Kafka may add, stay unknown to clients.
+What is not in the answer no client asks for. So a version that would name a broker's address where
+the gate cannot rewrite it, and an API that a newer Kafka may add, stay unknown to clients.
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ __all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
 
 _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
-#: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients said of themselves.
+#: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients said of
+#: themselves.
 CLIENTS_OWN_HOSTS = frozenset({88, 89})
 
 
 def carried_versions() -> dict[int, tuple[int, int]]:
-    """API key -> lowest and highest version that a gate can carry: those of this Kafka's brokers, from 0 on.
+    """API key -> lowest and highest version that a gate can carry: those of this Kafka's brokers,
+    from 0 on.
 
     An API whose answers hold addresses that nobody rewrites here
-    (DescribeQuorum from version 2) ends below that. Lowest versions are the broker's matter: Kafka announces Produce
-    from 0 though it carries 3 (KAFKA-18659), since a client stumbles over anything else.
+    (DescribeQuorum from version 2) ends below that. Lowest versions are the broker's matter: Kafka
+    announces Produce from 0 though it carries 3 (KAFKA-18659), since a client stumbles over
+    anything else.
     """
     carried = {}
     for api in APIS.values():
@@ -55,10 +59,12 @@ def intersect_api_versions(
     correlation_id: int | None = None,
     raised: Mapping[int, Raised] | None = None,
 ) -> Chunks:
-    """The frame, length and all, with what is both the broker's and in ``carried``; all else of it stays.
+    """The frame, length and all, with what is both the broker's and in ``carried``; all else of it
+    stays.
 
-    ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511), and so does this;
-    where it says so in bytes that no version has, this says it for it. Old versions that are in
+    ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511),
+    and so does this; where it says so in bytes that no version has, this says it for it. Old
+    versions that are in
     ``raised`` are added where the broker knows the version that they are raised to.
     Raises ProtocolError for bytes that are no such answer.
     """
@@ -67,9 +73,16 @@ def intersect_api_versions(
     for api in answer.api_keys:
         if api.api_key in carried:
             first, last = carried[api.api_key]
-            api.min_version, api.max_version = max(api.min_version, first), min(api.max_version, last)
+            api.min_version, api.max_version = (
+                max(api.min_version, first),
+                min(api.max_version, last),
+            )
             above = None if raised is None else raised.get(api.api_key)
-            if above is not None and api.min_version <= above.first_kept and above.to <= api.max_version:
+            if (
+                above is not None
+                and api.min_version <= above.first_kept
+                and above.to <= api.max_version
+            ):
                 api.min_version = min(api.min_version, above.oldest)
             if api.min_version <= api.max_version or api.api_key == ApiKey.API_VERSIONS:
                 kept.append(api)

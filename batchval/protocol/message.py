@@ -2,10 +2,12 @@
 
     request   int32 length, int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
               (never compact), tagged fields where the version is flexible; then the body
-    response  int32 length, int32 correlation_id, tagged fields where the version is flexible (but never for
+    response  int32 length, int32 correlation_id, tagged fields where the version is flexible (but
+    never for
               ApiVersions, whose reader may not know the version yet); then the body
 
-Versions, types and defaults are those of Kafka's message definitions; see ``batchval.protocol.messages``.
+Versions, types and defaults are those of Kafka's message definitions; see
+``batchval.protocol.messages``.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ _UNWRITABLE = (OverflowError, TypeError, AttributeError, UnicodeEncodeError)
 
 @dataclass(slots=True)
 class RequestHeader:
-    """The header of a request: version 2 (with tagged fields) where the request's version is flexible, else 1."""
+    """The header of a request: version 2 (with tagged fields) where the request's version is
+    flexible, else 1.
+    """
 
     api_key: int
     api_version: int
@@ -69,7 +73,9 @@ class RequestHeader:
 
 
 class Message:
-    """A request or a response. ``flexible_from`` is the first version with compact lengths and tagged fields."""
+    """A request or a response. ``flexible_from`` is the first version with compact lengths and
+    tagged fields.
+    """
 
     __slots__ = ()
 
@@ -92,7 +98,9 @@ class Message:
         """Raises ProtocolError for a version that is not known here."""
         if not cls.min_version <= version <= cls.max_version:
             known = f"{cls.min_version} to {cls.max_version}"
-            raise ProtocolError(f"{cls.__name__} version {version} is not known here (but {known} are)")
+            raise ProtocolError(
+                f"{cls.__name__} version {version} is not known here (but {known} are)"
+            )
 
 
 class Response(Message):
@@ -155,7 +163,9 @@ class Request(Message, Generic[ResponseT]):
         return getattr(self, "acks", 1) != 0 or self.api_key != ApiKey.PRODUCE
 
     def encode(self, correlation_id: int, client_id: str | None) -> Chunks:
-        """The whole frame: length, header, body. Record batches are in it as the slices they were given as."""
+        """The whole frame: length, header, body. Record batches are in it as the slices they were
+        given as.
+        """
         version = self.api_version
         self.check_version(version)
         w = Writer(version >= self.flexible_from, has_length=True)
@@ -169,7 +179,8 @@ class Request(Message, Generic[ResponseT]):
     def decode(self, frame: Buffer) -> ResponseT:
         """The response in a frame (its header first, without the length). Raises ProtocolError.
 
-        A broker that does not know a version of ApiVersions answers in version 0 (KIP-511); so it is read then.
+        A broker that does not know a version of ApiVersions answers in version 0 (KIP-511); so it
+        is read then.
         """
         response: ResponseT
         try:
@@ -186,7 +197,9 @@ class Request(Message, Generic[ResponseT]):
         r = Reader(frame)
         header = read_header(r, cls.flexible_from)
         if header.api_key != cls.api_key:
-            raise ProtocolError(f"{cls.__name__} has the key {cls.api_key}, not {header.api_key}", 0)
+            raise ProtocolError(
+                f"{cls.__name__} has the key {cls.api_key}, not {header.api_key}", 0
+            )
         cls.check_version(header.api_version)
         request = cls.read(r, header.api_version)
         r.finish()
@@ -194,7 +207,9 @@ class Request(Message, Generic[ResponseT]):
 
 
 def read_header(r: Reader, flexible_from: int) -> RequestHeader:
-    """A request's header; the reader stands at the body afterwards and knows whether that is flexible."""
+    """A request's header; the reader stands at the body afterwards and knows whether that is
+    flexible.
+    """
     r.flexible = False
     header = RequestHeader(r.int16(), r.int16(), r.int32(), r.nullable_string())
     if header.api_version >= flexible_from:

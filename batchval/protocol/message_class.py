@@ -33,7 +33,9 @@ def message_class(cls: type[T]) -> type[T]:
     Annotations must be strings (``from __future__ import annotations``), as in generated modules.
     """
     content = dict(cls.__dict__)
-    names = tuple(name for name, kind in cls.__annotations__.items() if not kind.startswith("ClassVar"))
+    names = tuple(
+        name for name, kind in cls.__annotations__.items() if not kind.startswith("ClassVar")
+    )
     defaults = {name: content.pop(name, MISSING) for name in names}
     for name in ("__dict__", "__weakref__"):
         content.pop(name, None)

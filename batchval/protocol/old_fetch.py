@@ -22,7 +22,14 @@ from batchval.protocol.primitives import Reader, Writer
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AnswerWriter", "FetchedAnswer", "FetchedPartition", "OldFetch", "WantedPartition", "read_answer"]
+__all__ = [
+    "AnswerWriter",
+    "FetchedAnswer",
+    "FetchedPartition",
+    "OldFetch",
+    "WantedPartition",
+    "read_answer",
+]
 
 _MAX_BYTES_FROM: Final = 3
 _THROTTLE_FROM: Final = 1
@@ -50,7 +57,15 @@ class OldFetch:
     ``topics``      (name, number of its partitions) in the request's order
     """
 
-    __slots__ = ("_max_wait_ms", "_min_bytes", "_replica_id", "max_bytes", "partitions", "topics", "version")
+    __slots__ = (
+        "_max_wait_ms",
+        "_min_bytes",
+        "_replica_id",
+        "max_bytes",
+        "partitions",
+        "topics",
+        "version",
+    )
 
     def __init__(self, body: Buffer, version: int, *, max_partitions: int) -> None:
         r = Reader(body)
@@ -91,7 +106,9 @@ class OldFetch:
         """Return the newest message format that this version's clients read."""
         return 1 if self.version >= _MAGIC_1_FROM else 0
 
-    def raised(self, offsets: list[int], max_bytes: int, isolation_level: int, turn: int = 0) -> bytes:
+    def raised(
+        self, offsets: list[int], max_bytes: int, isolation_level: int, turn: int = 0
+    ) -> bytes:
         """Return the body of version 10.
 
         ``offsets``    where each partition is read from
@@ -167,7 +184,9 @@ def read_answer(body: Buffer) -> FetchedAnswer:
             r.int64()  # log_start_offset
             aborted = [(r.int64(), r.int64()) for _ in range(max(r.nullable_count(), 0))]
             records = r.nullable_records()
-            partitions.append(FetchedPartition(name, partition, code, high_watermark, aborted, records))
+            partitions.append(
+                FetchedPartition(name, partition, code, high_watermark, aborted, records)
+            )
     return FetchedAnswer(throttle_time_ms, error_code, topics, partitions)
 
 

@@ -123,11 +123,17 @@ class OldListOffsets:
     def _bound(self, timestamp: int) -> dict[tuple[str, int], int]:
         """Return where each partition's log ends or starts."""
         body = self._bounds.get(timestamp)
-        return {} if body is None else {(topic, part[0]): part[2] for topic, parts in _read(body) for part in parts}
+        return (
+            {}
+            if body is None
+            else {(topic, part[0]): part[2] for topic, parts in _read(body) for part in parts}
+        )
 
     def lowered(self, body: Buffer) -> bytes:
         """Return the answer in version 0. ProtocolError."""
-        places = {(topic, wanted.partition): wanted for topic, parts in self._all() for wanted in parts}
+        places = {
+            (topic, wanted.partition): wanted for topic, parts in self._all() for wanted in parts
+        }
         codes = ERROR_CODES[ApiKey.LIST_OFFSETS]
         ends, starts = self._bound(LATEST), self._bound(EARLIEST)
         answer = _read(body)

@@ -142,7 +142,9 @@ _OFFSET_COMMIT_1: Final = (
     _copy("string", "int32", "string"),
     _put("int64", _DEFAULT_RETENTION),
     # the commit's timestamp
-    _each(_copy("string"), _each(_copy("int32", "int64"), _drop("int64"), _copy("nullable_string"))),
+    _each(
+        _copy("string"), _each(_copy("int32", "int64"), _drop("int64"), _copy("nullable_string"))
+    ),
 )
 
 
@@ -155,7 +157,9 @@ def _no_offset_is_an_error(r: Reader, w: Writer, left: int) -> int:
     return left
 
 
-_OFFSET_FETCH_ANSWER: Final = (_each(_copy("string"), _each(_copy("int32"), _no_offset_is_an_error)),)
+_OFFSET_FETCH_ANSWER: Final = (
+    _each(_copy("string"), _each(_copy("int32"), _no_offset_is_an_error)),
+)
 
 _NO_EPOCH: Final = -1
 _LEADER_EPOCH_REQUEST: Final = (
@@ -183,7 +187,10 @@ _CREATE_TOPICS_ANSWER_0: Final = (
     _drop("int32"),  # throttle_time_ms
     _each(_copy("string", "int16"), _drop("nullable_string")),
 )
-_CREATE_TOPICS_ANSWER_1: Final = (_drop("int32"), _each(_copy("string", "int16", "nullable_string")))
+_CREATE_TOPICS_ANSWER_1: Final = (
+    _drop("int32"),
+    _each(_copy("string", "int16", "nullable_string")),
+)
 _DELETE_TOPICS: Final = (_each(_copy("string")), _copy("int32"))
 _DELETE_TOPICS_ANSWER: Final = (_drop("int32"), _each(_copy("string", "int16")))
 
@@ -285,16 +292,24 @@ CONSUMERS: Final[Mapping[ApiKey, Raised]] = {
     ApiKey.OFFSET_COMMIT: Raised(0, 2, (_OFFSET_COMMIT_0, _OFFSET_COMMIT_1), (None, None)),
     ApiKey.OFFSET_FETCH: Raised(0, 1, (None,), (_OFFSET_FETCH_ANSWER,)),
     ApiKey.CREATE_TOPICS: Raised(
-        0, 2, (_CREATE_TOPICS_0, _CREATE_TOPICS_1), (_CREATE_TOPICS_ANSWER_0, _CREATE_TOPICS_ANSWER_1)
+        0,
+        2,
+        (_CREATE_TOPICS_0, _CREATE_TOPICS_1),
+        (_CREATE_TOPICS_ANSWER_0, _CREATE_TOPICS_ANSWER_1),
     ),
     ApiKey.DELETE_TOPICS: Raised(0, 1, (_DELETE_TOPICS,), (_DELETE_TOPICS_ANSWER,)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Raised(
-        0, 2, (_LEADER_EPOCH_REQUEST, _LEADER_EPOCH_REQUEST), (_LEADER_EPOCH_ANSWER_0, _LEADER_EPOCH_ANSWER_1)
+        0,
+        2,
+        (_LEADER_EPOCH_REQUEST, _LEADER_EPOCH_REQUEST),
+        (_LEADER_EPOCH_ANSWER_0, _LEADER_EPOCH_ANSWER_1),
     ),
     ApiKey.DESCRIBE_ACLS: Raised(0, 1, (_DESCRIBE_ACLS_REQUEST,), (_DESCRIBE_ACLS_ANSWER,)),
     ApiKey.CREATE_ACLS: Raised(0, 1, (_CREATE_ACLS_REQUEST,), (None,)),
     ApiKey.DELETE_ACLS: Raised(0, 1, (_DELETE_ACLS_REQUEST,), (_DELETE_ACLS_ANSWER,)),
-    ApiKey.DESCRIBE_CONFIGS: Raised(0, 1, (_DESCRIBE_CONFIGS_REQUEST,), (_DESCRIBE_CONFIGS_ANSWER,)),
+    ApiKey.DESCRIBE_CONFIGS: Raised(
+        0, 1, (_DESCRIBE_CONFIGS_REQUEST,), (_DESCRIBE_CONFIGS_ANSWER,)
+    ),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _ONLY_THE_NUMBER,
     ApiKey.DESCRIBE_LOG_DIRS: _ONLY_THE_NUMBER,
     ApiKey.CREATE_DELEGATION_TOKEN: _ONLY_THE_NUMBER,
@@ -304,7 +319,9 @@ CONSUMERS: Final[Mapping[ApiKey, Raised]] = {
 }
 
 
-def raise_request(raised: Raised, version: int, body: Buffer, *, max_elements: int = UNBOUNDED) -> bytes:
+def raise_request(
+    raised: Raised, version: int, body: Buffer, *, max_elements: int = UNBOUNDED
+) -> bytes:
     """Return a request's body in the version that it is raised to. ProtocolError.
 
     ``max_elements``  of all its arrays together

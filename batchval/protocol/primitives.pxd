@@ -1,4 +1,6 @@
-"""The reader and the writer that messages are made with, and the door that every buffer enters by."""
+"""The reader and the writer that messages are made with, and the door that every buffer enters
+by.
+"""
 
 cimport cython
 from cpython.buffer cimport Py_buffer

@@ -1,7 +1,9 @@
-"""Reader and Writer: a message's fields in order, from and to bytes (cursor.pxd says how each type lies there).
+"""Reader and Writer: a message's fields in order, from and to bytes (cursor.pxd says how each type
+lies there).
 
-Whatever the bytes, a Reader raises nothing but ProtocolError, and buys no memory for what is not there: counts are
-compared with the bytes left, strings and bytes are copied after they were found whole, records are slices.
+Whatever the bytes, a Reader raises nothing but ProtocolError, and buys no memory for what is not
+there: counts are compared with the bytes left, strings and bytes are copied after they were found
+whole, records are slices.
 """
 
 cimport cython
@@ -14,8 +16,10 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.string cimport memcpy
 
 from batchval.protocol.cursor cimport (
-    TRAILING_BYTES, Cursor, MAX_STRING, NULL_HERE, bytes_length, close_tag, fail, not_null, open_cursor,
-    open_tag, position, put_int16, put_int32, put_int64, put_uvarint, read_count, read_int8, read_int16,
+    TRAILING_BYTES, Cursor, MAX_STRING, NULL_HERE, bytes_length, close_tag, fail, not_null,
+    open_cursor,
+    open_tag, position, put_int16, put_int32, put_int64, put_uvarint, read_count, read_int8,
+    read_int16,
     read_int32, read_int64, read_uvarint, string_length, take, uvarint_size,
 )
 
@@ -54,10 +58,13 @@ cdef object explained(const Cursor *c):
 
 
 @cython.final
-# no_gc: CPython crashes on a memoryview in a garbage cycle that is cleared before the buffer taken of it is released
+# no_gc: CPython crashes on a memoryview in a garbage cycle that is cleared before the buffer taken
+# of it is released
 @cython.no_gc
 cdef class Reader:
-    """Reads a message's fields in order from any contiguous buffer, which is held while the reader lives."""
+    """Reads a message's fields in order from any contiguous buffer, which is held while the reader
+    lives.
+    """
 
     def __cinit__(self, buffer, bint flexible=False):
         self.held = False
@@ -280,7 +287,8 @@ cdef class Reader:
 
 @cython.final
 cdef class Writer:
-    """Writes a message's fields in order. ``finish`` gives what was written, record batches as the objects given.
+    """Writes a message's fields in order. ``finish`` gives what was written, record batches as the
+    objects given.
 
     With ``has_length`` the first four bytes are the frame's length, filled in by ``finish``.
     """
@@ -446,7 +454,9 @@ cdef class Writer:
             self.int32(one)
 
     def tags(self, fields):
-        """Tagged fields from (tag, bytes) pairs, written in the order of their tags, as Kafka does."""
+        """Tagged fields from (tag, bytes) pairs, written in the order of their tags, as Kafka
+        does.
+        """
         cdef int64_t last = -1
         if not fields:
             self.grow(1)[0] = 0
@@ -461,7 +471,9 @@ cdef class Writer:
             self.put(content, len(content))
 
     def finish(self):
-        """What was written: bytes, and record batches between them. The writer is empty afterwards."""
+        """What was written: bytes, and record batches between them. The writer is empty
+        afterwards.
+        """
         cdef Py_ssize_t size
         cdef list chunks
         cdef bytes first
@@ -473,7 +485,8 @@ cdef class Writer:
             if size > 0x7fffffff:
                 raise ProtocolError(f"a frame of {size} bytes is more than its length can say")
             first = chunks[0]
-            put_int32(<uint8_t *><char *>first, <int32_t>size)  # made in flush, and nobody else has it yet
+            # made in flush, and nobody else has it yet
+            put_int32(<uint8_t *><char *>first, <int32_t>size)
         return chunks
 
     def getvalue(self):

@@ -24,14 +24,19 @@ from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport Tables, row_of
 from batchval.protocol.tags cimport TaggedField, find_tag
 from batchval.protocol.positions cimport (
-    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_INDEX,
-    PRODUCE_REQUEST_PARTITION_PARENT, PRODUCE_REQUEST_PARTITION_RECORDS, PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
+    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,
+    PRODUCE_REQUEST_PARTITION_INDEX,
+    PRODUCE_REQUEST_PARTITION_PARENT, PRODUCE_REQUEST_PARTITION_RECORDS,
+    PRODUCE_REQUEST_PARTITION_RECORDS_SIZE,
     PRODUCE_REQUEST_PARTITION_START, PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
     PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_ROOT_TAGS, PRODUCE_REQUEST_ROOT_TIMEOUT_MS,
     PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT, PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID,
-    PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_END,
-    PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE, PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT,
-    PRODUCE_REQUEST_TOPIC_START, PRODUCE_REQUEST_TOPIC_TAGS, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT, locate_produce_request,
+    PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE, PRODUCE_REQUEST_TOPIC_COLUMNS,
+    PRODUCE_REQUEST_TOPIC_END,
+    PRODUCE_REQUEST_TOPIC_NAME, PRODUCE_REQUEST_TOPIC_NAME_SIZE,
+    PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT,
+    PRODUCE_REQUEST_TOPIC_START, PRODUCE_REQUEST_TOPIC_TAGS, PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT,
+    locate_produce_request,
 )
 
 from batchval.protocol.errors import ProtocolError
@@ -67,7 +72,8 @@ cdef void walk_bounded_request(Cursor *c, int version, Tables *t, Py_ssize_t mos
 @cython.final
 @cython.no_gc
 cdef class ProduceRequestView(FrameView):
-    """A Produce request's frame, without its length. Partitions are counted through all topics, in request order.
+    """A Produce request's frame, without its length. Partitions are counted through all topics, in
+    request order.
 
     ``max_partitions`` bounds its partitions, and its topics; 0 does not. ``oldest`` is the first
     version that is read. Raises ProtocolError where the bytes are not a Produce request within
@@ -142,12 +148,14 @@ cdef class ProduceRequestView(FrameView):
 
     @property
     def client_id(self):
-        return None if self.client_id_size < 0 else self.text(self.client_id_at, self.client_id_size)
+        return None if self.client_id_size < 0 else self.text(self.client_id_at,
+                self.client_id_size)
 
     @property
     def transactional_id(self):
         cdef int32_t size = self.root()[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE]
-        return None if size < 0 else self.text(self.root()[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID], size)
+        return None if size < 0 else self.text(self.root()[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID],
+                size)
 
     @property
     def acks(self):
@@ -196,13 +204,16 @@ cdef class ProduceRequestView(FrameView):
         return None if size < 0 else self.whole[at:at + size]
 
     def ranges(self):
-        """(start, length) in the frame of each partition's record batches, for check_ranges; null has length 0."""
+        """(start, length) in the frame of each partition's record batches, for check_ranges; null
+        has length 0.
+        """
         cdef const int32_t *row
         cdef Py_ssize_t i
         cdef list found = []
         for i in range(self.count):
             row = row_of(&self.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
-            found.append((row[PRODUCE_REQUEST_PARTITION_RECORDS], max(row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)))
+            found.append((row[PRODUCE_REQUEST_PARTITION_RECORDS],
+                    max(row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)))
         return found
 
     cdef int find_claims(self, const int32_t *row, TaggedField *field) except -1:
@@ -210,13 +221,16 @@ cdef class ProduceRequestView(FrameView):
         field.found = 0
         if self.api_version < FLEXIBLE_FROM:
             return 0
-        if not find_tag(self.base(), row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END],
+        if not find_tag(self.base(), row[PRODUCE_REQUEST_PARTITION_TAGS],
+                row[PRODUCE_REQUEST_PARTITION_END],
                         CLAIMS_FIELD, field):
             raise ProtocolError("the frame changed after it was walked")
         return field.found
 
     def claims(self, Py_ssize_t i):
-        """The content of the claims tag of partition ``i``. None without one, and where it stands more than once."""
+        """The content of the claims tag of partition ``i``. None without one, and where it stands
+        more than once.
+        """
         cdef TaggedField field
         if self.find_claims(self.partition_row(i), &field) != 1:
             return None
@@ -233,7 +247,9 @@ cdef class ProduceRequestView(FrameView):
         return False
 
     cdef bytes tags_with(self, const int32_t *row, object claims):
-        """The partition's tagged fields without any claims, and with these, in the order of their tags."""
+        """The partition's tagged fields without any claims, and with these, in the order of their
+        tags.
+        """
         cdef Cursor c
         cdef int64_t n, tag, length, start
         cdef bytes wanted
@@ -253,7 +269,8 @@ cdef class ProduceRequestView(FrameView):
                 fields.append(claims_field(claims))
                 claims = None
             if tag != CLAIMS_FIELD:
-                fields.append(PyBytes_FromStringAndSize(<char *>self.base() + start, position(&c) - start))
+                fields.append(PyBytes_FromStringAndSize(<char *>self.base() + start,
+                        position(&c) - start))
         if c.wrong:
             raise explained(&c)
         if claims is not None:
@@ -321,21 +338,24 @@ cdef class ProduceRequestView(FrameView):
             while last < self.count and self.partition_row(last)[PRODUCE_REQUEST_PARTITION_PARENT] == topic:
                 last += 1
             if keep is None or staying:
-                s.keep(row[PRODUCE_REQUEST_TOPIC_START], row[PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT])
+                s.keep(row[PRODUCE_REQUEST_TOPIC_START],
+                        row[PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT])
                 s.put_length(staying, 4)
                 for i in range(first, last):
                     if keep is not None and not keep[i]:
                         continue
                     part = self.partition_row(i)
                     if batches is None or batches[i] is None:
-                        s.keep(part[PRODUCE_REQUEST_PARTITION_START], part[PRODUCE_REQUEST_PARTITION_TAGS])
+                        s.keep(part[PRODUCE_REQUEST_PARTITION_START],
+                                part[PRODUCE_REQUEST_PARTITION_TAGS])
                     else:
                         start = part[PRODUCE_REQUEST_PARTITION_START]
                         s.keep(start, start + 4)
                         s.put_length(len(batches[i]), 4)
                         s.put(batches[i])
                     if claims is None:
-                        s.keep(part[PRODUCE_REQUEST_PARTITION_TAGS], part[PRODUCE_REQUEST_PARTITION_END])
+                        s.keep(part[PRODUCE_REQUEST_PARTITION_TAGS],
+                                part[PRODUCE_REQUEST_PARTITION_END])
                     elif self.api_version >= FLEXIBLE_FROM:
                         s.put(self.tags_with(part, claims[i]))
                     elif claims[i] is not None:

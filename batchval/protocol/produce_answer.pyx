@@ -1,13 +1,15 @@
 """The answer to a Produce request (versions 0 to 13): looked at, written without a broker, merged
 with a broker's.
 
-    topics: (name or id, partitions: (index error_code base_offset log_append_time_ms log_start_offset (5+)
+    topics: (name or id, partitions: (index error_code base_offset log_append_time_ms
+    log_start_offset (5+)
              record_errors error_message (8+) tags) tags) throttle_time_ms tags
     of versions 0 to 2: topics: (name, partitions: (index error_code base_offset
              log_append_time_ms (2))) throttle_time_ms (1 and 2)
 
-A refused partition is answered as a broker answers it: its error, offsets and times -1, and from version 8 on the
-records that were the reason, and a sentence. An answer never says of a partition what nobody has decided.
+A refused partition is answered as a broker answers it: its error, offsets and times -1, and from
+version 8 on the records that were the reason, and a sentence. An answer never says of a partition
+what nobody has decided.
 
 No broker of Kafka 4 knows versions 0 to 2. Its answer of version 3 is lowered, with codes that
 clients of the time know (batchval.protocol.old_versions).
@@ -25,15 +27,21 @@ from batchval.protocol.splice cimport Splicer, splicer
 from batchval.protocol.tables cimport row_of
 from batchval.protocol.views cimport FrameView
 from batchval.protocol.positions cimport (
-    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_INDEX, PRODUCE_REQUEST_PARTITION_PARENT,
-    PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT, PRODUCE_REQUEST_TOPIC_START, PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT,
-    PRODUCE_RESPONSE_PARTITION_COLUMNS, PRODUCE_RESPONSE_PARTITION_END, PRODUCE_RESPONSE_PARTITION_ERROR_CODE,
+    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_INDEX,
+    PRODUCE_REQUEST_PARTITION_PARENT,
+    PRODUCE_REQUEST_TOPIC_PARTITION_DATA_AT, PRODUCE_REQUEST_TOPIC_START,
+    PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT,
+    PRODUCE_RESPONSE_PARTITION_COLUMNS, PRODUCE_RESPONSE_PARTITION_END,
+    PRODUCE_RESPONSE_PARTITION_ERROR_CODE,
     PRODUCE_RESPONSE_PARTITION_ERROR_CODE_AT, PRODUCE_RESPONSE_PARTITION_INDEX,
     PRODUCE_RESPONSE_PARTITION_LOG_APPEND_TIME_MS_AT, PRODUCE_RESPONSE_PARTITION_PARENT,
-    PRODUCE_RESPONSE_PARTITION_START, PRODUCE_RESPONSE_ROOT_COLUMNS, PRODUCE_RESPONSE_ROOT_RESPONSES_AT,
-    PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS, PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT, PRODUCE_RESPONSE_TOPIC_COLUMNS,
+    PRODUCE_RESPONSE_PARTITION_START, PRODUCE_RESPONSE_ROOT_COLUMNS,
+    PRODUCE_RESPONSE_ROOT_RESPONSES_AT,
+    PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS, PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT,
+    PRODUCE_RESPONSE_TOPIC_COLUMNS,
     PRODUCE_RESPONSE_TOPIC_END, PRODUCE_RESPONSE_TOPIC_NAME, PRODUCE_RESPONSE_TOPIC_NAME_SIZE,
-    PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT, PRODUCE_RESPONSE_TOPIC_START, PRODUCE_RESPONSE_TOPIC_TAGS,
+    PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT, PRODUCE_RESPONSE_TOPIC_START,
+    PRODUCE_RESPONSE_TOPIC_TAGS,
     locate_produce_response,
 )
 
@@ -61,7 +69,9 @@ cdef inline void breathe(Py_ssize_t i):
 @cython.final
 @cython.no_gc
 cdef class ProduceResponseView(FrameView):
-    """A Produce response's frame, without its length; its version is the request's. Raises ProtocolError."""
+    """A Produce response's frame, without its length; its version is the request's. Raises
+    ProtocolError.
+    """
 
     def __init__(self, frame, int api_version):
         cdef Cursor *c = &self.c
@@ -121,7 +131,9 @@ cdef class ProduceResponseView(FrameView):
 
 
 cdef int put_refusal(Splicer s, int version, int32_t partition, object refusal) except -1:
-    """One partition's answer: (error_code, [(batch_index, message or None)], error_message or None)."""
+    """One partition's answer: (error_code, [(batch_index, message or None)], error_message or
+    None).
+    """
     cdef uint8_t *p
     cdef int32_t index
     error_code, record_errors, message = refusal
@@ -346,10 +358,12 @@ cdef list checked(ProduceRequestView request, object refusals):
     return found
 
 
-def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None, int throttle_time_ms=0):
+def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None,
+        int throttle_time_ms=0):
     """The frame that answers a request no partition of which was forwarded, in chunks.
 
-    ``refusals``  for each partition (error_code, [(batch_index, message or None), …], error_message or None);
+    ``refusals``  for each partition (error_code, [(batch_index, message or None), …], error_message
+    or None);
                   before version 8 only the code is written
     """
     cdef Splicer s = splicer(b"", b"", request.api_version >= FLEXIBLE_FROM)
@@ -366,12 +380,13 @@ def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None
     return lowered_if_old(s.finish(), request.api_version)
 
 
-def merge(ProduceRequestView request not None, refusals, ProduceResponseView answer not None, *, correlation_id=None):
+def merge(ProduceRequestView request not None, refusals, ProduceResponseView answer not None, *,
+        correlation_id=None):
     """The frame that answers a request some partitions of which were forwarded, in chunks.
 
     ``refusals``  as for ``refuse``, None for the partitions that the broker's ``answer`` is about
-    Topics and partitions stand in the request's order, the broker's own as it wrote them; throttle_time_ms and tagged
-    fields are the broker's.
+    Topics and partitions stand in the request's order, the broker's own as it wrote them;
+    throttle_time_ms and tagged fields are the broker's.
     """
     cdef Splicer s
     cdef const int32_t *root = answer.root()

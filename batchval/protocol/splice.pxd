@@ -1,4 +1,6 @@
-"""A frame written again around slices of another: what stays is handed on as slices, what is small is copied."""
+"""A frame written again around slices of another: what stays is handed on as slices, what is small
+is copied.
+"""
 
 cimport cython
 from libc.stdint cimport uint8_t

@@ -8,7 +8,9 @@ from batchval.protocol.primitives cimport Writer
 
 @cython.final
 cdef class Splicer:
-    """``keep`` what stays, in order, and write what is new between; neighbours that stay become one slice."""
+    """``keep`` what stays, in order, and write what is new between; neighbours that stay become one
+    slice.
+    """
 
     cdef int keep(self, Py_ssize_t start, Py_ssize_t end) except -1:
         if start != self.end:

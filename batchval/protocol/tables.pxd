@@ -1,4 +1,6 @@
-"""Rows that a walk fills: int32 positions in a frame (which is never larger), one table a kind of struct."""
+"""Rows that a walk fills: int32 positions in a frame (which is never larger), one table a kind of
+struct.
+"""
 
 from libc.stdint cimport int32_t
 from libc.stdlib cimport free, realloc

@@ -7,14 +7,17 @@ from batchval.protocol.cursor cimport Cursor, open_cursor, position, read_uvarin
 cdef struct TaggedField:
     int found           # how often the tag stands there
     int64_t fields      # how many fields there are
-    Py_ssize_t start    # of the field, its tag first; the last one's, where it stands more than once
+    # of the field, its tag first; the last one's, where it stands more than once
+    Py_ssize_t start
     Py_ssize_t content
     Py_ssize_t size     # of the content
 
 
 cdef inline bint find_tag(const uint8_t *base, Py_ssize_t at, Py_ssize_t end, int64_t wanted,
         TaggedField *field) noexcept nogil:
-    """Positions count from base; the struct's tagged fields are at base[at:end]. False: they are none."""
+    """Positions count from base; the struct's tagged fields are at base[at:end]. False: they are
+    none.
+    """
     cdef Cursor c
     cdef int64_t n, tag, length, start
     field.found = 0

@@ -16,7 +16,9 @@ from batchval.protocol.errors import ProtocolError
 
 @cython.no_gc  # as Reader: see there
 cdef class FrameView:
-    """A frame (without its length) and what a walk has found in it. The frame is held as long as this is."""
+    """A frame (without its length) and what a walk has found in it. The frame is held as long as
+    this is.
+    """
 
     def __cinit__(self, *args, **kwargs):
         self.held = False

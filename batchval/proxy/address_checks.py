@@ -34,7 +34,9 @@ def address_faults(at: Loc, listener: Listener) -> Iterator[Fault]:
 def _sni(at: Loc, listener: Listener, sni: Sni) -> Iterator[Fault]:
     loc: Loc = (*at, "sni")
     if listener.tls is None:
-        yield Fault(loc, "needs tls: the server name is a part of the TLS handshake", (loc, (*at, "tls")))
+        yield Fault(
+            loc, "needs tls: the server name is a part of the TLS handshake", (loc, (*at, "tls"))
+        )
     bootstrap, broker = (*loc, "bootstrap"), (*loc, "broker")
     names = ServerNames(*sni.names)
     if (node_id := names.broker.node_of(names.bootstrap)) is not None:

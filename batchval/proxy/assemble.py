@@ -1,6 +1,7 @@
 """From settings to a gate that runs: one proxy for each listener, and what they share.
 
-Counters, the budget of bytes, the refusal log, topic policies and the ledger of senders are one for all listeners.
+Counters, the budget of bytes, the refusal log, topic policies and the ledger of senders are one for
+all listeners.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ log = logging.getLogger("batchval.proxy")
 
 
 class RunningGate:
-    """All of it. ``start`` and ``stop`` on a running loop. ConfigError where certificates or secrets cannot be read.
+    """All of it. ``start`` and ``stop`` on a running loop. ConfigError where certificates or
+    secrets cannot be read.
 
     ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None where it is off
     ``max_connections`` of clients: fewer than in the settings where open files do not suffice
@@ -72,14 +74,18 @@ class RunningGate:
     #: Whether this process judges batches; the parent of several workers does not.
     validates: ClassVar[bool] = True
 
-    def __init__(self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None
+    ) -> None:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
         # one more, so that denied requests hide no refused batch
         self.denials = RefusalLog(settings.log.refusals_per_second, what="denied requests")
         self.connection_log = ConnectionLog(settings.log.connections_per_second)
-        self.audit_file = None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
+        self.audit_file = (
+            None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
+        )
         self.metrics = GateMetrics(
             self.counters,
             mode=settings.mode,
@@ -126,7 +132,7 @@ class RunningGate:
         self.otlp = self._export(version)
         self.pages.watch()
 
-    # ---- what it is made of ------------------------------------------------------------------------------------------
+    # ---- what it is made of ----------------------------------------------------------------------
 
     def hold(self, parts: Parts) -> None:
         """Use these parts from now on, in what asks for them each time."""
@@ -143,7 +149,9 @@ class RunningGate:
 
     def _options(self, listener: Listener, parts: Parts) -> ProxyOptions:
         refused, denied = self._refused, self.denials.denied
-        return options_for(listener, parts, on_refusal=refused, on_denied=denied, quarantine=self.quarantine)
+        return options_for(
+            listener, parts, on_refusal=refused, on_denied=denied, quarantine=self.quarantine
+        )
 
     def discovery_options(self, parts: Parts) -> DiscoveryOptions:
         """Return how the brokers are found."""
@@ -183,7 +191,9 @@ class RunningGate:
 
     async def read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
         addresses = self.discovery.addresses()
-        return await read_topic_configs(self.settings.upstream, self.upstream_tls, topics, addresses)
+        return await read_topic_configs(
+            self.settings.upstream, self.upstream_tls, topics, addresses
+        )
 
     def _refused(self, refusal: Refusal) -> None:
         self.metrics.topics(refusal)
@@ -202,10 +212,12 @@ class RunningGate:
         """Return what shows the gate."""
         return Pages(self)
 
-    # ---- its life ----------------------------------------------------------------------------------------------------
+    # ---- its life --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listens everywhere. Raises OSError where a port cannot be had; what was opened is closed again."""
+        """Listens everywhere. Raises OSError where a port cannot be had; what was opened is closed
+        again.
+        """
         if self.observed_file is not None and self.succession.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
@@ -315,7 +327,9 @@ class RunningGate:
         self.is_draining = True
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Takes nothing new, delivers what is under way for at most ``drain_s`` (default: the settings'), and ends."""
+        """Takes nothing new, delivers what is under way for at most ``drain_s`` (default: the
+        settings'), and ends.
+        """
         self.is_draining = True  # /readyz says so first, for as long as it lasts
         drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
         await asyncio.gather(*(proxy.stop(drain_s) for proxy in self.proxies.values()))
@@ -401,5 +415,9 @@ def _listening(address: Address) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        why = (
+            os.strerror(error.errno)
+            if error.errno and error.errno > 0
+            else error.strerror or str(error)
+        )
         raise OSError(error.errno, f"cannot listen on {address}: {why}") from None

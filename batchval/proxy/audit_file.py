@@ -61,7 +61,9 @@ class AuditFile:
     ``failures``  attempts to open or write the file that failed
     """
 
-    def __init__(self, path: Path, clock_ns: Callable[[], int] = time.time_ns, *, look_s: float = LOOK_S) -> None:
+    def __init__(
+        self, path: Path, clock_ns: Callable[[], int] = time.time_ns, *, look_s: float = LOOK_S
+    ) -> None:
         self.path = path
         self.rows = self.dropped = self.failures = 0
         self._clock_ns = clock_ns
@@ -82,7 +84,9 @@ class AuditFile:
         if len(self._queue) >= MOST_ROWS:
             self.dropped += 1
             return
-        row = {"time_ms": self._clock_ns() // 1_000_000, "event": event_of(refusal)} | facts_of(refusal)
+        row = {"time_ms": self._clock_ns() // 1_000_000, "event": event_of(refusal)} | facts_of(
+            refusal
+        )
         self._queue.append(row | {"batches": refusal.batches, "version": refusal.version})
         if not self._wake.is_set():
             self._wake.set()
@@ -111,13 +115,21 @@ class AuditFile:
         left = len(self._queue) + self._piece_rows
         if left:
             self.dropped += left
-            log.warning("refusals left out of %s: the gate ends", self.path, extra={"facts": {"count": left}})
+            log.warning(
+                "refusals left out of %s: the gate ends",
+                self.path,
+                extra={"facts": {"count": left}},
+            )
 
     def families(self) -> Iterator[Family]:
         """Yield its metrics."""
         for name, text, value in (
             ("rows", "Refusals written to log.audit_file.", self.rows),
-            ("dropped", "Refusals that log.audit_file does not have: its queue was full.", self.dropped),
+            (
+                "dropped",
+                "Refusals that log.audit_file does not have: its queue was full.",
+                self.dropped,
+            ),
             ("failures", "Attempts to open or write log.audit_file that failed.", self.failures),
         ):
             yield Family("counter", f"audit_file_{name}", text, (), [((), value)])

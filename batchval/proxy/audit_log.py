@@ -98,7 +98,13 @@ class RefusalLog:
     MOST_AT_ONCE of them at once, because the event loop writes them. ``what`` it counts in words.
     """
 
-    def __init__(self, per_second: int, clock: Callable[[], float] = time.monotonic, *, what: str = "refusals") -> None:
+    def __init__(
+        self,
+        per_second: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        what: str = "refusals",
+    ) -> None:
         self.suppressed_total = 0
         self._what = what
         self._clock = clock
@@ -127,7 +133,10 @@ class RefusalLog:
             "api": APIS[request.key].name,
             "version": request.version,
         }
-        log.warning("denied", extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}})
+        log.warning(
+            "denied",
+            extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}},
+        )
 
     def _may_write(self, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""
@@ -177,7 +186,7 @@ def short(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-# ---- formats -----------------------------------------------------------------------------------------------------
+# ---- formats -------------------------------------------------------------------------------------
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -235,7 +244,11 @@ def encoded(line: str) -> bytes:
 
 def _longest(facts: Mapping[str, object]) -> str | None:
     """Return which text of several characters takes the most bytes."""
-    texts = {name: len(json.dumps(fact)) for name, fact in facts.items() if isinstance(fact, str) and len(fact) > 8}
+    texts = {
+        name: len(json.dumps(fact))
+        for name, fact in facts.items()
+        if isinstance(fact, str) and len(fact) > 8
+    }
     return max(texts, key=texts.__getitem__, default=None)
 
 

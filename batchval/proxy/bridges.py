@@ -27,7 +27,10 @@ from batchval.proxy.pending import Answer, Item, Queue
 
 __all__ = ["raised_by", "take"]
 
-_RAISED: Final[Mapping[str, Mapping[ApiKey, Raised]]] = {"producers": PRODUCERS, "consumers": CONSUMERS}
+_RAISED: Final[Mapping[str, Mapping[ApiKey, Raised]]] = {
+    "producers": PRODUCERS,
+    "consumers": CONSUMERS,
+}
 
 #: Bytes of a request or an answer that is translated on the loop: about 0.5 ms.
 INLINE: Final = 4 << 10
@@ -49,7 +52,9 @@ def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
     return {int(key): raised for word in sorted(bridge) for key, raised in _RAISED[word].items()}
 
 
-def take(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def take(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     """Raise a request of an old version, and send it on. ProtocolError."""
     session.counters.requests_raised_total += 1
     answer = Answer(correlation_id, key, version, _lower_fetch if key == ApiKey.FETCH else _lower)
@@ -148,12 +153,16 @@ class _Raising:
             request = answer.facts = OldListOffsets(frame[at:], max_partitions=most)
             self._held = request.held
             for timestamp in request.questions():
-                asked = Answer(0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp))
+                asked = Answer(
+                    0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp)
+                )
                 self.questions.append((self._framed(head, request.question(timestamp)), asked))
             raised = self._framed(head, request.raised())
             request.shrink()
             return raised
-        return self._framed(head, raise_request(self.raising, answer.version, frame[at:], max_elements=most))
+        return self._framed(
+            head, raise_request(self.raising, answer.version, frame[at:], max_elements=most)
+        )
 
     def _framed(self, head: memoryview, body: bytes) -> memoryview:
         """Return a frame of the raised version with this header's client id."""
@@ -172,7 +181,9 @@ class _Raising:
         self.answer.facts = FetchFacts(body, self.answer.version, limits.max_partitions, others)
         self._held = self.answer.facts.held
         most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
-        isolation_level = _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
+        isolation_level = (
+            _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
+        )
         # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
         turn = self._turn if request.is_cut else 0
         return request.raised(offsets, most, isolation_level, turn)
@@ -181,7 +192,9 @@ class _Raising:
 # ---- answers -------------------------------------------------------------------------------------
 
 
-def _note_offsets(request: OldListOffsets, timestamp: int, session: Queue, answer: Answer, frame: memoryview) -> None:
+def _note_offsets(
+    request: OldListOffsets, timestamp: int, session: Queue, answer: Answer, frame: memoryview
+) -> None:
     """Keep the broker's answer to a question of the gate's own; the client gets nothing of it."""
     request.note(timestamp, frame[_ANSWER_HEADER:])
 

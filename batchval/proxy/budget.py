@@ -442,7 +442,9 @@ class Budget:
             if came and now < until:
                 continue
             self._pause(session)
-            stands_still = came == before and session.partial_bytes() > LEAST_CLOSED and session.is_read()
+            stands_still = (
+                came == before and session.partial_bytes() > LEAST_CLOSED and session.is_read()
+            )
             if stands_still and self.held > self.threshold:
                 self._evict(session)
 

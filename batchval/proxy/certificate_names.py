@@ -42,8 +42,15 @@ def certificate_warnings(settings: Settings) -> Iterator[Fault]:
 
 def _hosts(at: Loc, listener: Listener) -> dict[Loc, str]:
     if listener.sni is not None:
-        return {(*at, "sni", "bootstrap"): listener.sni.bootstrap, (*at, "sni", "broker"): listener.sni.broker}
-    return {} if listener.advertised_host is None else {(*at, "advertised_host"): listener.advertised_host}
+        return {
+            (*at, "sni", "bootstrap"): listener.sni.bootstrap,
+            (*at, "sni", "broker"): listener.sni.broker,
+        }
+    return (
+        {}
+        if listener.advertised_host is None
+        else {(*at, "advertised_host"): listener.advertised_host}
+    )
 
 
 def _names(tls: ListenerTls) -> list[tuple[str, str]] | None:
@@ -51,14 +58,20 @@ def _names(tls: ListenerTls) -> list[tuple[str, str]] | None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    client.verify_flags = ssl.VerifyFlags(client.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME)
+    client.verify_flags = ssl.VerifyFlags(
+        client.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    )
     try:
         server_certificate(server, tls)
         client.load_verify_locations(tls.certificate)
         shown = _shown(server, client)
     except (ConfigError, OSError):  # SSLError is an OSError
         return None
-    names = [(kind, value) for kind, value in shown.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
+    names = [
+        (kind, value)
+        for kind, value in shown.get("subjectAltName", ())
+        if kind in ("DNS", "IP Address")
+    ]
     if names:
         return names
     parts = [part for several in shown.get("subject", ()) for part in several]
@@ -68,7 +81,10 @@ def _names(tls: ListenerTls) -> list[tuple[str, str]] | None:
 def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
     """Return what a client sees of the server's certificate. Raises SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True))
+    ends = (
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
     for _ in range(_STEPS):
         for end in ends:
             with contextlib.suppress(ssl.SSLWantReadError):

@@ -65,7 +65,9 @@ def _listener(settings: Settings, i: int, listener: Listener) -> Iterator[Fault]
     yield from address_faults(at, listener)
     is_default = listener.broker_ports == Listener.model_fields["broker_ports"].default
     if not is_default and not listener.broker_range and listener.sni is None:
-        text = "has no effect: brokers get any free ports (first_broker_port 0, or port 0 in address)"
+        text = (
+            "has no effect: brokers get any free ports (first_broker_port 0, or port 0 in address)"
+        )
         yield _fault((*at, "broker_ports"), text, (*at, "address"), (*at, "first_broker_port"))
     yield from _listener_tls(at, listener)
     if listener.trusted:
@@ -82,7 +84,11 @@ def _listener_tls(at: Loc, listener: Listener) -> Iterator[Fault]:
     if tls.client_auth == "none" and tls.client_ca is not None:
         yield _fault(ca, "has no effect: client_auth is none", auth)
     if tls.client_crl is not None and (tls.client_ca is None or tls.client_auth == "none"):
-        why = "client_auth is none" if tls.client_auth == "none" else "without client_ca no certificate is asked for"
+        why = (
+            "client_auth is none"
+            if tls.client_auth == "none"
+            else "without client_ca no certificate is asked for"
+        )
         yield _fault((*at, "tls", "client_crl"), f"has no effect: {why}", ca, auth)
 
 
@@ -90,10 +96,14 @@ def _trusted(settings: Settings, at: Loc, listener: Listener) -> Iterator[Fault]
     loc, word = (*at, "trusted"), settings.claims_in.word
     if word not in ("audit", "trust"):
         yield _fault(
-            loc, f"has no effect: claims_in is {word}, and only audit and trust believe senders", ("claims_in",)
+            loc,
+            f"has no effect: claims_in is {word}, and only audit and trust believe senders",
+            ("claims_in",),
         )
     elif listener.tls is not None and listener.tls.client_certificates == "required":
-        text = "has no effect: clients show certificates, and each certificate is a sender of its own"
+        text = (
+            "has no effect: clients show certificates, and each certificate is a sender of its own"
+        )
         yield _fault(loc, text, *((*at, "tls", key) for key in ("client_ca", "client_auth")))
 
 
@@ -102,8 +112,14 @@ def _names(settings: Settings) -> Iterator[Fault]:
     for i, listener in enumerate(settings.listeners):
         earlier = first.setdefault(listener.name, i)
         if earlier != i:
-            text = f"listeners {earlier} and {i} have the same name, {listener.name}: give each a name"
-            yield Fault(("listeners", i, "name"), text, (("listeners", earlier, "name"), ("listeners", i, "name")))
+            text = (
+                f"listeners {earlier} and {i} have the same name, {listener.name}: give each a name"
+            )
+            yield Fault(
+                ("listeners", i, "name"),
+                text,
+                (("listeners", earlier, "name"), ("listeners", i, "name")),
+            )
 
 
 # ---- upstream ------------------------------------------------------------------------------------
@@ -144,7 +160,9 @@ def _plaintext(settings: Settings) -> Iterator[Fault]:
             f"listener {secure.name} has TLS and the way to {remote} has none: "
             "set upstream.tls, or upstream.allow_plaintext: true if that is meant"
         )
-        yield Fault(("upstream",), text, (*reads, ("listeners", i, "tls"), ("listeners", i, "name")))
+        yield Fault(
+            ("upstream",), text, (*reads, ("listeners", i, "tls"), ("listeners", i, "name"))
+        )
     if shown:
         text = (
             f"PLAIN sends the password to {remote} without TLS: "
@@ -158,7 +176,9 @@ def _admin(settings: Settings) -> Iterator[Fault]:
     mechanism, cluster = (*at, "mechanism"), ("topics", "from_cluster")
     if admin is None:
         if settings.topics.from_cluster:
-            text = "needs upstream.admin (mechanism: NONE where the cluster asks for no credentials)"
+            text = (
+                "needs upstream.admin (mechanism: NONE where the cluster asks for no credentials)"
+            )
             yield _fault(cluster, text, at)
         return
     keys = ("username", "password")
@@ -167,8 +187,16 @@ def _admin(settings: Settings) -> Iterator[Fault]:
             if getattr(admin, key) is not None:
                 yield _fault((*at, key), "has no effect with mechanism NONE", mechanism)
     elif any(getattr(admin, key) is None for key in keys):
-        yield _fault(at, f"{admin.mechanism} needs username and password", mechanism, *((*at, key) for key in keys))
-    if admin.refresh_ms != Admin.model_fields["refresh_ms"].default and not settings.reads_topic_configs:
+        yield _fault(
+            at,
+            f"{admin.mechanism} needs username and password",
+            mechanism,
+            *((*at, key) for key in keys),
+        )
+    if (
+        admin.refresh_ms != Admin.model_fields["refresh_ms"].default
+        and not settings.reads_topic_configs
+    ):
         yield _fault((*at, "refresh_ms"), "has no effect: topics.from_cluster is false", cluster)
 
 
@@ -184,7 +212,9 @@ def _validation(settings: Settings) -> Iterator[Fault]:
         elif extra == "S8" and action == "report":
             yield _fault((*at, extra), "S8 is always refused")
     if validation.extras and validation.rules == "kafka":
-        yield _fault(at, "has no effect: extras belong to the rules strict", ("validation", "rules"))
+        yield _fault(
+            at, "has no effect: extras belong to the rules strict", ("validation", "rules")
+        )
 
 
 def _claims(settings: Settings) -> Iterator[Fault]:
@@ -195,7 +225,9 @@ def _claims(settings: Settings) -> Iterator[Fault]:
             "only claims that were computed here go on"
         )
         yield _fault(("claims_out",), text, ("claims_in",))
-    if word in ("audit", "trust") and not any(listener.gives_senders for listener in settings.listeners):
+    if word in ("audit", "trust") and not any(
+        listener.gives_senders for listener in settings.listeners
+    ):
         whose = "a listener that requires client certificates (tls.client_ca)"
         text = f"{word} needs a sender: {whose}, or is trusted: true"
         keys = (("trusted",), ("tls",), ("tls", "client_ca"), ("tls", "client_auth"))
@@ -220,7 +252,11 @@ def _policies(settings: Settings) -> Iterator[Fault]:
         elif name_for(glob, globs[:i]) is None:
             by = next((one for one in globs[:i] if name_for(glob, [one]) is None), None)
             earlier = f"'{by}' above matches" if by is not None else "earlier globs match"
-            yield _fault((*at, i, "match"), f"'{glob}' never decides: {earlier} every topic that it matches", *others)
+            yield _fault(
+                (*at, i, "match"),
+                f"'{glob}' never decides: {earlier} every topic that it matches",
+                *others,
+            )
 
 
 _TOPIC_NAMES: Final = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"
@@ -229,7 +265,11 @@ _TOPIC_NAMES: Final = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"
 def _observe(settings: Settings) -> Iterator[Fault]:
     rules = settings.observe
     if rules and settings.mode == "observe":
-        yield _fault(("observe",), "has no effect: mode observe observes all topics and principals", ("mode",))
+        yield _fault(
+            ("observe",),
+            "has no effect: mode observe observes all topics and principals",
+            ("mode",),
+        )
     for i, rule in enumerate(rules):
         at: Loc = ("observe", i)
         if name_for(rule.topics, ()) is None:
@@ -240,7 +280,10 @@ def _observe(settings: Settings) -> Iterator[Fault]:
         else:
             for j, earlier in enumerate(rules[:i]):
                 topics = name_for(rule.topics, [earlier.topics])
-                if topics is None and name_for(rule.principals, [earlier.principals], principals=True) is None:
+                if (
+                    topics is None
+                    and name_for(rule.principals, [earlier.principals], principals=True) is None
+                ):
                     keys = ("topics", "principals")
                     reads = [("observe", n, key) for n in (j, i) for key in keys]
                     yield Fault(at, f"has no effect: observe[{j}] covers it", (at, *reads))
@@ -261,13 +304,23 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         ("max_unauthenticated_frame_bytes", limits.max_frame_bytes, "max_frame_bytes is {}"),
         ("max_connections_per_address", limits.max_connections, "max_connections is {}"),
         ("write_buffer_bytes", limits.max_bytes_held, "max_bytes_held is {}"),
-        ("max_partitions_per_request", partitions, "a request of max_frame_bytes has at most {} partitions"),
-        ("idle_timeout_ms", limits.max_connection_age_ms or limits.idle_timeout_ms, "max_connection_age_ms is {}"),
+        (
+            "max_partitions_per_request",
+            partitions,
+            "a request of max_frame_bytes has at most {} partitions",
+        ),
+        (
+            "idle_timeout_ms",
+            limits.max_connection_age_ms or limits.idle_timeout_ms,
+            "max_connection_age_ms is {}",
+        ),
     ):
         value = getattr(limits, key)
         if value is not None and value > bound and value != Limits.model_fields[key].default:
             other = next((word for word in why.split() if word.startswith("max_")), "")
-            yield _fault(("limits", key), f"{value} has no effect: {why.format(bound)}", ("limits", other))
+            yield _fault(
+                ("limits", key), f"{value} has no effect: {why.format(bound)}", ("limits", other)
+            )
 
 
 def _workers(settings: Settings) -> Iterator[Fault]:
@@ -285,7 +338,9 @@ def share_faults(limits: Limits, workers: int) -> Iterator[Fault]:
             f"limits.max_frame_bytes ({limits.max_frame_bytes}): set fewer workers, or "
             f"max_bytes_held to {least} or more"
         )
-        yield _fault(("workers",), text, ("limits", "max_bytes_held"), ("limits", "max_frame_bytes"))
+        yield _fault(
+            ("workers",), text, ("limits", "max_bytes_held"), ("limits", "max_frame_bytes")
+        )
 
 
 def _metrics(metrics: Metrics) -> Iterator[Fault]:
@@ -307,8 +362,13 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
 def _log(settings: Settings) -> Iterator[Fault]:
     """Refused batches and ended connections are logged as warnings."""
     log = settings.log
-    for key, what in (("refusals_per_second", "refused batches"), ("connections_per_second", "ended connections")):
+    for key, what in (
+        ("refusals_per_second", "refused batches"),
+        ("connections_per_second", "ended connections"),
+    ):
         if getattr(log, key) != type(log).model_fields[key].default and log.level == "error":
             yield _fault(
-                ("log", key), f"has no effect: level error leaves out the lines about {what}", ("log", "level")
+                ("log", key),
+                f"has no effect: level error leaves out the lines about {what}",
+                ("log", "level"),
             )

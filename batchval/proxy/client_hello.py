@@ -79,5 +79,7 @@ def _host_name(extension: bytes) -> bytes:
         f">HBH{size}s", size + 3, _HOST_NAME, size, extension[_NAME_HEADERS:]
     )
     if not fits:
-        raise ValueError(f"a ClientHello with a server name that is not one of 1 to {_LONGEST_NAME} bytes")
+        raise ValueError(
+            f"a ClientHello with a server name that is not one of 1 to {_LONGEST_NAME} bytes"
+        )
     return extension[_NAME_HEADERS:]

@@ -114,7 +114,9 @@ class Latency(NamedTuple):
     def plus(self, other: Latency | Served) -> Latency:
         """Return both together."""
         total_ns = self.total_ns + other.total_ns
-        return Latency(self.since_ms, self.answers + other.answers, total_ns, max(self.most_ns, other.most_ns))
+        return Latency(
+            self.since_ms, self.answers + other.answers, total_ns, max(self.most_ns, other.most_ns)
+        )
 
 
 class Client(NamedTuple):
@@ -145,7 +147,11 @@ class Client(NamedTuple):
 
     def latency(self, now_ms: int) -> Latency:
         """Return the latencies of the last one or two windows."""
-        return self.window.plus(self.earlier) if now_ms - self.window.since_ms < 2 * WINDOW_MS else Latency()
+        return (
+            self.window.plus(self.earlier)
+            if now_ms - self.window.since_ms < 2 * WINDOW_MS
+            else Latency()
+        )
 
     def windows(self, now_ms: int, served: Served) -> tuple[Latency, Latency]:
         """Return the last two windows with what was measured just now."""
@@ -179,7 +185,9 @@ class ClientTable:
     ``evicted_total`` counts the clients that others have displaced: those seen longest ago.
     """
 
-    def __init__(self, most: int = MOST_CLIENTS, clock_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, most: int = MOST_CLIENTS, clock_ns: Callable[[], int] = time.time_ns
+    ) -> None:
         self.most = most
         self.evicted_total = 0
         self._clock_ns = clock_ns
@@ -240,7 +248,9 @@ def turned_away_by_software(
     rows: Iterable[tuple[ClientKey, Client]], since_ms: int
 ) -> Iterable[tuple[tuple[str], int]]:
     """Yield the number of old clients by software name: the most frequent names, and the rest."""
-    names = Counter(key.software.name or UNKNOWN for key, row in rows if row.is_old and row.last_ms >= since_ms)
+    names = Counter(
+        key.software.name or UNKNOWN for key, row in rows if row.is_old and row.last_ms >= since_ms
+    )
     first = names.most_common(MOST_SOFTWARE)
     yield from (((name,), count) for name, count in first)
     rest = names.total() - sum(count for _, count in first)
@@ -315,7 +325,9 @@ class SeenClient:
         self.collect()
         if client_id is not None:
             client_id = client_id[: 4 * LONGEST_CLIENT_ID]  # 32 KiB of malformed UTF-8 take 0.3 ms
-        self.client_id = None if client_id is None else client_id.decode(errors="replace")[:LONGEST_CLIENT_ID]
+        self.client_id = (
+            None if client_id is None else client_id.decode(errors="replace")[:LONGEST_CLIENT_ID]
+        )
         self._named(self.client_id)
 
     def check(self, now: float) -> None:
@@ -332,12 +344,21 @@ class SeenClient:
         if uses or any(served):
             self.requests += sum(uses.values())
             facts = self._session.facts
-            address, principal = self._session.address[:LONGEST_ADDRESS], facts.principal[:LONGEST_PRINCIPAL]
-            self._table.add(ClientKey(self.client_id, self.software, address, principal, facts.listener), uses, served)
+            address, principal = (
+                self._session.address[:LONGEST_ADDRESS],
+                facts.principal[:LONGEST_PRINCIPAL],
+            )
+            self._table.add(
+                ClientKey(self.client_id, self.software, address, principal, facts.listener),
+                uses,
+                served,
+            )
             self._old.update(pair for pair in uses if is_turned_away(*pair_of(pair)))
         return uses
 
-    def rejected(self, first: tuple[int, int], waiting: int, raised: Mapping[int, Raised]) -> tuple[int, int] | None:
+    def rejected(
+        self, first: tuple[int, int], waiting: int, raised: Mapping[int, Raised]
+    ) -> tuple[int, int] | None:
         """Return the (API key, version) for which the broker has ended the connection, if it may
         have done so because of the version; else None.
 
@@ -350,7 +371,9 @@ class SeenClient:
         """
         known = set(self._old)
         uses = self.collect()
-        pairs = [pair for pair, requests in uses.items() if requests <= waiting and pair not in known]
+        pairs = [
+            pair for pair, requests in uses.items() if requests <= waiting and pair not in known
+        ]
         away = [pair_of(pair) for pair in pairs if is_turned_away(*pair_of(pair))]
         found = [(key, version) for key, version in away if not is_raised(key, version, raised)]
         if first[0] >= 0:

@@ -18,7 +18,15 @@ from urllib.parse import parse_qsl
 
 from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import Raised
-from batchval.proxy.clients import MOST_CLIENTS, Client, ClientKey, ClientTable, is_raised, is_turned_away, pair_of
+from batchval.proxy.clients import (
+    MOST_CLIENTS,
+    Client,
+    ClientKey,
+    ClientTable,
+    is_raised,
+    is_turned_away,
+    pair_of,
+)
 from batchval.report.units import plural, printable
 
 __all__ = ["ORDERS", "Asked", "asked_for", "lines_of", "page_of"]
@@ -63,15 +71,24 @@ def asked_for(query: str, accept: str = "") -> Asked:
             text = value == "text"
         elif name == "order" and value in ORDERS:
             order = value
-        elif name == "limit" and value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= MOST_CLIENTS:
+        elif (
+            name == "limit"
+            and value.isascii()
+            and value.isdigit()
+            and 1 <= int(value[:9]) <= MOST_CLIENTS
+        ):
             limit = int(value[:9])
         else:
             allowed = f"old=true|false, format=json|text, order={'|'.join(ORDERS)}, limit=1..{MOST_CLIENTS}"
-            raise ValueError(f"{_word(name)[:40]}={_word(value)[:40]} is not known: expected {allowed}")
+            raise ValueError(
+                f"{_word(name)[:40]}={_word(value)[:40]} is not known: expected {allowed}"
+            )
     return Asked(old, text, limit, order)
 
 
-def page_of(table: ClientTable, raised: Mapping[int, Raised], asked: Asked) -> Callable[[], tuple[str, bytes]]:
+def page_of(
+    table: ClientTable, raised: Mapping[int, Raised], asked: Asked
+) -> Callable[[], tuple[str, bytes]]:
     """Take the rows. What is returned makes (content type, text), in any thread."""
     taken = table.rows()
     now_ms = table.now_ms()
@@ -100,7 +117,10 @@ def _json(summary: Document, rows: Iterable[Document]) -> Iterator[bytes]:
 
 def _first(rows: list[Row], limit: int, order: Callable[[Row], tuple[Any, ...]]) -> Iterator[Row]:
     """Yield the first rows in order."""
-    parts = (sorted(rows[at : at + _SORTED_AT_ONCE], key=order) for at in range(0, len(rows), _SORTED_AT_ONCE))
+    parts = (
+        sorted(rows[at : at + _SORTED_AT_ONCE], key=order)
+        for at in range(0, len(rows), _SORTED_AT_ONCE)
+    )
     for i, row in enumerate(heapq.merge(*parts, key=order)):
         if i == limit:
             return
@@ -172,7 +192,9 @@ def lines_of(summary: Document, rows: Iterable[Document]) -> Iterator[str]:
         return
     yield ""
     header = *_WORDS, *_NUMBERS
-    widths = [max(map(len, column)) for column in zip(header, *(row[:-1] for row in cells), strict=True)]
+    widths = [
+        max(map(len, column)) for column in zip(header, *(row[:-1] for row in cells), strict=True)
+    ]
     for row in ((*header, "old versions"), *cells):
         columns = list(zip(row, widths, strict=False))
         words = [word.ljust(width) for word, width in columns[: len(_WORDS)]]
@@ -182,11 +204,20 @@ def lines_of(summary: Document, rows: Iterable[Document]) -> Iterator[str]:
 
 def _cells(row: Document) -> tuple[str, ...]:
     olds = [use for use in row["uses"] if use["old"]]
-    word = "served" if not row["old"] else "bridged" if all(use["bridged"] for use in olds) else "turned away"
+    word = (
+        "served"
+        if not row["old"]
+        else "bridged"
+        if all(use["bridged"] for use in olds)
+        else "turned away"
+    )
     software = f"{row['software_name'] or '-'} {row['software_version'] or ''}"
     client_id = "-" if row["client_id"] is None else row["client_id"]
     names = (client_id, software, row["address"], row["principal"], row["listener"])
-    numbers = [_number(row.get(name)) for name in ("request_bytes", "answer_bytes", "mean_ms", "max_ms", "stalls")]
+    numbers = [
+        _number(row.get(name))
+        for name in ("request_bytes", "answer_bytes", "mean_ms", "max_ms", "stalls")
+    ]
     seen = _time(row["last_seen_ms"])
     return word, *map(_word, names), seen, f"{row['requests']:,}", *numbers, _versions(olds)
 

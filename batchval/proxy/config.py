@@ -19,7 +19,12 @@ from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.otlp_settings import Otlp
-from batchval.proxy.record_settings import CustomRuleNames, CustomRules, RecordRulesRule, SchemaRegistry
+from batchval.proxy.record_settings import (
+    CustomRuleNames,
+    CustomRules,
+    RecordRulesRule,
+    SchemaRegistry,
+)
 from batchval.proxy.refusal_settings import DenySettings, QuarantineField
 from batchval.proxy.values import (
     MOST_WORKERS,
@@ -83,7 +88,9 @@ class ListenerTls(_Model):
 
     @property
     def client_certificates(self) -> Literal["none", "optional", "required"]:
-        """What is asked of clients: required where there is a ``client_ca``, unless told otherwise."""
+        """What is asked of clients: required where there is a ``client_ca``, unless told
+        otherwise.
+        """
         return self.client_auth or ("required" if self.client_ca else "none")
 
 
@@ -114,7 +121,8 @@ class Listener(_Model):
                            listener
     ``advertised_first_port``  broker n is at this port + n in answers
     ``sni``                one port for all brokers, which clients choose by TLS server name
-    ``first_broker_port``  broker n is at this port + n; by default the port after that of ``address``; 0: any free ones
+    ``first_broker_port``  broker n is at this port + n; by default the port after that of
+    ``address``; 0: any free ones
     ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
     ``max_connections``    of its clients, beside ``limits.max_connections`` of all
     ``trusted``            whoever connects here may make claims: all of them are one sender
@@ -159,7 +167,9 @@ class UpstreamTls(_Model):
 
 
 class Admin(_Model):
-    """As whom the gate itself asks the cluster for topic configurations; clients keep their own credentials."""
+    """As whom the gate itself asks the cluster for topic configurations; clients keep their own
+    credentials.
+    """
 
     mechanism: Literal["NONE", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     username: Annotated[str, Field(min_length=1)] | None = None
@@ -194,7 +204,9 @@ class Validation(_Model):
     kafka_version: Annotated[KafkaVersionName, BeforeValidator(_quoted)] = DEFAULT_KAFKA_VERSION
     rules: Literal["strict", "kafka"] = "strict"
     extras: dict[str, Literal["report", "refuse"]] = {}
-    max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = DEFAULT_MAX_DECOMPRESSED_BYTES
+    max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = (
+        DEFAULT_MAX_DECOMPRESSED_BYTES
+    )
 
     @property
     def all_extras(self) -> dict[str, str]:
@@ -218,7 +230,9 @@ class TopicRule(_Model):
     With these two and no key of Kafka, the topic's configuration is the cluster's.
     """
 
-    model_config = ConfigDict(alias_generator=lambda name: name if name in OWN_KEYS else name.replace("_", "."))
+    model_config = ConfigDict(
+        alias_generator=lambda name: name if name in OWN_KEYS else name.replace("_", ".")
+    )
 
     match: Annotated[str, Field(min_length=1, max_length=249)]
     message_timestamp_before_max_ms: int | None = None
@@ -263,7 +277,11 @@ class TopicRule(_Model):
         """Whether the topic's configuration is the cluster's: the rule has only rules for
         records.
         """
-        has_keys = any(getattr(self, name) is not None for name in type(self).model_fields if name not in OWN_KEYS)
+        has_keys = any(
+            getattr(self, name) is not None
+            for name in type(self).model_fields
+            if name not in OWN_KEYS
+        )
         return not has_keys and (self.record_rules is not None or bool(self.custom_rules))
 
     def matches(self, topic: str) -> bool:
@@ -272,9 +290,11 @@ class TopicRule(_Model):
 
 
 class Topics(_Model):
-    """Which topic allows what: the first of ``policies`` that matches, else what the cluster says, else anything.
+    """Which topic allows what: the first of ``policies`` that matches, else what the cluster says,
+    else anything.
 
-    ``from_cluster`` reads topic configurations with ``upstream.admin``; by default where there is one.
+    ``from_cluster`` reads topic configurations with ``upstream.admin``; by default where there is
+    one.
     """
 
     policies: list[TopicRule] = []
@@ -301,7 +321,8 @@ class Limits(_Model):
     ``max_connections_per_address``  of one client address; None: half of ``max_connections``
     ``max_bytes_held``        requests and answers that wait here, of all clients: above it reading pauses
     ``write_buffer_bytes``    what may wait for one socket before the other side is read no more
-    ``max_requests_waiting``  answers that one connection may have open before no more is read from it
+    ``max_requests_waiting``  answers that one connection may have open before no more is read from
+    it
     ``max_unauthenticated_frame_bytes``  of a request before its sender has authenticated, where
                               the brokers require that
     ``handshake_timeout_ms``  until the first whole request, TLS included
@@ -333,7 +354,8 @@ class Limits(_Model):
 
 
 class Metrics(_Model):
-    """Where /metrics, /livez and /readyz are answered. On this machine alone, unless ``remote`` asks for more.
+    """Where /metrics, /livez and /readyz are answered. On this machine alone, unless ``remote``
+    asks for more.
 
     ``topics``: so many topics have their own label in the count of refusals; the others share one.
     ``nodes``: so many brokers have their own label in what is counted by node.
@@ -432,7 +454,9 @@ class Settings(_Model):
         return self.upstream.admin is not None if wanted is None else wanted
 
     def claims_in_of(self, listener: Listener) -> ClaimsPolicy:
-        """What to make of claims that come by a listener: of those of nobody in particular, nothing."""
+        """What to make of claims that come by a listener: of those of nobody in particular,
+        nothing.
+        """
         if self.claims_in.word in ("audit", "trust") and not listener.gives_senders:
             return ClaimsPolicy()
         return self.claims_in

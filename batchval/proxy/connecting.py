@@ -91,7 +91,10 @@ class Connecting:
         session.fast_path.measure(session.proxy.traffic_of(session.listener))
         if session.log.is_debug:
             session.log.debug(
-                session, "broker connected", broker=session.listener.node_id, broker_address=broker.address
+                session,
+                "broker connected",
+                broker=session.listener.node_id,
+                broker_address=broker.address,
             )
         if broker.limits is not session.limits:
             broker.bound(session.limits)

@@ -36,7 +36,9 @@ __all__ = ["Connection", "ConnectionLog", "Request", "upgrade_advice"]
 DEBUG_LINES: Final = 500
 _LONGEST_DETAIL: Final = 300
 #: The word of the setting ``bridge`` that serves the old versions of an API.
-_BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {int(key): "producers" for key in PRODUCERS}
+_BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {
+    int(key): "producers" for key in PRODUCERS
+}
 
 #: API key and version.
 Request = tuple[int, int]
@@ -90,19 +92,30 @@ class ConnectionLog:
         """Write so many lines a second from now on."""
         self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), self._clock)
 
-    def ended(self, session: Connection, why: str, detail: str = "", request: Request | None = None) -> None:
+    def ended(
+        self, session: Connection, why: str, detail: str = "", request: Request | None = None
+    ) -> None:
         """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
         reason = reason_of(why)
         if self._may_write(why, reason):
             facts = _facts(session, request)
-            facts |= {"reason": why, "meaning": reason.meaning, "detail": short(detail, _LONGEST_DETAIL)}
+            facts |= {
+                "reason": why,
+                "meaning": reason.meaning,
+                "detail": short(detail, _LONGEST_DETAIL),
+            }
             _write(reason.level, "connection ended", facts | _amounts(session))
 
     def refused(self, listener: str, client: str, why: str) -> None:
         """Write that a connection was closed as soon as it was accepted."""
         reason = reason_of(why)
         if self._may_write(why, reason):
-            facts = {"listener": listener, "client": client, "reason": why, "meaning": reason.meaning}
+            facts = {
+                "listener": listener,
+                "client": client,
+                "reason": why,
+                "meaning": reason.meaning,
+            }
             _write(reason.level, "connection ended", facts)
 
     def closed_by_client(self, session: Connection) -> None:
@@ -114,8 +127,14 @@ class ConnectionLog:
     def debug(self, session: Connection, event: str, **facts: object) -> None:
         """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
         if self._debug_tokens.take():
-            found = {key: short(fact) if isinstance(fact, str) else fact for key, fact in facts.items()}
-            _write(logging.DEBUG, event, {"listener": session.facts.listener, "client": session.name} | found)
+            found = {
+                key: short(fact) if isinstance(fact, str) else fact for key, fact in facts.items()
+            }
+            _write(
+                logging.DEBUG,
+                event,
+                {"listener": session.facts.listener, "client": session.name} | found,
+            )
         else:
             self._leave_out("debug")
 
@@ -142,7 +161,10 @@ class ConnectionLog:
         self._written.clear()
         if self._new:
             counts, self._new = self._new, {}
-            facts = {"count": sum(counts.values()), "reasons": ",".join(f"{why}:{n}" for why, n in counts.items())}
+            facts = {
+                "count": sum(counts.values()),
+                "reasons": ",".join(f"{why}:{n}" for why, n in counts.items()),
+            }
             log.warning("connections left out of the log", extra={"facts": facts})
 
     def families(self) -> Iterator[Family]:
@@ -153,7 +175,11 @@ class ConnectionLog:
 
 
 def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
-    log.log(level, event, extra={"facts": {key: fact for key, fact in facts.items() if fact not in (None, "")}})
+    log.log(
+        level,
+        event,
+        extra={"facts": {key: fact for key, fact in facts.items() if fact not in (None, "")}},
+    )
 
 
 def _facts(session: Connection, request: Request | None) -> dict[str, object]:
@@ -188,7 +214,11 @@ def _last_request(session: Connection) -> Request:
 def _amounts(session: Connection) -> dict[str, object]:
     """Return what the kernel has counted of the connection so far, with what TLS adds."""
     received, sent = transferred(session.client.transport)
-    amounts: dict[str, object] = {"received": received, "sent": sent, "requests": session.seen_client.requests}
+    amounts: dict[str, object] = {
+        "received": received,
+        "sent": sent,
+        "requests": session.seen_client.requests,
+    }
     return amounts | _seconds(session)
 
 

@@ -29,11 +29,27 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
 from batchval.proxy.accepting import Acceptor
-from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverError, Incoming, encoded
+from batchval.proxy.handover_messages import (
+    MOST_FROM_NEW,
+    VERSION,
+    HandOverError,
+    Incoming,
+    encoded,
+)
 from batchval.proxy.listening_sockets import SocketKey
 from batchval.proxy.state_machine import StateMachine
 
-__all__ = ["CONTROL", "NOT_A_SOCKET", "TRANSITIONS", "Control", "Event", "Offer", "State", "connectable", "credentials"]
+__all__ = [
+    "CONTROL",
+    "NOT_A_SOCKET",
+    "TRANSITIONS",
+    "Control",
+    "Event",
+    "Offer",
+    "State",
+    "connectable",
+    "credentials",
+]
 
 CONTROL: Final[SocketKey] = (":control", None)
 
@@ -141,7 +157,11 @@ class Control(StateMachine[State, Event]):
     def stop(self) -> None:
         """Accept nothing any more; remove the socket's file unless a new gate has the socket."""
         self.move(Event.STOP)
-        if self.state is State.STOPPED and self._file is not None and _identity(self.path) == self._file:
+        if (
+            self.state is State.STOPPED
+            and self._file is not None
+            and _identity(self.path) == self._file
+        ):
             with contextlib.suppress(OSError):
                 self.path.unlink()
         if self._acceptor is not None:
@@ -186,14 +206,18 @@ class Control(StateMachine[State, Event]):
             log.info("process %d has taken over", self._taker_pid)
             self._handed(self._taker_pid)
         else:
-            raise HandOverError(f"it sent {kind!r:.40}, which is out of turn: the hand-over is {self.state.value}")
+            raise HandOverError(
+                f"it sent {kind!r:.40}, which is out of turn: the hand-over is {self.state.value}"
+            )
 
     def _greeted(self, peer: _Peer, message: Mapping[str, Any]) -> None:
         version, pid = message.get("version"), peer.pid or message.get("pid")
         if peer.refusal:
             peer.refuse(peer.refusal)
         elif version != VERSION:
-            peer.refuse(f"the running gate speaks version {VERSION} of the hand-over, the new one {version!r:.40}")
+            peer.refuse(
+                f"the running gate speaks version {VERSION} of the hand-over, the new one {version!r:.40}"
+            )
         elif self.state is not State.SERVING:
             peer.refuse(f"process {self._taker_pid} takes over already")
         else:
@@ -207,7 +231,9 @@ class Control(StateMachine[State, Event]):
             peer.allow(PREPARE_S)
             assert self._sock is not None
             peer.offer(offer, {**offer.sockets, CONTROL: self._sock})
-            log.info("process %d takes over: it gets %d sockets", self._taker_pid, len(offer.sockets) + 1)
+            log.info(
+                "process %d takes over: it gets %d sockets", self._taker_pid, len(offer.sockets) + 1
+            )
 
     def is_taker(self, peer: _Peer) -> bool:
         """Return whether this is the new gate that has the sockets."""
@@ -221,7 +247,9 @@ class Control(StateMachine[State, Event]):
             if self.move(Event.LOST):
                 self._kept()
                 why = why or "it closed the connection"
-                log.error("process %d does not take over: %s; this gate goes on", self._taker_pid, why)
+                log.error(
+                    "process %d does not take over: %s; this gate goes on", self._taker_pid, why
+                )
         elif why:
             log.warning("the control socket: a connection was closed: %s", why)
 
@@ -300,12 +328,18 @@ class _Peer(asyncio.Protocol):
 
     def offer(self, offer: Offer, sockets: Mapping[SocketKey, socket.socket]) -> None:
         """Send the sockets, in a task: the peer may read slowly."""
-        self._offering = asyncio.get_running_loop().create_task(self._send_offer(offer, list(sockets.items())))
+        self._offering = asyncio.get_running_loop().create_task(
+            self._send_offer(offer, list(sockets.items()))
+        )
 
-    async def _send_offer(self, offer: Offer, sockets: Sequence[tuple[SocketKey, socket.socket]]) -> None:
+    async def _send_offer(
+        self, offer: Offer, sockets: Sequence[tuple[SocketKey, socket.socket]]
+    ) -> None:
         assert self._transport is not None
         try:
-            with socket.socket(fileno=os.dup(self._transport.get_extra_info("socket").fileno())) as sock:
+            with socket.socket(
+                fileno=os.dup(self._transport.get_extra_info("socket").fileno())
+            ) as sock:
                 for start in range(0, len(sockets), SOCKETS_AT_ONCE):
                     some = sockets[start : start + SOCKETS_AT_ONCE]
                     left = len(sockets) - start - len(some)
@@ -346,7 +380,10 @@ def _listening(path: Path) -> socket.socket:
     try:
         with _named(path), connectable(path) as address:
             if _is_used(address):
-                raise OSError(errno.EADDRINUSE, "a running gate has it: stop that one first, or use --take-over")
+                raise OSError(
+                    errno.EADDRINUSE,
+                    "a running gate has it: stop that one first, or use --take-over",
+                )
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(address)  # of a process that was killed
             sock.bind(address)

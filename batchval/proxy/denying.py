@@ -62,7 +62,9 @@ class DenyList:
             return self.guarded
         known = self._known.get(principal)
         if known is None:
-            known = frozenset(key for rule in self._rules if rule.matches(principal) for key in rule.keys)
+            known = frozenset(
+                key for rule in self._rules if rule.matches(principal) for key in rule.keys
+            )
             if len(self._known) >= self.MOST_KNOWN:
                 self._known.clear()
             self._known[principal] = known
@@ -77,7 +79,9 @@ class Denier(Queue, Protocol):
     def note_denied(self, key: int, version: int) -> None: ...
 
 
-def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, correlation_id: int) -> bool:
+def refuse_denied(
+    session: Denier, frame: memoryview, key: int, version: int, correlation_id: int
+) -> bool:
     """Answer a request whose API is denied to its client; return whether it was. ProtocolError.
 
     A request that comes before the broker has authenticated the client ends the connection: clients
@@ -85,7 +89,9 @@ def refuse_denied(session: Denier, frame: memoryview, key: int, version: int, co
     """
     if session.deny_list is None:  # no more, since a reload
         return False
-    is_asked = any(isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers)
+    is_asked = any(
+        isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers
+    )
     if is_asked or not session.authenticated:
         session.end("denied_early")
         return True
@@ -124,7 +130,9 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
 
 
 class _Denying:
-    """Makes the answer to one denied request; a job for ``ValidationQueue`` where that takes long."""
+    """Makes the answer to one denied request; a job for ``ValidationQueue`` where that takes
+    long.
+    """
 
     heavy = False
 

@@ -53,7 +53,9 @@ SAVE_S: Final = 5.0  # for the last write of the state file
 MAX_LOGGED: Final = 1_000
 
 #: Errors of this machine, which say nothing about a broker.
-LOCAL_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+LOCAL_ERRORS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
+)
 
 _SERVING, _UNTRIED, _WRONG = EndpointState.SERVING, EndpointState.UNTRIED, EndpointState.WRONG
 
@@ -154,7 +156,9 @@ class Discovery:
             known = [self.brokers[node_id]] if node_id in self.brokers else []
         else:
             gone = sorted(self.brokers, key=lambda node_id: node_id not in self._named)
-            known = list(dict.fromkeys((*self.options.bootstrap, *(self.brokers[one] for one in gone))))
+            known = list(
+                dict.fromkeys((*self.options.bootstrap, *(self.brokers[one] for one in gone)))
+            )
         usable = [address for address in known if self._endpoint(address).state is not _WRONG]
         return sorted(usable, key=lambda address: self._endpoint(address).failed)
 
@@ -193,7 +197,11 @@ class Discovery:
         before = self.brokers.get(node_id)
         if before == address:
             return
-        if not 0 <= node_id <= MAX_NODE_ID or not 0 < port <= 0xFFFF or not 0 < len(host) <= MAX_HOST:
+        if (
+            not 0 <= node_id <= MAX_NODE_ID
+            or not 0 < port <= 0xFFFF
+            or not 0 < len(host) <= MAX_HOST
+        ):
             return
         self.brokers[node_id] = address
         self._named.add(node_id)
@@ -301,8 +309,14 @@ class Discovery:
         if state is None:
             return
         if not set(state.bootstrap) & set(self.state().bootstrap):
-            whose = "the gate that is taken over" if file is None or self._inherited else f"the state file {file.path}"
-            log.warning("%s is ignored: it is of a cluster at %s", whose, ", ".join(state.bootstrap))
+            whose = (
+                "the gate that is taken over"
+                if file is None or self._inherited
+                else f"the state file {file.path}"
+            )
+            log.warning(
+                "%s is ignored: it is of a cluster at %s", whose, ", ".join(state.bootstrap)
+            )
             self._saved = None
             return
         self.cluster_id = state.cluster_id
@@ -315,7 +329,12 @@ class Discovery:
     def _changed(self) -> None:
         """Write the state file, in a thread, if anything in it has changed."""
         file = self.options.state
-        if file is not None and self._keeps_file and self._saving is None and self._task is not None:
+        if (
+            file is not None
+            and self._keeps_file
+            and self._saving is None
+            and self._task is not None
+        ):
             self._saving = asyncio.get_running_loop().create_task(self._save(file))
 
     async def _save(self, file: StateFile) -> None:
@@ -372,7 +391,9 @@ class Discovery:
                 task = group.create_task(self._ask(endpoint))
                 asked.append(task)
                 await asyncio.wait((task,), timeout=NEXT_ADDRESS_S)
-                answered = answered or any(one.done() and not one.cancelled() and one.result() for one in asked)
+                answered = answered or any(
+                    one.done() and not one.cancelled() and one.result() for one in asked
+                )
         if self._named_in_round:
             self._note_named(self._named_in_round)
         return any(task.result() for task in asked)
@@ -406,7 +427,9 @@ class Discovery:
 
     def _answered(self, endpoint: Endpoint, view: ClusterView) -> bool:
         if not self._is_of_cluster(view.cluster_id):
-            self._fail(endpoint, _WRONG, f"belongs to the cluster {view.cluster_id}, not {self.cluster_id}")
+            self._fail(
+                endpoint, _WRONG, f"belongs to the cluster {view.cluster_id}, not {self.cluster_id}"
+            )
             return False
         endpoint.answered()
         self._log_recovery(endpoint)
@@ -458,7 +481,9 @@ class Discovery:
             self._refused_since = self._refused_since or time.monotonic()
             endpoint.answered()
             self._log_recovery(endpoint)
-            self._log(logging.WARNING, f"{self._name(endpoint)} did not accept upstream.admin: {error}")
+            self._log(
+                logging.WARNING, f"{self._name(endpoint)} did not accept upstream.admin: {error}"
+            )
             return True
         elif isinstance(error, TimeoutError):
             self._fail(endpoint, EndpointState.STALLED, problem_of(error))
@@ -492,7 +517,9 @@ class Discovery:
         self._refused_since = self._refused_since or now
         has_answered = self._requires is False and self._is_confirmed
         if has_answered and now - self._refused_since < SILENT_WAIT_S:
-            self._fail(endpoint, EndpointState.UNREACHABLE, "the connection was closed without an answer")
+            self._fail(
+                endpoint, EndpointState.UNREACHABLE, "the connection was closed without an answer"
+            )
             return False
         endpoint.answered()
         self._log_recovery(endpoint)
@@ -502,7 +529,11 @@ class Discovery:
         if not self._is_silence_logged:
             self._is_silence_logged = True
             name, request = self._name(endpoint), "an unauthenticated Metadata request"
-            log.info("%s did not answer %s; brokers will be discovered from client traffic", name, request)
+            log.info(
+                "%s did not answer %s; brokers will be discovered from client traffic",
+                name,
+                request,
+            )
         return True
 
     # ---- addresses and log lines -------------------------------------------------------------
@@ -521,7 +552,9 @@ class Discovery:
 
     def _fail(self, endpoint: Endpoint, state: EndpointState, problem: str) -> None:
         endpoint.fail(state, problem)
-        endpoint.is_logged |= self._log(logging.WARNING, f"{self._name(endpoint)} {endpoint.predicate}")
+        endpoint.is_logged |= self._log(
+            logging.WARNING, f"{self._name(endpoint)} {endpoint.predicate}"
+        )
 
     def _log_recovery(self, endpoint: Endpoint) -> None:
         """Log once that an address serves again, if the log says that it did not."""
@@ -530,13 +563,20 @@ class Discovery:
             log.info("%s serves again", self._name(endpoint))
 
     def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
-        log.info("broker %d is at %s now, not at %s", node_id, address_text(address), address_text(before))
+        log.info(
+            "broker %d is at %s now, not at %s",
+            node_id,
+            address_text(address),
+            address_text(before),
+        )
 
     def _name(self, endpoint: Endpoint) -> str:
         text = address_text(endpoint.address)
         if endpoint.address in self.options.bootstrap:
             return f"upstream.bootstrap {text}"
-        nodes = [node_id for node_id, address in self.brokers.items() if address == endpoint.address]
+        nodes = [
+            node_id for node_id, address in self.brokers.items() if address == endpoint.address
+        ]
         return f"broker {nodes[0]} at {text}" if nodes else text
 
     def _log(self, level: int, text: str) -> bool:

@@ -4,7 +4,9 @@ from typing import final
 BOUNDS_S: tuple[float, ...]
 
 def clock_ns() -> int: ...
-def histograms_of(taken: bytes) -> tuple[tuple[tuple[int, ...], float], tuple[tuple[int, ...], float]]: ...
+def histograms_of(
+    taken: bytes,
+) -> tuple[tuple[tuple[int, ...], float], tuple[tuple[int, ...], float]]: ...
 
 @final
 class Traffic:

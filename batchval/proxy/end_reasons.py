@@ -236,4 +236,6 @@ def reason_of(word: str) -> Reason:
 
 def explained() -> str:
     """Return all reasons with their meanings, for the help of a metric."""
-    return " ".join(f"{word}: {reason.meaning}" for word, reason in REASONS.items() if word != CLIENT)
+    return " ".join(
+        f"{word}: {reason.meaning}" for word, reason in REASONS.items() if word != CLIENT
+    )

@@ -57,7 +57,11 @@ class Endpoint:
     @property
     def predicate(self) -> str:
         """The problem as the rest of a sentence whose subject is the address."""
-        return self.problem if self.state is EndpointState.WRONG else f"cannot be reached: {self.problem}"
+        return (
+            self.problem
+            if self.state is EndpointState.WRONG
+            else f"cannot be reached: {self.problem}"
+        )
 
     def connected(self) -> None:
         """Note a connection. It disproves that the address is unreachable, and nothing else."""

@@ -8,8 +8,9 @@ cut out where it stands, and claims that were computed here are put in. Requests
 need more are not touched: ``take`` and ``give`` return how far they came, and a handler takes the
 next one.
 
-In the queue of answers an int stands for one that is passed on: the client's correlation id, with the version above
-its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both say how long the client is to wait.
+In the queue of answers an int stands for one that is passed on: the client's correlation id, with
+the version above its 32 bits if it is a Produce answer or, marked by bit 48, a Fetch answer: both
+say how long the client is to wait.
 """
 
 cimport cython
@@ -41,7 +42,8 @@ from batchval.protocol.tags cimport TaggedField, find_tag
 from batchval.proxy.durations cimport Place, Traffic, UnderWay, now_ns
 from batchval.proxy.verdicts cimport LARGEST_NAME, announced_work, carrying, tag_of
 from batchval.protocol.positions cimport (
-    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END, PRODUCE_REQUEST_PARTITION_RECORDS,
+    PRODUCE_REQUEST_PARTITION_COLUMNS, PRODUCE_REQUEST_PARTITION_END,
+    PRODUCE_REQUEST_PARTITION_RECORDS,
     PRODUCE_REQUEST_PARTITION_RECORDS_SIZE, PRODUCE_REQUEST_PARTITION_START,
     PRODUCE_REQUEST_PARTITION_TAGS, PRODUCE_REQUEST_ROOT_ACKS,
     PRODUCE_REQUEST_ROOT_COLUMNS, PRODUCE_REQUEST_TOPIC_COLUMNS, PRODUCE_REQUEST_TOPIC_NAME,
@@ -93,8 +95,11 @@ cdef inline void forget_rows(Tables *t) noexcept nogil:
     t.tag_at = t.tag_end = -1
 
 
-cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags, Py_ssize_t end) noexcept:
-    """Empties the tagged fields at base[tags:end] of a frame (base: behind its length). The frame's size now."""
+cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags,
+        Py_ssize_t end) noexcept:
+    """Empties the tagged fields at base[tags:end] of a frame (base: behind its length). The frame's
+    size now.
+    """
     cdef uint8_t *base = p + 4
     base[tags] = 0
     memmove(base + tags + 1, base + end, size - 4 - end)
@@ -105,7 +110,9 @@ cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags, Py
 
 @cython.final
 cdef class Routes:
-    """What of each API is carried: {key: (first version, last version, the version from which answers are changed)}."""
+    """What of each API is carried: {key: (first version, last version, the version from which
+    answers are changed)}.
+    """
 
     def __init__(self, routes):
         cdef int key
@@ -128,7 +135,8 @@ cdef class FastPath:
                             enough
     ``tried``               the batch at which ``take`` stopped decompresses to much: judge it in a
                             thread
-    ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last answer
+    ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last
+    answer
     ``decision``            what the ledger decided for the claims of the request at which ``take`` stopped, or None
     ``taken_ns``            when the requests came that are being taken
     ``since_ns``            set it where they came before and had to wait for their turn; else 0
@@ -189,10 +197,12 @@ cdef class FastPath:
         self.count_uses()
         self.traffic = traffic
 
-    # ---- requests --------------------------------------------------------------------------------------------------
+    # ---- requests
+    # ----------------------------------------------------------------------------------------------
 
     def take(self, list frames, Py_ssize_t i, int64_t now_ms, list out):
-        """Requests from the i-th on, as far as they need nothing else: what goes to the broker is put into ``out``.
+        """Requests from the i-th on, as far as they need nothing else: what goes to the broker is
+        put into ``out``.
 
         Gives the number of the first request that was not taken.
         """
@@ -253,7 +263,8 @@ cdef class FastPath:
             self.under_way.mark_sent(following(before), self.sent, now_ns())
         return i
 
-    cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version, int32_t correlation_id,
+    cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version,
+            int32_t correlation_id,
             list out) except -1:
         if key == API_VERSIONS or version >= self.routes.of[key].changed_from:
             return False
@@ -267,7 +278,8 @@ cdef class FastPath:
         self.add(frame, p, p + size, out)
         return True
 
-    cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version, int32_t correlation_id,
+    cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version,
+            int32_t correlation_id,
             list out) except -1:
         cdef Cursor c
         cdef TaggedField tag
@@ -299,7 +311,8 @@ cdef class FastPath:
         tag.found = 0
         tag.content = tag.size = 0
         if version >= FLEXIBLE_FROM:
-            if not find_tag(base, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END],
+            if not find_tag(base, row[PRODUCE_REQUEST_PARTITION_TAGS],
+                    row[PRODUCE_REQUEST_PARTITION_END],
                             CLAIMS_FIELD, &tag):
                 return False
             if (tag.found and tag.fields != 1) or (tag.fields and self.makes_claims):
@@ -310,19 +323,23 @@ cdef class FastPath:
             if batch_size < SMALLEST_WITH_CODEC:
                 return False
             if tag.found:
-                path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version,
+                path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size,
+                        version,
                                     base + tag.content, tag.size)
             else:
-                path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size, version, NULL, 0)
+                path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size,
+                        version, NULL, 0)
             if path == 0:
                 return False
             self.by_path[path] += 1
             self.partitions += 1
         if tag.found:
             self.dropped += 1
-            size = drop_tag(p, size, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END])
+            size = drop_tag(p, size, row[PRODUCE_REQUEST_PARTITION_TAGS],
+                    row[PRODUCE_REQUEST_PARTITION_END])
         self.produced += 1
-        if row_of(&self.t.tables[0], 0, PRODUCE_REQUEST_ROOT_COLUMNS)[PRODUCE_REQUEST_ROOT_ACKS] == 0:
+        if row_of(&self.t.tables[0], 0,
+                PRODUCE_REQUEST_ROOT_COLUMNS)[PRODUCE_REQUEST_ROOT_ACKS] == 0:
             put_int32(p + 8, 0)
         else:
             self.append(<int64_t>version << 32 | <uint32_t>correlation_id)
@@ -368,7 +385,9 @@ cdef class FastPath:
 
     cdef int validate(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1:
-        """The path by which the batch may go on, 0: it has to be looked at again. ``tag`` may be NULL."""
+        """The path by which the batch may go on, 0: it has to be looked at again. ``tag`` may be
+        NULL.
+        """
         cdef ClaimsCall call
         cdef LogValidator quick = self.quick, whole = self.whole
         cdef bint is_compressed = batch[ATTRIBUTES + 1] & CODEC_MASK
@@ -396,7 +415,8 @@ cdef class FastPath:
                 self.credit = self.ledger.trust_of(self.sender, self.now_ms)
             call.policy = self.credit.decide(<uint32_t>be32(batch + CRC), self.now_ms)
             read_tag(tag, tag_size, &call)
-            if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version, &call):
+            if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version,
+                    &call):
                 self.credit.note(TRUSTED, 1, self.now_ms)
                 return PATH_CLAIMS
             self.decision = "trust" if call.policy == TRUST_CLAIMS else "verify"
@@ -424,13 +444,15 @@ cdef class FastPath:
         return PyUnicode_DecodeUTF8(<char *>self.base + row[PRODUCE_REQUEST_TOPIC_NAME],
                                     row[PRODUCE_REQUEST_TOPIC_NAME_SIZE], "replace")
 
-    # ---- answers ---------------------------------------------------------------------------------------------------
+    # ---- answers
+    # ----------------------------------------------------------------------------------------------
 
     def give(self, list frames, Py_ssize_t i, list out):
-        """Answers from the i-th on, as far as they are only passed on: what goes to the client is put into ``out``.
+        """Answers from the i-th on, as far as they are only passed on: what goes to the client is
+        put into ``out``.
 
-        Gives the number of the first answer that was not given: it needs more, is out of turn, or the next in the
-        queue is none of the broker's.
+        Gives the number of the first answer that was not given: it needs more, is out of turn, or
+        the next in the queue is none of the broker's.
         """
         cdef uint8_t *p
         cdef Py_ssize_t size
@@ -458,9 +480,11 @@ cdef class FastPath:
                     at = 8 if version < FETCH_FLEXIBLE_FROM else 9
                 else:
                     key = PRODUCE
-                    if version >= NODE_ENDPOINTS_FROM and not self.names_nobody(p + 4, size - 4, version):
+                    if version >= NODE_ENDPOINTS_FROM and not self.names_nobody(p + 4, size - 4,
+                            version):
                         break
-                    at = size - (4 if version < FLEXIBLE_FROM else 5)  # before the tagged fields: there are none
+                    # before the tagged fields: there are none
+                    at = size - (4 if version < FLEXIBLE_FROM else 5)
                 if ANSWER_HEADER <= at <= size - 4 and be32(p + at) > 0:
                     self.counters.throttled(key, be32(p + at))
             self.popleft()
@@ -564,7 +588,8 @@ cdef class FastPath:
         self.served.most_ns = max(self.served.most_ns, ns)
         return 0
 
-    # ---- what goes on ----------------------------------------------------------------------------------------------
+    # ---- what goes on
+    # ----------------------------------------------------------------------------------------------
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1:
         """Frames that lie one behind the other go on as one slice."""

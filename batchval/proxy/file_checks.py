@@ -45,7 +45,9 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
         yield from _secret(loc, secret, source)
     for i, listener in enumerate(settings.listeners):
         if listener.tls is not None:
-            yield from _tls(("listeners", i, "tls"), listener.tls, partial(ListenerContext, listener.tls))
+            yield from _tls(
+                ("listeners", i, "tls"), listener.tls, partial(ListenerContext, listener.tls)
+            )
     if settings.upstream.tls is not None:
         tls = settings.upstream.tls
         yield from _tls(("upstream", "tls"), tls, partial(UpstreamContext, tls))
@@ -71,7 +73,9 @@ def _otlp(otlp: Otlp) -> Iterator[Fault]:
     try:
         require("batchval.proxy.otlp_export")
     except MissingExtraError as error:
-        yield Fault(loc, f"needs {error.name}, which is not installed: pip install 'batchval[otel]'", (loc,))
+        yield Fault(
+            loc, f"needs {error.name}, which is not installed: pip install 'batchval[otel]'", (loc,)
+        )
     if otlp.ca is not None:
         yield from _authorities((*loc, "ca"), otlp.ca)
 
@@ -131,7 +135,11 @@ def _mode(path: Path) -> int:
 
 def _tls(at: Loc, tls: ListenerTls | UpstreamTls, context: Callable[[], object]) -> Iterator[Fault]:
     paths = {key: path for key in _FILES if (path := getattr(tls, key, None)) is not None}
-    faults = [Fault((*at, key), text, ((*at, key),)) for key, path in paths.items() if (text := _unreadable(path))]
+    faults = [
+        Fault((*at, key), text, ((*at, key),))
+        for key, path in paths.items()
+        if (text := _unreadable(path))
+    ]
     yield from faults
     if "key" in paths:
         yield from _readable_by_others((*at, "key"), paths["key"])

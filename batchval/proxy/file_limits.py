@@ -16,7 +16,10 @@ log = logging.getLogger("batchval.proxy")
 
 def reserve_of(settings: Settings, threads: int) -> int:
     """Return how many open files are not for clients, with the ports that the settings ask for."""
-    listening = sum(1 + (listener.broker_ports if listener.sni is None else 0) for listener in settings.listeners)
+    listening = sum(
+        1 + (listener.broker_ports if listener.sni is None else 0)
+        for listener in settings.listeners
+    )
     health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
     return reserve_for(listening, threads, health)
 
@@ -41,8 +44,14 @@ def connections_of(settings: Settings) -> int:
 def log_fewer(settings: Settings, allowed: int, why: str) -> None:
     """Log that there may be fewer clients than in the settings."""
     # nobody has asked for the default
-    level = logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
+    level = (
+        logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
+    )
     wanted = settings.limits.max_connections
     log.log(
-        level, "limits.max_connections is %d here, not %d: %s, or lower limits.max_connections", allowed, wanted, why
+        level,
+        "limits.max_connections is %d here, not %d: %s, or lower limits.max_connections",
+        allowed,
+        wanted,
+        why,
     )

@@ -7,8 +7,8 @@ are answered.
 
 Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
 magic 2, which go on as Produce 3. What costs little is judged at once. A request of many
-partitions, much data or long decompression goes to a thread: ``judge`` returns a RequestVerdict that is
-not ``done``.
+partitions, much data or long decompression goes to a thread: ``judge`` returns a RequestVerdict
+that is not ``done``.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ class RequestVerdict:
         "verdicts",
     )
 
-    def __init__(self, gate: Gate, now_ms: int, sender: str, decision: str | None, principal: str) -> None:
+    def __init__(
+        self, gate: Gate, now_ms: int, sender: str, decision: str | None, principal: str
+    ) -> None:
         self.gate = gate
         self.done = False
         self.cancelled = False
@@ -219,7 +221,8 @@ class Gate:
     ``topic_names``  the name of a topic id (16 bytes), None where it is not known; for any thread
     """
 
-    #: False: nothing is judged that need not be (for a bench, which asks what passing on alone costs)
+    #: False: nothing is judged that need not be (for a bench, which asks what passing on alone
+    #: costs)
     validates = True
 
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
@@ -238,10 +241,14 @@ class Gate:
             _check_policy(policy)
         self.validator = LogValidator(self.topics.default, **arguments)
         if self.validator.mode == "kafka" and options.claims_in.word != "ignore":
-            raise BatchvalError(f"claims_in: {options.claims_in} cannot be combined with rules: kafka")
+            raise BatchvalError(
+                f"claims_in: {options.claims_in} cannot be combined with rules: kafka"
+            )
         limit = self.validator.max_decompressed_bytes
         if limit is None:
-            raise BatchvalError("max_decompressed_bytes must be a number of bytes: the gate decompresses no more")
+            raise BatchvalError(
+                "max_decompressed_bytes must be a number of bytes: the gate decompresses no more"
+            )
         arguments["max_decompressed_bytes"] = min(limit, INLINE_DECOMPRESSED)
         self.quick = LogValidator(self.topics.default, **arguments)
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
@@ -268,9 +275,14 @@ class Gate:
         pair = self._by_policy.get(policy)
         if pair is None:
             _check_policy(policy)
-            if len(self._by_policy) >= MOST_POLICIES:  # a cluster may change its topics' configurations for years
+            if (
+                len(self._by_policy) >= MOST_POLICIES
+            ):  # a cluster may change its topics' configurations for years
                 self._by_policy.clear()
-            pair = self._by_policy[policy] = (self.quick.with_policy(policy), self.validator.with_policy(policy))
+            pair = self._by_policy[policy] = (
+                self.quick.with_policy(policy),
+                self.validator.with_policy(policy),
+            )
         if self.topics.rules:
             rules = self.topics.rules_of(topic)
             if rules is not None and rules.custom_rules:
@@ -309,9 +321,15 @@ class Gate:
             if request.is_raised and not verdicts.converts_little(self.validator):
                 return verdict
             compressed, other, work = verdicts.announced()
-            if compressed > self.inline_compressed or other > self.inline_uncompressed or work > self.inline_work:
+            if (
+                compressed > self.inline_compressed
+                or other > self.inline_uncompressed
+                or work > self.inline_work
+            ):
                 return verdict
-            verdicts.validate(self.validator, INLINE_DECOMPRESSED, 0, self.inline_work, INLINE_DECOMPRESSED)
+            verdicts.validate(
+                self.validator, INLINE_DECOMPRESSED, 0, self.inline_work, INLINE_DECOMPRESSED
+            )
         verdict.done = verdicts.done and (verdict.stage is None or not verdict.stage.is_needed)
         return verdict
 
@@ -328,7 +346,9 @@ class Gate:
             verdict.stage = RecordStage(self, request, verdicts)
         return verdicts
 
-    def work(self, request: ProduceRequestView, verdict: RequestVerdict, *, heavy: bool, budget_s: float) -> Work:
+    def work(
+        self, request: ProduceRequestView, verdict: RequestVerdict, *, heavy: bool, budget_s: float
+    ) -> Work:
         """Judge on, in a thread.
 
         Returns "done"; "waiting" where ``verdict.stage`` has questions; "more" where ``budget_s``
@@ -347,7 +367,9 @@ class Gate:
                 while not verdicts.done:
                     if verdict.cancelled:
                         return "done"
-                    word = verdicts.validate(self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK)
+                    word = verdicts.validate(
+                        self.validator, least_limit, LIGHT_TIMES, LIGHT_WORK, SLICE_WORK
+                    )
                     if word == HEAVY:
                         return "heavy"
                     if word != VALIDATED and time.thread_time() - began >= budget_s:
@@ -377,7 +399,9 @@ class Gate:
         elif not verdict.untouched:
             verdict._forward = verdict.rewritten(request, 0)
 
-    def _prepare(self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts) -> None:
+    def _prepare(
+        self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts
+    ) -> None:
         """Put down what follows from the verdicts for each partition."""
         if request.is_raised or not self.observe.everything:
             # what cannot be converted cannot go on, whatever is observed
@@ -394,7 +418,9 @@ class Gate:
             self._replace_claims(request, verdict, verdicts)
         verdict._prepared = True
 
-    def _observed_in(self, request: ProduceRequestView, verdict: RequestVerdict) -> Callable[[int], bool] | None:
+    def _observed_in(
+        self, request: ProduceRequestView, verdict: RequestVerdict
+    ) -> Callable[[int], bool] | None:
         """Return a function that says of a partition that breaks a rule whether it goes on all the
         same; None: none does.
         """
@@ -402,10 +428,17 @@ class Gate:
             return None
         return lambda i: self.observe.observes(self.topic_of(request, i), verdict.principal)
 
-    def _replace_claims(self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts) -> None:
+    def _replace_claims(
+        self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts
+    ) -> None:
         """Let no claims go on but those that were computed here."""
         came = request.has_claims
-        if self.claims_out == "none" and not came and not request.is_raised and not verdicts.has_payload_claims():
+        if (
+            self.claims_out == "none"
+            and not came
+            and not request.is_raised
+            and not verdicts.has_payload_claims()
+        ):
             return
         tags, batches = self._outgoing(request, verdict, verdicts)
         if came or any(tag is not None for tag in tags):
@@ -414,7 +447,9 @@ class Gate:
         if any(batch is not None for batch in batches):
             verdict.take_batches(batches)
 
-    def _outgoing(self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts) -> Outgoing:
+    def _outgoing(
+        self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts
+    ) -> Outgoing:
         """Return the tag and the batch of each partition that goes on; None: none, and as it
         came.
         """
@@ -442,7 +477,9 @@ class Gate:
             counters.claims_tags_added_total += len(verdict.claims) - verdict.claims.count(None)
             counters.claims_tags_dropped_total += request.has_claims
         if verdict.batches is not None:
-            added = sum(batch is not None and carrier_of(batch) is not None for batch in verdict.batches)
+            added = sum(
+                batch is not None and carrier_of(batch) is not None for batch in verdict.batches
+            )
             counters.claims_payloads_added_total += added
             made = len(verdict.batches) - verdict.batches.count(None)
             if request.is_raised:
@@ -493,7 +530,9 @@ class Gate:
             if rule:
                 more[rule, enforced] -= 1
                 if self.quarantine is not None and (enforced or self.quarantine.observed):
-                    self.quarantine.take(refusal, request.records(i), _further(request, verdicts, i, facts))
+                    self.quarantine.take(
+                        refusal, request.records(i), _further(request, verdicts, i, facts)
+                    )
         if count == len(listed):
             return
         for (rule, enforced), number in more.items():
@@ -501,9 +540,13 @@ class Gate:
                 if self.quarantine is not None and rule and (enforced or self.quarantine.observed):
                     self.quarantine.leave_out(number)
                 what = "more partitions of this request"
-                one = Refusal(facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced)
+                one = Refusal(
+                    facts.listener, facts.client, client_id, None, -1, rule, "", what, enforced
+                )
                 version = request.api_version
-                self.on_refusal(one._replace(principal=facts.principal, batches=number, version=version))
+                self.on_refusal(
+                    one._replace(principal=facts.principal, batches=number, version=version)
+                )
 
     def topic_of(self, request: ProduceRequestView, i: int) -> str | None:
         """Return the name of a partition's topic, one that is too long in part; None for an id
@@ -513,7 +556,9 @@ class Gate:
         return request.topic(i, MOST_OF_NAME) if topic_id is None else self.topic_names(topic_id)
 
 
-def _further(request: ProduceRequestView, verdicts: Verdicts, i: int, facts: Facts) -> dict[str, Any]:
+def _further(
+    request: ProduceRequestView, verdicts: Verdicts, i: int, facts: Facts
+) -> dict[str, Any]:
     """Return what a copy of a refused batch says besides its Refusal."""
     tag = request.claims(i)
     return {
@@ -532,13 +577,18 @@ def _is_long(request: ProduceRequestView) -> bool:
     return request.size > INLINE_NAMES and request.size_without_records > INLINE_NAMES
 
 
-def _with_acks(request: ProduceRequestView, refusals: list[_Refused | None]) -> list[_Refused | None]:
+def _with_acks(
+    request: ProduceRequestView, refusals: list[_Refused | None]
+) -> list[_Refused | None]:
     """Return the refusals as Kafka 3.9 answered versions 0 to 2 whose acks it did not know: it
     looked at no partition. A broker says the same of the others.
     """
     if not request.is_raised or request.acks in _KNOWN_ACKS:
         return refusals
-    return [None if one is None else (int(ErrorCode.INVALID_REQUIRED_ACKS), (), None) for one in refusals]
+    return [
+        None if one is None else (int(ErrorCode.INVALID_REQUIRED_ACKS), (), None)
+        for one in refusals
+    ]
 
 
 def _observed(verdicts: Verdicts, keep: list[bool]) -> dict[str, int]:
@@ -562,4 +612,6 @@ def _no_name(_: bytes) -> None:
 
 def _check_policy(policy: TopicPolicy) -> None:
     if policy.accept_claims_header:
-        raise BatchvalError("accept_claims_header: a stock broker behind the proxy refuses batches of magic 3")
+        raise BatchvalError(
+            "accept_claims_header: a stock broker behind the proxy refuses batches of magic 3"
+        )

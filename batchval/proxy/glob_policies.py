@@ -71,22 +71,33 @@ class TopicRules:
         known = self._known.get(topic)
         if known is not None and known[0] is base and known[1] == ids:
             return known[2]
-        policy = self._composed(base, {one.entry: found for one, found in zip(self.registries, ids, strict=True)})
+        policy = self._composed(
+            base, {one.entry: found for one, found in zip(self.registries, ids, strict=True)}
+        )
         if len(self._known) >= MOST_KNOWN:  # names come from clients
             self._known.clear()
         self._known[topic] = base, ids, policy
         return policy
 
-    def policy_with(self, topic: str, base: TopicPolicy, more: Mapping[int, frozenset[int]]) -> TopicPolicy:
+    def policy_with(
+        self, topic: str, base: TopicPolicy, more: Mapping[int, frozenset[int]]
+    ) -> TopicPolicy:
         """Return the policy that allows ``more`` ids, by entry, for one batch."""
         return self._composed(
-            base, {one.entry: one.ids(topic) | more.get(one.entry, frozenset()) for one in self.registries}
+            base,
+            {
+                one.entry: one.ids(topic) | more.get(one.entry, frozenset())
+                for one in self.registries
+            },
         )
 
     def _composed(self, base: TopicPolicy, ids: Mapping[int, frozenset[int]]) -> TopicPolicy:
         rules = self.record_rules
         assert rules is not None
         if ids:
-            entries = [replace(one, ids=ids[i]) if i in ids else one for i, one in enumerate(rules.schema_ids)]
+            entries = [
+                replace(one, ids=ids[i]) if i in ids else one
+                for i, one in enumerate(rules.schema_ids)
+            ]
             rules = replace(rules, schema_id=tuple(entries))
         return replace(base, record_rules=rules)

@@ -39,7 +39,9 @@ def name_for(glob: str, earlier: Sequence[str], *, principals: bool = False) -> 
     """
     names = PRINCIPALS if principals else TOPICS
     earlier = earlier[:MOST_EARLIER]
-    guesses = [name for name in _guesses(glob) if names.allowed(name) and fnmatch.fnmatchcase(name, glob)]
+    guesses = [
+        name for name in _guesses(glob) if names.allowed(name) and fnmatch.fnmatchcase(name, glob)
+    ]
     for name in guesses:
         if not any(_regex(one).match(name) for one in earlier):
             return name
@@ -51,7 +53,9 @@ def name_for(glob: str, earlier: Sequence[str], *, principals: bool = False) -> 
 
 def _found(names: _Names, *globs: str) -> str | None:
     elements = [_elements(glob) for glob in globs]
-    return _search(elements, _representatives(elements, names.characters or _alphabet(globs)), names)
+    return _search(
+        elements, _representatives(elements, names.characters or _alphabet(globs)), names
+    )
 
 
 @functools.lru_cache(maxsize=2 * MOST_EARLIER)
@@ -64,7 +68,8 @@ def _guesses(glob: str) -> Iterable[str]:
     for filling in _GUESSES:
         letters = _TOPIC_CHARACTERS[:: -1 if filling else 1] + _PRINCIPAL
         yield "".join(
-            filling if one is None else next((c for c in letters if one.match(c)), "") for one in _elements(glob)
+            filling if one is None else next((c for c in letters if one.match(c)), "")
+            for one in _elements(glob)
         )
 
 
@@ -117,18 +122,29 @@ def _alphabet(globs: Iterable[str]) -> str:
     """Return characters that stand for all others: those of the globs, their neighbours and a few
     more.
     """
-    own = {chr(min(max(ord(c) + step, 32), 0x10FFFF)) for glob in globs for c in glob for step in (-1, 0, 1)}
-    return "".join(sorted(own | set(map(chr, range(32, 127))) | {"\u00e9", "\U0010ffff"} | set(_PRINCIPAL)))
+    own = {
+        chr(min(max(ord(c) + step, 32), 0x10FFFF))
+        for glob in globs
+        for c in glob
+        for step in (-1, 0, 1)
+    }
+    return "".join(
+        sorted(own | set(map(chr, range(32, 127))) | {"\u00e9", "\U0010ffff"} | set(_PRINCIPAL))
+    )
 
 
 def _representatives(globs: list[list[_Element]], alphabet: str) -> list[str]:
     """Return one character of each kind that no glob tells apart; ``.`` and the letters of
     ``User:`` always.
     """
-    patterns = {element.pattern: element for glob in globs for element in glob if element is not None}
+    patterns = {
+        element.pattern: element for glob in globs for element in glob if element is not None
+    }
     kinds: dict[tuple[bool, ...], str] = {}
     for character in alphabet:
-        kinds.setdefault(tuple(element.match(character) is not None for element in patterns.values()), character)
+        kinds.setdefault(
+            tuple(element.match(character) is not None for element in patterns.values()), character
+        )
     return [*dict.fromkeys([*kinds.values(), *(c for c in "." + _PRINCIPAL if c in alphabet)])]
 
 
@@ -170,7 +186,9 @@ def _search(globs: list[list[_Element]], characters: list[str], names: _Names) -
                 steps += len(globs)
                 if steps > MOST_STEPS:
                     return UNDECIDED
-                after = tuple(_after(glob, at, character) for glob, at in zip(globs, states, strict=True))
+                after = tuple(
+                    _after(glob, at, character) for glob, at in zip(globs, states, strict=True)
+                )
                 state = (name if len(name) < names.kept else _DECIDED, after)
                 if not after[0] or state in seen:
                     continue

@@ -29,7 +29,10 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.produce import ProduceRequestView
@@ -69,7 +72,9 @@ MOST_MERGED: Final = 4 << 20
 _pack_int = struct.Struct(">i").pack_into
 
 #: Answers of these do not show that the broker has authenticated the client.
-_BEFORE_AUTHENTICATION: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_BEFORE_AUTHENTICATION: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
 
 Out = list[bytes | memoryview]
 Handler = Callable[[Queue, memoryview, int, int, int, Out], None]
@@ -91,7 +96,11 @@ def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Hand
 def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | None:
     """Return what the client gets of an answer, None for nothing. ProtocolError, OSError."""
     correlation_id, key, version = facts_of(first)
-    answer = first if isinstance(first, Answer) else Answer(correlation_id, key, version, _respond_of(key, version))
+    answer = (
+        first
+        if isinstance(first, Answer)
+        else Answer(correlation_id, key, version, _respond_of(key, version))
+    )
     if answer.respond is None:
         raise ProtocolError("an answer came for a request that no broker has seen")
     if key >= 0:
@@ -119,7 +128,9 @@ def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> 
 # ---- what most APIs need -------------------------------------------------------------------------
 
 
-def _plain(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def _plain(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     session.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
 
 
@@ -138,7 +149,9 @@ def is_rewritten(answer: Answer) -> bool:
     return answer.respond is rewrite
 
 
-def _addresses(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def _addresses(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     session.forward(frame, Answer(correlation_id, key, version, rewrite), out)
 
 
@@ -159,7 +172,9 @@ def _is_own(session: Queue, frame: memoryview) -> bool:
     return True
 
 
-def _metadata(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def _metadata(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     if _is_own(session, frame):
         return
     session.forward(frame, Answer(correlation_id, key, version, _learn_topics), out)
@@ -180,7 +195,9 @@ def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
 # ---- ApiVersions ---------------------------------------------------------------------------------
 
 
-def _versions(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def _versions(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     if _is_own(session, frame):
         return
     session.identity.introduce(frame, version)
@@ -190,7 +207,9 @@ def _versions(session: Queue, frame: memoryview, key: int, version: int, correla
 def _intersect(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     body = frame[4:]
     try:
-        return session.proxy.intersected(body, answer.version, answer.correlation_id, session.raised)
+        return session.proxy.intersected(
+            body, answer.version, answer.correlation_id, session.raised
+        )
     except ProtocolError:
         # an error in a form of its own (librdkafka's mock cluster): its code is enough for clients
         error_code = int.from_bytes(body[4:6], "big", signed=True)
@@ -212,7 +231,9 @@ def answer_versions(session: Queue, correlation_id: int) -> None:
 # ---- SASL ----------------------------------------------------------------------------------------
 
 
-def _handshake(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def _handshake(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     """Note the mechanism: it says how many tokens without headers come after version 0."""
     _, request = SaslHandshakeRequest.parse(frame[4:])
     if version == 0 and request.mechanism not in TOKENS:
@@ -220,7 +241,10 @@ def _handshake(session: Queue, frame: memoryview, key: int, version: int, correl
         response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
         session.place(answer)
         session.answer_here(answer, response.encode(correlation_id, version))
-        session.end("sasl_mechanism", f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}")
+        session.end(
+            "sasl_mechanism",
+            f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}",
+        )
         return
     session.sasl.begin(request.mechanism)
     session.identity.authentication_begins()
@@ -258,7 +282,9 @@ def _token_answered(session: Queue, answer: Answer, frame: memoryview) -> Chunks
     return [frame]
 
 
-def _authenticate(session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out) -> None:
+def _authenticate(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
     _, request = SaslAuthenticateRequest.parse(frame[4:])
     answer = Answer(correlation_id, key, version, _authenticated)
     answer.facts = session.sasl.client_token(memoryview(request.auth_bytes))
@@ -294,7 +320,9 @@ def produce(
     """
     raised = session.raised.get(ApiKey.PRODUCE)
     oldest = OLDEST_PRODUCE if raised is None else raised.oldest
-    request = ProduceRequestView(frame[4:], max_partitions=session.limits.max_partitions, oldest=oldest)
+    request = ProduceRequestView(
+        frame[4:], max_partitions=session.limits.max_partitions, oldest=oldest
+    )
     session.counters.produce_requests_total += 1
     answer = None
     if request.expects_response:
@@ -311,7 +339,9 @@ def produce(
     if question is not None:
         session.outbox.put(item)
         return
-    verdict = session.gate.validate(request, session.sender, decision, inline=inline, principal=session.facts.principal)
+    verdict = session.gate.validate(
+        request, session.sender, decision, inline=inline, principal=session.facts.principal
+    )
     if verdict.done and not session.outbox:
         forward_validated(session, frame, answer, request, verdict, out)
         return
@@ -326,7 +356,9 @@ def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | 
     unknown = session.gate.unknown_topics(request) if request.api_version >= _TOPIC_IDS_FROM else []
     if unknown:
         topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
-        return MetadataRequest(topics=topics, allow_auto_topic_creation=False, api_version=_METADATA_VERSION)
+        return MetadataRequest(
+            topics=topics, allow_auto_topic_creation=False, api_version=_METADATA_VERSION
+        )
     return None if session.authenticated else MetadataRequest(topics=[], api_version=1)
 
 
@@ -340,7 +372,9 @@ def _question_answered(item: Item, session: Queue, answer: Answer, frame: memory
 def _validate_item(session: Queue, item: Item) -> None:
     if item not in session.outbox or item.request is None:
         return  # the session has ended meanwhile
-    item.verdict = session.gate.validate(item.request, session.sender, inline=False, principal=session.facts.principal)
+    item.verdict = session.gate.validate(
+        item.request, session.sender, inline=False, principal=session.facts.principal
+    )
     if item.verdict.done:
         item.waits = False
         session.outbox.send_ready()
@@ -361,7 +395,11 @@ def forward_validated(
     if not verdict.any_left:
         _answer_here(session, answer, request, verdict)
         return
-    if verdict.refusals is not None and request.size > MOST_MERGED and request.size_without_records > MOST_MERGED:
+    if (
+        verdict.refusals is not None
+        and request.size > MOST_MERGED
+        and request.size_without_records > MOST_MERGED
+    ):
         session.abort("request_names")  # no topic has names that long
         return
     wire_id = 0 if answer is None else session.next_id(answer)
@@ -383,7 +421,9 @@ def forward_validated(
     session.waiting += answer.held
 
 
-def _answer_here(session: Queue, answer: Answer | None, request: ProduceRequestView, verdict: RequestVerdict) -> None:
+def _answer_here(
+    session: Queue, answer: Answer | None, request: ProduceRequestView, verdict: RequestVerdict
+) -> None:
     if answer is None:
         if verdict.refuses:
             session.end("acks_0_refused")
@@ -407,7 +447,9 @@ def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
     if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
         return merged
     body = memoryview(b"".join(merged))[4:]
-    return rewrite_addresses(body, answer.key, answer.version, session.replace, correlation_id=answer.correlation_id)
+    return rewrite_addresses(
+        body, answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
+    )
 
 
 _HANDLERS: Final[Mapping[int, Handler]] = {

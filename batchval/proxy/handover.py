@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from batchval.proxy.control import CONTROL, SOCKETS_AT_ONCE, connectable, credentials
-from batchval.proxy.handover_messages import MOST_FROM_RUNNING, VERSION, GoneError, HandOverError, Incoming, encoded
+from batchval.proxy.handover_messages import (
+    MOST_FROM_RUNNING,
+    VERSION,
+    GoneError,
+    HandOverError,
+    Incoming,
+    encoded,
+)
 from batchval.proxy.listening_sockets import SocketKey
 from batchval.proxy.open_files import raise_limit
 from batchval.proxy.state_file import State
@@ -86,7 +93,9 @@ class TakeOver:
             return None
         except OSError as error:
             sock.close()
-            raise HandOverError(f"the gate at {path} cannot be taken over: {error.strerror or error}") from None
+            raise HandOverError(
+                f"the gate at {path} cannot be taken over: {error.strerror or error}"
+            ) from None
         try:
             return cls(sock, pid)
         except GoneError:
@@ -224,7 +233,10 @@ async def taken_over(predecessor: TakeOver, gate: Successor) -> None:
         await gate.stop(0)
         raise
     if is_gone:
-        log.warning("process %d was killed while it was taken over: this gate goes on alone", predecessor.pid)
+        log.warning(
+            "process %d was killed while it was taken over: this gate goes on alone",
+            predecessor.pid,
+        )
 
 
 async def _asked(gate: Successor, predecessor: TakeOver) -> bool:

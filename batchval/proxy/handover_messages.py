@@ -24,7 +24,15 @@ import json
 import struct
 from typing import Any, Final
 
-__all__ = ["MOST_FROM_NEW", "MOST_FROM_RUNNING", "VERSION", "GoneError", "HandOverError", "Incoming", "encoded"]
+__all__ = [
+    "MOST_FROM_NEW",
+    "MOST_FROM_RUNNING",
+    "VERSION",
+    "GoneError",
+    "HandOverError",
+    "Incoming",
+    "encoded",
+]
 
 VERSION: Final = 1
 

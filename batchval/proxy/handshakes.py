@@ -41,7 +41,14 @@ from batchval.errors import BatchvalError
 from batchval.proxy.options import Counters
 from batchval.proxy.tls import refusal_of
 
-__all__ = ["TLS_CONNECTION_BYTES", "TLS_READ_BYTES", "HandshakeError", "Handshakes", "Look", "NoHandshakeError"]
+__all__ = [
+    "TLS_CONNECTION_BYTES",
+    "TLS_READ_BYTES",
+    "HandshakeError",
+    "Handshakes",
+    "Look",
+    "NoHandshakeError",
+]
 
 #: Resident memory of one idle TLS connection above that of a plain one, and what reads add to it at
 #: most: it keeps the buffers of its largest read. (It also keeps a buffer as large as what was
@@ -60,7 +67,15 @@ MAX_SHAKING: Final = 256
 SLOT_S: Final = 1.0
 
 Reason = Literal[
-    "plaintext", "malformed", "timeout", "client", "certificate", "protocol", "crowded", "sni_missing", "sni_unknown"
+    "plaintext",
+    "malformed",
+    "timeout",
+    "client",
+    "certificate",
+    "protocol",
+    "crowded",
+    "sni_missing",
+    "sni_unknown",
 ]
 
 Look = Callable[[bytes], object] | None
@@ -129,13 +144,19 @@ class Handshakes:
         return _Awaitable(lambda: self._secure(guard, protocol, context, timeout_s))
 
     async def _secure(
-        self, guard: _Guard, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext, timeout_s: float
+        self,
+        guard: _Guard,
+        protocol: asyncio.BufferedProtocol,
+        context: ssl.SSLContext,
+        timeout_s: float,
     ) -> asyncio.Transport:
         try:
             async with asyncio.timeout(timeout_s):
                 secured = await guard.run(protocol, context)
         except TimeoutError:
-            raise self._failed(HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")) from None
+            raise self._failed(
+                HandshakeError("timeout", f"no TLS handshake within {timeout_s:g} s")
+            ) from None
         except NoHandshakeError:
             raise
         except HandshakeError as error:
@@ -189,7 +210,11 @@ class Handshakes:
             start_at = max(start_at, since + SLOT_S)
             if start_at <= now:
                 del self._shaking[oldest]
-                oldest.fail(HandshakeError("crowded", "a slot was needed, and this handshake was the oldest"))
+                oldest.fail(
+                    HandshakeError(
+                        "crowded", "a slot was needed, and this handshake was the oldest"
+                    )
+                )
         if start_at > now:
             self._timer = guard.loop.call_at(start_at, self._wake)
             return
@@ -268,7 +293,9 @@ class _Guard(asyncio.BufferedProtocol):
         self._outcome: tuple[Exception | None] | None = None
         self._lost: tuple[Exception | None] | None = None
 
-    async def run(self, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext) -> asyncio.Transport:
+    async def run(
+        self, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext
+    ) -> asyncio.Transport:
         """Return the TLS transport."""
         context.sslobject_class = _ComputedObject
         try:
@@ -282,7 +309,9 @@ class _Guard(asyncio.BufferedProtocol):
         finally:
             self.turn.cancel()
 
-    async def _shake(self, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext) -> asyncio.Transport:
+    async def _shake(
+        self, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext
+    ) -> asyncio.Transport:
         if self.transport.is_closing():
             raise _left()
         self.state = "SHAKING"
@@ -298,7 +327,12 @@ class _Guard(asyncio.BufferedProtocol):
             secured = await self._task
         finally:
             self._task.cancel()
-        if secured is None or self._lost is not None or early.lost is not None or self._outcome != (None,):
+        if (
+            secured is None
+            or self._lost is not None
+            or early.lost is not None
+            or self._outcome != (None,)
+        ):
             raise self._failure or _left()
         self.state = "SECURED"
         self.loop.call_soon(early.hand_over, secured, protocol)  # until then early takes what comes
@@ -326,7 +360,11 @@ class _Guard(asyncio.BufferedProtocol):
     # ---- the transport's calls -------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.handshakes.scratch if self._inner is None else memoryview(self._inner.get_buffer(sizehint))
+        return (
+            self.handshakes.scratch
+            if self._inner is None
+            else memoryview(self._inner.get_buffer(sizehint))
+        )
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._inner is not None:
@@ -357,7 +395,9 @@ class _Guard(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = (exc,)
         if self._inner is None:
-            self.fail(_left() if self.hello else NoHandshakeError("client", "the client sent nothing"))
+            self.fail(
+                _left() if self.hello else NoHandshakeError("client", "the client sent nothing")
+            )
         elif not self._computing:
             self._inner.connection_lost(exc)
 
@@ -391,7 +431,9 @@ class _Guard(asyncio.BufferedProtocol):
         """Answer do_handshake: the outcome where it is here, else "more data is needed"."""
         if self._outcome is None:
             self._asked = tls
-            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the handshake is computed in a thread")
+            raise ssl.SSLWantReadError(
+                ssl.SSL_ERROR_WANT_READ, "the handshake is computed in a thread"
+            )
         outcome = self._outcome[0]
         if outcome is not None:
             self._outcome = None
@@ -498,7 +540,11 @@ def _record_length(data: bytearray) -> int:
     """Bytes of the first record, its header included; as many as the header has while that is not
     here.
     """
-    return _RECORD_HEADER + int.from_bytes(data[3:5], "big") if len(data) >= _RECORD_HEADER else _RECORD_HEADER
+    return (
+        _RECORD_HEADER + int.from_bytes(data[3:5], "big")
+        if len(data) >= _RECORD_HEADER
+        else _RECORD_HEADER
+    )
 
 
 def _problem(data: bytearray) -> HandshakeError | None:
@@ -511,11 +557,16 @@ def _problem(data: bytearray) -> HandshakeError | None:
         return None
     length = int.from_bytes(data[3:5], "big")
     if not _MESSAGE_HEADER <= length <= _MAX_RECORD:
-        return HandshakeError("malformed", f"a TLS record of {length} bytes, expected a ClientHello")
+        return HandshakeError(
+            "malformed", f"a TLS record of {length} bytes, expected a ClientHello"
+        )
     message = data[_RECORD_HEADER : _RECORD_HEADER + _MESSAGE_HEADER]
     if message[:1] not in (b"", bytes([_CLIENT_HELLO])):
         return HandshakeError("malformed", "a TLS handshake message that is not a ClientHello")
-    if len(message) == _MESSAGE_HEADER and int.from_bytes(message[1:], "big") + _MESSAGE_HEADER > length:
+    if (
+        len(message) == _MESSAGE_HEADER
+        and int.from_bytes(message[1:], "big") + _MESSAGE_HEADER > length
+    ):
         return HandshakeError("malformed", "a ClientHello in more than one TLS record")
     return None
 
@@ -537,7 +588,9 @@ def _left() -> HandshakeError:
 
 def _classified(error: Exception) -> HandshakeError:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return HandshakeError("certificate", f"the client's certificate was refused: {refusal_of(error)}")
+        return HandshakeError(
+            "certificate", f"the client's certificate was refused: {refusal_of(error)}"
+        )
     if isinstance(error, ssl.SSLError):
         text = (error.reason or str(error)).lower().replace("_", " ")
         if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":

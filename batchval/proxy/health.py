@@ -39,7 +39,13 @@ BACKLOG: Final = 128
 #: asked, making it takes a fifth of the time at most.
 PAUSE: Final = 4
 
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+}
 _REASONS |= {431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 _PLAIN = "text/plain; charset=utf-8"
 
@@ -109,7 +115,9 @@ class HealthServer:
         """Accept connections at these sockets, and own them from now on."""
         self._spare = SpareFiles(MOST_CONNECTIONS + MOST_OVER)
         for sock in socks:
-            self._acceptors.append(Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare))
+            self._acceptors.append(
+                Acceptor(sock, lambda: _Connection(self), free=self._free, spare=self._spare)
+            )
 
     def _free(self) -> int:
         opening = sum(len(one.opening) for one in self._acceptors)
@@ -266,7 +274,9 @@ class _Connection(asyncio.Protocol):
             return
         method, path = words[0].decode("latin-1"), words[1].decode("latin-1")
         self._asked = True
-        accept = b",".join(line[7:] for line in headers if line[:7].lower() == b"accept:").decode("latin-1")
+        accept = b",".join(line[7:] for line in headers if line[:7].lower() == b"accept:").decode(
+            "latin-1"
+        )
         self._answering = asyncio.get_running_loop().create_task(self._answer(method, path, accept))
 
     async def _answer(self, method: str, target: str, accept: str) -> None:

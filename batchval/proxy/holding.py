@@ -63,7 +63,10 @@ class Holding:
     def bound_writes(self) -> None:
         """Bound what waits for the client: less, the more clients there are."""
         session = self._session
-        limit = max(LEAST_WRITE_BUFFER, session.budget.limit // 16 // max(1, session.counters.connections_open))
+        limit = max(
+            LEAST_WRITE_BUFFER,
+            session.budget.limit // 16 // max(1, session.counters.connections_open),
+        )
         limit = min(session.limits.write_buffer, limit)
         if limit != self._write_buffer and session.client.transport is not None:
             self._write_buffer = limit
@@ -86,7 +89,12 @@ class Holding:
         waits.
         """
         session = self._session
-        held = self.partial_held() + session.client.unwritten() + session.waiting + session.answering.made
+        held = (
+            self.partial_held()
+            + session.client.unwritten()
+            + session.waiting
+            + session.answering.made
+        )
         return held if session.broker is None else held + session.broker.unwritten()
 
     def is_read(self) -> bool:

@@ -104,7 +104,9 @@ def check_server_name(text: str, *, has_node: bool) -> str:
     if len(labels) == 1:
         raise ValueError(f"'{text}' needs a '.': Java clients send no server name without one")
     if labels[-1].isdigit():
-        raise ValueError(f"'{text}' ends as an IP address does: clients send no server name for those")
+        raise ValueError(
+            f"'{text}' ends as an IP address does: clients send no server name for those"
+        )
     return text
 
 

@@ -40,7 +40,9 @@ class Pages:
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
         text = "How long the oldest has waited."
         metrics.watch("oldest_request_age_seconds", text, lambda: self.oldest.oldest_s, "max")
-        metrics.watch("ready", "1 where clients can be served.", lambda: float(gate.unready() is None), "min")
+        metrics.watch(
+            "ready", "1 where clients can be served.", lambda: float(gate.unready() is None), "min"
+        )
         gate.shared.traffic.nodes = gate.settings.metrics.nodes
         metrics.add(gate.shared.traffic.families)
         if gate.otlp is not None:
@@ -50,7 +52,11 @@ class Pages:
             metrics.add(gate.quarantine.families)
         text = "Denied requests without a log line."
         metrics.count("log_denied_left_out", text, lambda: gate.denials.suppressed_total)
-        metrics.count("log_refusals_left_out", "Refusals without a log line.", lambda: gate.refusals.suppressed_total)
+        metrics.count(
+            "log_refusals_left_out",
+            "Refusals without a log line.",
+            lambda: gate.refusals.suppressed_total,
+        )
         metrics.add(gate.connection_log.families)
         metrics.count("log_lines_left_out", "Log lines that stderr did not take.", lines_left_out)
         if gate.audit_file is not None:
@@ -75,7 +81,13 @@ class Pages:
         yield Family("gauge", "topic_configs", text, (), [((), len(topics))], "max")
         text = "Since all were read; -1: never."
         yield Family("gauge", "topic_configs_age_seconds", text, (), [((), topics.age_s)], "max")
-        yield Family("counter", "topic_config_failures", "Attempts that failed.", (), [((), topics.failures_total)])
+        yield Family(
+            "counter",
+            "topic_config_failures",
+            "Attempts that failed.",
+            (),
+            [((), topics.failures_total)],
+        )
 
     async def metrics_page(self) -> Callable[[], bytes]:
         """Take the values of /metrics; what is returned writes them, in any thread."""
@@ -118,5 +130,7 @@ class Pages:
 
 def _otlp_families(otlp: OtlpExport) -> Iterator[Family]:
     taken, failed = [((), otlp.exports_total)], [((), otlp.failures_total)]
-    yield Family("counter", "otlp_exports", "Exports of metrics that the collector has taken.", (), taken)
+    yield Family(
+        "counter", "otlp_exports", "Exports of metrics that the collector has taken.", (), taken
+    )
     yield Family("counter", "otlp_failures", "Exports of metrics that failed.", (), failed)

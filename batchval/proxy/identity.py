@@ -69,7 +69,11 @@ class Identity:
         """Return the bytes that a request may have now."""
         limits = self._session.limits
         most = limits.max_frame_bytes
-        return most if self._session.authenticated else min(most, limits.max_unauthenticated_frame_bytes)
+        return (
+            most
+            if self._session.authenticated
+            else min(most, limits.max_unauthenticated_frame_bytes)
+        )
 
     def look(self) -> None:
         """Decide about a client that came before the gate knew whether brokers authenticate: its
@@ -90,7 +94,9 @@ class Identity:
             session.client.release(UNKNOWN)
             if is_large:
                 size = session.client.splitter.partial_size
-                session.end_when_taken("frame_unauthenticated", f"length {size}, allowed 0 to {most}")
+                session.end_when_taken(
+                    "frame_unauthenticated", f"length {size}, allowed 0 to {most}"
+                )
 
     def authenticate(self) -> None:
         """Lift the limits of a client that nobody knows: it has shown who it is, or nobody asks it
@@ -112,7 +118,9 @@ class Identity:
         self._is_named = True
         if session.log.is_debug:
             mechanism = session.sasl.mechanism or "client certificate"
-            session.log.debug(session, "client authenticated", mechanism=mechanism, principal=principal or None)
+            session.log.debug(
+                session, "client authenticated", mechanism=mechanism, principal=principal or None
+            )
         self.authenticate()
 
     def authentication_begins(self) -> None:

@@ -122,7 +122,9 @@ class Life(StateMachine[Phase, Event]):
                 self._reload()
             before = self.state
             if self.move(event):
-                is_interrupted |= event is Event.INTERRUPT or (before is Phase.DRAINING and event is not Event.DRAINED)
+                is_interrupted |= event is Event.INTERRUPT or (
+                    before is Phase.DRAINING and event is not Event.DRAINED
+                )
                 if before is Phase.SERVING:
                     self._leaving()
                 self._enter()

@@ -80,7 +80,9 @@ def _limits(settings: Settings, listener: Listener) -> Limits:
         max_address_connections=limits.max_connections_per_address,
         max_unauthenticated_frame_bytes=limits.max_unauthenticated_frame_bytes,
         frame_s=limits.frame_timeout_ms / 1000,
-        max_age_s=None if limits.max_connection_age_ms is None else limits.max_connection_age_ms / 1000,
+        max_age_s=None
+        if limits.max_connection_age_ms is None
+        else limits.max_connection_age_ms / 1000,
     )
 
 

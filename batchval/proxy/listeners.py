@@ -57,7 +57,11 @@ class Listeners:
     """
 
     def __init__(
-        self, options: ProxyOptions, discovery: Discovery, serve: Callable[[Listener], None], ports: Ports
+        self,
+        options: ProxyOptions,
+        discovery: Discovery,
+        serve: Callable[[Listener], None],
+        ports: Ports,
     ) -> None:
         self.options = options
         self.discovery = discovery
@@ -80,7 +84,9 @@ class Listeners:
         """Bind the port of the configuration, and those of all brokers known. Raises OSError."""
         host, port = self.options.listen
         bound = self._ports.open((self.options.listener_name, None), host, [port])
-        self.bootstrap = Listener(None, bound.sock, host, bound.number, self._advertised.bootstrap(bound.number))
+        self.bootstrap = Listener(
+            None, bound.sock, host, bound.number, self._advertised.bootstrap(bound.number)
+        )
         self._serve(self.bootstrap)
         self.discovery.subscribe(self._learned)
         return self.bootstrap
@@ -167,7 +173,11 @@ class Listeners:
         listener = Listener(node_id, port.sock, self.options.listen[0], port.number, advertised)
         self.brokers[node_id] = listener
         if port.is_awaited:
-            log.info("port %d of broker %d is bound once the other gate has closed it", port.number, node_id)
+            log.info(
+                "port %d of broker %d is bound once the other gate has closed it",
+                port.number,
+                node_id,
+            )
             self._await(listener, node_id)
         else:
             self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
@@ -213,7 +223,9 @@ class Listeners:
         """Return the listener of a broker that has no port of its own."""
         assert self.bootstrap is not None
         port = self.bootstrap.port
-        return Listener(node_id, None, self.options.listen[0], port, self._address_of(node_id, port))
+        return Listener(
+            node_id, None, self.options.listen[0], port, self._address_of(node_id, port)
+        )
 
     def _numbers(self, node_id: int) -> list[int]:
         """Return the ports to try: the one of the configuration, if it is one of ``broker_ports``,

@@ -98,7 +98,9 @@ class ListeningSockets:
         if (sock := self.sockets.pop(key, None)) is not None:
             sock.close()
 
-    def _first_free(self, key: SocketKey, host: str, numbers: Sequence[int]) -> socket.socket | None:
+    def _first_free(
+        self, key: SocketKey, host: str, numbers: Sequence[int]
+    ) -> socket.socket | None:
         """Return a socket; None where the first number comes free with the end of a hand-over."""
         *others, last = numbers
         for number in others:
@@ -109,7 +111,12 @@ class ListeningSockets:
                     raise
                 if error.errno == errno.EADDRINUSE and self._may_be_shared(key):
                     return None
-                log.warning("port %d for broker %s cannot be had (%s): it gets another", number, key[1], error.strerror)
+                log.warning(
+                    "port %d for broker %s cannot be had (%s): it gets another",
+                    number,
+                    key[1],
+                    error.strerror,
+                )
         return self._at(key, host, last)
 
     def _may_be_shared(self, key: SocketKey) -> bool:
@@ -135,7 +142,9 @@ def _is_at(sock: socket.socket, host: str, number: int) -> bool:
     at, port = sock.getsockname()[:2]
     if number not in (0, port):
         return False
-    found = socket.getaddrinfo(host or None, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = socket.getaddrinfo(
+        host or None, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     return at in {address[0] for *_, address in found}
 
 

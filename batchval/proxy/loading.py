@@ -24,7 +24,13 @@ from batchval.proxy.secret import Secret
 from batchval.proxy.values import STAND_IN, STAND_IN_WORD, Address
 from batchval.yaml_settings.faults import Fault, Loc, Source, lines_of
 from batchval.yaml_settings.wording import fault_of, field_name, keys_of, model_at
-from batchval.yaml_settings.yaml_values import MOST_FILE_BYTES, ConfigError, parsed, read_bytes, text_of
+from batchval.yaml_settings.yaml_values import (
+    MOST_FILE_BYTES,
+    ConfigError,
+    parsed,
+    read_bytes,
+    text_of,
+)
 
 __all__ = [
     "MOST_FILE_BYTES",
@@ -59,7 +65,9 @@ class Draft:
 
     def add(self, faults: Iterable[Fault]) -> None:
         """Add faults, without those that compare a value which is wrong itself."""
-        self.faults += [fault for fault in faults if not any(self.is_wrong(loc) for loc in fault.reads)]
+        self.faults += [
+            fault for fault in faults if not any(self.is_wrong(loc) for loc in fault.reads)
+        ]
 
     def is_wrong(self, loc: Loc) -> bool:
         """Whether the value of this key, or one around it, is wrong by itself."""
@@ -123,9 +131,12 @@ def drafted(
         settings = Settings.model_validate(values, context=context)
     except ValidationError as error:
         problems: list[Any] = [
-            {**problem, "loc": _place_in(values, problem["loc"])} for problem in error.errors(include_url=False)
+            {**problem, "loc": _place_in(values, problem["loc"])}
+            for problem in error.errors(include_url=False)
         ]
-        wrong = [fault_of(problem, source or Source(), Settings, _without_effect) for problem in problems]
+        wrong = [
+            fault_of(problem, source or Source(), Settings, _without_effect) for problem in problems
+        ]
         copy = _copied(values)
         for problem in problems:
             _repair(copy, tuple(problem["loc"]), problem["type"])
@@ -232,7 +243,9 @@ def _stand_in(annotation: Any) -> Any:
             fields = annotation.model_fields.values()
             keys = keys_of(annotation).values()
             return {
-                key: _stand_in(field.annotation) for key, field in zip(keys, fields, strict=True) if field.is_required()
+                key: _stand_in(field.annotation)
+                for key, field in zip(keys, fields, strict=True)
+                if field.is_required()
             }
         if issubclass(annotation, Address):
             return STAND_IN
@@ -243,12 +256,16 @@ def _stand_in(annotation: Any) -> Any:
     return STAND_IN_WORD
 
 
-# ---- back to YAML ------------------------------------------------------------------------------------------------
+# ---- back to YAML --------------------------------------------------------------------------------
 
 
 def shown(settings: Settings) -> str:
-    """All settings as YAML, those that no file gave too; secrets that stand in the file are hidden."""
-    text: str = yaml.safe_dump(_plain(settings), sort_keys=False, default_flow_style=False, allow_unicode=True)
+    """All settings as YAML, those that no file gave too; secrets that stand in the file are
+    hidden.
+    """
+    text: str = yaml.safe_dump(
+        _plain(settings), sort_keys=False, default_flow_style=False, allow_unicode=True
+    )
     return text
 
 

@@ -80,7 +80,9 @@ class LineWriter:
             if is_written:
                 self._report()
             try:
-                line, reported = self._queue.get(timeout=AGAIN_S if self.left_out != self._reported else None)
+                line, reported = self._queue.get(
+                    timeout=AGAIN_S if self.left_out != self._reported else None
+                )
             except Empty:
                 is_written = True  # perhaps it can be by now
                 continue
@@ -159,8 +161,12 @@ def write_in_thread(settings: Log) -> ThreadHandler:
 
     def count_line(count: int) -> bytes:
         message = {"msg": "lines left out of the log", "facts": {"count": count}}
-        record = logging.makeLogRecord(message | {"levelno": logging.WARNING, "levelname": "WARNING"})
-        is_shown = logging.getLogger("batchval").isEnabledFor(logging.WARNING) and handler.filter(record)
+        record = logging.makeLogRecord(
+            message | {"levelno": logging.WARNING, "levelname": "WARNING"}
+        )
+        is_shown = logging.getLogger("batchval").isEnabledFor(logging.WARNING) and handler.filter(
+            record
+        )
         return encoded(handler.format(record)) if is_shown else b""
 
     writer = LineWriter(-1 if sys.stderr is None else sys.stderr.fileno(), count_line)

@@ -69,7 +69,9 @@ class FetchFacts:
 
     __slots__ = ("_body", "_max_partitions", "_version", "offsets")
 
-    def __init__(self, body: memoryview, version: int, max_partitions: int, offsets: dict[int, int]) -> None:
+    def __init__(
+        self, body: memoryview, version: int, max_partitions: int, offsets: dict[int, int]
+    ) -> None:
         self._body = bytes(body)
         self._version = version
         self._max_partitions = max_partitions
@@ -133,7 +135,9 @@ class FetchConversion:
         self._size = len(frame)
         self._facts: FetchFacts = answer.facts
         validator = session.proxy.options.validator
-        self._max_decompressed = cast(int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES))
+        self._max_decompressed = cast(
+            int, validator.get("max_decompressed_bytes", DEFAULT_MAX_DECOMPRESSED_BYTES)
+        )
         self._steps: Iterator[bool] | None = None
         self._made = 0
         self._ready: Chunks = []
@@ -220,7 +224,9 @@ class FetchConversion:
         for fetched in read.partitions:
             place = places.get((fetched.topic, fetched.partition))
             if place is None:
-                raise ProtocolError(f"partition {fetched.partition} of the answer was not asked for")
+                raise ProtocolError(
+                    f"partition {fetched.partition} of the answer was not asked for"
+                )
             wanted, offset = place
             code = read.error_code or fetched.error_code
             if code == _OFFSET_OUT_OF_RANGE:
@@ -240,7 +246,10 @@ class FetchConversion:
                     if not output and not code:
                         code = _CORRUPT_MESSAGE
                 elif records.is_barren and records.next_offset > offset:
-                    self._continues[wanted.topic, wanted.partition] = wanted.offset, records.next_offset
+                    self._continues[wanted.topic, wanted.partition] = (
+                        wanted.offset,
+                        records.next_offset,
+                    )
             writer.put(fetched, code, output)
         self._ready = writer.finish()
         # the loop may take a while to ask for it: what it was made of is of no use
@@ -257,7 +266,12 @@ class _Records:
     """
 
     def __init__(
-        self, fetched: FetchedPartition, wanted: WantedPartition, offset: int, request: OldFetch, most: int
+        self,
+        fetched: FetchedPartition,
+        wanted: WantedPartition,
+        offset: int,
+        request: OldFetch,
+        most: int,
     ) -> None:
         self.next_offset = offset
         self.fault: tuple[int, str] | None = None

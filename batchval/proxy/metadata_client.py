@@ -116,7 +116,11 @@ async def ask_metadata(
     frame = b"".join(request.encode(1, client_id))
     async with asyncio.timeout(connect_s):
         transport, _ = await loop.create_connection(
-            lambda: _Exchange(answer, frame), host, port, ssl=tls, server_hostname=host if tls else None
+            lambda: _Exchange(answer, frame),
+            host,
+            port,
+            ssl=tls,
+            server_hostname=host if tls else None,
         )
     try:
         async with asyncio.timeout(answer_s):
@@ -143,11 +147,15 @@ async def speaks_tls(address: BrokerAddress, timeout_s: float) -> bool:
     """
     hello = ssl.MemoryBIO()
     with contextlib.suppress(ssl.SSLWantReadError):
-        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname=address[0]).do_handshake()
+        ssl.create_default_context().wrap_bio(
+            ssl.MemoryBIO(), hello, server_hostname=address[0]
+        ).do_handshake()
     return _is_tls(await _first_bytes(address, hello.read(), None, timeout_s))
 
 
-async def _first_bytes(address: BrokerAddress, request: bytes, tls: ssl.SSLContext | None, timeout_s: float) -> bytes:
+async def _first_bytes(
+    address: BrokerAddress, request: bytes, tls: ssl.SSLContext | None, timeout_s: float
+) -> bytes:
     """Return the first five bytes of the answer; no bytes if they do not come in time."""
     try:
         async with asyncio.timeout(timeout_s):

@@ -245,7 +245,9 @@ class GateMetrics:
             if isinstance(value, dict):
                 yield _by_label(name, text, value)
             else:
-                kind: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
+                kind: Literal["counter", "gauge"] = (
+                    "counter" if name.endswith("_total") else "gauge"
+                )
                 yield Family(kind, name.removesuffix("_total"), text, (), [((), value)])
         text = "Batches that broke a rule, by topic and rule."
         yield Family("counter", "refusals", text, ("topic", "rule"), self.topics.items())

@@ -76,7 +76,11 @@ class ObserveRules:
         try:
             return self._topics_by_principal[principal]
         except KeyError:
-            globs = {rule.topics for rule in self.rules if fnmatch.fnmatchcase(principal, rule.principals)}
+            globs = {
+                rule.topics
+                for rule in self.rules
+                if fnmatch.fnmatchcase(principal, rule.principals)
+            }
             pattern = "|".join(fnmatch.translate(glob) for glob in sorted(globs))
             matches = re.compile(pattern).match if globs else None
             if len(self._topics_by_principal) >= self.MOST_PRINCIPALS:
@@ -183,7 +187,9 @@ class ObservedCounts:
             key, row = self._rows.popitem()
             is_known = key.topic not in (INVALID, OTHER) and self._is_known(key.topic)
             self._others -= key.topic == OTHER
-            self._unknown = max(0, self._unknown - (key.topic not in (INVALID, OTHER) and not is_known))
+            self._unknown = max(
+                0, self._unknown - (key.topic not in (INVALID, OTHER) and not is_known)
+            )
             taken.append((key, row, is_known))
         return taken
 
@@ -216,8 +222,16 @@ class ObservedCounts:
 
     def _key_of(self, refusal: AnyRefusal) -> RowKey:
         """Return the row to count in: its own where it has one or may have one."""
-        topic = OTHER if refusal.topic is None else refusal.topic if is_topic_name(refusal.topic) else INVALID
-        return self._row_of(RowKey(topic, refusal.principal[:LONGEST_PRINCIPAL], refusal.rule, refusal.enforced))
+        topic = (
+            OTHER
+            if refusal.topic is None
+            else refusal.topic
+            if is_topic_name(refusal.topic)
+            else INVALID
+        )
+        return self._row_of(
+            RowKey(topic, refusal.principal[:LONGEST_PRINCIPAL], refusal.rule, refusal.enforced)
+        )
 
     def _row_of(self, key: RowKey) -> RowKey:
         topic, principal, rule, enforced = key

@@ -55,7 +55,9 @@ def read_observed(path: Path) -> Observed:
         return _observed(json.loads(data))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         why = str(error) or type(error).__name__
-        raise BatchvalError(f"{path} was not written by this version of batchval proxy: {why}") from None
+        raise BatchvalError(
+            f"{path} was not written by this version of batchval proxy: {why}"
+        ) from None
 
 
 def _read_by_rows(path: Path) -> Observed:
@@ -168,7 +170,9 @@ class ObservedFile:
             what = f"it is now {set_aside(self.path)}"
         except OSError as second:
             what = f"and it cannot be renamed: {second.strerror}"
-        log.warning("the counts of earlier refusals cannot be read: %s: %s; %s", self.path, why, what)
+        log.warning(
+            "the counts of earlier refusals cannot be read: %s: %s; %s", self.path, why, what
+        )
 
     def start(self) -> None:
         """Write from now on. Needs a running loop."""

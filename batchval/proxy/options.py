@@ -1,6 +1,7 @@
 """What the data path is told: plain values, checked by whoever reads the configuration.
 
-Times are in seconds, sizes in bytes. The configuration file, its words and its units are another module's matter.
+Times are in seconds, sizes in bytes. The configuration file, its words and its units are another
+module's matter.
 """
 
 from __future__ import annotations
@@ -102,7 +103,9 @@ class TopicPolicies:
         self.globs = dict(globs or {})
         self.rules = dict(rules or {})
         self._rules: dict[str, TopicRules | None] = {}
-        self.known: Callable[[str], TopicPolicy | None] | None = None  # the cluster's own configs, asked first
+        self.known: Callable[[str], TopicPolicy | None] | None = (
+            None  # the cluster's own configs, asked first
+        )
         self._known: dict[str, TopicPolicy] = {}
 
     def names(self) -> list[str]:
@@ -123,7 +126,9 @@ class TopicPolicies:
         except KeyError:
             if not is_topic_name(topic):
                 return None
-        found = next((rules for glob, rules in self.rules.items() if fnmatchcase(topic, glob)), None)
+        found = next(
+            (rules for glob, rules in self.rules.items() if fnmatchcase(topic, glob)), None
+        )
         if len(self._rules) >= self.MOST_KNOWN:
             self._rules.clear()
         self._rules[topic] = found
@@ -188,7 +193,9 @@ class DenyRule(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """One partition of a request that was refused, or would have been: for a log line; never a byte of payload."""
+    """One partition of a request that was refused, or would have been: for a log line; never a byte
+    of payload.
+    """
 
     listener: str
     client: str
@@ -213,7 +220,9 @@ class RefusedBatches(Protocol):
 
     @property
     def observed(self) -> bool: ...
-    def take(self, refusal: Refusal, batch: memoryview | None, facts: Mapping[str, Any]) -> None: ...
+    def take(
+        self, refusal: Refusal, batch: memoryview | None, facts: Mapping[str, Any]
+    ) -> None: ...
     def leave_out(self, batches: int) -> None: ...
 
 
@@ -230,7 +239,9 @@ class Denied(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
-    """What the data path counts. Whoever exports metrics reads these, or gives an object with the same attributes."""
+    """What the data path counts. Whoever exports metrics reads these, or gives an object with the
+    same attributes.
+    """
 
     connections_total: int = 0
     connections_open: int = 0
@@ -238,7 +249,9 @@ class Counters:
     connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
     frames_evicted_total: int = 0  # in part, above max_bytes_held
     answers_evicted_total: int = 0  # that no client took, above max_bytes_held
-    connections_closed: dict[str, int] = field(default_factory=dict)  # by reason, where the proxy closed
+    connections_closed: dict[str, int] = field(
+        default_factory=dict
+    )  # by reason, where the proxy closed
     handshakes_total: int = 0  # TLS, with clients
     handshakes_failed: dict[str, int] = field(default_factory=dict)  # by reason
     upstream_failures_total: int = 0
@@ -252,7 +265,9 @@ class Counters:
     partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
     batches_converted_total: int = 0  # of Produce 0 to 2
-    batches_by_path: dict[str, int] = field(default_factory=dict)  # of accepted ones: claims, shallow, full, rebuilt
+    batches_by_path: dict[str, int] = field(
+        default_factory=dict
+    )  # of accepted ones: claims, shallow, full, rebuilt
     requests_answered_here_total: int = 0
     requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
@@ -266,7 +281,9 @@ class Counters:
     claims_tags_added_total: int = 0
     claims_payloads_added_total: int = 0
     claims_payloads_dropped_total: int = 0
-    answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key, of Produce and Fetch
+    answers_throttled: dict[int, int] = field(
+        default_factory=dict
+    )  # by API key, of Produce and Fetch
     throttle_time_ms: dict[int, int] = field(default_factory=dict)  # that they told clients to wait
     bytes_held: int = 0
     reading_paused_total: int = 0
@@ -292,7 +309,8 @@ class ProxyOptions:
     ``advertised_port``    in answers, of all brokers; ``advertised_first_port`` + n: of broker n;
                            both None: the port of the listener
     ``sni``                the server names by which TLS clients choose brokers: there is one port
-    ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any free port
+    ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any
+    free port
     ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
     ``state_directory``    where the cluster's brokers are kept for the next start; None: nowhere
     ``mode``               enforce refuses; observe forwards, counts and logs

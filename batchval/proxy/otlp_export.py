@@ -76,7 +76,11 @@ class OtlpExport:
         self._take = take
         self._url = settings.url
         self._exporter = self.renewed()
-        names = {"service.name": "batchval-gate", "service.version": version, "batchval.gate.mode": mode}
+        names = {
+            "service.name": "batchval-gate",
+            "service.version": version,
+            "batchval.gate.mode": mode,
+        }
         self._resource = Resource.create({**names, "service.instance.id": str(uuid.uuid4())})
         self._start_ns = time.time_ns()
         self._waiting: queue.Queue[Callable[[], Iterable[Family]] | None] = queue.Queue(1)
@@ -168,7 +172,9 @@ class OtlpExport:
     def _data(self, families: Iterable[Family]) -> MetricsData:
         times = self._start_ns, time.time_ns()
         metrics = [_metric(family, *times) for family in families]
-        scope = ScopeMetrics(InstrumentationScope("batchval.proxy"), [one for one in metrics if one is not None], "")
+        scope = ScopeMetrics(
+            InstrumentationScope("batchval.proxy"), [one for one in metrics if one is not None], ""
+        )
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
 
@@ -191,7 +197,9 @@ def _metric(family: Family, start_ns: int, now_ns: int) -> Metric | None:
         points = list(_histograms(family, start_ns, now_ns))
         return Metric(name, family.text, "s", Histogram(points, _CUMULATIVE)) if points else None
     numbers = list(_numbers(family, start_ns, now_ns))
-    data = Gauge(numbers) if family.kind == "gauge" else Sum(numbers, _CUMULATIVE, is_monotonic=True)
+    data = (
+        Gauge(numbers) if family.kind == "gauge" else Sum(numbers, _CUMULATIVE, is_monotonic=True)
+    )
     return Metric(name, family.text, "", data) if numbers else None
 
 
@@ -206,7 +214,15 @@ def _histograms(family: Family, start_ns: int, now_ns: int) -> Iterator[Histogra
     for labels, (counts, total) in family.samples:
         attributes = _attributes(family, labels)
         yield HistogramDataPoint(
-            attributes, start_ns, now_ns, sum(counts), total, list(counts), BOUNDS_S, unknown, unknown
+            attributes,
+            start_ns,
+            now_ns,
+            sum(counts),
+            total,
+            list(counts),
+            BOUNDS_S,
+            unknown,
+            unknown,
         )
 
 

@@ -19,7 +19,9 @@ METRICS_PATH: Final = "/v1/metrics"
 MOST_HEADERS: Final = 20
 _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")  # RFC 9110, 5.6.2
 
-_collector_url = partial(check_url, path=f"; without a path, it is {METRICS_PATH}", instead="the header authorization")
+_collector_url = partial(
+    check_url, path=f"; without a path, it is {METRICS_PATH}", instead="the header authorization"
+)
 
 
 class Otlp(BaseModel):

@@ -76,7 +76,9 @@ class Outbox(deque[Item]):
             item = self.popleft()
             session.waiting -= item.size
             if item.request is not None and item.verdict is not None:
-                handlers.forward_validated(session, item.frame, item.answer, item.request, item.verdict, out)
+                handlers.forward_validated(
+                    session, item.frame, item.answer, item.request, item.verdict, out
+                )
                 if session.ending == "acks_0_refused":
                     self.drop()
             elif item.answer is not None and item.answer.ready is not None:

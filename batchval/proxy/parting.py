@@ -47,7 +47,9 @@ class Parting:
     ``over``  is called once nothing more comes
     """
 
-    def __init__(self, session: Departing, loop: asyncio.AbstractEventLoop, over: Callable[[], None]) -> None:
+    def __init__(
+        self, session: Departing, loop: asyncio.AbstractEventLoop, over: Callable[[], None]
+    ) -> None:
         self.is_over = False
         self._over = over
         self._session = session
@@ -60,7 +62,11 @@ class Parting:
     def take(self, frames: list[memoryview]) -> None:
         """Take what comes after the last answer; ``frames`` are those that are complete by now."""
         self._is_quiet = False
-        late = [frame for frame in frames if _wants_no_answer(frame, self._session.limits.max_partitions)]
+        late = [
+            frame
+            for frame in frames
+            if _wants_no_answer(frame, self._session.limits.max_partitions)
+        ]
         if late:
             self._session.take_late(late)
 

@@ -32,13 +32,21 @@ class Parts:
 
     def __init__(self, settings: Settings, read: Read, before: Parts | None = None) -> None:
         self.settings = settings
-        self.record_parts: RecordParts = RecordParts(settings, None if before is None else before.record_parts)
-        self.upstream_tls = None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls)
-        self.listener_tls = {one.name: ListenerContext(one.tls) for one in settings.listeners if one.tls is not None}
+        self.record_parts: RecordParts = RecordParts(
+            settings, None if before is None else before.record_parts
+        )
+        self.upstream_tls = (
+            None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls)
+        )
+        self.listener_tls = {
+            one.name: ListenerContext(one.tls) for one in settings.listeners if one.tls is not None
+        }
         self.cluster_topics = self._cluster_topics(read, before)
         self._lookup: TopicLookup | None = None
         self.topics = self._topics()
-        self.named_topics = {rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")}
+        self.named_topics = {
+            rule.match for rule in settings.topics.policies if not set(rule.match) & set("*?[")
+        }
 
     def _cluster_topics(self, read: Read, before: Parts | None) -> ClusterTopics | None:
         admin = self.settings.upstream.admin
@@ -66,7 +74,9 @@ class Parts:
                 globs.setdefault(rule.match, policy)
             return TopicPolicies(UNBOUNDED, globs, self.record_parts.topic_rules)
         topics = TopicPolicies(UNBOUNDED, rules=self.record_parts.topic_rules)
-        topics.known = self._lookup = TopicLookup(rules, self.cluster_topics, kafka_version=kafka_version)
+        topics.known = self._lookup = TopicLookup(
+            rules, self.cluster_topics, kafka_version=kafka_version
+        )
         return topics
 
     def asked_topics(self) -> list[str]:

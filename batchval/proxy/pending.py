@@ -22,7 +22,17 @@ from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.topics import KnownTopics
 from batchval.proxy.validation_queue import ValidationQueue, Work
 
-__all__ = ["Answer", "Facts", "Item", "Lowering", "Queue", "Respond", "Surroundings", "facts_of", "throttle_ms"]
+__all__ = [
+    "Answer",
+    "Facts",
+    "Item",
+    "Lowering",
+    "Queue",
+    "Respond",
+    "Surroundings",
+    "facts_of",
+    "throttle_ms",
+]
 
 _FETCH_BIT: Final = 48
 
@@ -132,9 +142,16 @@ class Queue(Protocol):
     def next_id(self, answer: Answer) -> int: ...
     def place(self, answer: Answer) -> None: ...
     def forward(
-        self, frame: memoryview, answer: Answer, out: list[bytes | memoryview], *, is_own: bool = False
+        self,
+        frame: memoryview,
+        answer: Answer,
+        out: list[bytes | memoryview],
+        *,
+        is_own: bool = False,
     ) -> None: ...
-    def queue_validation(self, item: Item, request: ProduceRequestView, verdict: RequestVerdict) -> None: ...
+    def queue_validation(
+        self, item: Item, request: ProduceRequestView, verdict: RequestVerdict
+    ) -> None: ...
     def keep(self, answer: Answer, held: int) -> None: ...
     def let_go(self, answer: Answer) -> None: ...
     def convert(self, lowering: Lowering) -> None: ...
@@ -159,9 +176,20 @@ class Answer:
     ``taken_ns`` when the client's request was taken; 0 for one of the gate's own
     """
 
-    __slots__ = ("correlation_id", "facts", "held", "key", "ready", "respond", "taken_ns", "version")
+    __slots__ = (
+        "correlation_id",
+        "facts",
+        "held",
+        "key",
+        "ready",
+        "respond",
+        "taken_ns",
+        "version",
+    )
 
-    def __init__(self, correlation_id: int, key: int, version: int, respond: Respond | None) -> None:
+    def __init__(
+        self, correlation_id: int, key: int, version: int, respond: Respond | None
+    ) -> None:
         self.correlation_id = correlation_id
         self.key = key
         self.version = version
@@ -184,7 +212,11 @@ def facts_of(first: Answer | int) -> tuple[int, int, int]:
     correlation_id = (first + 0x80000000 & 0xFFFFFFFF) - 0x80000000
     if first <= 0x7FFFFFFF:
         return correlation_id, -1, 0
-    return correlation_id, ApiKey.FETCH if first >> _FETCH_BIT else ApiKey.PRODUCE, first >> 32 & 0xFFFF
+    return (
+        correlation_id,
+        ApiKey.FETCH if first >> _FETCH_BIT else ApiKey.PRODUCE,
+        first >> 32 & 0xFFFF,
+    )
 
 
 def throttle_ms(key: int, version: int, body: memoryview) -> int:

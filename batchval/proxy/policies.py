@@ -1,7 +1,8 @@
-"""What each topic allows: by the file's globs, else as the cluster has configured it, else anything.
+"""What each topic allows: by the file's globs, else as the cluster has configured it, else
+anything.
 
-A topic of which nothing is known is not bounded here: the broker behind knows its limits. What belongs to the format
-itself is checked all the same.
+A topic of which nothing is known is not bounded here: the broker behind knows its limits. What
+belongs to the format itself is checked all the same.
 """
 
 from __future__ import annotations
@@ -43,10 +44,19 @@ from batchval.proxy.tls import UpstreamContext
 from batchval.proxy.topics import is_topic_name
 from batchval.proxy.values import Address
 
-__all__ = ["UNBOUNDED", "ClusterTopics", "Read", "TopicLookup", "read_brokers", "read_topic_configs"]
+__all__ = [
+    "UNBOUNDED",
+    "ClusterTopics",
+    "Read",
+    "TopicLookup",
+    "read_brokers",
+    "read_topic_configs",
+]
 
 #: For topics of which nothing is known.
-UNBOUNDED: Final = TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
+UNBOUNDED: Final = TopicPolicy(
+    max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1
+)
 
 MOST_TOPICS: Final = 100_000  # that are remembered; names come from clients
 MOST_WANTED: Final = 1_000
@@ -66,7 +76,9 @@ RequestT = TypeVar("RequestT", bound=Request[Any])
 
 
 class TopicLookup:
-    """The policy of a topic by name, None where nothing is known. Answers of the globs are remembered."""
+    """The policy of a topic by name, None where nothing is known. Answers of the globs are
+    remembered.
+    """
 
     def __init__(
         self,
@@ -75,7 +87,10 @@ class TopicLookup:
         *,
         kafka_version: str = DEFAULT_KAFKA_VERSION,
     ) -> None:
-        self._rules = [(rule, None if rule.leaves_configuration else rule.policy(kafka_version)) for rule in rules]
+        self._rules = [
+            (rule, None if rule.leaves_configuration else rule.policy(kafka_version))
+            for rule in rules
+        ]
         self._cluster = cluster
         self._by_glob: dict[str, TopicPolicy | None] = {}
 
@@ -102,19 +117,24 @@ Read = Callable[[Iterable[str] | None], Awaitable[Mapping[str, TopicPolicy]]]
 
 
 class ClusterTopics:
-    """Topic configurations of the cluster, read again every ``refresh_s``; a topic that is new is asked for at once.
+    """Topic configurations of the cluster, read again every ``refresh_s``; a topic that is new is
+    asked for at once.
 
-    ``read``  reads those of some topics, or of all (None); NetworkError, OSError or ProtocolError where it cannot.
-    What was read last holds until something else is read.
+    ``read``  reads those of some topics, or of all (None); NetworkError, OSError or ProtocolError
+    where it cannot. What was read last holds until something else is read.
     """
 
-    def __init__(self, read: Read, refresh_s: float, *, retry_s: tuple[float, float] = RETRY_S) -> None:
+    def __init__(
+        self, read: Read, refresh_s: float, *, retry_s: tuple[float, float] = RETRY_S
+    ) -> None:
         self._read = read
         self.refresh_s = refresh_s
         self._retry_s = retry_s
         self._known: dict[str, TopicPolicy] = {}
         self._wanted: set[str] = set()
-        self._asked: set[str] = set()  # since all were read: they do not exist, or may not be described
+        self._asked: set[str] = (
+            set()
+        )  # since all were read: they do not exist, or may not be described
         self._more = asyncio.Event()
         self.read_at: float | None = None
         self.failures_total = 0
@@ -182,7 +202,9 @@ class ClusterTopics:
 
     def _failed(self, error: Exception) -> None:
         self.failures_total += 1
-        log.warning("topic configurations could not be read: %s", str(error) or type(error).__name__)
+        log.warning(
+            "topic configurations could not be read: %s", str(error) or type(error).__name__
+        )
 
 
 async def read_topic_configs(
@@ -214,12 +236,17 @@ async def read_brokers(
     async with _as_admin(upstream, tls, (address,), client_id) as (connection, versions):
         version = _version(MetadataRequest, versions, least=1)
         try:
-            answer: MetadataResponse = await connection.request(MetadataRequest(topics=[], api_version=version))
+            answer: MetadataResponse = await connection.request(
+                MetadataRequest(topics=[], api_version=version)
+            )
         except DisconnectError as error:
             if error.timed_out or foreign_protocol(error):
                 raise
             raise SilentBrokerError(str(error)) from error
-        return ClusterView([(broker.node_id, broker.host, broker.port) for broker in answer.brokers], answer.cluster_id)
+        return ClusterView(
+            [(broker.node_id, broker.host, broker.port) for broker in answer.brokers],
+            answer.cluster_id,
+        )
 
 
 @contextlib.asynccontextmanager

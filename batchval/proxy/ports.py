@@ -62,7 +62,9 @@ def _own(settings: Settings) -> Iterator[_Ports]:
             first: Loc = ("listeners", i, "first_broker_port")
             key = loc if listener.first_broker_port is None else first
             reads = (loc, first, ("listeners", i, "broker_ports"))
-            yield _Ports(key, f"the brokers of listener {listener.name}", host, listener.broker_range, reads)
+            yield _Ports(
+                key, f"the brokers of listener {listener.name}", host, listener.broker_range, reads
+            )
 
 
 def _collide(one: _Ports, other: _Ports) -> bool:
@@ -73,7 +75,11 @@ def _collide(one: _Ports, other: _Ports) -> bool:
     for host, by in ((one.host, other.host), (other.host, one.host)):
         if wildcard(host) is not None:
             addresses = addresses_of(by)  # none: a name that cannot be resolved may be any of them
-            return wildcard(by) is not None or not addresses or any(listens(host, one) for one in addresses)
+            return (
+                wildcard(by) is not None
+                or not addresses
+                or any(listens(host, one) for one in addresses)
+            )
     return not addresses_of(one.host).isdisjoint(addresses_of(other.host))
 
 
@@ -81,7 +87,9 @@ def _collision(ports: _Ports, other: _Ports) -> str:
     text = f"{ports.text} of {ports.part}"
     if len(ports.ports) == len(other.ports) == 1:
         return f"{text} is taken by {other.part}"
-    verb = "is among" if len(ports.ports) == 1 else "include" if len(other.ports) == 1 else "overlap"
+    verb = (
+        "is among" if len(ports.ports) == 1 else "include" if len(other.ports) == 1 else "overlap"
+    )
     return f"{text} {verb} the {other.text} of {other.part}: set another address, first_broker_port or broker_ports"
 
 

@@ -62,7 +62,9 @@ class Prepared:
             self.exporter = None if gate.otlp is None else gate.otlp.renewed()
         self.options = gate.options_of(self.parts)
         self._gate = gate
-        self.gates = {name: gate.proxies[name].gate_of(options) for name, options in self.options.items()}
+        self.gates = {
+            name: gate.proxies[name].gate_of(options) for name, options in self.options.items()
+        }
         self._share_ledger()
         self._warm()
 
@@ -106,7 +108,10 @@ class Prepared:
         gate.start_validation()
         if settings.upstream != before.settings.upstream:
             gate.discovery.use(gate.discovery_options(parts))
-        if settings.upstream != before.settings.upstream or parts.cluster_topics is not before.cluster_topics:
+        if (
+            settings.upstream != before.settings.upstream
+            or parts.cluster_topics is not before.cluster_topics
+        ):
             gate.read_topics_anew()
         gate.retire(before, [proxy.gate for proxy in gate.proxies.values()])
         for name, proxy in gate.proxies.items():

@@ -28,7 +28,13 @@ _LARGEST_ANSWER: Final = 1 << 20
 _TLS_RECORDS: Final = (0x15, 0x16)  # alert, handshake
 _GET: Final = b"GET / HTTP/1.0\r\n\r\n"
 #: Reasons of OpenSSL for bytes that are not TLS's.
-_NOT_TLS: Final = ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF", "RECORD_LAYER_FAILURE", "PACKET_LENGTH", "HTTP")
+_NOT_TLS: Final = (
+    "WRONG_VERSION_NUMBER",
+    "UNEXPECTED_EOF",
+    "RECORD_LAYER_FAILURE",
+    "PACKET_LENGTH",
+    "HTTP",
+)
 
 
 class Probe(NamedTuple):
@@ -97,7 +103,11 @@ def _classified(first: bytes) -> Probe | None:
     if first[0] in _TLS_RECORDS and first[1:2] == b"\x03":
         return Probe("tls")
     stated = int.from_bytes(first[:4], "big", signed=True)
-    if len(first) >= 8 and 4 <= stated <= _LARGEST_ANSWER and int.from_bytes(first[4:8], "big") == _CORRELATION:
+    if (
+        len(first) >= 8
+        and 4 <= stated <= _LARGEST_ANSWER
+        and int.from_bytes(first[4:8], "big") == _CORRELATION
+    ):
         return Probe("kafka")
     return Probe("other", repr(first[:16]))
 
@@ -105,7 +115,9 @@ def _classified(first: bytes) -> Probe | None:
 async def _plaintext(address: tuple[str, int]) -> Probe | None:
     """Ask for ApiVersions without TLS."""
     found = await _kafka(address, None)
-    return Probe("plaintext") if found == Probe("kafka") else found if found == Probe("http") else None
+    return (
+        Probe("plaintext") if found == Probe("kafka") else found if found == Probe("http") else None
+    )
 
 
 async def _http(address: tuple[str, int], tls: ssl.SSLContext | None) -> Probe | None:
@@ -153,7 +165,9 @@ def _is_not_kafka(first: bytes) -> bool:
 
 
 def _is_not_tls(error: ssl.SSLError) -> bool:
-    return any(word in (error.reason or "") for word in _NOT_TLS) or isinstance(error, ssl.SSLEOFError)
+    return any(word in (error.reason or "") for word in _NOT_TLS) or isinstance(
+        error, ssl.SSLEOFError
+    )
 
 
 def _words(error: ssl.SSLError) -> str:

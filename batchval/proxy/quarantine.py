@@ -176,7 +176,9 @@ class Quarantine:
         if batch is None:
             verdict["note"] = "the request had null in place of records"
         elif len(batch) + 2 * len(_text(verdict)) > self.folder.max_bytes:
-            verdict["note"] = f"the batch has more bytes than quarantine.max_bytes ({self.folder.max_bytes}) allows"
+            verdict["note"] = (
+                f"the batch has more bytes than quarantine.max_bytes ({self.folder.max_bytes}) allows"
+            )
             kept = None
         verdict["file"] = None if kept is None else f"{name}.log"
         self.folder.write(name, kept, _text(verdict))

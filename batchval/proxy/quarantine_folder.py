@@ -58,7 +58,9 @@ class QuarantineFolder:
     def name_for(self, when: float, topic: str | None, partition: int) -> str:
         """Return the name of a new batch, without its end."""
         self._number += 1
-        stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(when))}.{int(when * 1000) % 1000:03d}Z"
+        stamp = (
+            f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(when))}.{int(when * 1000) % 1000:03d}Z"
+        )
         return f"{stamp}-{_safe(topic)}-{max(0, partition)}-{os.getpid()}-{self._number:06d}"
 
     def write(self, name: str, batch: memoryview | None, verdict: bytes) -> None:
@@ -75,7 +77,10 @@ class QuarantineFolder:
 
     def _write_both(self, name: str, batch: memoryview | None, verdict: bytes) -> None:
         size = (0 if batch is None else len(batch)) + len(verdict)
-        if self._written > self.max_bytes // _LOOKS or self._written_batches > self.most_batches // _LOOKS:
+        if (
+            self._written > self.max_bytes // _LOOKS
+            or self._written_batches > self.most_batches // _LOOKS
+        ):
             self._read()
         self._delete_down(self.max_bytes - size, self.most_batches - 1)
         try:
@@ -94,7 +99,9 @@ class QuarantineFolder:
         """Write one file under another name, which no reader takes, and rename it."""
         new = self.path / f".{name}.new"
         try:
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            with open(
+                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb"
+            ) as file:
                 file.write(data)
             os.rename(new, self.path / name)
         except BaseException:
@@ -111,8 +118,13 @@ class QuarantineFolder:
                 match = _NAME.fullmatch(entry.name)
                 with contextlib.suppress(OSError):  # another worker has deleted it
                     if match is not None and entry.is_file(follow_symlinks=False):
-                        sizes[match[1]] = sizes.get(match[1], 0) + entry.stat(follow_symlinks=False).st_size
-                    elif _TEMPORARY.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < old:
+                        sizes[match[1]] = (
+                            sizes.get(match[1], 0) + entry.stat(follow_symlinks=False).st_size
+                        )
+                    elif (
+                        _TEMPORARY.fullmatch(entry.name)
+                        and entry.stat(follow_symlinks=False).st_mtime < old
+                    ):
                         os.unlink(entry.path)
         self._sizes = dict(sorted(sizes.items()))
         self.bytes = sum(sizes.values())

@@ -7,7 +7,13 @@ from urllib.parse import urlsplit
 
 from batchval.errors import BatchvalError
 from batchval.proxy.config import Settings
-from batchval.proxy.record_settings import MOST_SUBJECT, TOPIC, CustomRules, RecordRulesRule, SchemaIdRule
+from batchval.proxy.record_settings import (
+    MOST_SUBJECT,
+    TOPIC,
+    CustomRules,
+    RecordRulesRule,
+    SchemaIdRule,
+)
 from batchval.proxy.values import Address
 from batchval.record_rules import RecordRules
 from batchval.yaml_settings.faults import Fault, Loc
@@ -20,7 +26,9 @@ def record_faults(settings: Settings) -> Iterator[Fault]:
     yield from _registries(settings)
     yield from _custom_rules(settings)
     names = {one.name for one in settings.schema_registries}
-    reads: list[Loc] = [("schema_registries", i, key) for i in range(len(names)) for key in ("name", "url")]
+    reads: list[Loc] = [
+        ("schema_registries", i, key) for i in range(len(names)) for key in ("name", "url")
+    ]
     for i, policy in enumerate(settings.topics.policies):
         at: Loc = ("topics", "policies", i, "record_rules")
         rules = policy.record_rules
@@ -49,7 +57,9 @@ def _together(at: Loc, rules: RecordRulesRule) -> Iterator[Fault]:
         yield Fault(at, "has no effect: it asks nothing", reads)
 
 
-def _schema_id(at: Loc, one: SchemaIdRule, names: set[str], registries: list[Loc]) -> Iterator[Fault]:
+def _schema_id(
+    at: Loc, one: SchemaIdRule, names: set[str], registries: list[Loc]
+) -> Iterator[Fault]:
     keys = [(*at, key) for key in SchemaIdRule.model_fields]
     try:
         one.schema_ids()
@@ -57,7 +67,11 @@ def _schema_id(at: Loc, one: SchemaIdRule, names: set[str], registries: list[Loc
         yield Fault(at, str(error), tuple(keys))
     if one.registry is None:
         if one.subject is not None:
-            yield Fault((*at, "subject"), "has no effect without registry", ((*at, "subject"), (*at, "registry")))
+            yield Fault(
+                (*at, "subject"),
+                "has no effect without registry",
+                ((*at, "subject"), (*at, "registry")),
+            )
         return
     for key in ("ids", "guids"):
         if getattr(one, key) is not None:
@@ -66,7 +80,9 @@ def _schema_id(at: Loc, one: SchemaIdRule, names: set[str], registries: list[Loc
     if one.registry not in names:
         known = ", ".join(sorted(names)) or "which is empty"
         text = f"{one.registry!r} is not in schema_registries ({known})"
-        yield Fault((*at, "registry"), text, ((*at, "registry"), ("schema_registries",), *registries))
+        yield Fault(
+            (*at, "registry"), text, ((*at, "registry"), ("schema_registries",), *registries)
+        )
     subject = one.subject_of_topics
     rest = subject.replace(TOPIC, "")
     if "{" in rest or "}" in rest or not subject.isprintable() or len(subject) > MOST_SUBJECT:
@@ -87,7 +103,9 @@ def _registries(settings: Settings) -> Iterator[Fault]:
         earlier = first.setdefault(registry.name, i)
         if earlier != i:
             text = f"schema_registries {earlier} and {i} have the same name, {registry.name}: give each a name"
-            yield Fault((*at, "name"), text, (("schema_registries", earlier, "name"), (*at, "name")))
+            yield Fault(
+                (*at, "name"), text, (("schema_registries", earlier, "name"), (*at, "name"))
+            )
         elif registry.name not in used:
             text = f"has no effect: no record rule names the registry {registry.name}"
             yield Fault(at, text, (at, (*at, "name"), (*at, "url"), ("topics", "policies")))
@@ -98,7 +116,9 @@ def _registries(settings: Settings) -> Iterator[Fault]:
             yield Fault((*at, "username"), "must not contain ':' (RFC 7617)")
         parts = urlsplit(registry.url)
         if registry.ca is not None and parts.scheme == "http":
-            yield Fault((*at, "ca"), "has no effect: the URL is not https", ((*at, "ca"), (*at, "url")))
+            yield Fault(
+                (*at, "ca"), "has no effect: the URL is not https", ((*at, "ca"), (*at, "url"))
+            )
         if (
             registry.password is not None
             and parts.scheme == "http"

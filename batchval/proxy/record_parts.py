@@ -47,7 +47,9 @@ class RecordParts:
             pass_suspended=settings.custom_rules.on_suspend == "pass",
             pass_errors=settings.custom_rules.on_error == "pass",
         )
-        names = dict.fromkeys(name for rule in settings.topics.policies for name in rule.custom_rules)
+        names = dict.fromkeys(
+            name for rule in settings.topics.policies for name in rule.custom_rules
+        )
         self.custom_rules = {name: self._custom_rule(name) for name in names}
         self.topic_rules: dict[str, TopicRules] = {}
         for rule in settings.topics.policies:
@@ -78,17 +80,23 @@ class RecordParts:
             context=context,
             timeout_s=settings.timeout_ms / 1000,
         )
-        return SubjectIds(client, refresh_s=settings.refresh_ms / 1000, absent_s=settings.absent_ms / 1000)
+        return SubjectIds(
+            client, refresh_s=settings.refresh_ms / 1000, absent_s=settings.absent_ms / 1000
+        )
 
     def _rules(self, rule: TopicRule) -> TopicRules:
         record_rules = None if rule.record_rules is None else rule.record_rules.record_rules()
         entries = [] if rule.record_rules is None else rule.record_rules.schema_id
         registries = [
-            RegistryIds(i, self.registries[one.registry], one.subject_of_topics, self._passes[one.registry])
+            RegistryIds(
+                i, self.registries[one.registry], one.subject_of_topics, self._passes[one.registry]
+            )
             for i, one in enumerate(entries)
             if one.registry is not None
         ]
-        return TopicRules(record_rules, registries, [self.custom_rules[name] for name in rule.custom_rules])
+        return TopicRules(
+            record_rules, registries, [self.custom_rules[name] for name in rule.custom_rules]
+        )
 
     def start(self) -> None:
         """Begin to read the registries, and let what stays of before follow these settings."""
@@ -154,19 +162,69 @@ def _loaded(name: str) -> CustomRule:
 
 _Kind = Literal["counter", "gauge"]
 _REGISTRY_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[SubjectIds], float]], ...]] = (
-    ("counter", "questions", "Ids that a schema registry was asked for.", lambda one: one.questions_total),
-    ("counter", "failures", "Questions that a schema registry did not answer.", lambda one: one.failures_total),
-    ("counter", "passed", "Batches passed: no answer about their schema ids.", lambda one: one.passed_total),
-    ("counter", "unanswered", "Batches refused: no answer about their ids.", lambda one: one.refused_total),
+    (
+        "counter",
+        "questions",
+        "Ids that a schema registry was asked for.",
+        lambda one: one.questions_total,
+    ),
+    (
+        "counter",
+        "failures",
+        "Questions that a schema registry did not answer.",
+        lambda one: one.failures_total,
+    ),
+    (
+        "counter",
+        "passed",
+        "Batches passed: no answer about their schema ids.",
+        lambda one: one.passed_total,
+    ),
+    (
+        "counter",
+        "unanswered",
+        "Batches refused: no answer about their ids.",
+        lambda one: one.refused_total,
+    ),
     ("gauge", "subjects", "Subjects whose schema ids are kept.", len),
-    ("gauge", "up", "1 where the last question to a schema registry was answered.", lambda one: float(not one.is_down)),
+    (
+        "gauge",
+        "up",
+        "1 where the last question to a schema registry was answered.",
+        lambda one: float(not one.is_down),
+    ),
 )
 _RULE_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[BudgetedRule], float]], ...]] = (
-    ("counter", "calls", "Batches that a custom rule was asked about.", lambda one: one.calls_total),
+    (
+        "counter",
+        "calls",
+        "Batches that a custom rule was asked about.",
+        lambda one: one.calls_total,
+    ),
     ("counter", "seconds", "CPU time of a custom rule.", lambda one: one.seconds_total),
-    ("counter", "refusals", "Batches that a custom rule has refused.", lambda one: one.refusals_total),
-    ("counter", "overruns", "Calls of a custom rule that took longer than its budget.", lambda one: one.overruns_total),
+    (
+        "counter",
+        "refusals",
+        "Batches that a custom rule has refused.",
+        lambda one: one.refusals_total,
+    ),
+    (
+        "counter",
+        "overruns",
+        "Calls of a custom rule that took longer than its budget.",
+        lambda one: one.overruns_total,
+    ),
     ("counter", "errors", "Calls of a custom rule that failed.", lambda one: one.errors_total),
-    ("counter", "unasked", "Batches that came while a custom rule was suspended.", lambda one: one.unasked_total),
-    ("gauge", "suspended", "1 while a custom rule is suspended.", lambda one: float(one.is_suspended)),
+    (
+        "counter",
+        "unasked",
+        "Batches that came while a custom rule was suspended.",
+        lambda one: one.unasked_total,
+    ),
+    (
+        "gauge",
+        "suspended",
+        "1 while a custom rule is suspended.",
+        lambda one: float(one.is_suspended),
+    ),
 )

@@ -8,7 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from batchval.errors import BatchvalError
 from batchval.proxy.values import PathField, SecretField, check_url
@@ -25,7 +32,9 @@ MOST_SUBJECT: Final = 500
 CustomRuleNames = list[Annotated[str, Field(min_length=1, max_length=500)]]
 Action = Literal["refuse", "pass"]
 
-_registry_url = partial(check_url, path=", with a path where the registry has one", instead="username and password")
+_registry_url = partial(
+    check_url, path=", with a path where the registry has one", instead="username and password"
+)
 
 
 class _Model(BaseModel):

@@ -88,7 +88,9 @@ class RecordStage:
     @property
     def is_needed(self) -> bool:
         """Whether any partition is left to look at."""
-        return any(self._may_ask(i, rules) or self._has_custom(i, rules) for i, _, rules in self._rows)
+        return any(
+            self._may_ask(i, rules) or self._has_custom(i, rules) for i, _, rules in self._rows
+        )
 
     def _may_ask(self, i: int, rules: TopicRules) -> bool:
         return bool(rules.registries) and self._verdicts.rule(i) == SCHEMA_ID
@@ -136,7 +138,9 @@ class RecordStage:
     def wait_s(self) -> float:
         """How long to wait for that at most."""
         questions = [question for asked in self._asked for question in asked.questions]
-        return GRACE_S + max((one.registry.subjects.client.timeout_s for one in questions), default=0.0)
+        return GRACE_S + max(
+            (one.registry.subjects.client.timeout_s for one in questions), default=0.0
+        )
 
     # ---- registries ------------------------------------------------------------------------------
 
@@ -150,11 +154,16 @@ class RecordStage:
         questions: list[_Question] = []
         for registry in rules.registries:
             subject = registry.subject_of(topic)
-            found = _unknown_ids(columns, rules.schema_ids[registry.entry], registry.subjects.ids(subject))
+            found = _unknown_ids(
+                columns, rules.schema_ids[registry.entry], registry.subjects.ids(subject)
+            )
             is_answered = any(registry.subjects.is_absent(subject, one) for one in found)
             if len(found) > MOST_ASKED or is_answered or not all(one in _NUMBERS for one in found):
                 return False
-            questions += [_Question(registry, subject, one, registry.subjects.ask(subject, one)) for one in found]
+            questions += [
+                _Question(registry, subject, one, registry.subjects.ask(subject, one))
+                for one in found
+            ]
         if not questions:
             self._reopen(i, topic, rules)
             return True
@@ -173,23 +182,31 @@ class RecordStage:
                     return False
                 continue
             # who asks too much at once must not pass by that
-            is_down = question.registry.subjects.is_down and not isinstance(error, RegistryBusyError)
+            is_down = question.registry.subjects.is_down and not isinstance(
+                error, RegistryBusyError
+            )
             if question.registry.pass_on_error and is_down:
                 entry = question.registry.entry
                 passed[entry] = passed.get(entry, frozenset()) | {question.schema_id}
             else:
                 failed = question
         if failed is not None:
-            text = f"the schema registry does not answer for schema id {failed.schema_id}: retry later"
+            text = (
+                f"the schema registry does not answer for schema id {failed.schema_id}: retry later"
+            )
             failed.registry.subjects.count_unanswered(passed=False)
-            self._verdicts.refuse(asked.partition, REGISTRY_UNAVAILABLE, ErrorCode.REQUEST_TIMED_OUT, [], text)
+            self._verdicts.refuse(
+                asked.partition, REGISTRY_UNAVAILABLE, ErrorCode.REQUEST_TIMED_OUT, [], text
+            )
             return False
         if passed:
             asked.questions[0].registry.subjects.count_unanswered(passed=True)
         self._reopen(asked.partition, asked.topic, asked.rules, passed)
         return True
 
-    def _reopen(self, i: int, topic: str, rules: TopicRules, more: dict[int, frozenset[int]] | None = None) -> None:
+    def _reopen(
+        self, i: int, topic: str, rules: TopicRules, more: dict[int, frozenset[int]] | None = None
+    ) -> None:
         if more:
             policy = rules.policy_with(topic, self._gate.topics.configuration_of(topic), more)
             validator = self._gate.validator.with_policy(policy)
@@ -247,15 +264,22 @@ def _unknown_ids(columns: RecordColumns, schema: SchemaIds, known: frozenset[int
         end = start + ROWS_AT_ONCE
         positions = places[start:end][lengths[start:end] >= _ID_BYTES]
         positions = positions[data[positions] == 0]
-        parts = [data[positions + n].astype(np.int64) << (8 * (_ID_BYTES - 1 - n)) for n in range(1, _ID_BYTES)]
+        parts = [
+            data[positions + n].astype(np.int64) << (8 * (_ID_BYTES - 1 - n))
+            for n in range(1, _ID_BYTES)
+        ]
         found = np.unique(sum(parts, np.zeros(len(positions), np.int64)))
-        unknown.update(one if one < 2**31 else one - 2**32 for one in found.tolist() if one not in known)
+        unknown.update(
+            one if one < 2**31 else one - 2**32 for one in found.tolist() if one not in known
+        )
         if len(unknown) > MOST_ASKED:
             break
     return unknown
 
 
-def _unknown_in_headers(columns: RecordColumns, schema: SchemaIds, known: frozenset[int]) -> set[int]:
+def _unknown_in_headers(
+    columns: RecordColumns, schema: SchemaIds, known: frozenset[int]
+) -> set[int]:
     unknown: set[int] = set()
     for row in np.flatnonzero(columns["headers_count"] > 0)[:MOST_HEADER_ROWS].tolist():
         number = None

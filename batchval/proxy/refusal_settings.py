@@ -27,7 +27,9 @@ NEVER_DENIED: Final[Mapping[int, str]] = {
     ApiKey.SASL_AUTHENTICATE: "clients authenticate by it",
 }
 #: Name -> key of the APIs that may be denied: the others that a gate carries.
-DENIABLE: Final[Mapping[str, int]] = {APIS[key].name: key for key in carried_versions() if key not in NEVER_DENIED}
+DENIABLE: Final[Mapping[str, int]] = {
+    APIS[key].name: key for key in carried_versions() if key not in NEVER_DENIED
+}
 
 _BY_NAME: Final = {api.name.lower(): api for api in APIS.values()}
 
@@ -49,7 +51,9 @@ def _api(value: Any) -> Any:
 
 
 def _globs(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    return (
+        (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+    )
 
 
 _Glob = Annotated[str, Field(min_length=1, max_length=1_000)]

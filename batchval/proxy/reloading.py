@@ -26,7 +26,14 @@ from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
 from batchval.proxy.prepared import NotPrepared, Step
 from batchval.proxy.settings_diff import changes
-from batchval.proxy.settings_file import UNREADABLE, Checked, FileDigests, SettingsFile, digest_of, digests_of
+from batchval.proxy.settings_file import (
+    UNREADABLE,
+    Checked,
+    FileDigests,
+    SettingsFile,
+    digest_of,
+    digests_of,
+)
 
 __all__ = ["FileWatch", "Reloader", "Target"]
 
@@ -137,7 +144,10 @@ class Reloader:
             if isinstance(error, NotPrepared):
                 self._watch.tried = UNREADABLE
         except TimeoutError:
-            result, problems = "refused", [f"not read within {self._reading.limit_s:g} s: does a file system hang?"]
+            result, problems = (
+                "refused",
+                [f"not read within {self._reading.limit_s:g} s: does a file system hang?"],
+            )
             self._watch.tried = UNREADABLE
         except Exception as error:  # a defect must not end the gate, nor later reloads
             log.exception("the settings could not be reloaded")
@@ -180,11 +190,17 @@ class Reloader:
     def families(self) -> Iterator[Family]:
         """Yield the metrics of reloads."""
         results = [((result,), count) for result, count in self.results.items()]
-        yield Family("counter", "config_reloads", "Reloads of the settings, by result.", ("result",), results)
+        yield Family(
+            "counter", "config_reloads", "Reloads of the settings, by result.", ("result",), results
+        )
         text = "1 where the last reload has found no fault."
-        yield Family("gauge", "config_last_reload_successful", text, (), [((), float(self.is_successful))])
+        yield Family(
+            "gauge", "config_last_reload_successful", text, (), [((), float(self.is_successful))]
+        )
         text = "When the settings in use were taken, in seconds since 1970."
-        yield Family("gauge", "config_last_applied_timestamp_seconds", text, (), [((), self.applied_s)])
+        yield Family(
+            "gauge", "config_last_applied_timestamp_seconds", text, (), [((), self.applied_s)]
+        )
 
 
 def _digest_now(file: SettingsFile) -> str:

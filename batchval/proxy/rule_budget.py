@@ -59,7 +59,9 @@ class Answer(NamedTuple):
 class BudgetedRule:
     """A custom rule with its counts. ``ask`` may be called from several threads at once."""
 
-    def __init__(self, rule: CustomRule, budget: RuleBudget, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, rule: CustomRule, budget: RuleBudget, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.rule = rule
         self.name = rule.name
         self.budget = budget
@@ -101,7 +103,11 @@ class BudgetedRule:
         if self.is_suspended:
             with self._lock:
                 self.unasked_total += 1
-            text = None if self.budget.pass_suspended else f"custom rule {self.name} is suspended: retry later"
+            text = (
+                None
+                if self.budget.pass_suspended
+                else f"custom rule {self.name} is suspended: retry later"
+            )
             return Answer("suspended", [], text)
         self._resume()
         thread = threading.get_ident()
@@ -120,10 +126,14 @@ class BudgetedRule:
             del self._running[thread]
         self._count(used_s, self._clock() - started, columns.data.nbytes, bool(findings), failure)
         if failure is not None:
-            return Answer("error", [], None if self.budget.pass_errors else f"custom rule {self.name} failed")
+            return Answer(
+                "error", [], None if self.budget.pass_errors else f"custom rule {self.name} failed"
+            )
         if findings:
             first = findings[0]
-            return Answer("judged", findings, f"record {first.row}: {first.text} (custom rule {self.name})")
+            return Answer(
+                "judged", findings, f"record {first.row}: {first.text} (custom rule {self.name})"
+            )
         return Answer("judged", [], None)
 
     def _resume(self) -> None:
@@ -134,7 +144,9 @@ class BudgetedRule:
             self._overruns.clear()
         log.info("custom rule %s is asked again", self.name)
 
-    def _count(self, used_s: float, elapsed_s: float, size: int, refused: bool, failure: str | None) -> None:
+    def _count(
+        self, used_s: float, elapsed_s: float, size: int, refused: bool, failure: str | None
+    ) -> None:
         budget_s = self.budget.budget_s * max(1.0, size / _MIB)
         suspended = False
         unlogged = 0
@@ -150,11 +162,17 @@ class BudgetedRule:
                 self.overruns_total += 1
                 self._overruns.append(now)
                 is_full = len(self._overruns) == self.budget.overruns
-                if is_full and now - self._overruns[0] <= self.budget.suspend_s and self._suspended_until is None:
+                if (
+                    is_full
+                    and now - self._overruns[0] <= self.budget.suspend_s
+                    and self._suspended_until is None
+                ):
                     self._suspended_until = now + self.budget.suspend_s
                     suspended = True
         if unlogged:
-            log.warning("%s%s", failure, "" if unlogged == 1 else f" (and {unlogged - 1} others before it)")
+            log.warning(
+                "%s%s", failure, "" if unlogged == 1 else f" (and {unlogged - 1} others before it)"
+            )
         if suspended:
             log.warning(
                 "custom rule %s is suspended for %g s: %d calls took longer than the budget, "

@@ -66,7 +66,9 @@ class SaslExchange:
             name = ErrorCode(error_code).name
         except ValueError:
             name = f"error {error_code}"
-        self.failure = ", ".join(filter(None, (self.mechanism[:_LONGEST_NAME], self._principal, name)))
+        self.failure = ", ".join(
+            filter(None, (self.mechanism[:_LONGEST_NAME], self._principal, name))
+        )
 
     def broker_left(self) -> None:
         """Note that the broker has closed the connection: after SaslHandshake 0 that is its answer

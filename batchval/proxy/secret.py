@@ -28,7 +28,9 @@ class Secret:
 
     __slots__ = ("_word", "env", "file")
 
-    def __init__(self, word: str | None = None, *, file: Path | None = None, env: str | None = None) -> None:
+    def __init__(
+        self, word: str | None = None, *, file: Path | None = None, env: str | None = None
+    ) -> None:
         self._word = word
         self.file = file
         self.env = env
@@ -43,7 +45,9 @@ class Secret:
 
     @classmethod
     def parse(cls, given: Any, folder: Path) -> Secret:
-        """From what a file of settings holds; relative paths start at ``folder``. ValueError, which shows nothing."""
+        """From what a file of settings holds; relative paths start at ``folder``. ValueError, which
+        shows nothing.
+        """
         if isinstance(given, Secret):
             return given
         if isinstance(given, str):
@@ -60,7 +64,9 @@ class Secret:
         raise ValueError("must be text, {file: PATH} or {env: NAME}")
 
     def reveal(self) -> str:
-        """The secret itself; the last line break of a file is none of it. ValueError names the source alone."""
+        """The secret itself; the last line break of a file is none of it. ValueError names the
+        source alone.
+        """
         if self.file is not None:
             try:
                 data = read(self.file, MOST_BYTES + 1)

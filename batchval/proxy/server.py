@@ -154,7 +154,9 @@ class Proxy:
     ``listening``  broker id -> (host, port) of its listener;  ``bootstrap`` is where clients begin
     """
 
-    def __init__(self, options: ProxyOptions, counters: Counters | None = None, shared: Shared | None = None) -> None:
+    def __init__(
+        self, options: ProxyOptions, counters: Counters | None = None, shared: Shared | None = None
+    ) -> None:
         prepare()  # no client's request waits for the compiler
         self.options = options
         self.shared = Shared.made(options, counters) if shared is None else shared
@@ -200,7 +202,9 @@ class Proxy:
                 | {api: (*self.carried[api], 0) for api in _FOLLOWED}
                 | {api: (one.first_kept, *self.routes[api][1:]) for api, one in raised.items()}
             )
-            found = self._routes_by[key] = Routes({api: route for api, route in routes.items() if api not in denied})
+            found = self._routes_by[key] = Routes(
+                {api: route for api, route in routes.items() if api not in denied}
+            )
         return found
 
     def _deny_list(self, rules: Iterable[DenyRule]) -> DenyList | None:
@@ -216,7 +220,10 @@ class Proxy:
     @property
     def listening(self) -> dict[int, tuple[str, int]]:
         """Broker id -> (host, port)."""
-        return {node_id: (listener.host, listener.port) for node_id, listener in self.cluster.brokers.items()}
+        return {
+            node_id: (listener.host, listener.port)
+            for node_id, listener in self.cluster.brokers.items()
+        }
 
     @property
     def bootstrap(self) -> tuple[str, int]:
@@ -244,7 +251,9 @@ class Proxy:
         return max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
 
     async def stop(self, drain_s: float = 30.0) -> None:
-        """Takes no more connections and no more requests, delivers what is under way, and ends what is left then."""
+        """Takes no more connections and no more requests, delivers what is under way, and ends what
+        is left then.
+        """
         self._draining = True
         for task in self._tasks:
             task.cancel()
@@ -288,12 +297,17 @@ class Proxy:
         if listener.sock is None or not self.accepts:
             return
         listener.server = Acceptor(
-            listener.sock, lambda: Session(self, listener).client, free=self._free, refused=self._refused
+            listener.sock,
+            lambda: Session(self, listener).client,
+            free=self._free,
+            refused=self._refused,
         )
 
     def _free(self) -> int:
         """Return how many more clients this listener may have; opening ones count as had."""
-        opening = sum(len(one.server.opening) for one in self.cluster.listeners if one.server is not None)
+        opening = sum(
+            len(one.server.opening) for one in self.cluster.listeners if one.server is not None
+        )
         here = self.options.limits.max_listener_connections - len(self.connections)
         return min(here, self.budget.free_connections()) - opening
 
@@ -403,10 +417,18 @@ class Proxy:
     def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]:
         """Return the name of a client's claims, and the principal of its verified certificate."""
         options = self.options
-        name = None if options.sender is None else options.sender(transport.get_extra_info("ssl_object"))
+        name = (
+            None
+            if options.sender is None
+            else options.sender(transport.get_extra_info("ssl_object"))
+        )
         if name is None:
             return f"listener {options.listener_name}", None
-        principal = None if options.principal is None else options.principal(transport.get_extra_info("peercert"))
+        principal = (
+            None
+            if options.principal is None
+            else options.principal(transport.get_extra_info("peercert"))
+        )
         return f"certificate {name}", principal
 
     def answered_without_authentication(self) -> None:
@@ -448,12 +470,16 @@ class Proxy:
             if not walk.done:
                 self.budget.take_turn(partial(self._learn, walk))
 
-    def intersected(self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]) -> Chunks:
+    def intersected(
+        self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]
+    ) -> Chunks:
         """Return the answer to ApiVersions for clients. Brokers repeat theirs, so it is kept."""
         key = bytes(body[4:]), version, frozenset(raised)
         known = self._versions.get(key)
         if known is None:
-            known = b"".join(intersect_api_versions(body, version, self.carried, correlation_id=0, raised=raised))
+            known = b"".join(
+                intersect_api_versions(body, version, self.carried, correlation_id=0, raised=raised)
+            )
             if len(self._versions) >= _REMEMBERED_VERSIONS:
                 self._versions.clear()
             self._versions[key] = known
@@ -470,7 +496,9 @@ class Proxy:
         addresses = self.discovery.addresses(listener.node_id)
         for i, (host, port) in enumerate(addresses):
             try:
-                async with asyncio.timeout(self.discovery.connect_timeout_s(len(addresses) - 1 - i)):
+                async with asyncio.timeout(
+                    self.discovery.connect_timeout_s(len(addresses) - 1 - i)
+                ):
                     await self.loop.create_connection(
                         lambda: broker, host, port, ssl=tls, server_hostname=host if tls else None
                     )
@@ -494,7 +522,9 @@ class Proxy:
         if self._last_error[0] == text and now - self._last_error[1] < 1.0:
             return
         self._last_error = (text, now)
-        log.warning("%s%s", text, "" if error is None else f": {str(error) or type(error).__name__}")
+        log.warning(
+            "%s%s", text, "" if error is None else f": {str(error) or type(error).__name__}"
+        )
 
     # ---- time ------------------------------------------------------------------------------------
 

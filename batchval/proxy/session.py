@@ -48,7 +48,18 @@ from batchval.proxy.fast_path import FastPath, Routes
 from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.holding import Holding
-from batchval.proxy.holds import ANSWERS, BROKER, BUDGET, CONVERTING, ENDING, IN_WORDS, SASL, TURN, UNKNOWN, VALIDATING
+from batchval.proxy.holds import (
+    ANSWERS,
+    BROKER,
+    BUDGET,
+    CONVERTING,
+    ENDING,
+    IN_WORDS,
+    SASL,
+    TURN,
+    UNKNOWN,
+    VALIDATING,
+)
 from batchval.proxy.identity import Identity
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
@@ -137,7 +148,9 @@ class Session(StateMachine[State, Event]):
         self.old_fetches = OldFetches(self.limits.max_partitions)
         traffic = proxy.traffic_of(listener)
         names = proxy.topics.by_id
-        self.fast_path = FastPath(proxy.fast_routes, self.gate, self.counters, self.answers, names, traffic)
+        self.fast_path = FastPath(
+            proxy.fast_routes, self.gate, self.counters, self.answers, names, traffic
+        )
         self.answering = Answering(self, self.answers)
         self._answer = self.answering.take
         self._put_off_ns = 0  # when the first of ``untaken`` came
@@ -316,7 +329,9 @@ class Session(StateMachine[State, Event]):
             why = "frame_unauthenticated"
         else:
             why = "frame_size"
-        self.end_when_taken(why, "" if error.peer else f"length {error.stated}, allowed 0 to {error.limit}")
+        self.end_when_taken(
+            why, "" if error.peer else f"length {error.stated}, allowed 0 to {error.limit}"
+        )
 
     def client_full(self) -> None:
         """Read neither side: the client does not take its answers."""
@@ -430,7 +445,9 @@ class Session(StateMachine[State, Event]):
             self.client.release(TURN)
             self.closing.all_taken()
 
-    def _take_one(self, frame: memoryview, decision: str | None, inline: bool, out: list[bytes | memoryview]) -> None:
+    def _take_one(
+        self, frame: memoryview, decision: str | None, inline: bool, out: list[bytes | memoryview]
+    ) -> None:
         counters = self.counters
         counters.requests_total += 1
         counters.request_bytes_total += len(frame)
@@ -447,7 +464,11 @@ class Session(StateMachine[State, Event]):
             if key == ApiKey.API_VERSIONS and version > 0:
                 handlers.answer_versions(self, correlation_id)
             else:
-                carried = "the gate does not carry this API" if route is None else "carried are {} to {}".format(*route)
+                carried = (
+                    "the gate does not carry this API"
+                    if route is None
+                    else "carried are {} to {}".format(*route)
+                )
                 self.end("request_version", carried, (key, version))
             return
         self.fast_path.note(frame, key, version)
@@ -455,7 +476,11 @@ class Session(StateMachine[State, Event]):
             self.end("version_too_old", upgrade_advice(key), (key, version))  # nobody can judge it
             return
         try:
-            if self.guarded and key in self.guarded and refuse_denied(self, frame, key, version, correlation_id):
+            if (
+                self.guarded
+                and key in self.guarded
+                and refuse_denied(self, frame, key, version, correlation_id)
+            ):
                 return
             if key == ApiKey.PRODUCE:
                 handlers.produce(self, frame, version, correlation_id, decision, inline, out)
@@ -476,7 +501,9 @@ class Session(StateMachine[State, Event]):
         denied = self.counters.requests_denied
         denied[key] = denied.get(key, 0) + 1
         client_id, facts = self.seen_client.client_id, self.facts
-        self.proxy.options.on_denied(Denied(facts.listener, facts.client, client_id, facts.principal, key, version))
+        self.proxy.options.on_denied(
+            Denied(facts.listener, facts.client, client_id, facts.principal, key, version)
+        )
 
     def next_id(self, answer: Answer) -> int:
         """Return the correlation id of the next request to the broker."""
@@ -488,7 +515,12 @@ class Session(StateMachine[State, Event]):
         self.answers.append(answer)
 
     def forward(
-        self, frame: memoryview, answer: Answer, out: list[bytes | memoryview], *, is_own: bool = False
+        self,
+        frame: memoryview,
+        answer: Answer,
+        out: list[bytes | memoryview],
+        *,
+        is_own: bool = False,
     ) -> None:
         """Send a request on in its order; ``answer`` is its place. ``is_own``: the gate's own."""
         if is_own:
@@ -517,7 +549,9 @@ class Session(StateMachine[State, Event]):
         """Take the verdict on a request, or why there is none."""
         self.outbox.validated(item, error)
 
-    def queue_validation(self, item: Item, request: ProduceRequestView, verdict: RequestVerdict) -> None:
+    def queue_validation(
+        self, item: Item, request: ProduceRequestView, verdict: RequestVerdict
+    ) -> None:
         """Judge a request that waits, in a thread."""
         self.proxy.validation.submit(self, item, request, verdict)
 

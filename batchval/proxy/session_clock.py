@@ -66,7 +66,9 @@ class AgeLimit:
 
     def take(self, max_age_s: float) -> bool:
         """Return whether one more may end now."""
-        self._ends.per_second = self._ends.most = max(LEAST_ENDS, 2 * self._counters.connections_open / max_age_s)
+        self._ends.per_second = self._ends.most = max(
+            LEAST_ENDS, 2 * self._counters.connections_open / max_age_s
+        )
         return self._ends.take()
 
 
@@ -82,7 +84,9 @@ class SessionClock:
         self._started = self._asked = self._looked = now
         self._left: float | None = None  # when a client that was not read was found to have left
         age_s = session.limits.max_age_s
-        self._old_at = math.inf if age_s is None else now + age_s * random.uniform(1 - JITTER, 1 + JITTER)
+        self._old_at = (
+            math.inf if age_s is None else now + age_s * random.uniform(1 - JITTER, 1 + JITTER)
+        )
 
     def check(self, now: float) -> None:
         """End what has waited too long."""
@@ -104,7 +108,12 @@ class SessionClock:
             session.end("handshake")
         elif client.splitter.buffered:
             self._check_frame(elapsed_s)
-        elif session.spoke and not session.answers and not session.outbox and now - session.seen > limits.idle_s:
+        elif (
+            session.spoke
+            and not session.answers
+            and not session.outbox
+            and now - session.seen > limits.idle_s
+        ):
             session.end("idle")
         if now > self._old_at and session.ending is None:
             self._check_age(now)
@@ -125,7 +134,10 @@ class SessionClock:
     def _check_frame(self, elapsed_s: float) -> None:
         """End a session whose client does not finish its request in time."""
         self.frame_s += elapsed_s
-        if self.frame_s > self.session.limits.frame_s + self.session.holding.partial_size() / LEAST_RATE:
+        if (
+            self.frame_s
+            > self.session.limits.frame_s + self.session.holding.partial_size() / LEAST_RATE
+        ):
             self.session.end("frame_timeout")
 
     def _check_peer(self, now: float) -> None:

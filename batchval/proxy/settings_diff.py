@@ -91,7 +91,11 @@ def restart_faults(running: Settings, wanted: Settings) -> Iterator[Fault]:
 
 
 def _fault(loc: Loc, before: Any, after: Any) -> Fault:
-    return Fault(loc, f"is {_text(before)} in the running gate, and {_text(after)} here: a change {_HOW}", (loc,))
+    return Fault(
+        loc,
+        f"is {_text(before)} in the running gate, and {_text(after)} here: a change {_HOW}",
+        (loc,),
+    )
 
 
 def _listeners(running: Settings, wanted: Settings) -> Iterator[Fault]:
@@ -117,11 +121,17 @@ def _listeners(running: Settings, wanted: Settings) -> Iterator[Fault]:
 
 def changes(before: Settings, after: Settings) -> list[str]:
     """Return each key that differs, with both values where they are short. Secrets are hidden."""
-    found = [_change(loc, *both) for loc, *both in _differences((), before, after) if loc[0] != "listeners"]
+    found = [
+        _change(loc, *both)
+        for loc, *both in _differences((), before, after)
+        if loc[0] != "listeners"
+    ]
     known = {one.name: one for one in before.listeners}
     for listener in after.listeners:
         if listener.name in known:
-            differences = _differences((f"listeners[{listener.name}]",), known[listener.name], listener)
+            differences = _differences(
+                (f"listeners[{listener.name}]",), known[listener.name], listener
+            )
             found += [_change(loc, *both) for loc, *both in differences]
     return found
 
@@ -133,7 +143,9 @@ def _change(loc: Loc, before: Any, after: Any) -> str:
 
 
 def _is_short(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str | Path | Address | ClaimsPolicy)
+    return value is None or isinstance(
+        value, bool | int | float | str | Path | Address | ClaimsPolicy
+    )
 
 
 def _text(value: Any) -> str:

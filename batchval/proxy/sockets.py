@@ -39,7 +39,9 @@ def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
     return (peer[0], peer[1]) if isinstance(peer, tuple) else ("unknown", 0)
 
 
-def keep_alive(transport: asyncio.Transport, timeout_s: float, *, bound_unacknowledged: bool) -> None:
+def keep_alive(
+    transport: asyncio.Transport, timeout_s: float, *, bound_unacknowledged: bool
+) -> None:
     """Find a peer that is gone without a word, and send small writes at once.
 
     Keepalive covers a connection on which nothing is under way. The kernel repeats what is under

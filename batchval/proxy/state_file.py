@@ -56,7 +56,8 @@ class State:
             "requires_authentication": self.requires_authentication,
             "brokers": {str(node_id): list(at) for node_id, at in self.brokers.items()},
             "ports": {
-                name: {str(node_id): port for node_id, port in ports.items()} for name, ports in self.ports.items()
+                name: {str(node_id): port for node_id, port in ports.items()}
+                for name, ports in self.ports.items()
             },
         }
         return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
@@ -80,7 +81,10 @@ class State:
             tuple(bootstrap),
             _text_or_none(found.get("cluster_id")),
             _bool_or_none(found.get("requires_authentication")),
-            {_node_id(key): _address(at) for key, at in _fields(found.get("brokers"), "brokers").items()},
+            {
+                _node_id(key): _address(at)
+                for key, at in _fields(found.get("brokers"), "brokers").items()
+            },
             {
                 name: {_node_id(key): _port(port) for key, port in _fields(ports, "ports").items()}
                 for name, ports in _fields(found.get("ports"), "ports").items()
@@ -128,7 +132,9 @@ def _read(path: Path) -> bytes:
         if facts.st_uid not in (os.geteuid(), 0):
             raise ValueError(f"its owner is user {facts.st_uid}")
         if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise ValueError(f"others can write it (mode {stat.S_IMODE(facts.st_mode):04o}, expected 0600)")
+            raise ValueError(
+                f"others can write it (mode {stat.S_IMODE(facts.st_mode):04o}, expected 0600)"
+            )
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"it is longer than {MAX_BYTES} bytes")

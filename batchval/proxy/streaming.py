@@ -31,7 +31,9 @@ class AnswerStream:
 
     __slots__ = ("_held", "_tail", "correlation_id", "key", "left", "version")
 
-    def __init__(self, correlation_id: int, key: int, version: int, size: int, tail: FetchTail | None) -> None:
+    def __init__(
+        self, correlation_id: int, key: int, version: int, size: int, tail: FetchTail | None
+    ) -> None:
         self.correlation_id = correlation_id
         self.key = key
         self.version = version
@@ -52,7 +54,9 @@ class AnswerStream:
             out.append(piece[:count])
         self._held += piece[count:]
         if len(self._held) > LONGEST_TAIL:
-            raise ProtocolError(f"its fields after the last topic take more than {LONGEST_TAIL} bytes")
+            raise ProtocolError(
+                f"its fields after the last topic take more than {LONGEST_TAIL} bytes"
+            )
         if not self.left:
             out.append(rewrite_tail(bytes(self._held), self.key, self.version, replace))
         return out

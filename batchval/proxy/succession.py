@@ -55,11 +55,15 @@ class Succession:
         """Return what a new gate gets. Raises HandOverError."""
         gate = self._gate
         if self.predecessor is not None:
-            raise HandOverError(f"the gate that it has taken over (process {self.predecessor.pid}) still drains")
+            raise HandOverError(
+                f"the gate that it has taken over (process {self.predecessor.pid}) still drains"
+            )
         if gate.is_draining:
             raise HandOverError("it ends")
         gate.ports.shared_until = math.inf
-        return Offer(dict(gate.ports.sockets), gate.discovery.state().encode().decode(), gate.unready())
+        return Offer(
+            dict(gate.ports.sockets), gate.discovery.state().encode().decode(), gate.unready()
+        )
 
     def go_on(self) -> None:
         """Keep all that was offered: the new gate is lost."""
@@ -75,4 +79,6 @@ class Succession:
         if self._following is not None:
             await asyncio.wait((self._following,), timeout=FOLLOW_S)
             if self._following.cancel():
-                log.warning("the newest counts of refusals are not written: the gate before this one still drains")
+                log.warning(
+                    "the newest counts of refusals are not written: the gate before this one still drains"
+                )

@@ -19,7 +19,14 @@ from batchval.proxy.loading import ConfigError
 from batchval.proxy.regular_files import opened
 from batchval.proxy.secret import Secret
 
-__all__ = ["ListenerContext", "UpstreamContext", "identity_of", "refusal_of", "server_certificate", "subject_of"]
+__all__ = [
+    "ListenerContext",
+    "UpstreamContext",
+    "identity_of",
+    "refusal_of",
+    "server_certificate",
+    "subject_of",
+]
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -96,7 +103,9 @@ def server_certificate(context: ssl.SSLContext, settings: ListenerTls) -> None:
     _load_chain(context, settings.certificate, settings.key, settings.key_password)
 
 
-def _load_chain(context: ssl.SSLContext, certificate: Path, key: Path, password: Secret | None) -> None:
+def _load_chain(
+    context: ssl.SSLContext, certificate: Path, key: Path, password: Secret | None
+) -> None:
     try:
         word = "" if password is None else password.reveal()
     except ValueError as error:
@@ -152,25 +161,33 @@ def _reason(error: Exception) -> str:
         known = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
         reason = error.reason or ""
         return known.get(
-            reason, reason.lower().replace("_", " ") or "cannot be read (a wrong or missing key_password?)"
+            reason,
+            reason.lower().replace("_", " ") or "cannot be read (a wrong or missing key_password?)",
         )
     return type(error).__name__
 
 
 def subject_of(certificate: Mapping[str, Any] | None) -> str | None:
-    """The subject of the certificate that a client has shown and that was verified, as RFC 4514 writes it.
+    """The subject of the certificate that a client has shown and that was verified, as RFC 4514
+    writes it.
 
-    ``CN=edge-1,O=Example``: the most specific part first, as Kafka's principals have it. Two subjects are never written
-    alike. Where a subject is empty, its other names are taken, or else who issued it under which number. None without
-    a certificate. ``certificate`` is what ``ssl.SSLObject.getpeercert()`` gives.
+    ``CN=edge-1,O=Example``: the most specific part first, as Kafka's principals have it. Two
+    subjects are never written alike. Where a subject is empty, its other names are taken, or else
+    who issued it under which number. None without a certificate. ``certificate`` is what
+    ``ssl.SSLObject.getpeercert()`` gives.
     """
     if not certificate:
         return None
     subject = _name(certificate.get("subject", ()))
     if subject:
         return subject
-    others = ",".join(f"{kind}:{_escaped(str(value))}" for kind, value in certificate.get("subjectAltName", ()))
-    return others or f"serial {certificate.get('serialNumber')} of {_name(certificate.get('issuer', ()))}"
+    others = ",".join(
+        f"{kind}:{_escaped(str(value))}" for kind, value in certificate.get("subjectAltName", ())
+    )
+    return (
+        others
+        or f"serial {certificate.get('serialNumber')} of {_name(certificate.get('issuer', ()))}"
+    )
 
 
 def identity_of(connection: object) -> str | None:
@@ -212,7 +229,9 @@ def _name(parts: Any) -> str:
 
 
 def _escaped(value: str) -> str:
-    text = "".join(f"\\{c}" if c in '"+,;<>\\=' else f"\\{ord(c):02X}" if c < " " else c for c in value)
+    text = "".join(
+        f"\\{c}" if c in '"+,;<>\\=' else f"\\{ord(c):02X}" if c < " " else c for c in value
+    )
     if text[:1] in (" ", "#"):
         text = f"\\{text}"
     if value.endswith(" ") and len(value) > 1:

@@ -85,15 +85,21 @@ class TrafficTable:
         """Yield the metrics. The values are of this moment; samples are made in any thread."""
         taken = [_Taken(*key, one.requests.copy(), one.taken()) for key, one in self._ports.items()]
         ports = list(self._ports.values())
-        waiting, client = (sum(getattr(one, f"unmeasured_{why}") for one in ports) for why in ("waiting", "client"))
+        waiting, client = (
+            sum(getattr(one, f"unmeasured_{why}") for one in ports) for why in ("waiting", "client")
+        )
         by_api = [((_api(key),), count) for key, count in self.requests_by_api().items()]
-        yield Family("counter", "requests_by_api", "Requests from clients, by API.", ("api",), by_api)
+        yield Family(
+            "counter", "requests_by_api", "Requests from clients, by API.", ("api",), by_api
+        )
         text = "Requests from clients, by API, version, listener and node."
         labels = "api", "version", "listener", "node"
         yield Family("counter", "requests_by_version", text, labels, _Samples(taken, _by_version))
         for n, (name, text) in enumerate((("request", _REQUEST), ("broker", _BROKER))):
             samples = _Samples(taken, partial(_histograms, n))
-            yield Family("histogram", f"{name}_duration_seconds", text, ("api", "listener", "node"), samples)
+            yield Family(
+                "histogram", f"{name}_duration_seconds", text, ("api", "listener", "node"), samples
+            )
         reasons = [(("waiting",), waiting), (("client",), client)]
         yield Family("counter", "requests_unmeasured", _UNMEASURED, ("reason",), reasons)
 

@@ -39,17 +39,31 @@ _WARNING: Final[dict[Kind, str]] = {
 def upstream_faults(settings: Settings) -> tuple[list[Fault], list[Fault]]:
     """Return what is wrong with the upstreams, and warnings. Takes at most two times PROBE_S."""
     try:
-        tls = None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls).context
+        tls = (
+            None
+            if settings.upstream.tls is None
+            else UpstreamContext(settings.upstream.tls).context
+        )
     except ConfigError:
         return [], []  # reported with the files
     wrong, warnings = [], []
-    addresses = [address for address in dict.fromkeys(settings.upstream.bootstrap) if address != STAND_IN]
+    addresses = [
+        address for address in dict.fromkeys(settings.upstream.bootstrap) if address != STAND_IN
+    ]
     for address, found in zip(addresses, asyncio.run(_probed(addresses, tls)), strict=True):
         if found.kind in _WRONG:
             loc = _TLS if found.kind == "untrusted" else _BOOTSTRAP
-            wrong.append(Fault(loc, _WRONG[found.kind].format(address, found.reason), (_BOOTSTRAP, _TLS)))
+            wrong.append(
+                Fault(loc, _WRONG[found.kind].format(address, found.reason), (_BOOTSTRAP, _TLS))
+            )
         elif found.kind in _WARNING:
-            warnings.append(Fault(_BOOTSTRAP, _WARNING[found.kind].format(address, found.reason), (_BOOTSTRAP, _TLS)))
+            warnings.append(
+                Fault(
+                    _BOOTSTRAP,
+                    _WARNING[found.kind].format(address, found.reason),
+                    (_BOOTSTRAP, _TLS),
+                )
+            )
     return wrong, warnings
 
 

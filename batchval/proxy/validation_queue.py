@@ -84,7 +84,9 @@ class Job:
 
     __slots__ = ("gate", "heavy", "item", "request", "session", "verdict")
 
-    def __init__(self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict) -> None:
+    def __init__(
+        self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict
+    ) -> None:
         self.session = session
         self.item = item
         self.gate: Gate = session.gate
@@ -207,7 +209,9 @@ class ValidationQueue:
     def _count_waiting(self) -> None:
         self.counters.requests_queued = len(self)
 
-    def submit(self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict) -> None:
+    def submit(
+        self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict
+    ) -> None:
         """Judge a request; ``session.validated(item, error)`` is called on the loop after that."""
         self.counters.validated_in_threads_total += 1
         self.put(Job(session, item, request, verdict))
@@ -306,7 +310,9 @@ class ValidationQueue:
 class _Waiting:
     """A job and the answers that it needs."""
 
-    def __init__(self, queue: ValidationQueue, job: Job, questions: list[Future[frozenset[str]]]) -> None:
+    def __init__(
+        self, queue: ValidationQueue, job: Job, questions: list[Future[frozenset[str]]]
+    ) -> None:
         self._queue = queue
         self._job: Job | None = job
         self._questions = questions

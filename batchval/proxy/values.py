@@ -132,7 +132,9 @@ def _brokers(given: Any) -> Any:
         try:
             found.append(_broker(part))
         except ValueError as error:
-            wrong.append(f"address {number} of {len(parts)}: {error}" if len(parts) > 1 else str(error))
+            wrong.append(
+                f"address {number} of {len(parts)}: {error}" if len(parts) > 1 else str(error)
+            )
     if wrong:
         raise ValueError("; ".join(wrong))
     return tuple(found)
@@ -157,7 +159,9 @@ def _bridge(given: Any) -> Any:
         raise ValueError("must be none, producers, consumers or a list of the last two")
     for word in words:
         if word not in BRIDGES:
-            raise ValueError(f"must be none, producers, consumers or a list of the last two, not '{word}'")
+            raise ValueError(
+                f"must be none, producers, consumers or a list of the last two, not '{word}'"
+            )
     return tuple(word for word in BRIDGES if word in words)
 
 

@@ -67,7 +67,8 @@ cdef class Verdicts:
     cdef int set_call(self, AppendContext *d) except -1
     cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1
-    cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy, Scratch *scratch,
+    cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
+            Scratch *scratch,
             Verdict *v, Claims *claims) except -1
     cdef int64_t convert_observed(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch) except -1

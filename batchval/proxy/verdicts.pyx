@@ -327,7 +327,8 @@ cdef class Verdicts:
 
     def validate(self, LogValidator one not None, int64_t least_limit, int64_t times,
             int64_t batch_work, int64_t work):
-        """Judge partitions until all are done (VALIDATED), ``work`` is used up (LEFT) or one is HEAVY.
+        """Judge partitions until all are done (VALIDATED), ``work`` is used up (LEFT) or one is
+        HEAVY.
 
         A batch is heavy if it decompresses to more than the larger of ``least_limit`` and ``times``
         its own size, or announces more than ``batch_work``. With ``least_limit`` 0 none is.
@@ -422,7 +423,8 @@ cdef class Verdicts:
             raise MemoryError()
         return path
 
-    cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy, Scratch *scratch,
+    cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
+            Scratch *scratch,
             Verdict *v, Claims *claims) except -1:
         """Build the batch of magic 2 in the place of what ``v`` has accepted; return the work.
 

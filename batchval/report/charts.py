@@ -1,4 +1,6 @@
-"""Charts as SVG shapes: scales, ticks, curves, stacked bars. draw.html.j2 draws them. Lengths are the SVG's own."""
+"""Charts as SVG shapes: scales, ticks, curves, stacked bars. draw.html.j2 draws them. Lengths are
+the SVG's own.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle; ``run`` is its place in the legend, and its colour. ``words`` are shown where the pointer rests."""
+    """A rectangle; ``run`` is its place in the legend, and its colour. ``words`` are shown where
+    the pointer rests.
+    """
 
     run: int
     x: float
@@ -111,15 +115,18 @@ def stacked(
     width: int = WIDTH,
     height: int = HEIGHT,
 ) -> Chart | None:
-    """A column for each (words, an amount of each part), its parts one upon the other. None where there is no amount.
+    """A column for each (words, an amount of each part), its parts one upon the other. None where
+    there is no amount.
 
-    ``parts`` are (colour, name) from the bottom up. As many columns as have room get their words below them, and
-    the last one if it can.
+    ``parts`` are (colour, name) from the bottom up. As many columns as have room get their words
+    below them, and the last one if it can.
     """
     most = max((sum(amounts) for _, amounts in columns), default=0)
     if not most > 0:
         return None
-    chart = Chart(title, x_label, y_label, x_grid=False, width=width, right=width - RIGHT, height=height)
+    chart = Chart(
+        title, x_label, y_label, x_grid=False, width=width, right=width - RIGHT, height=height
+    )
     chart.bottom = height - BOTTOM
     ys = linear(most, 5)
     wide, tall = chart.right - chart.left, chart.bottom - chart.top
@@ -149,5 +156,7 @@ def stacked(
     last, middle = columns[-1][0], chart.left + step * (len(columns) - 0.5)
     if middle - chart.x_ticks[-1][0] > (longest + len(last) + 3) * _LETTER / 2:
         chart.x_ticks.append((middle, last))
-    chart.legend = [part for i, part in enumerate(parts) if any(amounts[i] > 0 for _, amounts in columns)]
+    chart.legend = [
+        part for i, part in enumerate(parts) if any(amounts[i] > 0 for _, amounts in columns)
+    ]
     return chart

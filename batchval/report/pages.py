@@ -1,6 +1,8 @@
-"""One-file HTML pages: a room's template extends page.html.j2, which has the style and draws the charts.
+"""One-file HTML pages: a room's template extends page.html.j2, which has the style and draws the
+charts.
 
-Everything that a template is given is escaped: names and words come from files and from the network.
+Everything that a template is given is escaped: names and words come from files and from the
+network.
 """
 
 from __future__ import annotations

@@ -30,16 +30,23 @@ def render(table: Table) -> str:
     """As text: in colour and as wide as the window on a terminal, plain and unfolded elsewhere."""
     width = _terminal_width()
     out = StringIO()
-    # legacy: rich would leave the window's last column free on some terminals; markup in file names is no markup
-    Console(file=out, force_terminal=width is not None, width=width or _UNFOLDED, highlight=False, markup=False).print(
-        table
-    )
+    # legacy: rich would leave the window's last column free on some terminals; markup in file names
+    # is no markup
+    Console(
+        file=out,
+        force_terminal=width is not None,
+        width=width or _UNFOLDED,
+        highlight=False,
+        markup=False,
+    ).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 def plain_table(*, header: bool = True) -> Table:
     """Columns with two blanks between them and no lines."""
-    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=header)
+    return Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=header
+    )
 
 
 def findings_table(findings: Iterable[Any]) -> str:
@@ -49,7 +56,9 @@ def findings_table(findings: Iterable[Any]) -> str:
     follows the rule on the next line. Ends a line.
     """
     width = _terminal_width()
-    return _narrow_table(findings) if width is not None and width < _NARROW else _wide_table(findings)
+    return (
+        _narrow_table(findings) if width is not None and width < _NARROW else _wide_table(findings)
+    )
 
 
 def _wide_table(findings: Iterable[Any]) -> str:
@@ -94,7 +103,9 @@ def _reason(finding: Any) -> str:
     """Return the reason, and how much more has the same cause."""
     if not finding.follows:
         return printable(finding.reason)
-    return f"{printable(finding.reason)}; {plural(finding.follows, 'more place')} with the same cause"
+    return (
+        f"{printable(finding.reason)}; {plural(finding.follows, 'more place')} with the same cause"
+    )
 
 
 def _style(finding: Any) -> str | None:

@@ -27,9 +27,13 @@ def plural(count: int, word: str, words: str = "") -> str:
 
 
 def printable(name: str | os.PathLike[str]) -> str:
-    """A file's name that cannot move the cursor, colour the terminal or break the encoding of the output."""
+    """A file's name that cannot move the cursor, colour the terminal or break the encoding of the
+    output.
+    """
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def human_seconds(seconds: float) -> str:

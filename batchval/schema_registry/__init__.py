@@ -7,6 +7,16 @@ ids      what was answered, kept for many topics and read anew in the background
 from __future__ import annotations
 
 from batchval.schema_registry.ids import RegistryBusyError, SubjectIds
-from batchval.schema_registry.registry_client import RegistryAnswerError, RegistryClient, RegistryError
+from batchval.schema_registry.registry_client import (
+    RegistryAnswerError,
+    RegistryClient,
+    RegistryError,
+)
 
-__all__ = ["RegistryAnswerError", "RegistryBusyError", "RegistryClient", "RegistryError", "SubjectIds"]
+__all__ = [
+    "RegistryAnswerError",
+    "RegistryBusyError",
+    "RegistryClient",
+    "RegistryError",
+    "SubjectIds",
+]

@@ -20,7 +20,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
-from batchval.schema_registry.registry_client import RegistryAnswerError, RegistryClient, RegistryError
+from batchval.schema_registry.registry_client import (
+    RegistryAnswerError,
+    RegistryClient,
+    RegistryError,
+)
 from batchval.token_bucket import TokenBucket
 
 __all__ = ["RegistryBusyError", "SubjectIds"]
@@ -171,14 +175,18 @@ class SubjectIds:
                 return asked[0]
             answer: Future[frozenset[str]] = Future()
             if self._end.is_set() or self._clock() < self._down_until:
-                answer.set_exception(RegistryError(f"{self.client.url}: did not answer a moment ago"))
+                answer.set_exception(
+                    RegistryError(f"{self.client.url}: did not answer a moment ago")
+                )
                 return answer
             if self._clock() < self._unusable.get(schema_id, 0.0):
                 text = f"{self.client.url}: had no answer for schema id {schema_id} a moment ago"
                 answer.set_exception(RegistryAnswerError(text))
                 return answer
             if len(self._asked) >= MOST_QUESTIONS:
-                answer.set_exception(RegistryBusyError(f"{MOST_QUESTIONS} questions wait for {self.client.url}"))
+                answer.set_exception(
+                    RegistryBusyError(f"{MOST_QUESTIONS} questions wait for {self.client.url}")
+                )
                 return answer
             if not self._rate.take():
                 text = f"{self.client.url}: is asked {QUESTIONS_PER_S:g} questions a second at most"
@@ -242,7 +250,9 @@ class SubjectIds:
     def start(self) -> None:
         """Begin to read subjects in a thread."""
         if self._reader is None:
-            self._reader = threading.Thread(target=self._read_on, name="batchval-registry-reader", daemon=True)
+            self._reader = threading.Thread(
+                target=self._read_on, name="batchval-registry-reader", daemon=True
+            )
             self._reader.start()
 
     def close(self) -> None:
@@ -317,7 +327,9 @@ class SubjectIds:
             self._down_until = max(self._down_until, self._clock() + self._retry_s)
             was_down, self._is_down = self._is_down, True
         if not was_down:
-            log.warning("the schema registry does not answer: %s", str(error) or type(error).__name__)
+            log.warning(
+                "the schema registry does not answer: %s", str(error) or type(error).__name__
+            )
 
     def _cannot_use(self, error: RegistryAnswerError) -> None:
         """Count an answer that is of no use for one question, and log some of them."""

@@ -132,7 +132,9 @@ class RegistryClient:
             raise self._error(path, text[:MOST_WORDS]) from None
         if len(data) > LARGEST_ANSWER:
             what = f"the answer is longer than {LARGEST_ANSWER} bytes"
-            raise self._error(path, what, RegistryAnswerError if status == http.HTTPStatus.OK else RegistryError)
+            raise self._error(
+                path, what, RegistryAnswerError if status == http.HTTPStatus.OK else RegistryError
+            )
         try:
             answer = _parsed(data)
         except (ValueError, RecursionError):
@@ -154,7 +156,10 @@ class RegistryClient:
     def _exchange(self, path: str) -> tuple[int, bytes]:
         """Return the status and the body, of which a byte too many at most is read."""
         until = time.monotonic() + self.timeout_s
-        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json", "Connection": "close"}
+        headers = {
+            "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+            "Connection": "close",
+        }
         if self._credentials is not None:
             try:
                 user, password = self._credentials()
@@ -174,7 +179,9 @@ class RegistryClient:
             return response.status, data
 
     def _connected(self, until: float) -> socket.socket:
-        sock = socket.create_connection((self._host, self._port), timeout=max(until - time.monotonic(), 0.001))
+        sock = socket.create_connection(
+            (self._host, self._port), timeout=max(until - time.monotonic(), 0.001)
+        )
         if self._scheme == "http":
             return sock
         try:
@@ -185,21 +192,27 @@ class RegistryClient:
             sock.close()
             raise
 
-    def _error(self, path: str, what: str, kind: type[RegistryError] = RegistryError) -> RegistryError:
+    def _error(
+        self, path: str, what: str, kind: type[RegistryError] = RegistryError
+    ) -> RegistryError:
         plain = "".join(one if one.isprintable() else "?" for one in what)
         return kind(f"{self.url}{path}: {plain}")
 
 
 def split_url(url: str) -> tuple[str, str, int, str]:
     """Return scheme, host, port and path of a registry's URL. ArgumentValueError."""
-    allowed = "expected http://HOST:PORT or https://HOST:PORT, with a path where the registry has one"
+    allowed = (
+        "expected http://HOST:PORT or https://HOST:PORT, with a path where the registry has one"
+    )
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme, 0)
     except ValueError:
         raise ArgumentValueError(f"invalid URL: {allowed}") from None
     if parts.username is not None or parts.password is not None:
-        raise ArgumentValueError("invalid URL: it holds credentials: set username and password instead")
+        raise ArgumentValueError(
+            "invalid URL: it holds credentials: set username and password instead"
+        )
     if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
         raise ArgumentValueError(f"invalid URL: {allowed}")
     if not url.isascii() or any(one.isspace() or not one.isprintable() for one in url):

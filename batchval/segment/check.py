@@ -1,7 +1,7 @@
 """``batchval check``: an audit in one process, of segments and of recorded batches.
 
-Segments are judged partition by partition, as an audit judges them (batchval.segment.segment_run). Other
-files hold batches as a client sent them, and are judged by themselves.
+Segments are judged partition by partition, as an audit judges them (batchval.segment.segment_run).
+Other files hold batches as a client sent them, and are judged by themselves.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ class Summary:
         self.batches += len(columns)
         counts = columns["records_count"]  # -1 where magic 0 or 1 does not say
         self.records += int(counts[(counts > 0) & columns["is_valid"]].sum())
-        for names, counter, column in ((PATHS, self.paths, "path"), (CLAIMS, self.claims, "claims")):
+        for names, counter, column in (
+            (PATHS, self.paths, "path"),
+            (CLAIMS, self.claims, "claims"),
+        ):
             for number, count in enumerate(np.bincount(columns[column]).tolist()):
                 if count and names[number]:
                     counter[str(names[number])] += count
@@ -99,11 +102,12 @@ def is_segment(file: Path) -> bool:
 
 
 def find_files(paths: list[Path]) -> Iterator[tuple[Path, OSError | None]]:
-    """Files as they are named; below folders, segments by the names that Kafka gives them (and raw .bin dumps).
+    """Files as they are named; below folders, segments by the names that Kafka gives them (and raw
+    .bin dumps).
 
     Links to folders are followed, no folder is walked twice below one path.
-    Files of one folder come together and in the order of their names, each once, however they were named: a partition
-    can only be judged from its start. What cannot be read comes with its error.
+    Files of one folder come together and in the order of their names, each once, however they were
+    named: a partition can only be judged from its start. What cannot be read comes with its error.
     """
     folders: dict[Path, int] = {}
     found: dict[str, tuple[Path, OSError | None]] = {}
@@ -193,7 +197,10 @@ def check_paths(
 
 
 def _settled(
-    works: Iterable[Work], read: Callable[[Sequence[Range]], Iterator[RangeResult]], options: Options, summary: Summary
+    works: Iterable[Work],
+    read: Callable[[Sequence[Range]], Iterator[RangeResult]],
+    options: Options,
+    summary: Summary,
 ) -> Iterator[Joined]:
     """Yield the partitions of all work."""
     for work in works:
@@ -202,7 +209,9 @@ def _settled(
         yield from joined
 
 
-def _works(paths: list[Path], named: set[str], options: Options, summary: Summary) -> Iterator[Work]:
+def _works(
+    paths: list[Path], named: set[str], options: Options, summary: Summary
+) -> Iterator[Work]:
     """Yield the work of each partition."""
     wanted = tuple(str(path) for path in paths if path.is_dir() or is_segment(path))
     whole = list_work(wanted, options)
@@ -212,7 +221,9 @@ def _works(paths: list[Path], named: set[str], options: Options, summary: Summar
         lost = [one for one in listed if isinstance(one, Unreadable) and is_segment(Path(one.uri))]
         if segments or lost:
             yield Work(
-                [*segments, *lost], [ranges[one.uri] for one in segments], paths=tuple(map(os.path.abspath, wanted))
+                [*segments, *lost],
+                [ranges[one.uri] for one in segments],
+                paths=tuple(map(os.path.abspath, wanted)),
             )
 
 
@@ -255,7 +266,10 @@ def _counted(joined: Joined, roots: dict[str, Path], summary: Summary) -> Iterat
         summary.files += 1
         for result in part.results:
             summary.add_result(result)
-    for lines, lost in ((summary.unreadable, joined.unreadable), (summary.unsettled, joined.unsettled)):
+    for lines, lost in (
+        (summary.unreadable, joined.unreadable),
+        (summary.unsettled, joined.unsettled),
+    ):
         lines += [f"{_as_named(one.uri, roots)}: {one.reason}" for one in lost]
     for finding in joined.findings:
         yield summary.count(finding._replace(file=str(_as_named(finding.file, roots))))
@@ -281,7 +295,9 @@ def _one_line(file: Path, error: OSError) -> str:
 # ---- batches as a client sent them ---------------------------------------------------------------
 
 
-def _check_dump(file: Path, options: Options, summary: Summary, progress: Callable[[int], None]) -> Iterator[Finding]:
+def _check_dump(
+    file: Path, options: Options, summary: Summary, progress: Callable[[int], None]
+) -> Iterator[Finding]:
     """Yield the findings of a file of batches, in order of their positions."""
     validator = validator_of(options, "produce")
     now_ms = options.now_ms if options.now_ms is not None else int(time.time() * 1000)

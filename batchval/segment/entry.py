@@ -137,7 +137,9 @@ class Entry:
         """Return how much of the segment must be read. GROWN is for the caller to prove."""
         if self.is_another(now):
             is_longer = self.last is not None and self.size is not None and now.size > self.size
-            return Reading.GROWN if is_longer and not self._has_found(*OF_THE_LOG) else Reading.WHOLE
+            return (
+                Reading.GROWN if is_longer and not self._has_found(*OF_THE_LOG) else Reading.WHOLE
+            )
         if now.is_last != self.is_last and self.found:
             return Reading.WHOLE
         others = {side.name for side in set(now.sides) ^ set(self.sides)}

@@ -212,7 +212,9 @@ def damage_found(damage: Damage, size: int, *, is_last: bool) -> Found:
     level = Level.FINDING
     if is_last and damage.kind == "zeros" and damage.position + damage.size >= size:
         level, reason = Level.NOTE, f"{reason}: preallocated for batches to come"
-    return Found(damage.position, None, rule, reason, level=level, end=damage.position + damage.size)
+    return Found(
+        damage.position, None, rule, reason, level=level, end=damage.position + damage.size
+    )
 
 
 #: what a batch that was lost, moved, repeated or changed in its offset shows, at it and at the next
@@ -264,7 +266,12 @@ class _Log:
             self._add_structural(one)
             return
         jump = self._jump
-        if one.offset is None and jump is not None and jump.rule is Rule.L2 and 0 <= one.before < jump.before:
+        if (
+            one.offset is None
+            and jump is not None
+            and jump.rule is Rule.L2
+            and 0 <= one.before < jump.before
+        ):
             self._follow(self._chain, one, is_next=True)  # the offsets have not come back yet
             self._jump, self._end = None, one.position
             return
@@ -307,7 +314,9 @@ class _Log:
         """Return the finding of a write to a wrong place, with damage at its start and its end."""
         if end == self._chain + 1 and self._returns(one):
             start = self._chain  # it began where a batch did
-        elif one.offset is None or (one.rule is Rule.L2 and self.findings[start].before >= one.offset):
+        elif one.offset is None or (
+            one.rule is Rule.L2 and self.findings[start].before >= one.offset
+        ):
             return end
         if not start + 1 == end == len(self.findings) - 1:
             return end  # something else lies between

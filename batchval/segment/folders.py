@@ -1,4 +1,5 @@
-"""Folders of segments as Kafka lays them out, on this machine, and the small files beside the segments.
+"""Folders of segments as Kafka lays them out, on this machine, and the small files beside the
+segments.
 
 <anything>/<topic>-<partition>/<base offset in 20 digits>.log      and beside it the .index of the same name
 <anything>/cleaner-offset-checkpoint                              names the partitions that the cleaner has been at
@@ -45,7 +46,8 @@ def walk(folder: str, problems: list[OSError]) -> Iterator[tuple[str, list[str]]
 
     ``problems`` gets what cannot be listed.
 
-    Links are followed, but no folder is walked twice: neither in a loop nor because two links lead there.
+    Links are followed, but no folder is walked twice: neither in a loop nor because two links lead
+    there.
     """
     seen: set[tuple[int, int]] = set()
     _is_new(folder, seen)
@@ -71,7 +73,9 @@ def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
 
 
 def read_small(file: SegmentReader) -> bytes:
-    """A whole small file, such as an index. OSError for one that is none: its name buys no memory."""
+    """A whole small file, such as an index. OSError for one that is none: its name buys no
+    memory.
+    """
     if file.size > _SMALL:
         raise OSError(errno.EFBIG, f"{file.size:,} bytes are too many for such a file")
     return bytes(file.read(0, file.size))
@@ -85,5 +89,9 @@ def cleaned_partitions(checkpoint: bytes) -> frozenset[tuple[str, str]]:
 
 def properties(data: bytes) -> dict[str, str]:
     """Return the entries of a Java properties file, without its escapes."""
-    pairs = (line.partition("=") for line in data.decode("latin-1").splitlines() if not line.startswith("#"))
+    pairs = (
+        line.partition("=")
+        for line in data.decode("latin-1").splitlines()
+        if not line.startswith("#")
+    )
     return {key.strip(): value.strip() for key, equals, value in pairs if equals}

@@ -13,7 +13,15 @@ from batchval.core.columns import BatchColumns
 from batchval.report.units import plural
 from batchval.segment.reader import Damage, index_entries
 
-__all__ = ["IndexLie", "Places", "covers", "index_entries", "index_lies", "index_out_of_order", "index_rest_reason"]
+__all__ = [
+    "IndexLie",
+    "Places",
+    "covers",
+    "index_entries",
+    "index_lies",
+    "index_out_of_order",
+    "index_rest_reason",
+]
 
 
 class Places:
@@ -29,7 +37,8 @@ class Places:
 
     def add(self, base: int, columns: BatchColumns) -> None:
         first = columns["base_offset"].copy()
-        # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about an entry's offset
+        # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about
+        # an entry's offset
         first[~columns["is_valid"] | (columns["magic"] < 2)] = -(2**63)
         self._starts.append(columns["position"] + base)
         self._offsets.append(first)
@@ -56,7 +65,9 @@ def covers(spans: Sequence[tuple[Any, ...]], position: int) -> bool:
 
 
 class IndexLie(NamedTuple):
-    """An entry that does not tell the truth; where it names no batch, one may have been there that was damaged."""
+    """An entry that does not tell the truth; where it names no batch, one may have been there that
+    was damaged.
+    """
 
     position: int
     offset: int
@@ -64,11 +75,14 @@ class IndexLie(NamedTuple):
     names_a_batch: bool
 
 
-def index_lies(offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, bases: np.ndarray) -> Iterator[IndexLie]:
-    """L6: an entry must point at the start of a batch that does not begin behind the entry's offset.
+def index_lies(
+    offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, bases: np.ndarray
+) -> Iterator[IndexLie]:
+    """L6: an entry must point at the start of a batch that does not begin behind the entry's
+    offset.
 
-    ``offsets``, ``positions``: the entries'. ``starts``: where batches start, ascending; ``bases``: their base offsets,
-    the least int64 where that is not known.
+    ``offsets``, ``positions``: the entries'. ``starts``: where batches start, ascending; ``bases``:
+    their base offsets, the least int64 where that is not known.
     """
     rows = np.searchsorted(starts, positions)
     found = rows < len(starts)

@@ -86,11 +86,15 @@ class Options:
     def __post_init__(self) -> None:
         if self.trust_claims is None:
             if self.seed is not None:
-                raise BatchvalError(f"seed {self.seed} needs trust_claims: it draws the batches to verify")
+                raise BatchvalError(
+                    f"seed {self.seed} needs trust_claims: it draws the batches to verify"
+                )
             return
         object.__setattr__(self, "trust_claims", checked_rate(self.trust_claims))
         if self.mode == "kafka":
-            raise BatchvalError("trust_claims cannot be combined with mode kafka, which does not read claims")
+            raise BatchvalError(
+                "trust_claims cannot be combined with mode kafka, which does not read claims"
+            )
         # chosen here, so that all workers of one run draw the same batches
         seed = new_seed() if self.seed is None else checked_seed(self.seed)
         object.__setattr__(self, "seed", seed)
@@ -110,7 +114,9 @@ class Options:
     @property
     def reads_claims(self) -> bool:
         """Whether batches of magic 3 are read as batches."""
-        return self.accept_claims_header or (self.policy is not None and self.policy.accept_claims_header)
+        return self.accept_claims_header or (
+            self.policy is not None and self.policy.accept_claims_header
+        )
 
     def profile_of(self, path: Path) -> Profile:
         """Return how a file is judged."""

@@ -105,10 +105,14 @@ class Joined:
     @property
     def is_suspect(self) -> bool:
         """Whether what was seen may come of a broker that was writing meanwhile."""
-        return bool(self.moved or self.unreadable) or any(one.level is Level.FINDING for one in self.findings)
+        return bool(self.moved or self.unreadable) or any(
+            one.level is Level.FINDING for one in self.findings
+        )
 
 
-def by_folder(listed: Iterable[SegmentInfo | Unreadable]) -> dict[str, list[SegmentInfo | Unreadable]]:
+def by_folder(
+    listed: Iterable[SegmentInfo | Unreadable],
+) -> dict[str, list[SegmentInfo | Unreadable]]:
     """Return what lies in each folder, in the order of base offsets; each file once, however often
     it was named."""
     folders: dict[str, dict[str, SegmentInfo | Unreadable]] = {}
@@ -140,14 +144,18 @@ def join(
     thinned = any(result.thinned for one in segments for result in results.get(one, ()))
     thinned = thinned or any(known[one.uri].thinned for one in segments if one.uri in known)
     compacted = was_compacted(options, segments, thinned=thinned)
-    state = Continuity(compacted=compacted, producer_id_expiration_ms=options.producer_id_expiration_ms)
+    state = Continuity(
+        compacted=compacted, producer_id_expiration_ms=options.producer_id_expiration_ms
+    )
     knows_producers = True
     for one in listed:
         if isinstance(one, Unreadable):
             state.damaged()
             joined.unreadable.append(one)
             base = _base_of(one)[0]
-            joined.entries.append(Entry(None, None, base if base >= 0 else None, None, None, one.uri, one.reason))
+            joined.entries.append(
+                Entry(None, None, base if base >= 0 else None, None, None, one.uri, one.reason)
+            )
             continue
         before = known.get(one.uri)
         found = sorted(results.get(one, ()), key=lambda part: (part.range.start, part.range.end))
@@ -204,7 +212,9 @@ def _joined(
     return Part(segment, entry, results, findings)
 
 
-def _found(segment: SegmentInfo, results: list[RangeResult], carried: list[Found], state: Continuity) -> list[Found]:
+def _found(
+    segment: SegmentInfo, results: list[RangeResult], carried: list[Found], state: Continuity
+) -> list[Found]:
     """Return what the segment shows by itself, as it was found.
 
     What small files alone were read for leaves the indexes as they were: ``carried`` has theirs.
@@ -235,7 +245,9 @@ def _found(segment: SegmentInfo, results: list[RangeResult], carried: list[Found
     return [*all_of_them, *between]
 
 
-def _judged(segment: SegmentInfo, found: list[Found], state: Continuity, options: Options) -> list[Found]:
+def _judged(
+    segment: SegmentInfo, found: list[Found], state: Continuity, options: Options
+) -> list[Found]:
     """Return the findings of a segment, folded: of its side files first, then by position."""
     if state.compacted:
         found = [one for one in found if one.rule not in LEGAL_IF_COMPACTED]
@@ -298,7 +310,9 @@ def _ask_names(parts: Sequence[Part]) -> None:
 
 def _overlap(parts: Sequence[Part]) -> bool:
     """Return whether segments of tiered storage hold the same offsets."""
-    spans = [part.seen.span for part in parts if part.segment.is_tiered and part.seen.span is not None]
+    spans = [
+        part.seen.span for part in parts if part.segment.is_tiered and part.seen.span is not None
+    ]
     return any(later[0] <= span[1] for span, later in itertools.pairwise(spans))
 
 
@@ -316,7 +330,9 @@ def _ask_ends(parts: Sequence[Part]) -> None:
         gap = next((i for i, one in enumerate(later.findings) if _is_gap_before(one)), None)
         if gap is None:
             continue
-        cut = [one for one in part.findings if one.rule is Rule.L6 and one.position >= part.entry.end]
+        cut = [
+            one for one in part.findings if one.rule is Rule.L6 and one.position >= part.entry.end
+        ]
         for one in cut:
             part.findings.remove(one)
             part.entry.findings -= one.level is Level.FINDING
@@ -330,17 +346,36 @@ def _is_gap_before(finding: Finding) -> bool:
 
 def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
     """L6 and L9 of segments that are no longer written: files that are missing or end too early."""
-    suffixes = {suffix for part in parts for suffix in (".index", ".timeindex") if part.segment.side_uri(suffix)}
+    suffixes = {
+        suffix
+        for part in parts
+        for suffix in (".index", ".timeindex")
+        if part.segment.side_uri(suffix)
+    }
     for part in parts:
         segment = part.segment
         if segment.is_last or not segment.size:
             continue
         for suffix, rule in ((".index", Rule.L6), (".timeindex", Rule.L9)):
             if suffix in suffixes and segment.side_uri(suffix) is None:
-                _add(part, Found(0, None, rule, "the file is missing; other segments have theirs", side=suffix))
+                _add(
+                    part,
+                    Found(
+                        0,
+                        None,
+                        rule,
+                        "the file is missing; other segments have theirs",
+                        side=suffix,
+                    ),
+                )
         highest, end = part.seen.max_timestamp, part.seen.time_end
         damaged = any(one.rule is not Rule.L9 for one in part.findings)
-        if end is not None and end < highest and not damaged and not any(one.rule is Rule.L9 for one in part.findings):
+        if (
+            end is not None
+            and end < highest
+            and not damaged
+            and not any(one.rule is Rule.L9 for one in part.findings)
+        ):
             reason = f"the last entry has timestamp {end}, but the segment reaches {highest}"
             _add(part, Found(0, None, Rule.L9, reason, side=".timeindex"))
 
@@ -364,7 +399,11 @@ def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
     checkpoints = first.segment.checkpoints
     for name, reason in checkpoints.broken:
         _add(first, Found(0, None, Rule.L13, reason, side=f"../{name}"))
-    if not last.is_last or any(one.rule in _LOG_RULES for one in parts[-1].findings) or state.after_damage:
+    if (
+        not last.is_last
+        or any(one.rule in _LOG_RULES for one in parts[-1].findings)
+        or state.after_damage
+    ):
         return
     end = _end_of(parts, state)
     found = []
@@ -386,7 +425,9 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
     log_start = parts[0].segment.base_offset
     unbroken = True  # whether the segment before is: else transactions that it began are not known
     for part in parts:
-        wrong = [one.rule for one in part.findings if one.rule in _LOG_RULES or one.rule is Rule.L10]
+        wrong = [
+            one.rule for one in part.findings if one.rule in _LOG_RULES or one.rule is Rule.L10
+        ]
         if unbroken and not wrong:
             _ask_transaction_index(part, transactions, log_start, state)
         unbroken = wrong in ([], [Rule.L10]) and bool(part.segment.size)
@@ -394,11 +435,16 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
         holder = next(part for part in parts if part.segment.base_offset == one.transaction.segment)
         level = Level.FINDING if one.is_certain else Level.NOTE
         place = one.transaction.position, one.transaction.first_offset
-        _add(holder, Found(*place, Rule.L16, one.reason, one.transaction.first_timestamp, level=level))
+        _add(
+            holder,
+            Found(*place, Rule.L16, one.reason, one.transaction.first_timestamp, level=level),
+        )
     return transactions
 
 
-def _ask_transaction_index(part: Part, transactions: Transactions, log_start: int, state: Continuity) -> None:
+def _ask_transaction_index(
+    part: Part, transactions: Transactions, log_start: int, state: Continuity
+) -> None:
     entries, span = part.seen.aborted, part.seen.span
     base = part.segment.base_offset
     aborted = transactions.aborted(base)
@@ -417,7 +463,9 @@ def _ask_transaction_index(part: Part, transactions: Transactions, log_start: in
         level = Level.FINDING if fault.is_certain else Level.NOTE
         # where the entry is or should be
         position = ABORTED_ENTRY * sum(one.last_offset < fault.last_offset for one in entries or ())
-        found = Found(position, fault.first_offset, Rule.L10, fault.reason, side=".txnindex", level=level)
+        found = Found(
+            position, fault.first_offset, Rule.L10, fault.reason, side=".txnindex", level=level
+        )
         _add(part, found._replace(follows=fault.differences - 1))
 
 
@@ -503,6 +551,12 @@ def _torn(segment: SegmentInfo, results: Sequence[RangeResult]) -> str | None:
         if result.first is None:
             continue
         if result.first != at:
-            return f"changed while it was read: the parts before and after position {at} do not meet"
+            return (
+                f"changed while it was read: the parts before and after position {at} do not meet"
+            )
         at = result.end
-    return f"became shorter while it was read: {segment.size} bytes, then {at}" if at < segment.size else None
+    return (
+        f"became shorter while it was read: {segment.size} bytes, then {at}"
+        if at < segment.size
+        else None
+    )

@@ -30,7 +30,14 @@ from batchval.core.result import CLAIMS, PATHS
 from batchval.core.transactions import Transactions
 from batchval.errors import BatchvalError
 from batchval.rules import Rule, by_number
-from batchval.segment.findings import Found, FoundList, Level, damage_found, damage_rule, found_between
+from batchval.segment.findings import (
+    Found,
+    FoundList,
+    Level,
+    damage_found,
+    damage_rule,
+    found_between,
+)
 from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.index import (
     IndexLie,
@@ -51,12 +58,28 @@ from batchval.segment.side_checks import (
     check_transactions,
     first_of,
 )
-from batchval.segment.side_files import TIME_ENTRY, Aborted, EpochStart, Malformed, epoch_starts, time_entries
+from batchval.segment.side_files import (
+    TIME_ENTRY,
+    Aborted,
+    EpochStart,
+    Malformed,
+    epoch_starts,
+    time_entries,
+)
 from batchval.segment.side_files import transactions as parse_transactions
 from batchval.segment.store import SegmentInfo, Store, Unreadable, one_line, sibling
 from batchval.segment.trust import TrustCounts
 
-__all__ = ["Block", "Last", "RangeResult", "blocks", "check_range", "is_compacted", "thinned", "was_compacted"]
+__all__ = [
+    "Block",
+    "Last",
+    "RangeResult",
+    "blocks",
+    "check_range",
+    "is_compacted",
+    "thinned",
+    "was_compacted",
+]
 
 CACHED = 512 << 10  # bytes read and judged at a time
 GATHERED = 64 << 20  # bytes whose columns are handed on together
@@ -189,14 +212,19 @@ def is_compacted(options: Options, segment: SegmentInfo) -> bool:
 
 def was_compacted(options: Options, segments: Iterable[SegmentInfo], *, thinned: bool) -> bool:
     """Return whether the cleaner has been at a partition. ``thinned``: a batch of it shows that."""
-    return (thinned and options.cleanup_policy == "auto") or any(is_compacted(options, one) for one in segments)
+    return (thinned and options.cleanup_policy == "auto") or any(
+        is_compacted(options, one) for one in segments
+    )
 
 
 def thinned(columns: BatchColumns) -> bool:
     """Return whether a batch has fewer records than offsets. Only the cleaner writes that."""
     counted = columns["is_valid"] & (columns["records_count"] >= 0)
     return bool(
-        (counted & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))).any()
+        (
+            counted
+            & (columns["records_count"].astype("<i8") <= columns["last_offset_delta"].astype("<i8"))
+        ).any()
     )
 
 
@@ -221,12 +249,16 @@ def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]
     damage after each batch.
     """
     validator = validator_of(options, topic=part.segment.topic)
-    scan = functools.partial(validator.check_batches, deep=options.deep, trust_claims=options.sample)
+    scan = functools.partial(
+        validator.check_batches, deep=options.deep, trust_claims=options.sample
+    )
     written = _last_write(part.segment)
     start = _entered(file, part, written)
     block = Block(start)
     try:
-        for piece in file.stretches(start, part.end, max(file.source.chunk, CACHED), scan, reuse=True):
+        for piece in file.stretches(
+            start, part.end, max(file.source.chunk, CACHED), scan, reuse=True
+        ):
             block.add(piece)
             block.file_size = file.size
             if isinstance(piece, Damage):
@@ -270,7 +302,9 @@ def _foreign(file: SegmentReader, part: Range, damage: Damage) -> str | None:
     return foreign_reason(PurePosixPath(part.segment.uri), bytes(file.read(0, START_SIZE)))
 
 
-def check_range(part: Range, options: Options, take: Callable[[Block], None] = lambda block: None) -> RangeResult:
+def check_range(
+    part: Range, options: Options, take: Callable[[Block], None] = lambda block: None
+) -> RangeResult:
     """Read and judge a range; ``take`` gets each block after it was judged.
 
     What storage does is in the result. Raises what ``take`` raises.
@@ -355,7 +389,13 @@ class _Noted:
         """Note a finding."""
         self._found.append(found)
 
-    def rows(self, rows: np.ndarray, rule: Rule, make: Callable[[int], Found], level: Level = Level.FINDING) -> None:
+    def rows(
+        self,
+        rows: np.ndarray,
+        rule: Rule,
+        make: Callable[[int], Found],
+        level: Level = Level.FINDING,
+    ) -> None:
         """Note one finding for each row: only those that may be kept are made."""
         kept = self._into.room(rule, level)
         self._found += map(make, rows[:kept].tolist())
@@ -415,7 +455,9 @@ def _take_batches(result: RangeResult, noted: _Noted, block: Block, options: Opt
         stamps = columns["max_timestamp"][believed]
         result.max_timestamp = max(result.max_timestamp, int(stamps.max()))
         row = int(believed[-1])
-        result.last = Last(base + int(positions[row]), int(columns["size_in_bytes"][row]), int(columns["crc"][row]))
+        result.last = Last(
+            base + int(positions[row]), int(columns["size_in_bytes"][row]), int(columns["crc"][row])
+        )
 
 
 def _follow(result: RangeResult, noted: _Noted, block: Block) -> None:

@@ -81,9 +81,13 @@ def _near(part: Range) -> tuple[str, int, int, str, int]:
 def not_there(
     paths: Sequence[str], topics: Sequence[str] | None, listed: Iterable[SegmentInfo | Unreadable]
 ) -> Iterator[Unreadable]:
-    """A topic that was asked for and is nowhere: its name may be misspelt, and no news of it is not good news."""
+    """A topic that was asked for and is nowhere: its name may be misspelt, and no news of it is not
+    good news.
+    """
     found = {one.topic for one in listed if isinstance(one, SegmentInfo)}
-    missed = [name for name in topics or () if not any(fnmatch.fnmatchcase(one, name) for one in found)]
+    missed = [
+        name for name in topics or () if not any(fnmatch.fnmatchcase(one, name) for one in found)
+    ]
     if missed and paths:
         store, path = Store.of(paths[0])
         yield Unreadable(shown(store.uri(path)), f"no topic of the name {', '.join(missed)}")
@@ -92,7 +96,8 @@ def not_there(
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
     """A segment's ranges, in order, of about ``split_bytes`` each, at most MOST.
 
-    An empty segment has one, so that it is seen. One that cannot be opened stays in one piece: one task says so, once.
+    An empty segment has one, so that it is seen. One that cannot be opened stays in one piece: one
+    task says so, once.
     """
     size = segment.size
     split_bytes = max(split_bytes, -(-size // MOST))

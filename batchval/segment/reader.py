@@ -1,18 +1,19 @@
 """Stretches of a segment file: whole batches, read by pread into memory of its own.
 
-A live file may shrink under its reader, so nothing is mapped. Damage does not end the reading: the reader says where it
-was and goes on at the next batch that its own CRC proves. No size that a file states buys memory above BELIEVED before
-the checksum over that many bytes has been found right.
+A live file may shrink under its reader, so nothing is mapped. Damage does not end the reading: the
+reader says where it was and goes on at the next batch that its own CRC proves. No size that a file
+states buys memory above BELIEVED before the checksum over that many bytes has been found right.
 
-**The walk.** From a position where a batch or damage starts, the next one follows from the file's bytes alone, whatever
-the size of the blocks that are read:
+**The walk.** From a position where a batch or damage starts, the next one follows from the file's
+bytes alone, whatever the size of the blocks that are read:
 
 * a batch with a right checksum, or with a wrong one whose size can be believed
   (``Search.leads_on``): after it;
 * anything else is damage: at the next place that a checksum proves.
 
-So all who walk from 0 meet the same places, and so do all who walk from one of these. ``first_at`` finds the first of
-them in the middle of a file, where a batch inside a record's value looks like any other.
+So all who walk from 0 meet the same places, and so do all who walk from one of these. ``first_at``
+finds the first of them in the middle of a file, where a batch inside a record's value looks like
+any other.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ __all__ = [
 
 BELIEVED = 32 << 20  # the largest batch whose header is followed without its checksum
 FRESH = 4 << 10  # bytes of the first block after damage: what follows may be damaged too
-#: how far ahead of a position the search for the walk begins, and how far ahead it must have been found: no batch of up
-#: to the second size can hide it
+#: how far ahead of a position the search for the walk begins, and how far ahead it must have been
+#: found: no batch of up to the second size can hide it
 LOOKBACK = 24 << 20
 CLEAR = 16 << 20
 _APPROACH = 1 << 20
@@ -54,7 +55,9 @@ INDEX_ENTRY = 8  # bytes: relative offset:4 position:4
 
 
 class Stretch(NamedTuple):
-    """Whole batches: ``data`` holds the file's bytes from ``position`` on, ``columns`` a row for each."""
+    """Whole batches: ``data`` holds the file's bytes from ``position`` on, ``columns`` a row for
+    each.
+    """
 
     position: int
     data: memoryview
@@ -62,10 +65,12 @@ class Stretch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch, from ``position`` on, up to the next proven batch or to the file's end.
+    """Bytes that are no batch, from ``position`` on, up to the next proven batch or to the file's
+    end.
 
-    ``kind``: ``partial`` (the file does not hold what the size field states), ``zeros`` (to the end), ``size`` (an
-    impossible size field), ``magic``, or ``crc`` (a wrong checksum, and nothing stands where the size field points).
+    ``kind``: ``partial`` (the file does not hold what the size field states), ``zeros`` (to the
+    end), ``size`` (an impossible size field), ``magic``, or ``crc`` (a wrong checksum, and nothing
+    stands where the size field points).
     """
 
     position: int
@@ -83,7 +88,8 @@ class IndexEntry(NamedTuple):
 class SegmentReader:
     """The walk over an open file of batches back to back.
 
-    Batches of magic 3 are some only with ``accept_claims_header``; else they are damage of the kind ``magic``.
+    Batches of magic 3 are some only with ``accept_claims_header``; else they are damage of the kind
+    ``magic``.
     """
 
     def __init__(self, source: Source, *, accept_claims_header: bool = False) -> None:
@@ -95,13 +101,18 @@ class SegmentReader:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.source.close()
 
     @property
     def size(self) -> int:
-        """The file's when it was opened; it goes down when a read shows that the file has shrunk."""
+        """The file's when it was opened; it goes down when a read shows that the file has
+        shrunk.
+        """
         return self.source.size
 
     def read(self, position: int, size: int) -> memoryview:
@@ -123,16 +134,20 @@ class SegmentReader:
         scan: Callable[[memoryview], BatchColumns] | None = None,
         reuse: bool = False,
     ) -> Iterator[Stretch | Damage]:
-        """All batches that start in [start, end), in order, with the damage between them; ``start`` is on the walk.
+        """All batches that start in [start, end), in order, with the damage between them; ``start``
+        is on the walk.
 
-        ``scan`` makes the columns, scan_batches if None. With ``reuse`` a stretch's data stand only until the next one
-        is asked for: memory that is still in the processor's cache is twice as fast.
+        ``scan`` makes the columns, scan_batches if None. With ``reuse`` a stretch's data stand only
+        until the next one is asked for: memory that is still in the processor's cache is twice as
+        fast.
         """
         scan = scan or self.scan
         memory = Memory(self.source)
         position, wanted, sound = start, block, 0
         while position < (stop := self.size if end is None else min(end, self.size)):
-            data = (memory if reuse else Memory(self.source)).at(position, self._possible(position, wanted))
+            data = (memory if reuse else Memory(self.source)).at(
+                position, self._possible(position, wanted)
+            )
             if not data:
                 return
             columns = scan(data)
@@ -162,7 +177,7 @@ class SegmentReader:
             position += damage.size
             wanted, sound = min(block, FRESH), 0
 
-    # ---- sizes that can be believed --------------------------------------------------------------------------------
+    # ---- sizes that can be believed --------------------------------------------------------------
 
     def _believed(self, columns: BatchColumns, base: int) -> int:
         """How many rows from the start are batches whose sizes can be believed."""
@@ -174,7 +189,7 @@ class SegmentReader:
             row = columns.first_doubtful(int(np.searchsorted(columns["position"], proven - base)))
         return len(columns)
 
-    # ---- damage ----------------------------------------------------------------------------------------------------
+    # ---- damage ----------------------------------------------------------------------------------
 
     def _damage(self, position: int, kind: str) -> Damage:
         """From ``position`` to the next proven batch, or to the file's end.
@@ -190,15 +205,16 @@ class SegmentReader:
             at = max(at, set_at - LOG_OVERHEAD + 1)  # no batch has a size of 0
         return Damage(position, self._search.next_batch(at) - position, kind)
 
-    # ---- the middle of a file --------------------------------------------------------------------------------------
+    # ---- the middle of a file --------------------------------------------------------------------
 
     def first_at(self, position: int, known: int = 0) -> int:
-        """Where the first batch or damage at or behind ``position`` starts, on the walk from the file's start.
+        """Where the first batch or damage at or behind ``position`` starts, on the walk from the
+        file's start.
 
-        Exact up to LOOKBACK, and behind it if no batch is larger than CLEAR: a chain of headers that has met nothing
-        odd over that length left every value that it may have started in. Where it meets damage, or does not begin in
-        time, the walk is taken from ``known``, a place on it. It costs one or two microseconds a
-        batch.
+        Exact up to LOOKBACK, and behind it if no batch is larger than CLEAR: a chain of headers
+        that has met nothing odd over that length left every value that it may have started in.
+        Where it meets damage, or does not begin in time, the walk is taken from ``known``, a place
+        on it. It costs one or two microseconds a batch.
         """
         if position <= known:
             return known
@@ -208,13 +224,17 @@ class SegmentReader:
     def _approach(self, position: int) -> int:
         start = position - LOOKBACK
         for size in (_APPROACH, LOOKBACK - CLEAR):
-            found = resynchronise(self.read(start, size), accept_claims_header=self.accept_claims_header)
+            found = resynchronise(
+                self.read(start, size), accept_claims_header=self.accept_claims_header
+            )
             if found >= 0:
                 return self._hop(start + found, position, False)
         return -1
 
     def _hop(self, at: int, until: int, through_damage: bool) -> int:
-        """Along the walk to its first place at or behind ``until``; -1 at damage, unless that is part of the walk."""
+        """Along the walk to its first place at or behind ``until``; -1 at damage, unless that is
+        part of the walk.
+        """
         memory = Memory(self.source)
         ahead = min(16 * self.source.chunk, BLOCK)
         came, header, chunk = at, None, self.source.chunk
@@ -223,7 +243,9 @@ class SegmentReader:
             if header is None or _goes_on(header, data):
                 if at >= until:
                     return at
-                last, following = follow(data, BELIEVED, accept_claims_header=self.accept_claims_header)
+                last, following = follow(
+                    data, BELIEVED, accept_claims_header=self.accept_claims_header
+                )
                 came, header = at + last, bytes(data[last : last + MAGIC + 1])
                 if came >= until:
                     return came
@@ -245,7 +267,9 @@ class SegmentReader:
         return at
 
     def _stride(self, at: int, start: bytes, until: int) -> int:
-        """As ``follow``, over batches so large that a read for each header costs less than what lies between them."""
+        """As ``follow``, over batches so large that a read for each header costs less than what
+        lies between them.
+        """
         header, unpack, least = self.source.header, START.unpack, self.source.chunk
         offset, size, magic = unpack(start)
         while at < until and least <= size <= BELIEVED - LOG_OVERHEAD:
@@ -261,7 +285,9 @@ class SegmentReader:
 
 
 class SegmentFile(SegmentReader):
-    """A .log file, or any regular file of batches back to back. Use as a context manager; raises as LocalFile does."""
+    """A .log file, or any regular file of batches back to back. Use as a context manager; raises as
+    LocalFile does.
+    """
 
     def __init__(self, path: Path, *, accept_claims_header: bool = False) -> None:
         self.path = path
@@ -272,7 +298,9 @@ class SegmentFile(SegmentReader):
 
 
 def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
-    """Is what follows a batch of the same magic, its offset behind that of the one before, and not far?"""
+    """Is what follows a batch of the same magic, its offset behind that of the one before, and not
+    far?
+    """
     if len(following) <= MAGIC or following[MAGIC] != header[MAGIC]:
         return False
     before = int.from_bytes(header[:BATCH_LENGTH], "big", signed=True)
@@ -280,7 +308,9 @@ def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
 
 
 def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
-    """The entries of an .index file, without the zeros of preallocation and without a last entry that is cut off."""
+    """The entries of an .index file, without the zeros of preallocation and without a last entry
+    that is cut off.
+    """
     offsets, positions = index_entries(path.read_bytes(), base_offset)
     return [IndexEntry(*entry) for entry in zip(offsets.tolist(), positions.tolist(), strict=True)]
 

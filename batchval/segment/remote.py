@@ -15,7 +15,17 @@ from batchval.optional import require
 from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
 from batchval.segment.reader import Source
 from batchval.segment.schemes import root_of
-from batchval.segment.store import _NO_SEGMENT, _SIDES, LogFolder, Store, Unreadable, _Entry, _Folder, one_line, shown
+from batchval.segment.store import (
+    _NO_SEGMENT,
+    _SIDES,
+    LogFolder,
+    Store,
+    Unreadable,
+    _Entry,
+    _Folder,
+    one_line,
+    shown,
+)
 from batchval.segment.tiered import MANIFEST
 
 require(__name__)
@@ -41,7 +51,10 @@ class _as_os_errors:
     def __enter__(self) -> None: ...
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if isinstance(error, pa.ArrowException) and not isinstance(error, OSError):
             raise OSError(one_line(error)) from error
@@ -122,7 +135,9 @@ class RemoteStore(Store):
         folders: dict[str, list[_Entry]] = defaultdict(list)
         for file in files:
             if file.type == fs.FileType.File:
-                folders[os.path.dirname(file.path)].append(_Entry(file.path, int(file.size), int(file.mtime_ns or 0)))
+                folders[os.path.dirname(file.path)].append(
+                    _Entry(file.path, int(file.size), int(file.mtime_ns or 0))
+                )
         for folder in sorted(folders):
             parent = os.path.dirname(folder)
             has_segments = any(SEGMENT_NAME.fullmatch(entry.name) for entry in folders[folder])
@@ -130,4 +145,6 @@ class RemoteStore(Store):
                 is_file = about.type == fs.FileType.File
                 names = None if is_file else {entry.name for entry in folders.get(parent, ())}
                 log_folders[parent] = self.log_folder(parent, names)
-            yield _Folder(folder, sorted(folders[folder]), [entry.name for entry in folders[folder]])
+            yield _Folder(
+                folder, sorted(folders[folder]), [entry.name for entry in folders[folder]]
+            )

@@ -85,7 +85,9 @@ class Cursor:
     ``damage``  the place of bytes before the row that are not a batch
     """
 
-    def __init__(self, side: Side, number: int, start: int, options: Options, progress: Callable[[int], None]) -> None:
+    def __init__(
+        self, side: Side, number: int, start: int, options: Options, progress: Callable[[int], None]
+    ) -> None:
         self.side = side
         self._progress = progress
         self.number = number
@@ -93,7 +95,9 @@ class Cursor:
         self.damage: tuple[SegmentInfo, int] | None = None
         # names and checkpoints may state offsets that a batch cannot have
         self._start = min(start, _NO_LIMIT)
-        self._limit = _NO_LIMIT if side.high_watermark is None else min(side.high_watermark, _NO_LIMIT)
+        self._limit = (
+            _NO_LIMIT if side.high_watermark is None else min(side.high_watermark, _NO_LIMIT)
+        )
         self._is_over = False
         self._pieces = self._read(options)
 
@@ -104,7 +108,9 @@ class Cursor:
                 continue
             store, path = Store.of(segment.uri)
             with store.open(path, accept_claims_header=options.reads_claims) as file:
-                for piece in file.stretches(0, segment.size, max(file.source.chunk, CACHED), reuse=True):
+                for piece in file.stretches(
+                    0, segment.size, max(file.source.chunk, CACHED), reuse=True
+                ):
                     yield segment, piece
 
     def close(self) -> None:
@@ -172,8 +178,12 @@ class Cursor:
             segment, position = self.segment, self.place + int(self.position[row])
         sound = bool(self.columns["is_valid"][row]) if has_batch else self.damage is None
         end = self.place + int(self.position[row] + self.size[row])
-        epoch, stamp = (int(self.columns[name][row]) for name in ("partition_leader_epoch", "max_timestamp"))
-        return Held(segment, position, end, epoch, stamp if has_batch and sound else -1, has_batch, sound)
+        epoch, stamp = (
+            int(self.columns[name][row]) for name in ("partition_leader_epoch", "max_timestamp")
+        )
+        return Held(
+            segment, position, end, epoch, stamp if has_batch and sound else -1, has_batch, sound
+        )
 
 
 @dataclass
@@ -201,7 +211,8 @@ class Walk:
         # below the second lowest log start, one replica alone has batches
         self.at = max(self.at, sorted(side.start for side in sides)[1])
         cursors = [
-            Cursor(side, n, max(self.at, side.start), self.options, self.progress) for n, side in enumerate(sides)
+            Cursor(side, n, max(self.at, side.start), self.options, self.progress)
+            for n, side in enumerate(sides)
         ]
         try:
             step = self._records if compacted else self._batches
@@ -241,14 +252,18 @@ class Walk:
         """Note which replicas differ at an offset, and which of them the majority contradicts."""
         groups: dict[bytes | None, list[Cursor]] = {}
         for one in here:
-            groups.setdefault(bytes(one.bytes_of(1)) if one.offset == offset else None, []).append(one)
+            groups.setdefault(bytes(one.bytes_of(1)) if one.offset == offset else None, []).append(
+                one
+            )
         largest = max(groups.values(), key=len)
         majority = largest if 2 * len(largest) > len(here) else []
         if len(majority) > 1:
             self._agree(majority, offset)
         held = {one.number: one.held(one.row, has_batch=one.offset == offset) for one in here}
         last = max(int(one.last[one.row]) for one in here if one.offset == offset)
-        self.differences.append(Difference(offset, last, held, tuple(one.number for one in majority)))
+        self.differences.append(
+            Difference(offset, last, held, tuple(one.number for one in majority))
+        )
 
     # ---- records ---------------------------------------------------------------------------------
 
@@ -273,10 +288,15 @@ class Walk:
         most = [number for number, count in votes.items() if count == max(votes.values())]
         majority = tuple(sorted(votes.keys() - most)) if len(votes) > 2 and len(most) == 1 else ()
         places = {cursor.number: (cursor, row) for pair in pairs for cursor, row in pair.places}
-        held = {number: cursor.held(row, has_batch=True) for number, (cursor, row) in sorted(places.items())}
+        held = {
+            number: cursor.held(row, has_batch=True)
+            for number, (cursor, row) in sorted(places.items())
+        }
         last = max(int(cursor.last[row]) for cursor, row in places.values())
         if not self.is_full:
-            self.differences.append(Difference(base, last, held, majority, min(pair.record for pair in pairs)))
+            self.differences.append(
+                Difference(base, last, held, majority, min(pair.record for pair in pairs))
+            )
 
 
 def _equal_rows(cursors: Sequence[Cursor], below: int) -> int:
@@ -317,7 +337,9 @@ class _Pair(NamedTuple):
     places: tuple[tuple[Cursor, int], tuple[Cursor, int]]
 
 
-def _contradictions(one: tuple[Cursor, int], other: tuple[Cursor, int], options: Options) -> Iterator[_Pair]:
+def _contradictions(
+    one: tuple[Cursor, int], other: tuple[Cursor, int], options: Options
+) -> Iterator[_Pair]:
     """Yield the first contradiction of each pair of batches. A batch that is equal on both by its
     size and checksum is not opened, one that is damaged is a finding by itself."""
     a, b = one[0], other[0]
@@ -331,7 +353,9 @@ def _contradictions(one: tuple[Cursor, int], other: tuple[Cursor, int], options:
     yield from _opened(a, ours[asked], b, theirs[asked], options)
 
 
-def _opened(a: Cursor, ours: np.ndarray, b: Cursor, theirs: np.ndarray, options: Options) -> Iterator[_Pair]:
+def _opened(
+    a: Cursor, ours: np.ndarray, b: Cursor, theirs: np.ndarray, options: Options
+) -> Iterator[_Pair]:
     """Compare the records of batches: of all at once where the limit allows it, else of fewer."""
     if not len(ours):
         return

@@ -65,7 +65,9 @@ class _Copy(NamedTuple):
 
 
 def compare_replicas(
-    partitions: Sequence[Joined], options: Options, progress: Callable[[int], None] = lambda done: None
+    partitions: Sequence[Joined],
+    options: Options,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Compare the partitions that two or more replicas have; add what differs to their findings.
 
@@ -79,7 +81,9 @@ def compare_replicas(
         segment = joined.parts[0].segment
         name = segment.broker
         copies = matched.setdefault((segment.topic, segment.partition), {})
-        if name is not None and (name not in copies or len(copies[name].joined.parts) < len(joined.parts)):
+        if name is not None and (
+            name not in copies or len(copies[name].joined.parts) < len(joined.parts)
+        ):
             copies[name] = _Copy(name, joined)
     _note_unmatched(partitions, matched.values(), options)
     order = [one.name for one in options.replicas]
@@ -88,13 +92,17 @@ def compare_replicas(
             _compare([copies[name] for name in order if name in copies], options, progress)
 
 
-def _note_unmatched(partitions: Sequence[Joined], matched: Iterable[dict[str, _Copy]], options: Options) -> None:
+def _note_unmatched(
+    partitions: Sequence[Joined], matched: Iterable[dict[str, _Copy]], options: Options
+) -> None:
     shared = {name for copies in matched if len(copies) > 1 for name in copies}
     for name, path in options.replicas:
         of_it = [one for one in partitions if one.parts and one.parts[0].segment.broker == name]
         if of_it and name not in shared:
             reason = f"no other replica has a partition of {name}: nothing was compared"
-            of_it[0].unreadable.append(Unreadable(shown(Store.of(path)[0].uri(Store.of(path)[1])), reason))
+            of_it[0].unreadable.append(
+                Unreadable(shown(Store.of(path)[0].uri(Store.of(path)[1])), reason)
+            )
 
 
 # ---- one partition -------------------------------------------------------------------------------
@@ -138,7 +146,9 @@ def _side(name: str, segments: Sequence[SegmentInfo]) -> Side:
     return Side(name, tuple(segments), start, checkpoints.get(_HIGH_WATERMARK))
 
 
-def _settled(sides: list[Side], options: Options, progress: Callable[[int], None], *, thinned: bool) -> _Outcome:
+def _settled(
+    sides: list[Side], options: Options, progress: Callable[[int], None], *, thinned: bool
+) -> _Outcome:
     """Compare until nothing differs, nothing has changed meanwhile, or what differs was seen
     twice."""
     walk = Walk(options, progress)
@@ -178,7 +188,11 @@ def _listed_again(sides: Sequence[Side], options: Options) -> list[Side]:
     for side in sides:
         store, _ = Store.of(side.segments[0].uri)
         folder = Store.of(folder_and_name(side.segments[0].uri)[0])[1]
-        listed = [one for one in store.list_segments(folder) if isinstance(one, SegmentInfo)] if store.grows else []
+        listed = (
+            [one for one in store.list_segments(folder) if isinstance(one, SegmentInfo)]
+            if store.grows
+            else []
+        )
         named = [one._replace(broker=side.name) for one in listed]
         named.sort(key=lambda one: one.base_offset)
         found.append(_side(side.name, named) if named else side)
@@ -193,14 +207,18 @@ def _compacted(sides: Sequence[Side], options: Options, *, thinned: bool) -> boo
 def _judged(walk: Walk, sides: list[Side], options: Options, *, compacted: bool) -> _Outcome:
     """Return what was seen. Where nothing says whether the topic is compacted, batches that differ
     count only if their records do."""
-    unknown = options.cleanup_policy == "auto" and any(one.cleaned is None for side in sides for one in side.segments)
+    unknown = options.cleanup_policy == "auto" and any(
+        one.cleaned is None for side in sides for one in side.segments
+    )
     if compacted or not unknown:
         return _outcome(walk, sides, None)
     records = Walk(options, walk.progress, at=walk.differences[0].offset)
     records.run(sides, compacted=True)
     if records.differences:
         return _outcome(records, sides, None)
-    return _outcome(walk, sides, "legal if the topic is compacted: no cleaner-offset-checkpoint says so")
+    return _outcome(
+        walk, sides, "legal if the topic is compacted: no cleaner-offset-checkpoint says so"
+    )
 
 
 def _outcome(walk: Walk, sides: list[Side], doubt: str | None) -> _Outcome:
@@ -224,7 +242,9 @@ def _culprits(difference: Difference) -> list[int]:
     return (damaged or list(difference.held))[:1]
 
 
-def _explained(difference: Difference, culprit: int, copies: Sequence[_Copy], outcome: _Outcome) -> bool:
+def _explained(
+    difference: Difference, culprit: int, copies: Sequence[_Copy], outcome: _Outcome
+) -> bool:
     """Return whether a replica's own findings name the cause; say there what the others have."""
     for number in [culprit] if difference.majority else difference.held:
         held = difference.held[number]
@@ -247,13 +267,17 @@ def _explains(finding: Finding, held: Held, difference: Difference) -> bool:
     is_of_batch = finding.rule in _EXPLAINING or not finding.rule.id.startswith("L")
     if not is_of_batch or finding.file != shown(held.segment.uri):
         return False
-    if finding.position == held.position or (finding.rule is Rule.L4 and finding.position == held.end):
+    if finding.position == held.position or (
+        finding.rule is Rule.L4 and finding.position == held.end
+    ):
         return True  # a leader epoch that is too high shows at the next batch
     moved = len({one.has_batch for one in difference.held.values()}) > 1
     return moved and bool(finding.follows) and finding.position <= held.position
 
 
-def _with_others(finding: Finding, difference: Difference, number: int, outcome: _Outcome) -> Finding:
+def _with_others(
+    finding: Finding, difference: Difference, number: int, outcome: _Outcome
+) -> Finding:
     others = [n for n, held in difference.held.items() if n != number and held.is_sound]
     if not others or " at offset " in finding.reason:
         return finding
@@ -269,7 +293,9 @@ def _names(numbers: Iterable[int], outcome: _Outcome) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def _add(copies: Sequence[_Copy], number: int, differences: Sequence[Difference], outcome: _Outcome) -> None:
+def _add(
+    copies: Sequence[_Copy], number: int, differences: Sequence[Difference], outcome: _Outcome
+) -> None:
     """Add the finding about one replica, at the first place where it differs."""
     first, last = differences[0], differences[-1]
     held = first.held[number]

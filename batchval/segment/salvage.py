@@ -41,7 +41,9 @@ from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_na
 __all__ = ["Lost", "Salvage", "Salvaged"]
 
 #: a row is a piece: where it lies in its file, its offsets, leader epoch, and number of batches
-PIECE = np.dtype([(name, "<i8") for name in ("position", "end", "first", "last", "epoch", "batches")])
+PIECE = np.dtype(
+    [(name, "<i8") for name in ("position", "end", "first", "last", "epoch", "batches")]
+)
 #: the offsets of a segment are stored as 31 bits above its base offset
 _MOST_OFFSETS = (1 << 31) - 1
 _COPIED = 1 << 20  # bytes at a time
@@ -300,7 +302,9 @@ class Salvage:
         if not segments:
             return
         ordered = sorted(segments, key=lambda one: _content(one, pieces[one]))
-        kept = _ascending(_cut([Piece(one, *row) for one in ordered for row in pieces[one].tolist()]))
+        kept = _ascending(
+            _cut([Piece(one, *row) for one in ordered for row in pieces[one].tolist()])
+        )
         folder = self.out / os.path.basename(folder_and_name(segments[0].uri)[0])
         try:
             folder.mkdir()
@@ -313,7 +317,9 @@ class Salvage:
         for lost in _lost(joined, ordered, kept, self.options):
             self.done.lost.append(lost._replace(file=named(lost.file)))
 
-    def _write_segments(self, folder: Path, kept: Sequence[Piece], newest: SegmentInfo) -> Iterator[Unreadable]:
+    def _write_segments(
+        self, folder: Path, kept: Sequence[Piece], newest: SegmentInfo
+    ) -> Iterator[Unreadable]:
         """Write the .log files. The newest keeps its name also without a batch: the log goes on
         there."""
         end = -1
@@ -441,9 +447,13 @@ def _copy_metadata(folder: Path, first: SegmentInfo) -> None:
 # ---- what is lost --------------------------------------------------------------------------------
 
 
-def _lost(joined: Joined, ordered: Sequence[SegmentInfo], kept: Sequence[Piece], options: Options) -> Iterator[Lost]:
+def _lost(
+    joined: Joined, ordered: Sequence[SegmentInfo], kept: Sequence[Piece], options: Options
+) -> Iterator[Lost]:
     """Yield the ranges before, between and after the pieces that were kept."""
-    gaps = joined.compacted or (options.cleanup_policy == "auto" and any(uncertain(one) for one in ordered))
+    gaps = joined.compacted or (
+        options.cleanup_policy == "auto" and any(uncertain(one) for one in ordered)
+    )
     start = min(one.base_offset for one in ordered)
     before: Piece | None = None
     for piece in kept:

@@ -64,12 +64,20 @@ class Search:
     def _at(self, position: int) -> SearchWindow:
         """Return a window that holds ``position``."""
         window = self._window
-        return window if window is not None and self._start <= position < self._end else self._load(position)
+        return (
+            window
+            if window is not None and self._start <= position < self._end
+            else self._load(position)
+        )
 
     def _load(self, position: int) -> SearchWindow:
         """Return a window that starts at ``position``, larger than the last one if that is near."""
         is_near = self._start <= position <= self._end + self._size
-        self._size = self._size * _GROWTH if is_near and self._size else max(_FIRST_WINDOW, self._source.chunk)
+        self._size = (
+            self._size * _GROWTH
+            if is_near and self._size
+            else max(_FIRST_WINDOW, self._source.chunk)
+        )
         self._size = min(self._size, _LARGEST_WINDOW)
         self._window = None
         data = self._memory.at(position, max(min(self._size, self._source.size - position), 0))
@@ -158,14 +166,18 @@ class Search:
         steps, rest = divmod(position - page * _PAGE, _STEP)
         noted = self._noted(page, is_legacy)
         start = min(steps, len(noted) - 1)
-        return _CHECKSUMS[is_legacy][0](Memory(self._source).at(position - rest, rest), noted[start])
+        return _CHECKSUMS[is_legacy][0](
+            Memory(self._source).at(position - rest, rest), noted[start]
+        )
 
     def _noted(self, page: int, is_legacy: bool) -> list[int]:
         """Return the checksums from the start of a page to each of its steps."""
         noted = self._pages.get((page, is_legacy))
         if noted is None:
             noted, memory, crc = [0], Memory(self._source), _CHECKSUMS[is_legacy][0]
-            for start in range(page * _PAGE, min((page + 1) * _PAGE, self._source.size), _PROOF_CHUNK):
+            for start in range(
+                page * _PAGE, min((page + 1) * _PAGE, self._source.size), _PROOF_CHUNK
+            ):
                 data = memory.at(start, _PROOF_CHUNK)
                 for at in range(0, len(data) - _STEP + 1, _STEP):
                     noted.append(crc(data[at : at + _STEP], noted[-1]))

@@ -87,7 +87,9 @@ class Work:
         return sum(one.end - one.start for one in self.ranges)
 
 
-def list_work(paths: Iterable[str], options: Options, since: Known | None = None, reread_ms: int | None = None) -> Work:
+def list_work(
+    paths: Iterable[str], options: Options, since: Known | None = None, reread_ms: int | None = None
+) -> Work:
     """List the segments below paths and cut what is to be read. Raises BatchvalError for an unknown
     scheme.
 
@@ -143,7 +145,9 @@ def _readings(work: Work, since: Known, options: Options) -> dict[SegmentInfo, R
     return found
 
 
-def _sequences_are_unknown(work: Work, since: Known, options: Options, segments: Sequence[SegmentInfo]) -> bool:
+def _sequences_are_unknown(
+    work: Work, since: Known, options: Options, segments: Sequence[SegmentInfo]
+) -> bool:
     """Return whether a segment that is not read follows one whose log is another than then.
 
     Its producers may have written last in the other one, or in any before (L5). An entry does not
@@ -152,7 +156,9 @@ def _sequences_are_unknown(work: Work, since: Known, options: Options, segments:
     thinned = any(work.known[one.uri].thinned for one in segments if one.uri in work.known)
     if was_compacted(options, segments, thinned=thinned):
         return False
-    others = itertools.dropwhile(lambda one: one.uri in work.known or not since.is_another(one), segments)
+    others = itertools.dropwhile(
+        lambda one: one.uri in work.known or not since.is_another(one), segments
+    )
     return any(one.uri in work.known for one in others)
 
 
@@ -181,10 +187,16 @@ def _listed(paths: Iterable[str], options: Options) -> Iterator[SegmentInfo | Un
         store, path = Store.of(uri)
         for one in store.list_segments(path, options.topics):
             name = name_of(one.uri, options.replicas)
-            yield one._replace(broker=name) if name is not None and isinstance(one, SegmentInfo) else one
+            yield (
+                one._replace(broker=name)
+                if name is not None and isinstance(one, SegmentInfo)
+                else one
+            )
 
 
-def _ranges(segment: SegmentInfo, reading: Reading, options: Options, known: Mapping[str, Entry]) -> Iterator[Range]:
+def _ranges(
+    segment: SegmentInfo, reading: Reading, options: Options, known: Mapping[str, Entry]
+) -> Iterator[Range]:
     if reading in (Reading.SIDES, Reading.GROWN):
         yield Range(segment, 0, 0)
     if reading in (Reading.UNCHANGED, Reading.SIDES):
@@ -196,7 +208,9 @@ def _ranges(segment: SegmentInfo, reading: Reading, options: Options, known: Map
             yield part._replace(start=max(part.start, start))
 
 
-def settled(work: Work, results: Iterable[RangeResult], options: Options, engine: Engine) -> list[Joined]:
+def settled(
+    work: Work, results: Iterable[RangeResult], options: Options, engine: Engine
+) -> list[Joined]:
     """Join all partitions; list and read again those that changed while they were read.
 
     ``results`` are those of the work's ranges, ``engine`` reads further ones.
@@ -250,7 +264,9 @@ def _listed_again(
         found[folder] = [
             one
             for one in inside
-            if isinstance(one, SegmentInfo) or alone or SEGMENT_NAME.fullmatch(folder_and_name(one.uri)[1])
+            if isinstance(one, SegmentInfo)
+            or alone
+            or SEGMENT_NAME.fullmatch(folder_and_name(one.uri)[1])
         ]
     return found
 

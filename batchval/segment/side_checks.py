@@ -71,7 +71,9 @@ def check_time_order(entries: TimeEntries, size: int, *, is_last: bool) -> Itera
             f"before (timestamp {stamps[at - 1]}, offset {offsets[at - 1]})"
         )
         follows = len(bad) - 1
-        yield Found(at * TIME_ENTRY, int(offsets[at]), Rule.L9, reason, side=".timeindex", follows=follows)
+        yield Found(
+            at * TIME_ENTRY, int(offsets[at]), Rule.L9, reason, side=".timeindex", follows=follows
+        )
     elif rest:
         reason = f"{plural(rest, 'byte')} after the last whole entry"
         yield Found(size - rest, None, Rule.L9, reason, side=".timeindex")
@@ -177,6 +179,8 @@ def check_epochs(
                 )
                 found.append(Found(0, change.offset, Rule.L12, reason, side=side))
     if not found and starts and starts[-1].offset > end:
-        reason = f"epoch {starts[-1].epoch} starts at {starts[-1].offset}, but the log ends at {end}"
+        reason = (
+            f"epoch {starts[-1].epoch} starts at {starts[-1].offset}, but the log ends at {end}"
+        )
         found.append(Found(0, starts[-1].offset, Rule.L12, reason, side=side))
     yield from first_of(found)

@@ -126,14 +126,18 @@ def _lines(data: bytes, words: int) -> list[list[str]]:
             raise Malformed(f"version is {version}: expected 0")
         expected = int(count)
     except ValueError:
-        raise Malformed(f"the first lines are {data[:40]!r}: expected a version and a count") from None
+        raise Malformed(
+            f"the first lines are {data[:40]!r}: expected a version and a count"
+        ) from None
     if expected != len(lines):
         raise Malformed(f"{len(lines)} lines: expected {expected}, as the second line states")
     found = []
     for number, line in enumerate(lines, 3):
         fields = line.split()
         if len(fields) != words or not all(re.fullmatch(r"-?\d{1,19}", one) for one in fields[-2:]):
-            raise Malformed(f"line {number} is {line[:80]!r}: expected {words} words, the last two numbers")
+            raise Malformed(
+                f"line {number} is {line[:80]!r}: expected {words} words, the last two numbers"
+            )
         found.append(fields)
     return found
 

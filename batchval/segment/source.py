@@ -18,7 +18,8 @@ START = struct.Struct(">qi4xb")  # offset, size, magic: of every magic
 
 
 class Source(Protocol):
-    """An open file. ``size`` is what it was when opened, and goes down when a read shows that it has shrunk.
+    """An open file. ``size`` is what it was when opened, and goes down when a read shows that it
+    has shrunk.
 
     ``chunk``: bytes that cost about as much to ask for as one.
     """
@@ -27,25 +28,33 @@ class Source(Protocol):
     chunk: int
 
     def read_into(self, position: int, memory: memoryview) -> int:
-        """How many bytes came; fewer than there is room for may come at any place, 0 only at the end."""
+        """How many bytes came; fewer than there is room for may come at any place, 0 only at the
+        end.
+        """
 
     def header(self, position: int) -> bytes:
         """The first bytes of a batch, up to its magic; fewer at the file's end."""
 
     def after_hole(self, position: int) -> int:
-        """``position``, or one behind it, if all between are zeros that need not be read to know it."""
+        """``position``, or one behind it, if all between are zeros that need not be read to know
+        it.
+        """
 
     def close(self) -> None: ...
 
 
 class LocalFile:
-    """A regular file of this machine. Raises OSError for what cannot be opened, and for pipes, devices and folders."""
+    """A regular file of this machine. Raises OSError for what cannot be opened, and for pipes,
+    devices and folders.
+    """
 
     chunk = 8 << 10
 
     def __init__(self, path: Path) -> None:
         # without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever
-        self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
+        self._fd = os.open(
+            path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+        )
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)
@@ -61,7 +70,9 @@ class LocalFile:
         return os.pread(self._fd, START.size, position)
 
     def after_hole(self, position: int) -> int:
-        """A preallocated or sparse tail is one hole: gigabytes that cost a call, for each range that begins there."""
+        """A preallocated or sparse tail is one hole: gigabytes that cost a call, for each range
+        that begins there.
+        """
         try:
             found = os.lseek(self._fd, position, os.SEEK_DATA)
         except OSError as error:  # ENXIO: nothing but a hole up to the end, or the end is before
@@ -98,7 +109,9 @@ class InMemory:
 
 
 class Memory:
-    """A file's bytes from one place on, in memory that is used again; what two blocks share is read once."""
+    """A file's bytes from one place on, in memory that is used again; what two blocks share is read
+    once.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source

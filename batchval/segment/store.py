@@ -222,7 +222,9 @@ def text_of(name: str) -> str:
 
 
 def folder_and_name(uri: str) -> tuple[str, str]:
-    """Of what Store.uri gives: a query stands behind the name of a file, and goes with the folder."""
+    """Of what Store.uri gives: a query stands behind the name of a file, and goes with the
+    folder.
+    """
     path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
     folder, _, name = path.rpartition("/")
     return folder + mark + query, name
@@ -235,20 +237,26 @@ def sibling(uri: str, name: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, without the line breaks and the credentials that storage services like to send."""
+    """What went wrong, without the line breaks and the credentials that storage services like to
+    send.
+    """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return without_secrets(" ".join(text.split())) or type(error).__name__
 
 
 class Store:
-    """Files below one root. Small to pickle: a worker connects anew when it first reads. Failures are OSErrors."""
+    """Files below one root. Small to pickle: a worker connects anew when it first reads. Failures
+    are OSErrors.
+    """
 
     #: may files be appended to? Objects of a store may not
     grows = False
 
     @staticmethod
     def of(uri: str) -> tuple[Store, str]:
-        """The store that a URI or a local path lies in, and its path there. BatchvalError: a scheme nobody knows."""
+        """The store that a URI or a local path lies in, and its path there. BatchvalError: a scheme
+        nobody knows.
+        """
         uri = plain_uri(uri)
         if reason := refusal(uri):
             raise BatchvalError(f"{shown(uri)}: {reason}")
@@ -278,15 +286,21 @@ class Store:
         raise NotImplementedError
 
     def open(self, path: str, *, accept_claims_header: bool = False) -> SegmentReader:
-        """A context manager with ``.read(position, size)`` and ``.size``, and the walk over its batches."""
+        """A context manager with ``.read(position, size)`` and ``.size``, and the walk over its
+        batches.
+        """
         return SegmentReader(self.source(path), accept_claims_header=accept_claims_header)
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole small file, such as an index. OSError also for one that is none: its name buys no memory."""
+        """A whole small file, such as an index. OSError also for one that is none: its name buys no
+        memory.
+        """
         with self.open(path) as file:
             return read_small(file)
 
-    def list_segments(self, path: str, topics: tuple[str, ...] | None = None) -> Iterator[SegmentInfo | Unreadable]:
+    def list_segments(
+        self, path: str, topics: tuple[str, ...] | None = None
+    ) -> Iterator[SegmentInfo | Unreadable]:
         """Yield the segments at or below a path, folder by folder, in the order of their offsets,
         with what cannot be listed.
 
@@ -305,14 +319,23 @@ class Store:
                 continue
             empty = False
             topic, partition = _partition_of(folder, names)
-            if topics is not None and not any(fnmatch.fnmatchcase(topic, pattern) for pattern in topics):
+            if topics is not None and not any(
+                fnmatch.fnmatchcase(topic, pattern) for pattern in topics
+            ):
                 continue
-            yield from self._infos(topic, partition, entries, names, log_folders[os.path.dirname(folder)])
+            yield from self._infos(
+                topic, partition, entries, names, log_folders[os.path.dirname(folder)]
+            )
         if empty:
             yield Unreadable(shown(self.uri(path)), "no segments in this folder")
 
     def _infos(
-        self, topic: str, partition: int, entries: list[_Entry], names: Sequence[str], log_folder: LogFolder
+        self,
+        topic: str,
+        partition: int,
+        entries: list[_Entry],
+        names: Sequence[str],
+        log_folder: LogFolder,
     ) -> Iterator[SegmentInfo | Unreadable]:
         named = {entry.name: SideFile(entry.name, entry.size, entry.mtime_ns) for entry in entries}
         in_flux = any(_IN_FLUX.fullmatch(name) for name in names)
@@ -328,7 +351,11 @@ class Store:
             is_first = entry.name == all_names[0]
             if is_first:
                 bases = {name[:20] for name in all_names}
-                sides += [side for name, side in named.items() if _SNAPSHOT.fullmatch(name) and name[:20] not in bases]
+                sides += [
+                    side
+                    for name, side in named.items()
+                    if _SNAPSHOT.fullmatch(name) and name[:20] not in bases
+                ]
                 sides += [named[name] for name in PARTITION_FILES if name in named]
             yield SegmentInfo(
                 uri=self.uri(entry.path),
@@ -422,7 +449,9 @@ class _Local(Store):
                 self._read_parent(folder, log_folders)
             yield from self._entries(folder, names, names)
         for problem in problems:
-            yield _Folder(str(problem.filename), Unreadable(str(problem.filename), one_line(problem)))
+            yield _Folder(
+                str(problem.filename), Unreadable(str(problem.filename), one_line(problem))
+            )
 
     def _read_parent(self, folder: str, log_folders: dict[str, LogFolder]) -> None:
         parent = os.path.dirname(folder)

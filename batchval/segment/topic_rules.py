@@ -15,7 +15,14 @@ from typing import Any, TypeAlias
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
 from batchval.record_rules import RecordRules
 
-__all__ = ["TopicRules", "is_json", "parse_topic_rules", "read_topic_rules", "rules_of", "rules_word"]
+__all__ = [
+    "TopicRules",
+    "is_json",
+    "parse_topic_rules",
+    "read_topic_rules",
+    "rules_of",
+    "rules_word",
+]
 
 #: (pattern, rules), of which the first that matches counts
 TopicRules: TypeAlias = tuple[tuple[str, RecordRules], ...]
@@ -27,7 +34,9 @@ def read_topic_rules(value: str) -> TopicRules:
     Raises BatchvalError for a file that cannot be read and for wrong rules.
     """
     if not value.strip():
-        raise BatchvalError("the value is empty: expected a JSON object, or the name of a file that holds one")
+        raise BatchvalError(
+            "the value is empty: expected a JSON object, or the name of a file that holds one"
+        )
     if is_json(value):
         return parse_topic_rules(value)
     try:
@@ -59,7 +68,9 @@ def parse_topic_rules(text: str) -> TopicRules:
     except ValueError:  # Python reads no int of more than 4,300 digits
         raise ArgumentValueError("record rules have a number of more than 4,300 digits") from None
     if not isinstance(found, Mapping):
-        raise ArgumentTypeError(f"record rules must be an object of topic patterns, not {shown_value(found)}")
+        raise ArgumentTypeError(
+            f"record rules must be an object of topic patterns, not {shown_value(found)}"
+        )
     rules = []
     for pattern, mapping in found.items():
         try:

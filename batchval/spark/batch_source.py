@@ -1,10 +1,13 @@
-"""``spark.read.format("kafka-segments")``: one row a batch of the segments below a folder, straight from Arrow.
+"""``spark.read.format("kafka-segments")``: one row a batch of the segments below a folder, straight
+from Arrow.
 
-The unit of work is a range of bytes of one segment. The driver lists and cuts (``partitions``, once for each DataFrame:
-load again to see new segments), workers read. What cannot be read is a row with a reason, never a failed job.
+The unit of work is a range of bytes of one segment. The driver lists and cuts (``partitions``, once
+for each DataFrame: load again to see new segments), workers read. What cannot be read is a row with
+a reason, never a failed job.
 
-No ``pushFilters`` here, ever: in Spark 4.3 the filter that one query pushes stays with the DataFrame, and the next one
-gets wrong rows in silence (tests/spark/test_guards.py notices when that is mended). Options and ``.schema(…)`` narrow.
+No ``pushFilters`` here, ever: in Spark 4.3 the filter that one query pushes stays with the
+DataFrame, and the next one gets wrong rows in silence (tests/spark/test_guards.py notices when that
+is mended). Options and ``.schema(…)`` narrow.
 """
 
 from __future__ import annotations
@@ -14,7 +17,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from batchval.audit.audit_run import list_work
@@ -53,7 +61,9 @@ class KafkaSegments(DataSource):
         with sentences():
             known(self.options, SEGMENT_OPTIONS, self.name())
             shape = Shape(schema)
-            return SegmentsReader(paths(self.options), shape.options(row_options(self.options)), shape)
+            return SegmentsReader(
+                paths(self.options), shape.options(row_options(self.options)), shape
+            )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return stream_or_refusal(lambda: stream_reader(self.options, schema))

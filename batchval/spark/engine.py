@@ -1,8 +1,9 @@
 """``--engine spark``: tasks (``pack``) in waves; the small results of their ranges come back.
 
-A result holds what the reduce needs and no rows, so a driver's memory is bounded by the waves under way. Two waves are
-there at once: the slots that one leaves at its end are taken by the next. Tasks write files by names of their own, so
-a task that is run again (a lost executor) writes the same bytes to the same place.
+A result holds what the reduce needs and no rows, so a driver's memory is bounded by the waves under
+way. Two waves are there at once: the slots that one leaves at its end are taken by the next. Tasks
+write files by names of their own, so a task that is run again (a lost executor) writes the same
+bytes to the same place.
 
 A classic session runs an RDD of shares of a wave. Spark Connect has no RDDs: there a row is a
 share, and mapInArrow runs it. On a classic session that costs more (docs/adr/0017).
@@ -76,14 +77,17 @@ def run_spark(
     said = None if shown else tempfile.TemporaryFile()  # noqa: SIM115 (the JVM has it to its end)
     spark = session(master, conf=conf, app_name="batchval audit", said=said)
     if said is not None:
-        # where a JVM dies, a server of pyspark's shows a traceback, and the job's own end says it too
+        # where a JVM dies, a server of pyspark's shows a traceback, and the job's own end says it
+        # too
         servers: tuple[Any, ...] = (AccumulatorTCPServer, AccumulatorUnixServer)
         for server in servers:
             server.handle_error = lambda *_: None
     return _and_stop(spark, before is None, run_on(spark, ranges, options, out, progress))
 
 
-def _and_stop(spark: SparkSession, ours: bool, results: Iterator[RangeResult]) -> Iterator[RangeResult]:
+def _and_stop(
+    spark: SparkSession, ours: bool, results: Iterator[RangeResult]
+) -> Iterator[RangeResult]:
     try:
         yield from results
     finally:
@@ -105,7 +109,9 @@ def run_on(
     from pyspark.errors import PySparkException
 
     try:
-        yield from _waves(spark, pack(ranges, options.split_bytes), options, out, progress or (lambda done: None))
+        yield from _waves(
+            spark, pack(ranges, options.split_bytes), options, out, progress or (lambda done: None)
+        )
     except (Py4JError, PySparkException, ConnectionError) as error:
         if os.environ.get("BATCHVAL_TRACEBACK"):
             raise
@@ -122,7 +128,11 @@ def _told(error: Exception) -> Exception:
 
 
 def _waves(
-    spark: SparkSession, tasks: Iterable[Task], options: Options, out: str | None, progress: Callable[[int], None]
+    spark: SparkSession,
+    tasks: Iterable[Task],
+    options: Options,
+    out: str | None,
+    progress: Callable[[int], None],
 ) -> Iterator[RangeResult]:
     run, slots, read = _runner(spark)
     shown = Progress(progress)
@@ -167,7 +177,11 @@ def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
     """Return how this session runs a wave, how many tasks it runs at once, and what says how many
     bytes tasks have read that came to their end."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return lambda wave, options, out: _connected(spark, wave, options, out), CONNECT_SLOTS, lambda: 0
+        return (
+            lambda wave, options, out: _connected(spark, wave, options, out),
+            CONNECT_SLOTS,
+            lambda: 0,
+        )
     context = spark.sparkContext
     read = context.accumulator(0)
 
@@ -175,7 +189,9 @@ def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
 
     def run(wave: Sequence[Task], options: Options, out: str | None) -> list[RangeResult]:
         shares = context.parallelize(_shares(wave, slots), min(len(wave), slots * SHARES))
-        return list(shares.mapPartitions(lambda part: _worked(part, options, out, read.add)).collect())
+        return list(
+            shares.mapPartitions(lambda part: _worked(part, options, out, read.add)).collect()
+        )
 
     return run, slots, lambda: read.value
 
@@ -199,7 +215,9 @@ def _worked(
     settle()
 
 
-def _connected(spark: Any, wave: Sequence[Task], options: Options, out: str | None) -> list[RangeResult]:
+def _connected(
+    spark: Any, wave: Sequence[Task], options: Options, out: str | None
+) -> list[RangeResult]:
     """Run a wave where a row is a task of Spark's, and its results come back in a column."""
     import pyarrow as pa
 

@@ -1,4 +1,6 @@
-"""What Spark says when it fails, in one line: of a JVM's stderr, or of an error with Java's and Python's traces."""
+"""What Spark says when it fails, in one line: of a JVM's stderr, or of an error with Java's and
+Python's traces.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,20 @@ _NOISE = re.compile(
     r"\s+at |\s*\.\.\. \d+ more|WARNING: |Warning: |Using Spark's|Setting |To adjust|Picked up |\S+ \S+ (WARN|INFO) "
     r"|.*ERROR SparkContext: Error initializing"
 )
-_BEFORE = re.compile(r'(\S+ \S+ ERROR [\w.$]+: )?(Exception in thread "[^"]*" )?(Caused by: )?([\w$]+\.[\w.$]+: )?')
+_BEFORE = re.compile(
+    r'(\S+ \S+ ERROR [\w.$]+: )?(Exception in thread "[^"]*" )?(Caused by: )?([\w$]+\.[\w.$]+: )?'
+)
 _JAVA = re.compile(r"^(?:: |Caused by: )[\w.$]+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*): (.*)$", re.MULTILINE)
 
 
 def of_log(text: str) -> str:
     """The first line of a JVM's stderr that is more than its usual talk."""
-    telling = (_BEFORE.sub("", line.strip(), count=1) for line in text.splitlines() if not _NOISE.match(line))
+    telling = (
+        _BEFORE.sub("", line.strip(), count=1)
+        for line in text.splitlines()
+        if not _NOISE.match(line)
+    )
     return next((line[:_LONGEST] for line in telling if line), "it says nothing")
 
 

@@ -80,7 +80,9 @@ class KafkaFindings(DataSource):
         """Refuse: a finding belongs to a whole partition, not to the bytes that are new."""
 
         def refuse() -> DataSourceStreamReader:
-            raise BatchvalError("kafka-findings is not a stream: use spark.read, once for each audit")
+            raise BatchvalError(
+                "kafka-findings is not a stream: use spark.read, once for each audit"
+            )
 
         return stream_or_refusal(refuse)
 

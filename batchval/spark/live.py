@@ -1,8 +1,10 @@
-"""The format ``kafka-batches``: batches of live topics, as brokers send them, judged as those at rest.
+"""The format ``kafka-batches``: batches of live topics, as brokers send them, judged as those at
+rest.
 
-A task reads one partition from one offset to another. A batch belongs to the stretch that its last offset lies in: a
-fetch gives the batch in which its offset lies, whole, so each batch is in one stretch, wherever stretches meet. An
-offset of a stream is ``{topic: {partition: next offset}}``. ``segment`` and ``position`` are null: no file is known.
+A task reads one partition from one offset to another. A batch belongs to the stretch that its last
+offset lies in: a fetch gives the batch in which its offset lies, whole, so each batch is in one
+stretch, wherever stretches meet. An offset of a stream is ``{topic: {partition: next offset}}``.
+``segment`` and ``position`` are null: no file is known.
 """
 
 from __future__ import annotations
@@ -18,8 +20,18 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from batchval.audit.arrow_rows import to_rows, unreadable_row
@@ -85,9 +97,13 @@ class Wanted:
         """Read the one option that names topics. Raises BatchvalError."""
         names = [name for name in _TOPICS if name in given]
         if not names:
-            raise BatchvalError("no option subscribe is set: expected names of topics with commas between them")
+            raise BatchvalError(
+                "no option subscribe is set: expected names of topics with commas between them"
+            )
         if len(names) > 1:
-            raise BatchvalError(f"options {' and '.join(names)} are set: both name topics, one of them is allowed")
+            raise BatchvalError(
+                f"options {' and '.join(names)} are set: both name topics, one of them is allowed"
+            )
         text = given[names[0]]
         if names[0] == "subscribePattern":
             return cls(pattern=_checked_pattern(text))
@@ -107,7 +123,9 @@ class Wanted:
         for name, count in counts.items():
             if self.numbers[name][-1] >= count:
                 highest = self.numbers[name][-1]
-                raise BatchvalError(f"option assign names {name}-{highest}, but {name} has {count} partitions")
+                raise BatchvalError(
+                    f"option assign names {name}-{highest}, but {name} has {count} partitions"
+                )
         return {name: self.numbers[name] for name in counts}
 
 
@@ -135,7 +153,9 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """How to reach the brokers, and what is read. Pickled to workers, where its connections are made."""
+    """How to reach the brokers, and what is read. Pickled to workers, where its connections are
+    made.
+    """
 
     bootstrap_servers: tuple[str, ...]
     properties: Mapping[str, str]
@@ -148,7 +168,9 @@ class Cluster:
         """BatchvalError for what is missing or cannot be."""
         servers = given.get("kafka.bootstrap.servers", "")
         if not servers.strip():
-            raise BatchvalError("no option kafka.bootstrap.servers is given: host:port with commas between them")
+            raise BatchvalError(
+                "no option kafka.bootstrap.servers is given: host:port with commas between them"
+            )
         wanted = Wanted.of(given)
         lower = {key.lower(): value for key, value in given.items()}
         properties = {name: lower[_PREFIX + name] for name in PROPERTIES if _PREFIX + name in lower}
@@ -177,7 +199,9 @@ class Cluster:
         )
 
     def offsets(self, where: str) -> Offset:
-        """The ``earliest`` or ``latest`` offsets of all partitions, topics and partitions in order."""
+        """The ``earliest`` or ``latest`` offsets of all partitions, topics and partitions in
+        order.
+        """
 
         async def ask() -> Offset:
             async with self.consumer() as consumer:
@@ -209,14 +233,18 @@ class KafkaBatches(DataSource):
         with sentences():
             known(self.options, BATCH_OPTIONS, self.name())
             shape = Shape(schema)
-            return BatchesReader(Cluster.of(self.options), shape.options(row_options(self.options)), shape)
+            return BatchesReader(
+                Cluster.of(self.options), shape.options(row_options(self.options)), shape
+            )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         def make() -> DataSourceStreamReader:
             known(self.options, STREAM_OPTIONS, f"{self.name()} (streaming)")
             most = size(self.options, "maxOffsetsPerTrigger", 0)
             cluster, shape = Cluster.of(self.options), Shape(schema)
-            return BatchesStreamReader(cluster, shape.options(row_options(self.options)), shape, most)
+            return BatchesStreamReader(
+                cluster, shape.options(row_options(self.options)), shape, most
+            )
 
         return stream_or_refusal(make)
 
@@ -230,7 +258,9 @@ class BatchesReader(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> list[InputPartition]:
-        return _stretches(self.cluster.offsets(self.cluster.starting), self.cluster.offsets("latest"))
+        return _stretches(
+            self.cluster.offsets(self.cluster.starting), self.cluster.offsets("latest")
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.shape(_rows(self.cluster, partition, self.options))
@@ -269,7 +299,10 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             taken[one] = min(lag[one], -(-left // (len(waiting) - n)))
             left -= taken[one]
         return {
-            topic: {number: start.get(topic, {}).get(number, 0) + taken[topic, number] for number in ends}
+            topic: {
+                number: start.get(topic, {}).get(number, 0) + taken[topic, number]
+                for number in ends
+            }
             for topic, ends in reach.items()
         }
 
@@ -301,7 +334,9 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
         return
     source = SegmentInfo("", stretch.topic, stretch.partition, base_offset=-1, size=0, mtime_ns=0)
     validator = validator_of(options, topic=stretch.topic)
-    check = functools.partial(validator.check_batches, deep=options.deep, trust_claims=options.sample)
+    check = functools.partial(
+        validator.check_batches, deep=options.deep, trust_claims=options.sample
+    )
     try:
         for data in _fetched(cluster, stretch):
             columns = check(data)
@@ -316,7 +351,9 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
 
 
 def _fetched(cluster: Cluster, stretch: Stretch) -> Iterator[memoryview]:
-    """The batches of the stretch, and perhaps some behind it, as they come. OSError where none come for long."""
+    """The batches of the stretch, and perhaps some behind it, as they come. OSError where none come
+    for long.
+    """
     place = (stretch.topic, stretch.partition)
     with asyncio.Runner() as runner:
         consumer = cluster.consumer()
@@ -329,11 +366,15 @@ def _fetched(cluster: Cluster, stretch: Stretch) -> Iterator[memoryview]:
                 try:
                     polled = runner.run(consumer.poll_batches(timeout_ms=500))
                 except OffsetOutOfRangeError as error:
-                    raise OSError(f"offsets from {at} on are not in the log any more ({error})") from None
+                    raise OSError(
+                        f"offsets from {at} on are not in the log any more ({error})"
+                    ) from None
                 for one in polled:
                     yield one.records
                     at, patience = one.next_offset, time.monotonic() + cluster.timeout_ms / 1000
                 if time.monotonic() > patience:
-                    raise OSError(f"no batch of {place[0]}-{place[1]} came in {cluster.timeout_ms} ms (offset {at})")
+                    raise OSError(
+                        f"no batch of {place[0]}-{place[1]} came in {cluster.timeout_ms} ms (offset {at})"
+                    )
         finally:
             runner.run(consumer.close())

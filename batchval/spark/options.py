@@ -1,4 +1,6 @@
-"""What ``.option(name, value)`` says: names in any case, values as text; a wrong one is refused by its name."""
+"""What ``.option(name, value)`` says: names in any case, values as text; a wrong one is refused by
+its name.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ Given = Mapping[str, str]  # Spark's, which takes keys in any case
 
 
 def known(given: Given, names: tuple[str, ...], format_name: str) -> None:
-    """BatchvalError for an option that nobody reads: a slip of the pen must not change what is audited in silence."""
+    """BatchvalError for an option that nobody reads: a slip of the pen must not change what is
+    audited in silence.
+    """
     lower = {name.lower() for name in names}
     between = {name.lower() for name in BETWEEN_OPTIONS}
     for name in given:
@@ -88,7 +92,9 @@ def one_of(given: Given, name: str, words: tuple[str, ...]) -> str:
     """One of the words; the first where nothing is said."""
     word = given.get(name, words[0]).strip().lower()
     if word not in words:
-        raise BatchvalError(f"option {name} is {given[name]!r}: {', '.join(words[:-1])} or {words[-1]} is possible")
+        raise BatchvalError(
+            f"option {name} is {given[name]!r}: {', '.join(words[:-1])} or {words[-1]} is possible"
+        )
     return word
 
 
@@ -105,7 +111,9 @@ def size(given: Given, name: str, default: int, least: int = 1) -> int:
     found = _SIZE.fullmatch(text.strip())
     number = int(found[1]) << _UNITS[found[2].lower()] if found else -1
     if not least <= number < 1 << 62:
-        raise BatchvalError(f"option {name} is {text!r}: a number of bytes such as 256m, at least {least}, is possible")
+        raise BatchvalError(
+            f"option {name} is {text!r}: a number of bytes such as 256m, at least {least}, is possible"
+        )
     return number
 
 
@@ -113,7 +121,9 @@ def milliseconds(given: Given, name: str, default: int) -> int:
     """Milliseconds, at least 1: ``86400000``."""
     text = given.get(name, str(default)).strip()
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 1 << 31:
-        raise BatchvalError(f"option {name} is {given[name]!r}: expected milliseconds, from 1 to 2147483647")
+        raise BatchvalError(
+            f"option {name} is {given[name]!r}: expected milliseconds, from 1 to 2147483647"
+        )
     return int(text)
 
 
@@ -123,7 +133,9 @@ def seed(given: Given) -> int | None:
     if text is None:
         return None
     if not text.strip().isascii() or not text.strip().isdigit() or int(text) > LARGEST_SEED:
-        raise BatchvalError(f"option seed is {text!r}: expected a whole number from 0 to {LARGEST_SEED}")
+        raise BatchvalError(
+            f"option seed is {text!r}: expected a whole number from 0 to {LARGEST_SEED}"
+        )
     return int(text)
 
 
@@ -147,7 +159,9 @@ def record_rules(given: Given) -> TopicRules:
     if text is None:
         return ()
     if not flag(given, "deep"):
-        raise BatchvalError(f"option {RECORD_RULES} needs deep true: record rules are asked of each record")
+        raise BatchvalError(
+            f"option {RECORD_RULES} needs deep true: record rules are asked of each record"
+        )
     try:
         return read_topic_rules(text)
     except BatchvalError as error:
@@ -161,7 +175,9 @@ def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
         return None
     names = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
     if not names:
-        raise BatchvalError(f"option {name} is {text!r}: names of topics with commas between them are possible")
+        raise BatchvalError(
+            f"option {name} is {text!r}: names of topics with commas between them are possible"
+        )
     return names
 
 
@@ -170,12 +186,16 @@ def paths(given: Given) -> tuple[str, ...]:
     found = [given["path"]] if given.get("path") else []
     found += json.loads(given.get("paths") or "[]")
     if not found:
-        raise BatchvalError("no path is given: load(PATH), a folder of topic-partition folders or a URI of one")
+        raise BatchvalError(
+            "no path is given: load(PATH), a folder of topic-partition folders or a URI of one"
+        )
     return tuple(found)
 
 
 def row_options(given: Given) -> Options:
-    """What ``batchval.audit.arrow_rows`` is told. Options of others, such as those of a stream, are left alone."""
+    """What ``batchval.audit.arrow_rows`` is told. Options of others, such as those of a stream, are
+    left alone.
+    """
     plain = Options()
     return Options(
         rows=cast(Any, one_of(given, "rows", ("all", "bad", "none"))),
@@ -185,7 +205,9 @@ def row_options(given: Given) -> Options:
         mode=cast(Any, one_of(given, "mode", ("strict", "kafka"))),
         kafka_version=cast(Any, one_of(given, "kafkaVersion", _VERSIONS)),
         cleanup_policy=one_of(given, "cleanupPolicy", ("auto", "delete", "compact")),
-        producer_id_expiration_ms=milliseconds(given, "producerIdExpirationMs", plain.producer_id_expiration_ms),
+        producer_id_expiration_ms=milliseconds(
+            given, "producerIdExpirationMs", plain.producer_id_expiration_ms
+        ),
         accept_claims_header=flag(given, "acceptClaimsHeader"),
         topics=topics(given),
         max_decompressed_bytes=size(given, "maxDecompressedBytes", plain.max_decompressed_bytes),

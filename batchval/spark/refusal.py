@@ -1,7 +1,9 @@
-"""What a user gets of our errors: the sentence, where Spark would put a worker's traceback around it.
+"""What a user gets of our errors: the sentence, where Spark would put a worker's traceback around
+it.
 
-Spark plans Python sources in worker processes and sends home what they raise as text, traceback and all. A worker
-leaves it out where SPARK_HIDE_TRACEBACK is set when it fails; it ends then, so no one else's traceback is lost.
+Spark plans Python sources in worker processes and sends home what they raise as text, traceback and
+all. A worker leaves it out where SPARK_HIDE_TRACEBACK is set when it fails; it ends then, so no one
+else's traceback is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def _in_a_worker() -> bool:
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Errors that say all there is to say travel without a traceback. (``BATCHVAL_TRACEBACK=1`` keeps it.)"""
+    """Errors that say all there is to say travel without a traceback. (``BATCHVAL_TRACEBACK=1``
+    keeps it.)
+    """
     try:
         yield
     except (BatchvalError, OSError):
@@ -39,7 +43,9 @@ def sentences() -> Iterator[None]:
 
 
 def stream_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
-    """A stream's reader; in a worker one that refuses later: in 4.3 Spark's own error hides one that is raised here."""
+    """A stream's reader; in a worker one that refuses later: in 4.3 Spark's own error hides one
+    that is raised here.
+    """
     try:
         return make()
     except BatchvalError as error:

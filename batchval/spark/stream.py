@@ -1,9 +1,11 @@
-"""``spark.readStream.format("kafka-segments")``: the bytes of each file that are read, in Spark's checkpoint.
+"""``spark.readStream.format("kafka-segments")``: the bytes of each file that are read, in Spark's
+checkpoint.
 
-An offset is ``{uri: bytes}``. Of a partition's newest segment, which a broker may be writing, only what stands before
-its last proven batch is taken: a batch that is half written, and zeros that were allocated ahead, wait for what comes.
-Older segments, and objects of a store, are whole. A file that has shrunk is another one (the cleaner or a truncation
-was there): it is read again from its start. A file that is gone is forgotten. What could not be listed has -1.
+An offset is ``{uri: bytes}``. Of a partition's newest segment, which a broker may be writing, only
+what stands before its last proven batch is taken: a batch that is half written, and zeros that were
+allocated ahead, wait for what comes. Older segments, and objects of a store, are whole. A file that
+has shrunk is another one (the cleaner or a truncation was there): it is read again from its start.
+A file that is gone is forgotten. What could not be listed has -1.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from batchval.segment.options import Options
@@ -86,11 +93,17 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begun = max(start.get(uri, 0), 0)
             if reached == begun or reached == start.get(uri):
                 continue
-            store, one = listed.get(uri, (None, Unreadable(uri, "it was there when it was listed, and is gone")))
+            store, one = listed.get(
+                uri, (None, Unreadable(uri, "it was there when it was listed, and is gone"))
+            )
             if isinstance(one, Unreadable):
                 lost.append(one)
             elif store is not None:
-                ranges += _between(cut(one, self.options.split_bytes, store), begun if begun < reached else 0, reached)
+                ranges += _between(
+                    cut(one, self.options.split_bytes, store),
+                    begun if begun < reached else 0,
+                    reached,
+                )
         return pieces(ranges, lost, self.options.split_bytes) if ranges or lost else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -113,7 +126,9 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far each file can be read now; files of a partition in order, its newest one last."""
         listed = list(self._list())
         newest = {
-            folder_and_name(one.uri)[0]: one.uri for _, one in listed if isinstance(one, SegmentInfo)
+            folder_and_name(one.uri)[0]: one.uri
+            for _, one in listed
+            if isinstance(one, SegmentInfo)
         }  # segments of a folder come in order
         found: Offset = {}
         for store, one in listed:
@@ -121,14 +136,18 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found[one.uri] = NOT_LISTED
             elif store.grows and newest[folder_and_name(one.uri)[0]] == one.uri:
                 begun = max(start.get(one.uri, 0), 0)
-                found[one.uri] = settled(store, one, begun if one.size >= begun else 0, self.options)
+                found[one.uri] = settled(
+                    store, one, begun if one.size >= begun else 0, self.options
+                )
             else:
                 found[one.uri] = one.size
         return found
 
 
 def settled(store: Store, segment: SegmentInfo, start: int, options: Options) -> int:
-    """The end of the last proven batch of a file that may be growing; ``start`` where nothing behind it is proven."""
+    """The end of the last proven batch of a file that may be growing; ``start`` where nothing
+    behind it is proven.
+    """
     end = start
     try:
         path = Store.of(segment.uri)[1]
@@ -139,7 +158,9 @@ def settled(store: Store, segment: SegmentInfo, start: int, options: Options) ->
                     proven = np.flatnonzero(columns["is_valid"])
                     if len(proven):
                         last = int(proven[-1])
-                        end = piece.position + int(columns["position"][last] + columns["size_in_bytes"][last])
+                        end = piece.position + int(
+                            columns["position"][last] + columns["size_in_bytes"][last]
+                        )
     except OSError:
         return end  # the next micro-batch asks again
     return end

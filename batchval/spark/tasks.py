@@ -31,7 +31,9 @@ class Piece(InputPartition):
     unreadable: tuple[Unreadable, ...] = ()
 
 
-def pieces(ranges: Iterable[Range], unreadable: Iterable[Unreadable], split_bytes: int) -> list[InputPartition]:
+def pieces(
+    ranges: Iterable[Range], unreadable: Iterable[Unreadable], split_bytes: int
+) -> list[InputPartition]:
     """Return ranges in tasks (``pack``), and what the listing could not read in one more."""
     found: list[InputPartition] = [Piece(task) for task in pack(ranges, split_bytes)]
     if lost := tuple(unreadable):
@@ -53,10 +55,11 @@ def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:
 
 @functools.cache
 def settle() -> None:
-    """Called at the end of a task, done once a worker: its modules are left out of the garbage collector's rounds.
+    """Called at the end of a task, done once a worker: its modules are left out of the garbage
+    collector's rounds.
 
-    A worker collects after each task, which looks through all that Spark, pyarrow, pandas and numpy have made (80,000
-    objects, 50 ms of CPU: what judging 100 MB costs).
+    A worker collects after each task, which looks through all that Spark, pyarrow, pandas and numpy
+    have made (80,000 objects, 50 ms of CPU: what judging 100 MB costs).
     """
     gc.freeze()
 

@@ -1,8 +1,10 @@
-"""``validate_batches(column)``: batches that lie in a column, such as values that a pipeline has kept, judged in Arrow.
+"""``validate_batches(column)``: batches that lie in a column, such as values that a pipeline has
+kept, judged in Arrow.
 
-A value is any number of batches back to back, judged as a segment is; the answer is an array with a struct for each,
-the columns of ``kafka-segments`` without those that only a file has, ``position`` within the value. Bytes that are no
-batch are such a struct too (``magic`` is null). An empty value has an empty array, a null one null.
+A value is any number of batches back to back, judged as a segment is; the answer is an array with a
+struct for each, the columns of ``kafka-segments`` without those that only a file has, ``position``
+within the value. Bytes that are no batch are such a struct too (``magic`` is null). An empty value
+has an empty array, a null one null.
 """
 
 from __future__ import annotations
@@ -57,7 +59,10 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     rules of ``*``.
     BatchvalError for a wrong one.
     """
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    given = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+    }
     known(given, CHECK_OPTIONS, "validate_batches")
     judging = _judging(given)
 
@@ -76,7 +81,9 @@ def _judging(given: Mapping[str, str]) -> Options:
     """Return the options. Raises BatchvalError, also for record rules of topics alone."""
     options = row_options(given)
     if options.record_rules and rules_of(options.record_rules, _NOWHERE.topic) is None:
-        raise BatchvalError(f"option {RECORD_RULES} needs the pattern '*': values of validate_batches have no topic")
+        raise BatchvalError(
+            f"option {RECORD_RULES} needs the pattern '*': values of validate_batches have no topic"
+        )
     return options
 
 
@@ -116,17 +123,22 @@ def _options_of(texts: pa.Array) -> Options:
     """Return the options of a JSON object for each row: the same for all of them."""
     different = texts.unique().to_pylist()
     if len(different) > 1:
-        raise BatchvalError("options of validate_batches are literals: they cannot differ from row to row")
+        raise BatchvalError(
+            "options of validate_batches are literals: they cannot differ from row to row"
+        )
     given = json.loads(different[0] if different else "{}")
     rules = given.get(RECORD_RULES)
     if rules is not None and not is_json(rules):
         # this is a worker, which may be on another machine
-        raise BatchvalError(f"option {RECORD_RULES} is {shown_value(rules)}: SQL takes a JSON object, not a file")
+        raise BatchvalError(
+            f"option {RECORD_RULES} is {shown_value(rules)}: SQL takes a JSON object, not a file"
+        )
     return _judging(given)
 
 
 def judged(values: pa.Array, options: Options) -> pa.Array:
-    """One array of verdicts a value. Values that are nothing but whole batches are judged in one call together.
+    """One array of verdicts a value. Values that are nothing but whole batches are judged in one
+    call together.
 
     BatchvalError for a column that is not of bytes: text is none, whatever lies in its buffers.
     """
@@ -150,7 +162,10 @@ def judged(values: pa.Array, options: Options) -> pa.Array:
         counts = np.diff(np.searchsorted(columns["position"], starts))
         base = np.repeat(starts[:-1], counts)
     else:  # bytes that are no batch, or a size that leads into the next value: each for itself
-        each = [_rows_of(whole[start:end], validator, options) for start, end in pairwise(starts.tolist())]
+        each = [
+            _rows_of(whole[start:end], validator, options)
+            for start, end in pairwise(starts.tolist())
+        ]
         rows = [one for of_value in each for one in of_value]
         counts = np.array([sum(one.num_rows for one in of_value) for of_value in each], "<i8")
         base = np.zeros(int(counts.sum()), "<i8")
@@ -163,16 +178,29 @@ def _ends(values: pa.Array) -> NDArray[np.int64]:
     offsets = values.buffers()[1]
     if offsets is None or not len(values):
         return np.zeros(len(values) + 1, "<i8")
-    return np.frombuffer(offsets, width)[values.offset : values.offset + len(values) + 1].astype("<i8")
+    return np.frombuffer(offsets, width)[values.offset : values.offset + len(values) + 1].astype(
+        "<i8"
+    )
 
 
 def _lists(
-    rows: list[pa.RecordBatch], counts: NDArray[np.int64], base: NDArray[np.int64], null: pa.Array | None
+    rows: list[pa.RecordBatch],
+    counts: NDArray[np.int64],
+    base: NDArray[np.int64],
+    null: pa.Array | None,
 ) -> pa.Array:
     """``counts``: rows of each value; ``base``: what a row's position counts from."""
-    joined = pa.concat_batches(rows) if rows else pa.RecordBatch.from_pylist([], schema=row_schema(_COLUMNS))
+    joined = (
+        pa.concat_batches(rows)
+        if rows
+        else pa.RecordBatch.from_pylist([], schema=row_schema(_COLUMNS))
+    )
     kind = (
-        to_arrow_schema(StructType([StructField("verdicts", ArrayType(verdict_type()))]), timezone="UTC").field(0).type
+        to_arrow_schema(
+            StructType([StructField("verdicts", ArrayType(verdict_type()))]), timezone="UTC"
+        )
+        .field(0)
+        .type
     )
     columns = [joined.column(field.name).cast(field.type) for field in kind.value_type]
     at = kind.value_type.get_field_index("position")
@@ -186,7 +214,9 @@ def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> lis
     """As of a segment file that holds these bytes."""
     found = []
     with SegmentReader(InMemory(data), accept_claims_header=options.accept_claims_header) as file:
-        scan = functools.partial(validator.check_batches, deep=options.deep, trust_claims=options.sample)
+        scan = functools.partial(
+            validator.check_batches, deep=options.deep, trust_claims=options.sample
+        )
         for part in file.stretches(scan=scan, reuse=True):
             if isinstance(part, Damage):
                 found.append(damaged_rows(_NOWHERE, [part], file.size, options))

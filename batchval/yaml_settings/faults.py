@@ -54,8 +54,16 @@ class Source:
     def text(self, fault: Fault) -> str:
         """Return the fault as one line."""
         line = self.line(fault)
-        place = "" if self.is_option(fault.loc) else f"{self.name}:{line}" if self.name and line else self.name
-        return " ".join(": ".join(part for part in (place, path_of(fault.loc), fault.text) if part).split())
+        place = (
+            ""
+            if self.is_option(fault.loc)
+            else f"{self.name}:{line}"
+            if self.name and line
+            else self.name
+        )
+        return " ".join(
+            ": ".join(part for part in (place, path_of(fault.loc), fault.text) if part).split()
+        )
 
 
 def path_of(loc: Loc) -> str:

@@ -54,7 +54,9 @@ def _resembled(loc: Loc, root: type[BaseModel]) -> str:
     return nearest(str(loc[-1]), keys_of(model_at(root, list(loc[:-1]))).values())
 
 
-def _words(problem: Any, root: type[BaseModel], without_effect: Callable[[type[BaseModel], str], str]) -> str:
+def _words(
+    problem: Any, root: type[BaseModel], without_effect: Callable[[type[BaseModel], str], str]
+) -> str:
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):
         return " ".join(str(cause).split())

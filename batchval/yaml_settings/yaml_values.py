@@ -22,7 +22,9 @@ class ConfigError(BatchvalError):
     """What is wrong with settings, a line each."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__(problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)")
+        super().__init__(
+            problems[0] if len(problems) == 1 else f"{problems[0]} (and {len(problems) - 1} more)"
+        )
         self.problems = problems
 
 
@@ -56,10 +58,19 @@ def parsed(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[F
         # its own words alone: the snippet that comes with them may hold a password
         mark = error.problem_mark
         at = f":{mark.line + 1}" if mark else ""
-        raise ConfigError([f"{name}{at}: is not YAML: {error.problem or error.context or 'cannot be read'}"]) from None
+        raise ConfigError(
+            [f"{name}{at}: is not YAML: {error.problem or error.context or 'cannot be read'}"]
+        ) from None
     except yaml.reader.ReaderError as error:
         raise ConfigError([f"{name}: is not YAML: {error.reason}"]) from None
-    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError) as error:
+    except (
+        ValueError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
         # PyYAML's constructors raise these for values that their tags do not fit
         raise ConfigError([f"{name}: is not YAML: {type(error).__name__}"]) from None
     finally:

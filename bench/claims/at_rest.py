@@ -59,7 +59,10 @@ def segment(codec: str, folder: Path, size: int) -> tuple[Path, int]:
     text = batches.text(batches.JavaRandom(8364), 2 << 20)
     probe = len(batch(codec, text, 0, 64).build())
     records = max(1, round(64 * BATCH_BYTES / probe))
-    made = [bytes(attach(batch(codec, text, n, records).build(), carrier="payload")) for n in range(DISTINCT)]
+    made = [
+        bytes(attach(batch(codec, text, n, records).build(), carrier="payload"))
+        for n in range(DISTINCT)
+    ]
     partition = folder / f"claims.{codec}-0"
     partition.mkdir()
     written = count = 0
@@ -81,7 +84,9 @@ def measured(partition: Path, options: Options) -> float:
     return time.thread_time() - begun
 
 
-def rows(codec: str, partition: Path, count: int, rate: float, rounds: int) -> list[dict[str, object]]:
+def rows(
+    codec: str, partition: Path, count: int, rate: float, rounds: int
+) -> list[dict[str, object]]:
     """Return a row for each way to read the segment."""
     ways: dict[str, dict[str, Any]] = {
         "headers": {},
@@ -105,7 +110,9 @@ def rows(codec: str, partition: Path, count: int, rate: float, rounds: int) -> l
             "figures": name,
             "us_a_batch": round(statistics.median(found) / count * 1e6, 2),
             "gb_a_cpu_second": round(size / statistics.median(found) / 1e9, 3),
-            "of_headers": round(statistics.median(a / b for a, b in zip(times["headers"], found, strict=False)), 3),
+            "of_headers": round(
+                statistics.median(a / b for a, b in zip(times["headers"], found, strict=False)), 3
+            ),
         }
         for name, found in times.items()
     ]
@@ -113,10 +120,16 @@ def rows(codec: str, partition: Path, count: int, rate: float, rounds: int) -> l
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. Returns the exit code."""
-    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("--rate", type=float, default=0.01, help="Share of batches to verify (default: 0.01).")
+    asked = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    asked.add_argument(
+        "--rate", type=float, default=0.01, help="Share of batches to verify (default: 0.01)."
+    )
     asked.add_argument("--rounds", type=int, default=9, help="Rounds (default: 9).")
-    asked.add_argument("--mb", type=int, default=128, help="Size of a segment in MB (default: 128).")
+    asked.add_argument(
+        "--mb", type=int, default=128, help="Size of a segment in MB (default: 128)."
+    )
     asked.add_argument("--json", action="store_true", help="Print JSON instead of the table.")
     options = asked.parse_args(argv)
     found: list[dict[str, object]] = []
@@ -127,7 +140,9 @@ def main(argv: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(found, indent=1))
     else:
-        print(f"{'codec':6}  {'figures':28}  {'us a batch':>10}  {'GB a CPU-s':>10}  {'of headers':>10}")
+        print(
+            f"{'codec':6}  {'figures':28}  {'us a batch':>10}  {'GB a CPU-s':>10}  {'of headers':>10}"
+        )
         for row in found:
             print(
                 f"{row['codec']:6}  {row['figures']:28}  {row['us_a_batch']:>10}"

@@ -59,7 +59,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             found[part] = {
                 "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                 "machine": machine.describe(),
-                "settings": settings() | asdict(efforts[part]) | {"load": [began, os.getloadavg()[0]]},
+                "settings": settings()
+                | asdict(efforts[part])
+                | {"load": [began, os.getloadavg()[0]]},
                 "idle_cores": idle_cores,
                 "summaries": summaries,
                 "goals": broker_ratios.goals(summaries),
@@ -99,13 +101,20 @@ def text_of_goals(result: dict[str, Any]) -> str:
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """Parse the options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--only", default=",".join(broker_parts.PARTS), help="Parts, with commas (default: all).")
     add("--codecs", default=",".join(CODEC_NAMES), help="Codecs, with commas (default: all).")
     add("--rounds", type=int, help="Rounds of each part, in place of its own number.")
     add("--quick", action="store_true", help="Measure short rounds: a look, no result.")
-    add("--out", type=Path, default=ends.BUILD.parent / "broker" / "result", help="Files without suffix.")
+    add(
+        "--out",
+        type=Path,
+        default=ends.BUILD.parent / "broker" / "result",
+        help="Files without suffix.",
+    )
     add("--write", action="store_true", help="Save in bench/results, and write docs/benchmarks.")
     options = parser.parse_args(argv)
     try:

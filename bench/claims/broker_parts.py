@@ -54,7 +54,9 @@ QUICK = {
 }
 
 
-def recorded(policy: str, carrier: Carrier = "none", gate: Carrier | None = None, *, relay: bool = False) -> Way:
+def recorded(
+    policy: str, carrier: Carrier = "none", gate: Carrier | None = None, *, relay: bool = False
+) -> Way:
     """Return the way of recorded requests."""
     how = {"policy": policy, "carrier": carrier, "gate": gate, "relay": relay}
     return lambda rig, of, seconds: rig.recorded(of, seconds, **how)  # type: ignore[arg-type]
@@ -62,7 +64,9 @@ def recorded(policy: str, carrier: Carrier = "none", gate: Carrier | None = None
 
 def produced(policy: str, *, with_agent: bool = False, gate: Carrier | None = None) -> Way:
     """Return the way of Kafka's producer."""
-    return lambda rig, of, seconds: rig.produced(of, seconds, policy=policy, with_agent=with_agent, gate=gate)
+    return lambda rig, of, seconds: rig.produced(
+        of, seconds, policy=policy, with_agent=with_agent, gate=gate
+    )
 
 
 def ways(part: str, codec: str) -> dict[str, Way]:
@@ -78,7 +82,11 @@ def ways(part: str, codec: str) -> dict[str, Way]:
             "audit:0.01": recorded("audit", "tag"),
             "verify": recorded("verify", "tag"),
         }
-        return found if has_payload else {name: way for name, way in found.items() if "payload" not in name}
+        return (
+            found
+            if has_payload
+            else {name: way for name, way in found.items() if "payload" not in name}
+        )
     if part == "gate":
         found = {STOCK: recorded("stock"), RELAY: recorded("stock", relay=True)}
         found["gate, tag"] = recorded("trust", gate="tag")
@@ -128,7 +136,9 @@ def measure(rig: Rig, part: str, codecs: Sequence[str], effort: Effort) -> list[
             for name in list(found)[:: -1 if number % 2 else 1]:
                 one = found[name](rig, of, effort.seconds)
                 rows[of, name]["samples"].append(one)
-                tell(f"{part}, round {number + 1} of {effort.rounds}: {text_of(of)}: {name}: {text_of_sample(one)}")
+                tell(
+                    f"{part}, round {number + 1} of {effort.rounds}: {text_of(of)}: {name}: {text_of_sample(one)}"
+                )
     check(list(rows.values()), before, rig.counters())
     return list(rows.values())
 
@@ -136,9 +146,13 @@ def measure(rig: Rig, part: str, codecs: Sequence[str], effort: Effort) -> list[
 def check(rows: list[Row], before: dict[str, Any], after: dict[str, Any]) -> None:
     """Raise RuntimeError if fewer batches were trusted than the ways with trust have sent."""
     trusted = after["Trusted"] - before["Trusted"]
-    sent = sum(one["batches"] for row in rows if row["way"] not in UNTRUSTED for one in row["samples"])
+    sent = sum(
+        one["batches"] for row in rows if row["way"] not in UNTRUSTED for one in row["samples"]
+    )
     if trusted < LEAST_TRUSTED * sent:
-        raise RuntimeError(f"{trusted} of {sent} batches were trusted: counters {before}, then {after}")
+        raise RuntimeError(
+            f"{trusted} of {sent} batches were trusted: counters {before}, then {after}"
+        )
     if after["Lying"] > before["Lying"]:
         raise RuntimeError(f"honest claims were found to be lies: counters {before}, then {after}")
 

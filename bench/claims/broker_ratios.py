@@ -62,7 +62,9 @@ def summarised(row: Row, stock: list[dict[str, Any]]) -> dict[str, Any]:
     ratios = {"servers": [of_servers(one) / of_servers(other) for one, other in pairs]}
     if "producer" in names:
         ratios["all"] = [of_all(one) / of_all(other) for one, other in pairs]
-        ratios["producer"] = [one["us"]["producer"] / other["us"]["producer"] for one, other in pairs]
+        ratios["producer"] = [
+            one["us"]["producer"] / other["us"]["producer"] for one, other in pairs
+        ]
     found["ratios"] = {
         name: dict(zip(("median", "low", "high"), before.interval(values), strict=True))
         for name, values in ratios.items()
@@ -85,6 +87,10 @@ def goals(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if goal is None:
             continue
         ratio = row["ratios"]["servers"]
-        verdict = "met" if ratio["median"] <= goal else "noise" if ratio["low"] <= goal else "missed"
-        found.append({"figure": f"{what}, {row['codec']}", "target": goal, **ratio, "verdict": verdict})
+        verdict = (
+            "met" if ratio["median"] <= goal else "noise" if ratio["low"] <= goal else "missed"
+        )
+        found.append(
+            {"figure": f"{what}, {row['codec']}", "target": goal, **ratio, "verdict": verdict}
+        )
     return found

@@ -89,7 +89,9 @@ class Rig(contextlib.ExitStack):
             self.enter_context(self.broker)
             for topic in TOPICS.values():
                 make_topic(self.broker.bootstrap, topic, PARTITIONS)
-            self._stored = {name: StoredBatches(self.broker.data, topic) for name, topic in TOPICS.items()}
+            self._stored = {
+                name: StoredBatches(self.broker.data, topic) for name, topic in TOPICS.items()
+            }
         except BaseException:
             self.close()
             raise
@@ -158,7 +160,13 @@ class Rig(contextlib.ExitStack):
         return sample(processes, lambda: requests.send(port, of.mb * 1e6, seconds), of.mb)
 
     def produced(
-        self, of: Load, seconds: float, *, policy: str, with_agent: bool = False, gate: Carrier | None = None
+        self,
+        of: Load,
+        seconds: float,
+        *,
+        policy: str,
+        with_agent: bool = False,
+        gate: Carrier | None = None,
     ) -> Sample:
         """Let Kafka's producer send to the topic of a policy, through a gate if there is one."""
         producer = self.producer(with_agent=with_agent)

@@ -43,7 +43,9 @@ from tests.support.jvm_agents import broker_agent
 HERE = Path(__file__).resolve().parent
 CODECS = ("zstd", "gzip", "snappy", "lz4")
 SENDERS = ("trust", "audit", "verify")
-OPTIONS = "rule.1=trust,principal=trust;rule.2=audit:0.01,principal=audit;rule.3=verify,principal=verify"
+OPTIONS = (
+    "rule.1=trust,principal=trust;rule.2=audit:0.01,principal=audit;rule.3=verify,principal=verify"
+)
 SIZE, BATCHES, WARM_UP = "64 kB", 32, 10
 OVER = "over stock (95 %)"
 HEAP = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
@@ -100,7 +102,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     made = {codec: batches_of(codec, folder) for codec in options.codecs}
     agent, jar = broker_agent(), oracle.jar()
     command = [oracle.java(), *HEAP, f"-javaagent:{agent}={OPTIONS}", "-cp", f"{jar}:{agent}"]
-    command += [str(HERE / "BrokerValidator.java"), str(options.ms), str(WARM_UP), str(options.rounds)]
+    command += [
+        str(HERE / "BrokerValidator.java"),
+        str(options.ms),
+        str(WARM_UP),
+        str(options.rounds),
+    ]
     command += [f"{codec}={one['path']}" for codec, one in made.items()]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     times: dict[tuple[str, str], list[float]] = {}

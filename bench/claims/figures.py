@@ -17,7 +17,8 @@ from bench.pages import claims as page
 SHAPES = ((1, 100), (100, 100), (100, 1000))
 COMPRESSED = cells.CODECS[1:]
 
-# Kafka : claims path, 100 × 1000 B, one Python call each, on a processor with VPCLMULQDQ; reported elsewhere
+# Kafka : claims path, 100 × 1000 B, one Python call each, on a processor with VPCLMULQDQ; reported
+# elsewhere
 KAFKA_TARGETS = {"lz4": 30.0, "snappy": 100.0, "zstd": 130.0, "gzip": 400.0}
 OVER_HEADER_TARGETS = {(1, 100): 1.3, (100, 1000): 1.05}  # claims path : header and CRC alone
 CRC_SIZES = {"16 kB": 16 << 10, "1 MiB": 1 << 20}
@@ -28,7 +29,15 @@ DETECTION_WITHIN = 0.2
 RATES = (0.001, 0.01, 0.1)
 
 # the ways of judging that are timed on each cell, ours and Kafka's
-OURS = ("claims", "claims_header", "claims_ranges", "claims_ranges_header", "check", "scan_batches", "header_and_crc")
+OURS = (
+    "claims",
+    "claims_header",
+    "claims_ranges",
+    "claims_ranges_header",
+    "check",
+    "scan_batches",
+    "header_and_crc",
+)
 WALKS = ("claims_of_walk",)
 KAFKA = "brokerPath"  # what targets are about: every round
 KAFKA_ONCE = ("validateInPlace", "iterateStreaming", "iterateSkip")  # one round says enough

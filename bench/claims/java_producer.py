@@ -35,7 +35,13 @@ class JavaProducer:
         self.record_bytes: dict[tuple[str, int], float] = {}
         self._log = (place / "producers.log").open("ab")
         self._process = subprocess.Popen(
-            [find_java(), *jvm(options), str(Path(__file__).with_name("PacedProducer.java")), str(text), "1000"],
+            [
+                find_java(),
+                *jvm(options),
+                str(Path(__file__).with_name("PacedProducer.java")),
+                str(text),
+                "1000",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -1,10 +1,11 @@
-"""One way of judging produce requests, at a given pace: CPU time of this process, one thread judging.
+"""One way of judging produce requests, at a given pace: CPU time of this process, one thread
+judging.
 
     python paced.py WAY      WAY: shallow, claims, audit, none
 
-Reads lines ``FILE BYTES_PER_SECOND SECONDS`` (0: as fast as it goes), as PacedCommand of the oracle does, and answers
-each with a line of JSON: content fed, wall time, CPU time of the process and of the thread. Each request is judged by
-one call of check_ranges, as a gate would make it:
+Reads lines ``FILE BYTES_PER_SECOND SECONDS`` (0: as fast as it goes), as PacedCommand of the oracle
+does, and answers each with a line of JSON: content fed, wall time, CPU time of the process and of
+the thread. Each request is judged by one call of check_ranges, as a gate would make it:
 
     shallow   claims ignored
     claims    claims in tags, trusted: the list of them is made for each request
@@ -53,7 +54,9 @@ def ways() -> dict[str, Callable[[Request], bool]]:
     """Each answers whether all batches of the request may enter."""
     validator = peer_claims.validator
     check_ranges = validator.check_ranges
-    books = peer_claims.believed(senders=tuple(f"CN=producer-{n}" for n in range(streams.PRODUCERS)))
+    books = peer_claims.believed(
+        senders=tuple(f"CN=producer-{n}" for n in range(streams.PRODUCERS))
+    )
 
     def shallow(request: Request) -> bool:
         buffer, ranges, _, _ = request
@@ -66,7 +69,9 @@ def ways() -> dict[str, Callable[[Request], bool]]:
 
     def audit(request: Request) -> bool:
         buffer, ranges, tags, sender = request
-        return books.check_ranges(validator, buffer, ranges, sender=sender, now_ms=NOW_MS, tags=tags).all_ok
+        return books.check_ranges(
+            validator, buffer, ranges, sender=sender, now_ms=NOW_MS, tags=tags
+        ).all_ok
 
     return {"shallow": shallow, "claims": claims, "audit": audit, "none": lambda request: True}
 

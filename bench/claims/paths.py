@@ -232,9 +232,17 @@ def parser() -> argparse.ArgumentParser:
         prog="paths.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--codec", choices=cells.CODECS[1:], default="lz4", help="Compression codec (default: lz4).")
+    add(
+        "--codec", choices=cells.CODECS[1:], default="lz4", help="Compression codec (default: lz4)."
+    )
     add("--records", type=int, choices=cells.RECORDS, default=100, help="Records (default: 100).")
-    add("--value-size", type=int, choices=cells.VALUE_SIZES, default=1000, help="Bytes of a value (default: 1000).")
+    add(
+        "--value-size",
+        type=int,
+        choices=cells.VALUE_SIZES,
+        default=1000,
+        help="Bytes of a value (default: 1000).",
+    )
     add("--json", action="store_true", help="Print JSON instead of the table.")
     add("--no-kafka", action="store_true", help="Leave Kafka's rows out.")
     add("--build", action="store_true", help="Build Kafka's classes first, by Maven: minutes.")
@@ -264,7 +272,9 @@ def main(argv: list[str] | None = None) -> int:
     notes = [count_own(all_ways, folder, rows)]
     kafka = None
     if not options.no_kafka:
-        of_kafka = [way for way in all_ways if way.path != "claims" and not way.path.startswith("schema")]
+        of_kafka = [
+            way for way in all_ways if way.path != "claims" and not way.path.startswith("schema")
+        ]
         kafka_rows = [way.row(KAFKA, folder) for way in of_kafka]
         kafka, why = time_kafka(of_kafka, folder, kafka_rows, options.seconds, until)
         notes.append(why)

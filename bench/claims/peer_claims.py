@@ -1,4 +1,5 @@
-"""What claims cost and save, as operations for bench/validation/worker.py. Every answer is checked before it is timed.
+"""What claims cost and save, as operations for bench/validation/worker.py. Every answer is checked
+before it is timed.
 
 The four ways of judging the same records:
 
@@ -53,7 +54,7 @@ def tag_of(batch: bytes) -> bytes:
     return claims.to_tag(true, crc_of(batch))
 
 
-# ---- judging -------------------------------------------------------------------------------------------------------
+# ---- judging -------------------------------------------------------------------------------------
 
 
 def by_claims(validator: LogValidator, data: bytes, call: tuple[bytes | None, str]) -> int:
@@ -67,14 +68,24 @@ def by_tag(data: bytes) -> Job:
     """One call a batch."""
     call = (tag_of(data), "trust")
     names = {"check": validator.check, "data": data, "now": NOW_MS, "claims": call}
-    return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(validator, data, call)})
+    return Job(
+        "check(data, now_ms=now, claims=claims)",
+        names,
+        1,
+        {"records": by_claims(validator, data, call)},
+    )
 
 
 def by_header(data: bytes) -> Job:
     """The same batch as one of magic 3."""
     data, call = claims.attach(data), (None, "trust")
     names = {"check": of_headers.check, "data": data, "now": NOW_MS, "claims": call}
-    return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(of_headers, data, call)})
+    return Job(
+        "check(data, now_ms=now, claims=claims)",
+        names,
+        1,
+        {"records": by_claims(of_headers, data, call)},
+    )
 
 
 SCHEMA_IDS = (7, 300)
@@ -89,7 +100,9 @@ def with_schema_ids(data: bytes) -> bytes:
     builder = RecordBatchBuilder(limit=1 << 30, compression=codec)
     for i, record in enumerate(RecordBatch(data)):
         prefix = b"\0" + SCHEMA_IDS[i % len(SCHEMA_IDS)].to_bytes(4, "big")
-        builder.append(key=record.key, value=prefix + (record.value or b"")[5:], timestamp=record.timestamp)
+        builder.append(
+            key=record.key, value=prefix + (record.value or b"")[5:], timestamp=record.timestamp
+        )
     return bytes(builder.build())
 
 
@@ -111,11 +124,18 @@ def ids_by_claims(data: bytes) -> Job:
         raise AssertionError(f"the claims are {true}")
     call = (claims.to_tag(true, crc_of(data)), "trust")
     names = {"check": of_schema_ids.check, "data": data, "now": NOW_MS, "claims": call}
-    return Job("check(data, now_ms=now, claims=claims)", names, 1, {"records": by_claims(of_schema_ids, data, call)})
+    return Job(
+        "check(data, now_ms=now, claims=claims)",
+        names,
+        1,
+        {"records": by_claims(of_schema_ids, data, call)},
+    )
 
 
 def ranges_of(validator: LogValidator, data: bytes, call: Any) -> Job:
-    """As many batches a call, and as far apart, as peer_batchval's scan has: 100, or 16 of a large one."""
+    """As many batches a call, and as far apart, as peer_batchval's scan has: 100, or 16 of a large
+    one.
+    """
     n = len(data)
     copies = COPIES if n <= SMALL else LARGE_COPIES
     buffer = data * copies
@@ -125,7 +145,13 @@ def ranges_of(validator: LogValidator, data: bytes, call: Any) -> Job:
     columns = validator.check_ranges(buffer, ranges, now_ms=NOW_MS, claims=call)
     if {(row["path"], row["claims"]) for row in columns.rows()} != {("claims", "trusted")}:
         raise AssertionError("not judged by claims")
-    names = {"check_ranges": validator.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS, "claims": call}
+    names = {
+        "check_ranges": validator.check_ranges,
+        "buffer": buffer,
+        "ranges": ranges,
+        "now": NOW_MS,
+        "claims": call,
+    }
     statement = "check_ranges(buffer, ranges, now_ms=now, claims=claims)"
     return Job(statement, names, copies, {"records": int(columns["records_count"][0])})
 
@@ -165,7 +191,10 @@ def claims_of_walk(data: bytes) -> Job:
     """check, then the claims that are true of what was walked."""
     if validator.check(data, now_ms=NOW_MS).batch_claims != claims.compute(data):
         raise AssertionError("other claims than compute's")
-    return Job("check(data, now_ms=now).batch_claims", {"check": validator.check, "data": data, "now": NOW_MS})
+    return Job(
+        "check(data, now_ms=now).batch_claims",
+        {"check": validator.check, "data": data, "now": NOW_MS},
+    )
 
 
 def kept(job: Job) -> Job:
@@ -174,7 +203,7 @@ def kept(job: Job) -> Job:
     return Job(f"keep({job.statement})", job.names | {"keep": results.append})
 
 
-# ---- carriers ------------------------------------------------------------------------------------------------------
+# ---- carriers ------------------------------------------------------------------------------------
 
 
 def in_c(function: str, *arguments: Any, again: int, expected: int | None) -> Job:
@@ -198,7 +227,15 @@ def crc_patched(data: bytes) -> Job:
     sized = [part for header in headers for part in (header, c_int64(len(header)))]
     tail = c_uint64(len(data) - RECORDS_AT)
     functions = (core("crc32c_of"), core("crc32c_moved"))
-    return in_c("patch_crc", *functions, ctypes.c_uint32(crc_of(data)), *sized, tail, again=100, expected=crc_of(after))
+    return in_c(
+        "patch_crc",
+        *functions,
+        ctypes.c_uint32(crc_of(data)),
+        *sized,
+        tail,
+        again=100,
+        expected=crc_of(after),
+    )
 
 
 def crc_whole(data: bytes) -> Job:
@@ -206,7 +243,14 @@ def crc_whole(data: bytes) -> Job:
     after = claims.attach(data)
     covered = after[ATTRIBUTES_AT:]
     again = max(1, (1 << 20) // len(covered))
-    return in_c("whole_crc", core("crc32c_of"), covered, c_int64(len(covered)), again=again, expected=crc_of(after))
+    return in_c(
+        "whole_crc",
+        core("crc32c_of"),
+        covered,
+        c_int64(len(covered)),
+        again=again,
+        expected=crc_of(after),
+    )
 
 
 def attach(data: bytes) -> Job:
@@ -221,7 +265,9 @@ def strip(data: bytes) -> Job:
 
 
 def copy(data: bytes) -> Job:
-    """memcpy into a new bytes object, from Python: also the allocation that attach and strip make."""
+    """memcpy into a new bytes object, from Python: also the allocation that attach and strip
+    make.
+    """
     return Job("copy(view)", {"copy": bytes, "view": memoryview(data)})
 
 
@@ -232,7 +278,7 @@ def memcpy(data: bytes) -> Job:
     return in_c("copy", room, data, c_int64(len(data)), again=again, expected=None)
 
 
-# ---- the ledger ----------------------------------------------------------------------------------------------------
+# ---- the ledger ----------------------------------------------------------------------------------
 
 
 def believed(rate: float = 0.01, senders: tuple[str, ...] = ("CN=edge",)) -> ClaimsLedger:
@@ -254,7 +300,13 @@ def decide_and_note(data: bytes) -> Job:
 
 def by_ledger(data: bytes) -> Job:
     """The claims path with 1 % audited, one call a batch."""
-    names = {"check": believed().check, "validator": validator, "data": data, "now": NOW_MS, "tag": tag_of(data)}
+    names = {
+        "check": believed().check,
+        "validator": validator,
+        "data": data,
+        "now": NOW_MS,
+        "tag": tag_of(data),
+    }
     return Job("check(validator, data, sender='CN=edge', now_ms=now, tag=tag)", names)
 
 
@@ -262,7 +314,9 @@ LYING_SENDERS, FORMULA_WITHIN = 200, 0.2
 
 
 def detection(data: bytes) -> Job:
-    """200 simulated liars a rate, after their first 100 batches: how many lies until one is found. No time is taken."""
+    """200 simulated liars a rate, after their first 100 batches: how many lies until one is found.
+    No time is taken.
+    """
     facts: dict[str, Any] = {}
     for rate in (0.001, 0.01, 0.1):
         books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)

@@ -105,7 +105,9 @@ class Requests:
     frame_bytes: float
 
     @classmethod
-    def make(cls, topic: str, codec: str, kilobytes: int, partitions: int, carrier: Carrier) -> Requests:
+    def make(
+        cls, topic: str, codec: str, kilobytes: int, partitions: int, carrier: Carrier
+    ) -> Requests:
         """Write the files below build/."""
         folder = ends.BUILD.parent / "broker"
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +116,9 @@ class Requests:
         for first in range(FRAMES):
             numbers = enumerate(range(first, first + partitions))
             parts = (recorded(codec, kilobytes, number % FRAMES) for _, number in numbers)
-            made.append(request(topic, [partition_data(n, part, carrier) for n, part in enumerate(parts)]))
+            made.append(
+                request(topic, [partition_data(n, part, carrier) for n, part in enumerate(parts)])
+            )
         body, mask = answer(topic, partitions)
         found = cls(
             place.with_suffix(".frames"),

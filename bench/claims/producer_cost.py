@@ -65,12 +65,20 @@ class Sample(NamedTuple):
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--jvms", type=int, default=5, help="JVMs of each variant (default 5)")
-    parser.add_argument("--rounds", type=int, default=20, help="measured rounds of a JVM (default 20)")
-    parser.add_argument("--records", type=int, default=4000, help="records of a turn (default 4000)")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="measured rounds of a JVM (default 20)"
+    )
+    parser.add_argument(
+        "--records", type=int, default=4000, help="records of a turn (default 4000)"
+    )
     parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated (default: all)")
     last = parser.add_mutually_exclusive_group()
     last.add_argument("--write", action="store_true", help="save the result in bench/results")
-    last.add_argument("--schema-ids", action="store_true", help="values with schema ids, and claims that state them")
+    last.add_argument(
+        "--schema-ids",
+        action="store_true",
+        help="values with schema ids, and claims that state them",
+    )
     options = parser.parse_args(argv)
     options.variants = IDS_VARIANTS if options.schema_ids else VARIANTS
     options.codecs = options.codecs.split(",")
@@ -79,7 +87,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
             parser.error(f"invalid codec {codec!r}: expected one of {', '.join(CODECS)}")
     if min(options.jvms, options.rounds, options.records) < 1:
         parser.error("--jvms, --rounds and --records must be at least 1")
-    if options.write and (options.jvms * options.rounds < FEWEST_ROUNDS or tuple(options.codecs) != CODECS):
+    if options.write and (
+        options.jvms * options.rounds < FEWEST_ROUNDS or tuple(options.codecs) != CODECS
+    ):
         parser.error(f"--write needs all codecs and at least {FEWEST_ROUNDS} rounds")
     return options
 
@@ -113,7 +123,8 @@ def run_jvm(variant: str, options: argparse.Namespace) -> dict[str, Sample]:
             raise SystemExit(f"{codec}, {variant}: the claims are in {claims}, not {expected}")
         found.setdefault(codec, []).append(Sample(float(speed), float(ns)))
     return {
-        codec: Sample(*map(statistics.median, zip(*all_rounds, strict=True))) for codec, all_rounds in found.items()
+        codec: Sample(*map(statistics.median, zip(*all_rounds, strict=True)))
+        for codec, all_rounds in found.items()
     }
 
 

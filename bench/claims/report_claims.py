@@ -50,35 +50,61 @@ class Judge(report.Judge):
         for shape in reversed(figures.SHAPES):
             for codec in figures.COMPRESSED:
                 cell = cells.Cell(2, codec, *shape)
-                ours, kafka = self.time(cell.name, "claims"), self.kafka_time(cell.name, "brokerPath")
-                target = figures.KAFKA_TARGETS[codec] if self.has_wide_folding and shape == (100, 1000) else None
+                ours, kafka = (
+                    self.time(cell.name, "claims"),
+                    self.kafka_time(cell.name, "brokerPath"),
+                )
+                target = (
+                    figures.KAFKA_TARGETS[codec]
+                    if self.has_wide_folding and shape == (100, 1000)
+                    else None
+                )
                 remark = ""
                 if shape == (100, 1000) and target is None:
                     remark = f"target {figures.KAFKA_TARGETS[codec]:g} is for VPCLMULQDQ."
                 group = "claims path vs Kafka, one Python call a batch"
-                yield from report.over_kafka(group, report.cell_name(cell), ours, kafka, target, remark)
+                yield from report.over_kafka(
+                    group, report.cell_name(cell), ours, kafka, target, remark
+                )
 
     def header_rows(self) -> Iterator[Row]:
         for group, what, other, targets in (
-            ("claims path over header + CRC alone, many a call", "claims_ranges_header", "scan_batches", True),
+            (
+                "claims path over header + CRC alone, many a call",
+                "claims_ranges_header",
+                "scan_batches",
+                True,
+            ),
             ("the same, one Python call each", "claims", "header_and_crc", False),
         ):
             for shape in figures.SHAPES:
                 for codec in figures.COMPRESSED:
                     target = figures.OVER_HEADER_TARGETS.get(shape) if targets else None
-                    yield from self.against(group, cells.Cell(2, codec, *shape), what, other, target)
+                    yield from self.against(
+                        group, cells.Cell(2, codec, *shape), what, other, target
+                    )
 
     def carrier_rows(self) -> Iterator[Row]:
         for label, target in figures.NEW_CRC_TARGETS.items():
-            ours, whole = self.time(f"carrier {label}", "crc_patched"), self.time(f"carrier {label}", "crc_whole")
+            ours, whole = (
+                self.time(f"carrier {label}", "crc_patched"),
+                self.time(f"carrier {label}", "crc_whole"),
+            )
             group = "the new CRC of attach and strip, against a full pass"
             yield from report.faster(group, label, ours, whole, target)
-        for other, text in (("memcpy", "memcpy of the batch"), ("copy", "bytes(batch), which allocates too")):
+        for other, text in (
+            ("memcpy", "memcpy of the batch"),
+            ("copy", "bytes(batch), which allocates too"),
+        ):
             for label in figures.CRC_SIZES:
                 for what in ("attach", "strip"):
-                    target = figures.CARRIER_TARGET if (label, other) == ("1 MiB", "memcpy") else None
+                    target = (
+                        figures.CARRIER_TARGET if (label, other) == ("1 MiB", "memcpy") else None
+                    )
                     group = f"attach and strip, whole, over {text}"
-                    yield from self.between(group, f"carrier {label}", what, other, target, f"{what} {label}")
+                    yield from self.between(
+                        group, f"carrier {label}", what, other, target, f"{what} {label}"
+                    )
 
     def walk_rows(self) -> Iterator[Row]:
         for cell in figures.shaped():
@@ -101,10 +127,30 @@ class Judge(report.Judge):
         alone, whole, path = (self.time("ledger", what) for what in figures.LEDGER)
         if alone is not None and whole is not None and path is not None:
             note = "1 % audited; nothing judged"
-            yield Row(group, "decide + note a batch", alone.fast, None, "lower", "", alone.fast, unit="ns", note=note)
+            yield Row(
+                group,
+                "decide + note a batch",
+                alone.fast,
+                None,
+                "lower",
+                "",
+                alone.fast,
+                unit="ns",
+                note=note,
+            )
             share = whole.fast - path.fast
             note = f"{figures.LEDGER_CELL.name}: {whole.fast:.0f} ns a batch against {path.fast:.0f} trusted blindly"
-            yield Row(group, "ledger.check over check", share, None, "lower", "", whole.fast, unit="ns", note=note)
+            yield Row(
+                group,
+                "ledger.check over check",
+                share,
+                None,
+                "lower",
+                "",
+                whole.fast,
+                unit="ns",
+                note=note,
+            )
         for answer in self.raw.get("ledger", {}).get("detection", []):
             for rate in figures.RATES:
                 if (mean := answer.get(str(rate))) is not None:
@@ -116,11 +162,13 @@ class Judge(report.Judge):
                     yield Row(group, name, off, target, "lower", verdict, note=note, unit="")
 
 
-# ---- the paced run -------------------------------------------------------------------------------------------------
+# ---- the paced run -------------------------------------------------------------------------------
 
 
 def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a codec, way, rate and number of partitions: the CPU it needs, as a share of one core."""
+    """One row a codec, way, rate and number of partitions: the CPU it needs, as a share of one
+    core.
+    """
     out = []
     for codec in cells.CODECS:
         for what, answers in raw.get(f"paced {codec}", {}).items():
@@ -129,8 +177,12 @@ def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
             if not good:
                 continue
             bytes_per_second = int(rate) * 1e6
-            needs = [answer["cpu_ns"] / answer["content"] * bytes_per_second / 1e9 for answer in good]
-            fed = [answer["content"] / answer["wall_ns"] * 1e9 / bytes_per_second for answer in good]
+            needs = [
+                answer["cpu_ns"] / answer["content"] * bytes_per_second / 1e9 for answer in good
+            ]
+            fed = [
+                answer["content"] / answer["wall_ns"] * 1e9 / bytes_per_second for answer in good
+            ]
             out.append(
                 {
                     "codec": codec,
@@ -143,7 +195,9 @@ def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
                     "low": min(needs),
                     "high": max(needs),
                     "fed": statistics.median(fed),
-                    "allocated_a_batch": statistics.median(a.get("allocated", 0) / a["batches"] for a in good),
+                    "allocated_a_batch": statistics.median(
+                        a.get("allocated", 0) / a["batches"] for a in good
+                    ),
                 }
             )
     return out
@@ -159,16 +213,27 @@ def assess(measured: dict[str, Any]) -> dict[str, Any]:
             if what.startswith("kafka "):
                 kafka = reader.kafka_time(cell, what.removeprefix("kafka "))
                 if kafka:
-                    times.setdefault(cell, {})[what] = {"us": kafka.median / 1e3, "best_us": kafka.best / 1e3}
+                    times.setdefault(cell, {})[what] = {
+                        "us": kafka.median / 1e3,
+                        "best_us": kafka.best / 1e3,
+                    }
                     times[cell][what]["bytes"] = kafka.bytes
             elif (time := reader.time(cell, what)) is not None:
-                times.setdefault(cell, {})[what] = {"us": time.fast / 1e3, "median_us": time.median / 1e3}
+                times.setdefault(cell, {})[what] = {
+                    "us": time.fast / 1e3,
+                    "median_us": time.median / 1e3,
+                }
     report.add_allocations(times, measured["allocations"])
     rows = [asdict(row) for row in reader.rows()]
-    return {"machine": measured["machine"], "rows": rows, "times": times, "paced": paced(reader.raw)}
+    return {
+        "machine": measured["machine"],
+        "rows": rows,
+        "times": times,
+        "paced": paced(reader.raw),
+    }
 
 
-# ---- words ---------------------------------------------------------------------------------------------------------
+# ---- words ---------------------------------------------------------------------------------------
 
 
 def markdown(result: dict[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Claims beside the paths they save, and beside Kafka: its LogValidator, its full iterator and the one that skips.
+"""Claims beside the paths they save, and beside Kafka: its LogValidator, its full iterator and the
+one that skips.
 
 Two runs, each peer a process of its own, all taking turns round after round:
 
@@ -29,18 +30,33 @@ import report_claims
 import run
 import streams
 
-HEAP = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as Kafka's own start script has it
+HEAP = (
+    "-Xms1g",
+    "-Xmx1g",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+)  # as Kafka's own start script has it
 CLAIMS_FOLDER = Path(__file__).resolve().parent
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = run.parser()
     parser.description = "Times claims beside the paths they save, and beside Kafka."
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each paced point (default 2)")
-    parser.add_argument("--warm-up", type=float, default=6.0, help="of each JVM before its first point (default 6)")
-    parser.add_argument("--batches-fed", type=int, default=streams.BATCHES, help="distinct batches in a stream")
-    parser.add_argument("--codecs", default=",".join(cells.CODECS), help="comma-separated (default: all)")
-    parser.add_argument("--skip", choices=("single", "paced"), help="leaves one of the two runs out")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="of each paced point (default 2)"
+    )
+    parser.add_argument(
+        "--warm-up", type=float, default=6.0, help="of each JVM before its first point (default 6)"
+    )
+    parser.add_argument(
+        "--batches-fed", type=int, default=streams.BATCHES, help="distinct batches in a stream"
+    )
+    parser.add_argument(
+        "--codecs", default=",".join(cells.CODECS), help="comma-separated (default: all)"
+    )
+    parser.add_argument(
+        "--skip", choices=("single", "paced"), help="leaves one of the two runs out"
+    )
     parser.set_defaults(rounds=3, peers="kafka", out=cells.BUILD / "claims")
     options = parser.parse_args(argv)
     options.codecs = tuple(options.codecs.split(","))
@@ -75,22 +91,34 @@ class ClaimsBench(run.Bench):
         try:
             for cell in figures.shaped(self.options.codecs):
                 self.kafkas(cell, (figures.KAFKA, *(figures.KAFKA_ONCE if number == 0 else ())))
-                compressed = figures.OURS if cell.codec != "none" else ("check", "scan_batches", "header_and_crc")
+                compressed = (
+                    figures.OURS
+                    if cell.codec != "none"
+                    else ("check", "scan_batches", "header_and_crc")
+                )
                 for operation in (*compressed, *figures.WALKS):
                     answer = worker.ask(**self.request(operation, cell.path(self.folder)))
                     self.keep(cell.name, operation, answer)
             if number == 0:  # no target is about magic 1: one round says enough
-                for cell in figures.shaped(tuple(c for c in self.options.codecs if c != "zstd"), magic=1):
+                for cell in figures.shaped(
+                    tuple(c for c in self.options.codecs if c != "zstd"), magic=1
+                ):
                     self.kafkas(cell, ("validateInPlace",))
-                    answer = worker.ask(**self.request("validate_and_assign", cell.path(self.folder)))
+                    answer = worker.ask(
+                        **self.request("validate_and_assign", cell.path(self.folder))
+                    )
                     self.keep(cell.name, "validate_and_assign", answer)
-                self.keep("ledger", "detection", worker.ask(operation="detection", samples=1, sample_ns=1))
+                self.keep(
+                    "ledger", "detection", worker.ask(operation="detection", samples=1, sample_ns=1)
+                )
             for label, size in figures.CRC_SIZES.items():
                 for operation in figures.CARRIERS:
                     answer = worker.ask(**self.request(operation, figures.carrier_batch(size)))
                     self.keep(f"carrier {label}", operation, answer)
             for operation in figures.LEDGER:
-                answer = worker.ask(**self.request(operation, figures.LEDGER_CELL.path(self.folder)))
+                answer = worker.ask(
+                    **self.request(operation, figures.LEDGER_CELL.path(self.folder))
+                )
                 self.keep("ledger", operation, answer)
         finally:
             worker.stop()
@@ -100,7 +128,9 @@ class ClaimsBench(run.Bench):
             self.keep(cell.name, f"kafka {benchmark}", self.kafka.ask(cell, benchmark))
 
     def paced(self) -> None:
-        """All points of a way and codec in one process: its JIT knows nothing else, as a broker's."""
+        """All points of a way and codec in one process: its JIT knows nothing else, as a
+        broker's.
+        """
         kafkas = figures.KAFKA_WAYS if self.kafka is not None else ()
         for codec in self.options.codecs:
             for way in (*kafkas, *figures.OUR_WAYS, "none"):
@@ -113,7 +143,10 @@ class ClaimsBench(run.Bench):
                 else:
                     process = OwnPaced(way, self.own)
                 partitions = figures.PARTITIONS if codec == figures.CODEC else (figures.MIDDLE,)
-                paths = {n: streams.make(cells.BUILD.resolve(), codec, n, self.options.batches_fed) for n in partitions}
+                paths = {
+                    n: streams.make(cells.BUILD.resolve(), codec, n, self.options.batches_fed)
+                    for n in partitions
+                }
                 warm_up = self.options.warm_up if way in kafkas else min(self.options.warm_up, 0.5)
                 process.line(f"{paths[figures.MIDDLE]} 0 {warm_up}")
                 for rate in figures.RATES_MB:
@@ -129,9 +162,17 @@ class ClaimsBench(run.Bench):
         for cell in figures.shaped(self.options.codecs):
             operations = ["result_alone", "check"]
             if cell.codec != "none":
-                operations += ["claims", "claims_kept", "claims_header", "claims_header_kept", "claims_ranges_header"]
+                operations += [
+                    "claims",
+                    "claims_kept",
+                    "claims_header",
+                    "claims_header_kept",
+                    "claims_ranges_header",
+                ]
             for operation in operations:
-                answer = process.ask(operation=operation, path=str(cell.path(self.folder)), count_calls=20)
+                answer = process.ask(
+                    operation=operation, path=str(cell.path(self.folder)), count_calls=20
+                )
                 out.setdefault(cell.name, {})[operation] = answer
         for cell in figures.shaped(tuple(c for c in self.options.codecs if c != "zstd"), magic=1):
             path = str(cell.path(self.folder))
@@ -145,7 +186,9 @@ class ClaimsBench(run.Bench):
         self.calibrate()
         allocations = {} if self.options.skip == "single" else self.allocations_of_claims()
         for number in range(self.options.rounds):
-            run.say(f"round {number + 1} of {self.options.rounds}, {time.time() - begun:.0f} s so far")
+            run.say(
+                f"round {number + 1} of {self.options.rounds}, {time.time() - begun:.0f} s so far"
+            )
             if self.options.skip != "single":
                 self.single(number + self.rounds_before)
             if self.options.skip != "paced":

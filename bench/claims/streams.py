@@ -1,12 +1,14 @@
-"""Makes the produce requests of the paced run, as PacedCommand.java of the oracle and paced.py read them.
+"""Makes the produce requests of the paced run, as PacedCommand.java of the oracle and paced.py read
+them.
 
     for each request:  batches:4 content:4   content: bytes of its records, uncompressed
                        length:4              a batch
                        the batches           one behind the other
 
-16 producers, each with records of its own, take turns; a request holds one batch a partition. A batch holds 16 records
-of 1 kB, which is the producer's batch.size of 16 kB. No two of the 2,112 batches are the same, so that neither caches
-nor branch predictors know what comes: 34 MB, gone round and round.
+16 producers, each with records of its own, take turns; a request holds one batch a partition. A
+batch holds 16 records of 1 kB, which is the producer's batch.size of 16 kB. No two of the 2,112
+batches are the same, so that neither caches nor branch predictors know what comes: 34 MB, gone
+round and round.
 
     python bench/claims/streams.py [FOLDER]
 """
@@ -62,7 +64,9 @@ def pool(codec: str, count: int) -> list[tuple[bytes, int]]:
 
 
 def requests(codec: str, partitions: int, count: int) -> Iterator[list[tuple[bytes, int]]]:
-    """Of 16 producers in turn; a producer's batches are every sixteenth. Few batches: some are sent again."""
+    """Of 16 producers in turn; a producer's batches are every sixteenth. Few batches: some are sent
+    again.
+    """
     made = pool(codec, count)
     of_producer = [made[producer::PRODUCERS] for producer in range(PRODUCERS)]
     for turn in range(max(1, count // PRODUCERS // partitions)):

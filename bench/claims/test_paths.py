@@ -28,7 +28,9 @@ for shape in [cell for cell in cells.cells(2) if cell.codec != "none"]:
 
 
 @pytest.mark.parametrize(("way", "operation", "cell", "batch"), CASES)
-def test_path(measure: Measure, folder: Path, way: str, operation: str, cell: cells.Cell, batch: cells.Cell) -> None:
+def test_path(
+    measure: Measure, folder: Path, way: str, operation: str, cell: cells.Cell, batch: cells.Cell
+) -> None:
     group = f"paths, {cell.codec}, {cell.records} × {cell.value_size} B"
     result = measure(group, "claims", operation, batch.path(folder), way=way, cell=batch)
     # a way that is named after a carrier of claims begins with the name of its path

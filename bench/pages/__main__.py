@@ -60,7 +60,9 @@ def documents() -> dict[Path, str]:
     kip = place.DOCS.parent / "concepts" / "kip.md"
     found[kip] = headline.put(kip.read_text("utf-8"), broker_claims.proposal(results["broker"]))
     old = place.DOCS.parent / "guide" / "old-clients.md"
-    found[old] = headline.put(old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE)))
+    found[old] = headline.put(
+        old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE))
+    )
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
     return found
@@ -82,7 +84,9 @@ def write(texts: dict[Path, str]) -> None:
 
 def different(texts: dict[Path, str]) -> list[Path]:
     """Return the files whose text is another one."""
-    return [path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text]
+    return [
+        path for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text
+    ]
 
 
 def unknown_commits() -> list[str]:
@@ -92,15 +96,23 @@ def unknown_commits() -> list[str]:
         commit = json.loads(path.read_text("utf-8"))["machine"]["commit"]
         command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
         if subprocess.run(command, cwd=place.ROOT, capture_output=True, check=False).returncode:
-            found.append(f"{path.name}: commit {commit} is not in the history of HEAD: measure again")
+            found.append(
+                f"{path.name}: commit {commit} is not in the history of HEAD: measure again"
+            )
     return found
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file differs")
-    parser.add_argument("--commits", action="store_true", help="exit with 1 if a result's commit is not in the history")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if a file differs"
+    )
+    parser.add_argument(
+        "--commits",
+        action="store_true",
+        help="exit with 1 if a result's commit is not in the history",
+    )
     options = parser.parse_args(argv)
     if options.commits:
         for line in (unknown := unknown_commits()):

@@ -28,7 +28,9 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
 def _text(x: float, y: float, words: str, kind: str = "ink", size: int = 13, more: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{kind}"{more}>{escape(words)}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{kind}"{more}>{escape(words)}</text>'
+    )
 
 
 def _bar(y: float, width: float, kind: str, words: str) -> list[str]:

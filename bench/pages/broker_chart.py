@@ -27,7 +27,9 @@ class Panel(NamedTuple):
 
 
 def _text(x: float, y: float, words: str, kind: str = "ink", size: int = 13, more: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{kind}"{more}>{escape(words)}</text>'
+    return (
+        f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{kind}"{more}>{escape(words)}</text>'
+    )
 
 
 def panels(parts: dict[str, Any]) -> list[Panel]:
@@ -59,7 +61,10 @@ def _bars(panel: Panel, top: float, scale: float) -> tuple[list[str], float]:
             width = max(cores * scale, 1.0)
             bar = f'<rect x="{LEFT}" y="{y:g}" width="{width:.1f}" height="{BAR}" rx="2"'
             words = f"{cores:.0%}, {row['us']['broker']:,.0f} µs a batch"
-            parts += [f'{bar} class="{kind}"/>', _text(LEFT + width + 7, y + 11, words, "faint", 11)]
+            parts += [
+                f'{bar} class="{kind}"/>',
+                _text(LEFT + width + 7, y + 11, words, "faint", 11),
+            ]
             y += BAR + 1
         y += BETWEEN
     return parts, y
@@ -68,7 +73,12 @@ def _bars(panel: Panel, top: float, scale: float) -> tuple[list[str], float]:
 def draw(result: dict[str, Any]) -> str:
     """Return the chart; without the parts ``whole`` and ``grid`` it has no bars."""
     found = panels(result["parts"])
-    cores = [row["cores"]["broker"] for panel in found for row in panel.rows.values() if row["way"] in KINDS]
+    cores = [
+        row["cores"]["broker"]
+        for panel in found
+        for row in panel.rows.values()
+        if row["way"] in KINDS
+    ]
     scale = (WIDTH - LEFT - RIGHT) / max(cores, default=1.0)
     parts, y = [], float(TOP)
     for panel in found:

@@ -7,7 +7,9 @@ from typing import Any
 from bench.pages.text import how, load_of, measured, number, page, paragraph, table
 
 TITLE = "Claims in a Kafka broker"
-ABOUT = "CPU of Kafka's broker with the agent, of its producer and of the gate, with and without claims"
+ABOUT = (
+    "CPU of Kafka's broker with the agent, of its producer and of the gate, with and without claims"
+)
 COMMAND = "python -m bench broker --write"
 SOURCES = ("broker",)
 
@@ -37,7 +39,9 @@ def share(row: dict[str, Any], *names: str) -> str:
 def stock_of(rows: Rows, row: dict[str, Any]) -> dict[str, Any]:
     """Return the stock broker's row of the same load."""
     load = ("codec", "kilobytes", "partitions", "mb")
-    return next(one for one in rows if one["way"] == STOCK and all(one[name] == row[name] for name in load))
+    return next(
+        one for one in rows if one["way"] == STOCK and all(one[name] == row[name] for name in load)
+    )
 
 
 def place_of(part: dict[str, Any]) -> str:
@@ -58,7 +62,14 @@ def whole_table(part: dict[str, Any]) -> str:
         ratio = interval(row["ratios"]["servers"])
         shares = (share(stock, "broker"), share(row, "broker"))
         lines.append([row["codec"], micro(stock, "broker"), micro(row, "broker"), ratio, *shares])
-    headings = ("", "stock, µs", "trust, µs", "ratio (95 %)", "stock, of a core", "trust, of a core")
+    headings = (
+        "",
+        "stock, µs",
+        "trust, µs",
+        "ratio (95 %)",
+        "stock, of a core",
+        "trust, of a core",
+    )
     return table(headings, lines)
 
 
@@ -146,7 +157,10 @@ def gate(part: dict[str, Any]) -> list[str]:
             "Where the ratio is above 1, the hop costs more than the gate saves.",
             place_of(part),
         ),
-        table(("", "way", "gate or relay, µs a batch", "broker, µs", "both, µs", "over stock (95 %)"), lines),
+        table(
+            ("", "way", "gate or relay, µs a batch", "broker, µs", "both, µs", "over stock (95 %)"),
+            lines,
+        ),
     ]
 
 
@@ -178,7 +192,9 @@ def grid(part: dict[str, Any]) -> list[str]:
 def overview(rows: Rows) -> str:
     """Return the ratios of the servers: one line a codec and size, one column a pace."""
     ratios = {
-        (row["codec"], row["kilobytes"], row["mb"], row["partitions"], row["way"]): row["ratios"]["servers"]["median"]
+        (row["codec"], row["kilobytes"], row["mb"], row["partitions"], row["way"]): row["ratios"][
+            "servers"
+        ]["median"]
         for row in rows
         if "ratios" in row
     }
@@ -190,7 +206,9 @@ def overview(rows: Rows) -> str:
             found = [ratios.get((*load, *pace, way)) for way in (AGENTS, "gate")]
             cells.append(" / ".join("-" if ratio is None else f"{ratio:.2f}" for ratio in found))
         lines.append([f"{load[0]}, {load[1]} kB", *cells])
-    columns = (f"{mb:g} MB/s, {partitions} partition{'s' * (partitions > 1)}" for mb, partitions in paces)
+    columns = (
+        f"{mb:g} MB/s, {partitions} partition{'s' * (partitions > 1)}" for mb, partitions in paces
+    )
     return table(("servers over stock: agents / gate", *columns), lines)
 
 

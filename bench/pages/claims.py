@@ -85,7 +85,10 @@ TIMES = (
     ("kafka iterateSkip", "Kafka, skip iterator"),
     ("kafka iterateStreaming", "Kafka, full iterator"),
 )
-LEGACY = (("validate_and_assign", "batchval, full path"), ("kafka validateInPlace", "Kafka, LogValidator"))
+LEGACY = (
+    ("validate_and_assign", "batchval, full path"),
+    ("kafka validateInPlace", "Kafka, LogValidator"),
+)
 
 
 def share(row: dict[str, Any] | None) -> str:
@@ -102,9 +105,16 @@ def share(row: dict[str, Any] | None) -> str:
 
 def _points(rows: tables.Rows, first: str, columns: list[tuple[str, tuple[str, int, int]]]) -> str:
     """Return one line per way, one column per (codec, MB/s, partitions)."""
-    found = {(row["codec"], row["mb_per_second"], row["partitions"], row["way"]): row for row in rows}
-    lines = [[label, *(share(found.get((*at, way))) for _, at in columns)] for way, label in PACED.items()]
-    return table([first, *(title for title, _ in columns)], [line for line in lines if any(line[1:])])
+    found = {
+        (row["codec"], row["mb_per_second"], row["partitions"], row["way"]): row for row in rows
+    }
+    lines = [
+        [label, *(share(found.get((*at, way))) for _, at in columns)]
+        for way, label in PACED.items()
+    ]
+    return table(
+        [first, *(title for title, _ in columns)], [line for line in lines if any(line[1:])]
+    )
 
 
 def paced_parts(rows: tables.Rows) -> list[str]:
@@ -114,7 +124,11 @@ def paced_parts(rows: tables.Rows) -> list[str]:
     rates = sorted({row["mb_per_second"] for row in rows})
     counts = sorted({row["partitions"] for row in rows})
     points = [(f"{mb} MB/s, {n} partitions", (CODEC, mb, n)) for mb in rates for n in counts]
-    others = [codec for codec in validation.CODECS if codec != CODEC and any(r["codec"] == codec for r in rows)]
+    others = [
+        codec
+        for codec in validation.CODECS
+        if codec != CODEC and any(r["codec"] == codec for r in rows)
+    ]
     codecs = [(f"{codec}, {mb} MB/s", (codec, mb, MIDDLE)) for codec in others for mb in rates]
     text = paragraph(
         "CPU time of one process, all threads, as a share of one core, at a fixed rate of",
@@ -149,9 +163,16 @@ def ratio_parts(rows: tables.Rows) -> list[str]:
             parts += [f"### {title}", text, tables.ratios(found, *names)]
     ledger = tables.of_groups(rows, "the ledger")
     if ledger:
-        named = ((r["name"], number(r["value"]) + (" ns" if r["unit"] == "ns" else ""), r["note"]) for r in ledger)
+        named = (
+            (r["name"], number(r["value"]) + (" ns" if r["unit"] == "ns" else ""), r["note"])
+            for r in ledger
+        )
         parts += ["### The ledger of senders", table(("", "measured", ""), named)]
-    parts.append(tables.allocator(tables.of_groups(rows, "claims path: allocator calls a batch beyond the result")))
+    parts.append(
+        tables.allocator(
+            tables.of_groups(rows, "claims path: allocator calls a batch beyond the result")
+        )
+    )
     return ["## Ratios", *parts] if any(parts) else []
 
 

@@ -26,7 +26,15 @@ HUES = {  # one bar a number of partitions, light to dark
 }
 
 
-def text(x: float, y: float, words: str, size: int = 12, fill: str = INK, anchor: str = "start", more: str = "") -> str:
+def text(
+    x: float,
+    y: float,
+    words: str,
+    size: int = 12,
+    fill: str = INK,
+    anchor: str = "start",
+    more: str = "",
+) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"'
     return f"<text {place}{HALO}{more}>{escape(words)}</text>"
 
@@ -65,14 +73,26 @@ class Drawing:
         self.y += 12
 
     def grid(self, top: float) -> list[str]:
-        step = next(each for each in (10, 20, 25, *(50 << n for n in range(40))) if self.most / each <= 8)
+        step = next(
+            each for each in (10, 20, 25, *(50 << n for n in range(40))) if self.most / each <= 8
+        )
         lines = []
         for value in range(0, int(self.most) + 1, step):
             x, dark = self.x(value), value == 100
             dash = "" if value in (0, 100) else ' stroke-dasharray="2 3"'
             stroke = FAINT if dark else RULE
-            lines.append(f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{self.y:.1f}" stroke="{stroke}"{dash}/>')
-            words = text(x, self.y + 14, f"{value} %", size=10, fill=FAINT, anchor="middle", more=BOLD if dark else "")
+            lines.append(
+                f'<line x1="{x:.1f}" y1="{top}" x2="{x:.1f}" y2="{self.y:.1f}" stroke="{stroke}"{dash}/>'
+            )
+            words = text(
+                x,
+                self.y + 14,
+                f"{value} %",
+                size=10,
+                fill=FAINT,
+                anchor="middle",
+                more=BOLD if dark else "",
+            )
             lines.append(words)
             if dark:
                 lines.append(text(x, self.y + 27, "one core", size=10, fill=FAINT, anchor="middle"))
@@ -86,7 +106,9 @@ def draw(result: dict[str, Any]) -> str:
     rates = sorted({row["mb_per_second"] for row in rows})
     counts = sorted({row["partitions"] for row in rows})
     found = {(row["way"], row["mb_per_second"], row["partitions"]): row for row in rows}
-    most = max([100.0, *(row["cores"] * 100 for row in found.values() if row["way"] != "none")]) * 1.02
+    most = (
+        max([100.0, *(row["cores"] * 100 for row in found.values() if row["way"] != "none")]) * 1.02
+    )
     drawing = Drawing(most)
     drawing.y = 58
     drawing.title("What KAFKA-8364 says of its server (everything a broker does, all cores)")
@@ -94,7 +116,9 @@ def draw(result: dict[str, Any]) -> str:
         drawing.group(words, [(value, HUES["proposal"][0], cpu)])
     for mb in rates:
         rate = f"{mb} MB/s" if mb < 1000 else f"{mb / 1000:g} GB/s"
-        drawing.title(f"{rate} of uncompressed records, {claims.CODEC}: validation alone, share of one core")
+        drawing.title(
+            f"{rate} of uncompressed records, {claims.CODEC}: validation alone, share of one core"
+        )
         for way, name in claims.PACED.items():
             if way == "none":
                 continue

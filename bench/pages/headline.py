@@ -43,12 +43,20 @@ def _validation(results: Results) -> Figure:
 
 def _claims(results: Results) -> Figure:
     ours, kafka = _times(results["claims"]["rows"], CLAIMS)
-    return Figure("The same batch with trusted claims", ours, f"Kafka's LogValidator: {kafka}", "claims", "claims")
+    return Figure(
+        "The same batch with trusted claims",
+        ours,
+        f"Kafka's LogValidator: {kafka}",
+        "claims",
+        "claims",
+    )
 
 
 def _gate(results: Results) -> Figure:
     samples = proxy.Samples(results["proxy"]["samples"])
-    ours, other = (samples.middle("64 kB none", name, "cpu_s_a_gb") for name in ("validating", "kroxylicious"))
+    ours, other = (
+        samples.middle("64 kB none", name, "cpu_s_a_gb") for name in ("validating", "kroxylicious")
+    )
     version = results["proxy"]["settings"]["versions"]["Kroxylicious"]
     what = "Gate, validating Produce requests of 64 kB, CPU per GB"
     peer = f"Kroxylicious {version} without filters: {number(other)} s"
@@ -67,7 +75,9 @@ def _produce(results: Results) -> Figure:
     runs = results["perf-produce"]["runs"]
     ours, java = (statistics.median(run["rate"] for run in runs[name]) for name in ("own", "java"))
     what = "`perf produce`, records of 1 kB per second"
-    return Figure(what, f"{ours:,.0f}", f"Kafka's ProducerPerformance: {java:,.0f}", "perf-produce", "perf")
+    return Figure(
+        what, f"{ours:,.0f}", f"Kafka's ProducerPerformance: {java:,.0f}", "perf-produce", "perf"
+    )
 
 
 FIGURES = (_validation, _claims, _gate, _audit, _produce)
@@ -83,7 +93,10 @@ def _machines(results: Results, figures: list[Figure]) -> str:
         found.setdefault(text, []).append(number_of)
     if len(found) == 1:
         return f"All on {next(iter(found))}."
-    rows = (f"{'row' if len(n) == 1 else 'rows'} {', '.join(map(str, n))} on {text}" for text, n in found.items())
+    rows = (
+        f"{'row' if len(n) == 1 else 'rows'} {', '.join(map(str, n))} on {text}"
+        for text, n in found.items()
+    )
     return f"Measured: {'; '.join(rows)}."
 
 
@@ -94,10 +107,14 @@ def rows(results: Results) -> str:
     for figure in figures:
         result = results[figure.source]
         when = f"{date_of(result)}, `{result['machine']['commit']}`"
-        lines.append([figure.what, figure.ours, figure.other, f"[{when}]({PAGES}/{figure.page}.md)"])
+        lines.append(
+            [figure.what, figure.ours, figure.other, f"[{when}]({PAGES}/{figure.page}.md)"]
+        )
     kafka = results["validation"]["machine"]["kafka"].partition(",")[0]
     tools = results["dump-log"]["machine"]["kafka tools"]
-    text = paragraph(_machines(results, figures), f"Kafka {kafka}; Kafka's command-line tools {tools}.")
+    text = paragraph(
+        _machines(results, figures), f"Kafka {kafka}; Kafka's command-line tools {tools}."
+    )
     return f"{table(('', 'batchval', 'compared with', 'measured'), lines)}\n\n{text}\n"
 
 

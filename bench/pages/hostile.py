@@ -10,14 +10,29 @@ TITLE = "Hostile clients"
 ABOUT = "CPU, memory and other clients' latency while strangers attack the gate"
 COMMAND = "python -m tests.hostile_gate --write"
 SOURCES = ("hostile",)
-HEADINGS = ("attack", "sent", "decompressed", "gate CPU", "CPU, × ordinary", "memory", "p99 of others", "callback")
+HEADINGS = (
+    "attack",
+    "sent",
+    "decompressed",
+    "gate CPU",
+    "CPU, × ordinary",
+    "memory",
+    "p99 of others",
+    "callback",
+)
 #: figure of ceilings.shares -> its column
 COLUMNS = {"cpu": 4, "memory": 5, "latency": 6, "callback": 7}
 
 
 def size(count: float) -> str:
     """Return bytes as people write them."""
-    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB" if count >= 1e3 else f"{count:.0f} B"
+    return (
+        f"{count / 1e6:,.1f} MB"
+        if count >= 1e5
+        else f"{count / 1e3:,.1f} kB"
+        if count >= 1e3
+        else f"{count:.0f} B"
+    )
 
 
 def unit_cost(found: dict[str, Any]) -> str:

@@ -10,7 +10,9 @@ from bench.pages.text import date_of, page, paragraph, table
 
 def _when(results: dict[str, dict[str, Any]], sources: tuple[str, ...]) -> str:
     """Return days and commits of all sources, each once."""
-    found = (f"{date_of(results[name])}, `{results[name]['machine']['commit']}`" for name in sources)
+    found = (
+        f"{date_of(results[name])}, `{results[name]['machine']['commit']}`" for name in sources
+    )
     return "; ".join(dict.fromkeys(found))
 
 

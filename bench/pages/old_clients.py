@@ -55,7 +55,9 @@ def render(result: dict[str, Any]) -> str:
 def _summary(clients: Clients) -> str:
     counts = []
     for route, title in ROUTES.items():
-        found = [known[route][0] for one in clients.values() for known in one.values() if route in known]
+        found = [
+            known[route][0] for one in clients.values() for known in one.values() if route in known
+        ]
         if found:
             counts.append(f"{title} {sum(found)} of {len(found)}")
     return ", ".join(counts)

@@ -8,7 +8,9 @@ from typing import Any
 from bench.pages.text import how, load_of, measured, page, paragraph, table
 
 TITLE = "Perf tools"
-ABOUT = "`batchval perf produce` and `perf consume`, Kafka's own tools and C programs over librdkafka"
+ABOUT = (
+    "`batchval perf produce` and `perf consume`, Kafka's own tools and C programs over librdkafka"
+)
 COMMAND = "make bench-perf"
 SOURCES = ("perf-produce", "perf-consume", "perf-cost", "perf-accuracy")
 
@@ -46,7 +48,9 @@ def _rates(result: dict[str, Any], clients: dict[str, str]) -> str:
         cpu, broker = (statistics.median(run[key] for run in runs) for key in ("cpu", "broker_cpu"))
         span = f"{min(rates):,.0f} – {max(rates):,.0f}"
         megabytes = f"{middle * SIZE / 2**20:,.0f}"
-        rows.append([clients[name], f"{middle:,.0f}", megabytes, span, f"{cpu:.2f}", f"{broker:.2f}"])
+        rows.append(
+            [clients[name], f"{middle:,.0f}", megabytes, span, f"{cpu:.2f}", f"{broker:.2f}"]
+        )
     headings = (
         "",
         "records/s",
@@ -94,7 +98,9 @@ def cost(result: dict[str, Any]) -> str:
     """Return what recording latencies adds to a run."""
     rows = []
     for key, name in (("time", "time per record, µs"), ("cpu", "CPU per record, µs")):
-        off, on = (statistics.median(one[way][key] for one in result["rounds"]) for way in ("off", "on"))
+        off, on = (
+            statistics.median(one[way][key] for one in result["rounds"]) for way in ("off", "on")
+        )
         middle, spread = more(result["rounds"], key)
         rows.append([name, f"{off:.3f}", f"{on:.3f}", f"{middle:+.1%}", f"{spread:.1%}"])
     opening = paragraph(
@@ -115,7 +121,14 @@ def accuracy(result: dict[str, Any]) -> str:
             found = [one[client].get(part) for part in parts]
             figures = ["" if part is None else f"{part['50']:,} ({part['99']:,})" for part in found]
             rows.append([f"{one['delay_us']:,}", f"{one['rate']:,}", client, *figures])
-    headings = ("delay, µs", "records/s", "client", "from the intended time", "from the send", "on the wire")
+    headings = (
+        "delay, µs",
+        "records/s",
+        "client",
+        "from the intended time",
+        "from the send",
+        "on the wire",
+    )
     kept = []
     for one in result["rates"]:
         asked, kept_rate = one["rate"], one["sent_per_second"]

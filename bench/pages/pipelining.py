@@ -21,14 +21,19 @@ FLAGS = {
     "tls": "-partition 0, TLS",
     "long": "-partition 0 -flush-bytes 1000000, 1,000 requests",
 }
-LINKS = {"tun": "TUN devices between two network namespaces", "relay": "a delaying relay on one host"}
+LINKS = {
+    "tun": "TUN devices between two network namespaces",
+    "relay": "a delaying relay on one host",
+}
 
 
 def one_connection(result: dict[str, Any]) -> str:
     """Return throughput of one connection, by round trip, batch and requests in flight."""
     settings, rows = result["settings"], []
     for row in result["rows"]:
-        batch = f"{row['records']} × 1 kB" + (f", SO_SNDBUF {row['buffer']:,}" if row["buffer"] else "")
+        batch = f"{row['records']} × 1 kB" + (
+            f", SO_SNDBUF {row['buffer']:,}" if row["buffer"] else ""
+        )
         head = [f"{row['rtt_ms']:g} ms", batch, str(row["cap"])]
         if "error" in row:
             rows.append([*head, row["error"][0], "", "", "", ""])

@@ -68,7 +68,9 @@ def proxies(samples: Samples) -> str:
     """Return CPU, throughput and latency of each proxy."""
     rows = []
     for name, label in NAMES.items():
-        latency = [number(samples.middle("latency 64 kB", name, key)) for key in ("p50_us", "p99_us")]
+        latency = [
+            number(samples.middle("latency 64 kB", name, key)) for key in ("p50_us", "p99_us")
+        ]
         waited = samples.middle("latency 64 kB", name, "waited")
         row = [
             number(samples.middle("1 kB none", name, "cpu_us_a_request")),
@@ -97,12 +99,18 @@ def tls(samples: Samples) -> list[str]:
     rows = []
     for name, label in NAMES.items():
         kinds = (("1 kB", "cpu_us_a_request"), ("64 kB", "cpu_s_a_gb"))
-        found = [samples.middle(f"{size} {end}", name, what) for size, what in kinds for end in ("none", "TLS")]
+        found = [
+            samples.middle(f"{size} {end}", name, what)
+            for size, what in kinds
+            for end in ("none", "TLS")
+        ]
         small, small_tls, large, large_tls = found
         if small is None or small_tls is None or large is None or large_tls is None:
             continue
         speed = samples.middle("64 kB TLS", name, "mb_a_second")
-        rows.append([label, *map(number, (small, small_tls, large, large_tls, large_tls - large, speed))])
+        rows.append(
+            [label, *map(number, (small, small_tls, large, large_tls, large_tls - large, speed))]
+        )
     if not rows:
         return []
     headings = (
@@ -123,7 +131,10 @@ def compressed(samples: Samples, loads: dict[str, Any]) -> list[str]:
     rows = []
     for cell in samples.samples:
         found = [samples.middle(cell, way, "cpu_s_a_gb") for way in COMPRESSED]
-        saved, over = samples.ratios(cell, "audit", "validating"), samples.ratios(cell, "audit", "off")
+        saved, over = (
+            samples.ratios(cell, "audit", "validating"),
+            samples.ratios(cell, "audit", "off"),
+        )
         if f"{cell} claims" not in loads or None in found or not saved or not over:
             continue
         saves, times = 1 - statistics.median(saved), statistics.median(over)
@@ -148,7 +159,10 @@ def compressed(samples: Samples, loads: dict[str, Any]) -> list[str]:
 def memory(found: dict[str, Any]) -> list[str]:
     """Return resident memory: idle connections, a stalled broker, a stalled client."""
     idle, broker, client = found["idle"], found["stalled_broker"], found["stalled_client"]
-    rows = [(NAMES.get(name, name), f"{one['bytes_a_connection'] / 1000:.1f} kB") for name, one in idle.items()]
+    rows = [
+        (NAMES.get(name, name), f"{one['bytes_a_connection'] / 1000:.1f} kB")
+        for name, one in idle.items()
+    ]
     text = paragraph(
         f"Growth of the gate's resident memory: {broker['growth_bytes'] / 1e6:,.0f} MB while",
         f"{broker['clients']:,} clients send to a stalled broker",
@@ -156,13 +170,19 @@ def memory(found: dict[str, Any]) -> list[str]:
         f"{client['growth_bytes'] / 1e6:,.0f} MB while {client['bytes_queued'] / 1e6:,.0f} MB of",
         "responses wait for a stalled client. All requests were answered afterwards.",
     )
-    return ["## Memory", table((f"{idle['validating']['connections']:,} idle connections", "each"), rows), text]
+    return [
+        "## Memory",
+        table((f"{idle['validating']['connections']:,} idle connections", "each"), rows),
+        text,
+    ]
 
 
 def proxy_body(result: dict[str, Any]) -> str:
     """Return the part about proxies."""
     settings, samples = result["settings"], Samples(result["samples"])
-    versions = ", ".join(f"{name} {version}" for name, version in settings.get("versions", {}).items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in settings.get("versions", {}).items()
+    )
     missing = ", ".join(sorted(settings["missing"]))
     opening = paragraph(
         "This page compares the gate with other proxies for Kafka, and with a relay that only",
@@ -207,10 +227,14 @@ def ingress_body(result: dict[str, Any]) -> str:
         for way, rounds in ways.items():
             together = statistics.median(sum(one["cpu"].values()) for one in rounds)
             speed = statistics.median(one["mb_a_second"] for one in rounds)
-            paths = [sum(one["paths"].get(path, 0) for one in rounds) for path in ("claims", "shallow")]
+            paths = [
+                sum(one["paths"].get(path, 0) for one in rounds) for path in ("claims", "shallow")
+            ]
             by_claims = f"{paths[0] / sum(paths):.1%}" if paths[0] else ""
             shares = [_share(rounds, name) for name in ("first gate", "gate", "broker")]
-            rows.append([codec, INGRESS[way], *shares, f"{together:.0%}", f"{speed:.1f}", by_claims])
+            rows.append(
+                [codec, INGRESS[way], *shares, f"{together:.0%}", f"{speed:.1f}", by_claims]
+            )
     opening = paragraph(
         f"CPU of gate and broker, as a share of one core, at {settings['mb']:g} MB/s of",
         "compressed Produce requests.",

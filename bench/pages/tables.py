@@ -65,7 +65,9 @@ def peers(times: Times, columns: Sequence[tuple[str, str]], cells: Iterable[str]
     here = [cell for cell in cells if any(what in times.get(cell, {}) for what, _ in columns)]
     if not here:
         return ""
-    rows = ([cell_name(cell), *(_peer(times[cell].get(what)) for what, _ in columns)] for cell in here)
+    rows = (
+        [cell_name(cell), *(_peer(times[cell].get(what)) for what, _ in columns)] for cell in here
+    )
     return table(["", *(label for _, label in columns)], rows)
 
 

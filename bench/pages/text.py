@@ -19,7 +19,11 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table. A column after the first is left out if it is empty in every row."""
     kept = [list(row) for row in rows]
     used = [i for i in range(len(headings)) if i == 0 or any(row[i] for row in kept)]
-    lines = [[headings[i] for i in used], ["---"] * len(used), *([row[i] for i in used] for row in kept)]
+    lines = [
+        [headings[i] for i in used],
+        ["---"] * len(used),
+        *([row[i] for i in used] for row in kept),
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -132,7 +132,10 @@ def other_parts(rows: tables.Rows) -> list[str]:
         parts += ["### A batch of 180 bytes, 100 per call", table(("", "ns", "comparison"), named)]
     checksums = tables.of_groups(rows, "CRC32C")
     if checksums:
-        named = ((row["name"], f"{number(row['value'])}×", percent(row["spread"]), row["note"]) for row in checksums)
+        named = (
+            (row["name"], f"{number(row['value'])}×", percent(row["spread"]), row["note"])
+            for row in checksums
+        )
         parts += ["### CRC-32C", table(("", "ratio", "spread", "comparison"), named)]
     counted = tables.allocator(tables.of_groups(rows, "allocator calls a batch beyond the result"))
     if not parts and not counted:
@@ -143,11 +146,18 @@ def other_parts(rows: tables.Rows) -> list[str]:
 def peer_parts(times: tables.Times) -> list[str]:
     """Return the times of all peers."""
     two = [f"v2-{codec}-{shape}" for codec in CODECS for shape in SHAPES]
-    one = [f"v1-{codec}-{n}-{size}" for codec in CODECS[:-1] for n in (1, 100) for size in (100, 1000)]
+    one = [
+        f"v1-{codec}-{n}-{size}" for codec in CODECS[:-1] for n in (1, 100) for size in (100, 1000)
+    ]
     parts = []
     for title, text, columns, cells in (
         ("CRC and all records", "Clients build record objects and validate nothing.", RECORDS, two),
-        ("Header and CRC alone", "With it: every record checked, then appended in place.", HEADERS, two),
+        (
+            "Header and CRC alone",
+            "With it: every record checked, then appended in place.",
+            HEADERS,
+            two,
+        ),
         ("Batches of magic 1, wrappers unpacked", "Kafka: LogValidator alone.", LEGACY, one),
     ):
         if found := tables.peers(times, columns, cells):

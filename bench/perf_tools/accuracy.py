@@ -52,7 +52,9 @@ Make = Callable[[str], PerfProducer]
 
 
 def own(bootstrap: str, **options: Any) -> PerfProducer:
-    return OwnProducer(ProducerOptions(bootstrap_servers=[bootstrap], **options), "t", is_alone=True)
+    return OwnProducer(
+        ProducerOptions(bootstrap_servers=[bootstrap], **options), "t", is_alone=True
+    )
 
 
 def capped(cap: int) -> dict[str, Any]:
@@ -73,7 +75,9 @@ def run_at(
     loops: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> ProduceRun:
     """One run at a broker of this delay; every record must be acknowledged."""
-    settings = ProduceSettings(num_records=records, throughput=rate, warmup_records=max(records // 10, 1))
+    settings = ProduceSettings(
+        num_records=records, throughput=rate, warmup_records=max(records // 10, 1)
+    )
     with responder.running(delay_us, PARTITIONS) as bootstrap:
         run = ProduceRun(
             settings,
@@ -102,7 +106,10 @@ def latency(delay_us: int, rate: int, cap: int, seconds: float) -> dict[str, Any
     for name, (make, loops) in clients.items():
         tally = run_at(delay_us, make, rate, int(rate * seconds), loops).steady()
         assert tally is not None
-        found[name] = {"intended": beyond(tally.intended, delay_us), "send": beyond(tally.latencies, delay_us)}
+        found[name] = {
+            "intended": beyond(tally.intended, delay_us),
+            "send": beyond(tally.latencies, delay_us),
+        }
         if tally.wire.count:
             found[name]["wire"] = beyond(tally.wire, delay_us)
     return found
@@ -139,7 +146,9 @@ def goals(result: dict[str, Any]) -> str:
             continue
         at = f"at {one['delay_us']} µs"
         whole, wire = one["batchval"]["intended"]["50"], one["batchval"]["wire"]["50"]
-        row(f"median beyond the delay, {at}", f"≤ {BEYOND_US} µs", f"{whole} µs", whole <= BEYOND_US)
+        row(
+            f"median beyond the delay, {at}", f"≤ {BEYOND_US} µs", f"{whole} µs", whole <= BEYOND_US
+        )
         row(f"the same on the wire, {at}", f"≤ {WIRE_US} µs", f"{wire} µs", wire <= WIRE_US)
     for one in result["rates"]:
         off = one["sent_per_second"] / one["rate"] - 1
@@ -149,10 +158,14 @@ def goals(result: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a fixed rate")
     parser.add_argument("--quick", action="store_true", help="two seconds each: a look, no result")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     options = parser.parse_args(argv)
     if options.write:
         pages.check_commit(machine.describe())

@@ -1,11 +1,13 @@
-"""``batchval perf consume`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
+"""``batchval perf consume`` beside Kafka's own tool and a loop of C over librdkafka: same broker,
+same topic, in turns.
 
     python -m bench perf-consume [--rounds 3] [--records 4000000] [--quick] [--write]
 
-A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page cache. Everybody's
-clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts with its first records. The C loop runs
-twice, with librdkafka's defaults and without the sleep of a full queue; held against is the faster. "fetch and drop"
-reads nothing: it shows what this broker and this machine's loopback give one connection, and four.
+A broker of its own (Java, Maven), 12 partitions, values of 1,000 bytes, uncompressed, in the page
+cache. Everybody's clock starts after the joining: Java's is fetch.nMsg.sec, the C loop's starts
+with its first records. The C loop runs twice, with librdkafka's defaults and without the sleep of a
+full queue; held against is the faster. "fetch and drop" reads nothing: it shows what this broker
+and this machine's loopback give one connection, and four.
 """
 
 from __future__ import annotations
@@ -30,7 +32,12 @@ BENCH = perf_bench.Bench(
         ("headers 1", "java", "rate", None),
         ("headers 1", "loop of drops 1", "rate", 0.85),
         ("headers 4", "headers 1", "rate", None),
-        ("loop of drops 4", "loop of drops 1", "rate", None),  # what four connections can be over one
+        (
+            "loop of drops 4",
+            "loop of drops 1",
+            "rate",
+            None,
+        ),  # what four connections can be over one
         (GAIN, GAIN_OF_DROPS, "rate", 0.9),
         ("records 1", BEST, "rate", 2.2),
         ("loop of drops 1", BEST, "rate", None),  # what the records can be over it
@@ -73,7 +80,11 @@ def commands(bootstrap: str, records: int) -> dict[str, Command]:
     loop = [*perf_bench.c_loop("consume_loop", bootstrap, TOPIC), str(records)]
     drops = [perf_bench.built("fetch_and_drop"), *bootstrap.rsplit(":", 1), TOPIC, str(PARTITIONS)]
     found = {
-        "java": [*perf_bench.java("ConsumerPerformance", bootstrap, TOPIC), "--num-records", str(records)],
+        "java": [
+            *perf_bench.java("ConsumerPerformance", bootstrap, TOPIC),
+            "--num-records",
+            str(records),
+        ],
         "loop": loop,
         "loop tuned": [*loop, "fetch.queue.backoff.ms=2"],
         "loop of drops 1": [*drops, "1", str(records)],

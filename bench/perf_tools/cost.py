@@ -1,10 +1,12 @@
-"""What measuring costs ``perf produce``: the same run with latencies on and off, in turns, in one process.
+"""What measuring costs ``perf produce``: the same run with latencies on and off, in turns, in one
+process.
 
     python -m bench perf-cost [--rounds 9] [--records 1000000] [--quick] [--write]
 
-A broker of its own; one partition, values of 1,000 bytes, acks=all, idempotent, batches of 500,000 bytes, linger 5 ms,
-as in perf_produce.py. Off means: no record is stamped, no latency recorded. The order changes from round to round;
-ratios are taken round by round. Of a latency by itself, stamped and recorded in batches of 500: the best of many, ns.
+A broker of its own; one partition, values of 1,000 bytes, acks=all, idempotent, batches of 500,000
+bytes, linger 5 ms, as in perf_produce.py. Off means: no record is stamped, no latency recorded. The
+order changes from round to round; ratios are taken round by round. Of a latency by itself, stamped
+and recorded in batches of 500: the best of many, ns.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ def once(bootstrap: str, records: int, measure: bool) -> dict[str, float]:
 
 
 def measured(rounds: int, records: int) -> list[dict[str, dict[str, float]]]:
-    settings: dict[str, Any] = {"config": perf_bench.BROKER_CONFIG, "heap": "1g", "jvm": perf_bench.BROKER_JVM}
+    settings: dict[str, Any] = {
+        "config": perf_bench.BROKER_CONFIG,
+        "heap": "1g",
+        "jvm": perf_bench.BROKER_JVM,
+    }
     with perf_bench.log_folder() as folder, KafkaBroker(folder, **settings) as broker:
         make_topic(broker.bootstrap, records)
         for _ in range(3):
@@ -59,7 +65,9 @@ def measured(rounds: int, records: int) -> list[dict[str, dict[str, float]]]:
         found = []
         for number in range(rounds):
             turn = {"on": True, "off": False} if number % 2 else {"off": False, "on": True}
-            found.append({name: once(broker.bootstrap, records, measure) for name, measure in turn.items()})
+            found.append(
+                {name: once(broker.bootstrap, records, measure) for name, measure in turn.items()}
+            )
         return found
 
 
@@ -72,18 +80,26 @@ def goals(result: dict[str, Any]) -> str:
     lines = ["## Internal goals", "", "| | goal | measured | spread | |", "|---|---|---|---|---|"]
     for key, name in (("time", "time a record"), ("cpu", "CPU a record")):
         middle, spread = page.more(result["rounds"], key)
-        lines.append(f"| {name} | ≤ {TARGET:.0%} | {middle:+.1%} | {spread:.1%} | {verdict(middle, spread)} |")
+        lines.append(
+            f"| {name} | ≤ {TARGET:.0%} | {middle:+.1%} | {spread:.1%} | {verdict(middle, spread)} |"
+        )
     took = sum(result["nanoseconds"].values())
-    lines.append(f"| ns a latency | ≤ {TARGET_NS:g} | {took:.1f} | | {'met' if took <= TARGET_NS else 'missed'} |")
+    lines.append(
+        f"| ns a latency | ≤ {TARGET_NS:g} | {took:.1f} | | {'met' if took <= TARGET_NS else 'missed'} |"
+    )
     return "\n".join(lines) + "\n"
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--quick", action="store_true", help="two short rounds: a look, no result")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     options = parser.parse_args(argv)
     if options.write:
         pages.check_commit(perf_bench.machine.describe())

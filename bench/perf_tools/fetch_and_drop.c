@@ -2,10 +2,11 @@
  *
  *   fetch_and_drop HOST PORT TOPIC PARTITIONS CONNECTIONS RECORDS [KIND]    ->  records seconds bytes cpu-seconds
  *
- * A thread a connection; the partitions are dealt out. Each thread has one buffer, asks for 1 MiB of each partition, and
- * asks again as soon as the answer is there. KIND "keep" (default) receives what comes; "discard" lets the kernel throw
- * away the values (MSG_TRUNC), which no client can do that reads: then only sending costs. The clock starts before the
- * first request and ends with the answer that brings the last record asked for. */
+ * A thread a connection; the partitions are dealt out. Each thread has one buffer, asks for 1 MiB
+ * of each partition, and asks again as soon as the answer is there. KIND "keep" (default) receives
+ * what comes; "discard" lets the kernel throw away the values (MSG_TRUNC), which no client can do
+ * that reads: then only sending costs. The clock starts before the first request and ends with the
+ * answer that brings the last record asked for. */
 #include <arpa/inet.h>
 #include <endian.h>
 #include <netdb.h>

@@ -1,7 +1,9 @@
-"""What the benches of ``perf produce`` and ``perf consume`` share: the broker, the turns, the ratios, the tables.
+"""What the benches of ``perf produce`` and ``perf consume`` share: the broker, the turns, the
+ratios, the tables.
 
-A bench names its commands (one client each), says how a client's output is read, and which client is held against
-which; every run has the client's rate and what a million records cost the client and the broker in CPU time.
+A bench names its commands (one client each), says how a client's output is read, and which client
+is held against which; every run has the client's rate and what a million records cost the client
+and the broker in CPU time.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ from tests.interop.kafka_broker import (  # noqa: E402
 
 #: as Kafka's scripts start a broker, not as the tests do
 BROKER_JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
-MEMORY = Path("/dev/shm")  # the log lies there if there is room: what a disk writes back is not what is measured
+MEMORY = Path(
+    "/dev/shm"
+)  # the log lies there if there is room: what a disk writes back is not what is measured
 MEMORY_WANTED = 8 << 30
 #: by default a log may grow for five minutes before anybody looks at retention.bytes
 BROKER_CONFIG = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 500}
@@ -56,20 +60,32 @@ class Bench:
 
     section: str
     clients: Mapping[str, str]
-    targets: Sequence[tuple[str, str, str, float | None]]  # who, over whom, "rate" (at least) or "cpu" (at most)
+    targets: Sequence[
+        tuple[str, str, str, float | None]
+    ]  # who, over whom, "rate" (at least) or "cpu" (at most)
     records: int
     quick_records: int
     doc: str | None
 
     def arguments(self, argv: list[str] | None) -> argparse.Namespace:
-        parser = argparse.ArgumentParser(description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser = argparse.ArgumentParser(
+            description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
         parser.add_argument("--rounds", type=int, default=3)
         parser.add_argument("--records", type=int, default=self.records)
-        parser.add_argument("--only", nargs="+", choices=sorted(self.clients), default=list(self.clients))
-        parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
-        parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+        parser.add_argument(
+            "--only", nargs="+", choices=sorted(self.clients), default=list(self.clients)
+        )
+        parser.add_argument(
+            "--quick", action="store_true", help="one short round: a look, no result"
+        )
+        parser.add_argument(
+            "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+        )
         options = parser.parse_args(argv)
-        if options.write and (options.quick or options.rounds < 3 or set(options.only) != set(self.clients)):
+        if options.write and (
+            options.quick or options.rounds < 3 or set(options.only) != set(self.clients)
+        ):
             parser.error("--write needs three whole rounds at least: without --quick and --only")
         if options.quick:
             options.rounds, options.records = 1, self.quick_records
@@ -88,7 +104,9 @@ class Bench:
         compileall.compile_dir(ROOT / "batchval", quiet=1)  # as an installation is
         with (
             log_folder() as folder,
-            KafkaBroker(folder, config=BROKER_CONFIG, heap="1g", jvm=BROKER_JVM, timeout=180) as broker,
+            KafkaBroker(
+                folder, config=BROKER_CONFIG, heap="1g", jvm=BROKER_JVM, timeout=180
+            ) as broker,
         ):
             assert broker.process is not None
             prepare(broker.bootstrap, options.records)
@@ -126,7 +144,11 @@ class Bench:
             verdict = "reported"
             if target is not None:
                 good = middle <= target if what == "cpu" else middle >= target
-                near = middle * (1 - spread) <= target if what == "cpu" else middle * (1 + spread) >= target
+                near = (
+                    middle * (1 - spread) <= target
+                    if what == "cpu"
+                    else middle * (1 + spread) >= target
+                )
                 verdict = "met" if good else "noise" if near else "missed"
             row = {"who": who, "whom": whom, "what": what, "target": target}
             verdicts.append(row | {"ratio": middle, "spread": spread, "verdict": verdict})
@@ -159,7 +181,9 @@ def log_folder() -> Iterator[Path]:
         spacious = shutil.disk_usage(MEMORY).free >= MEMORY_WANTED
     except OSError:
         spacious = False
-    with tempfile.TemporaryDirectory(prefix="batchval-bench-", dir=MEMORY if spacious else None) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="batchval-bench-", dir=MEMORY if spacious else None
+    ) as folder:
         yield Path(folder)
 
 
@@ -167,14 +191,31 @@ def log_folder() -> Iterator[Path]:
 
 
 def own(verb: str, bootstrap: str, topic: str) -> list[str]:
-    return [sys.executable, "-m", "batchval", "perf", verb, "--bootstrap-server", bootstrap, "--topic", topic]
+    return [
+        sys.executable,
+        "-m",
+        "batchval",
+        "perf",
+        verb,
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+    ]
 
 
 def java(tool: str, bootstrap: str, topic: str) -> list[str]:
     """As Kafka's scripts run it (server JIT, G1), not as the tests do."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     command = [find_java(), "-Xmx1g", "-server", "-XX:+UseG1GC", quiet, "-cp", classpath("tools")]
-    return [*command, f"org.apache.kafka.tools.{tool}", "--bootstrap-server", bootstrap, "--topic", topic]
+    return [
+        *command,
+        f"org.apache.kafka.tools.{tool}",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+    ]
 
 
 def c_loop(name: str, bootstrap: str, topic: str) -> list[str]:
@@ -193,10 +234,18 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run_once(name: str, command: Command, rate_of: Callable[[str, int], float | None], broker: int) -> Run:
-    """One run: records a second, CPU seconds of the client and of the broker per million records."""
+def run_once(
+    name: str, command: Command, rate_of: Callable[[str, int], float | None], broker: int
+) -> Run:
+    """One run: records a second, CPU seconds of the client and of the broker per million
+    records.
+    """
     words, records = command
-    before, broker_before, began = resource.getrusage(resource.RUSAGE_CHILDREN), cpu_of(broker), time.monotonic()
+    before, broker_before, began = (
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+        cpu_of(broker),
+        time.monotonic(),
+    )
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
     took = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -208,7 +257,9 @@ def run_once(name: str, command: Command, rate_of: Callable[[str, int], float | 
     else:
         rate = rate_of(done.stdout, records)
     if rate is None:
-        raise SystemExit(f"{name}: no line of totals, or fewer records than asked for\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{name}: no line of totals, or fewer records than asked for\n{done.stdout}{done.stderr}"
+        )
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {
         "rate": rate,

@@ -1,11 +1,13 @@
-"""``batchval perf produce`` beside Kafka's own tool and a loop of C over librdkafka: same broker, same topic, in turns.
+"""``batchval perf produce`` beside Kafka's own tool and a loop of C over librdkafka: same broker,
+same topic, in turns.
 
     python -m bench perf-produce [--rounds 3] [--records 1000000] [--quick] [--write]
 
-A broker of its own (Java, Maven), one partition, values of 1,000 bytes, acks=all, idempotent, uncompressed, batches of
-500,000 bytes and 5 ms linger for everybody; the C loop once more with librdkafka's own defaults. All latencies are on.
-Java's figure is its steady state after a warm-up of a third of its records. What measuring costs is what stamping and
-recording a latency take by themselves, as a share of the time of a record.
+A broker of its own (Java, Maven), one partition, values of 1,000 bytes, acks=all, idempotent,
+uncompressed, batches of 500,000 bytes and 5 ms linger for everybody; the C loop once more with
+librdkafka's own defaults. All latencies are on. Java's figure is its steady state after a warm-up
+of a third of its records. What measuring costs is what stamping and recording a latency take by
+themselves, as a share of the time of a record.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from bench.pages.perf import SIZE
 
 TOPIC = "perf-produce"
 SAME = ["batch.size=500000", "linger.ms=5"]
-RATE = re.compile(r"^\d+(?: steady state)? records sent, ([\d.]+) records/sec .* 99\.9th\.$", re.MULTILINE)
+RATE = re.compile(
+    r"^\d+(?: steady state)? records sent, ([\d.]+) records/sec .* 99\.9th\.$", re.MULTILINE
+)
 BENCH = perf_bench.Bench(
     section="perf-produce",
     clients=page.PRODUCERS,
@@ -108,7 +112,9 @@ def main(argv: list[str] | None = None) -> int:
     result = BENCH.measure(options, make_topic, commands, rate_of)
     result["nanoseconds"] = nanoseconds()
     result["verdicts"] = BENCH.assess(result["runs"])
-    BENCH.report(result, page.produce(result), BENCH.goals(result) + cost_rows(result), options.write)
+    BENCH.report(
+        result, page.produce(result), BENCH.goals(result) + cost_rows(result), options.write
+    )
     return 0
 
 

@@ -1,4 +1,6 @@
-"""Apache Kafka on a given address, from the tests' own broker; prints "listening HOST PORT", runs until it is ended."""
+"""Apache Kafka on a given address, from the tests' own broker; prints "listening HOST PORT", runs
+until it is ended.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def main() -> None:
     options = parser.parse_args()
     Elsewhere.host = options.host
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    settings = {"log.retention.bytes": 64 << 20, "log.segment.bytes": 32 << 20, "log.retention.check.interval.ms": 1000}
+    settings = {
+        "log.retention.bytes": 64 << 20,
+        "log.segment.bytes": 32 << 20,
+        "log.retention.check.interval.ms": 1000,
+    }
     with Elsewhere(config=settings) as broker:
         print(f"listening {broker.host} {broker.port}", flush=True)
         signal.pause()

@@ -1,8 +1,8 @@
 """A link with a long round trip between two network namespaces, with the kernel's TCP at both ends.
 
-Two TUN devices, one in each namespace; a process holds every packet for half the round trip. (Kernels often lack
-sch_netem; TUN they have.) Needs root and /dev/net/tun. ``Relay`` is for everyone else: it delays chunks of a stream, so
-windows and congestion control have no part in it.
+Two TUN devices, one in each namespace; a process holds every packet for half the round trip.
+(Kernels often lack sch_netem; TUN they have.) Needs root and /dev/net/tun. ``Relay`` is for
+everyone else: it delays chunks of a stream, so windows and congestion control have no part in it.
 
     python bench/pipelining/link.py 140       prints "ready", and runs until it is ended
 """
@@ -45,7 +45,10 @@ def is_possible() -> bool:
     if os.geteuid() != 0 or shutil.which("ip") is None or not os.path.exists("/dev/net/tun"):
         return False
     name = f"bvp{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0
+    made = (
+        subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode
+        == 0
+    )
     if made:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     return made
@@ -69,12 +72,26 @@ def _device(namespace: str, address: str, mtu: int, congestion: str | None = Non
         run(*inside, "sysctl", "-qw", f"net.ipv4.{key}={value}")
     if congestion:  # by the route: a namespace's own default may be one of few, and only sockets of root know others
         network = f"{address.rpartition('.')[0]}.0/24"
-        run(*inside, "ip", "route", "replace", network, "dev", device, "src", address, "congctl", congestion)
+        run(
+            *inside,
+            "ip",
+            "route",
+            "replace",
+            network,
+            "dev",
+            device,
+            "src",
+            address,
+            "congctl",
+            congestion,
+        )
     return descriptor
 
 
 def ends(mtu: int, congestion: str) -> tuple[int, int]:
-    """Both devices, in namespaces of these names, every connection between them with this congestion control."""
+    """Both devices, in namespaces of these names, every connection between them with this
+    congestion control.
+    """
     near, far = names()
     return _device(near, NEAR, mtu, congestion), _device(far, FAR, mtu, congestion)
 
@@ -82,13 +99,17 @@ def ends(mtu: int, congestion: str) -> tuple[int, int]:
 class Link:
     """Two TUN devices; every packet waits half a round trip."""
 
-    def __init__(self, near: int, far: int, half_s: float, seen: Callable[[bytes, bool], None] | None = None) -> None:
+    def __init__(
+        self, near: int, far: int, half_s: float, seen: Callable[[bytes, bool], None] | None = None
+    ) -> None:
         """``seen``: told of each packet as it passes the near end; True: it comes from there."""
         self.near, self.far, self.half_s, self.seen = near, far, half_s, seen
         self.over = False
 
     def carry(self, asked: Mapping[int, Callable[[], None]] | None = None) -> None:
-        """Hands packets over until ``over`` is set; ``asked``: what else may be read, and who is told."""
+        """Hands packets over until ``over`` is set; ``asked``: what else may be read, and who is
+        told.
+        """
         asked, seen = asked or {}, self.seen
         queues = {end: collections.deque[tuple[float, bytes]]() for end in (self.near, self.far)}
         other = {self.near: self.far, self.far: self.near}
@@ -106,7 +127,9 @@ class Link:
                         seen(packet, False)
                 if queue:
                     wake = min(wake, queue[0][0])
-            readable, _, _ = select.select((*queues, *asked), (), (), max(0.0, wake - time.monotonic()))
+            readable, _, _ = select.select(
+                (*queues, *asked), (), (), max(0.0, wake - time.monotonic())
+            )
             due = time.monotonic() + self.half_s
             for source in readable:
                 if source in asked:
@@ -137,7 +160,9 @@ def link(rtt_ms: float) -> Iterator[tuple[list[str], list[str]]]:
 
 
 class Relay:
-    """A stand-in for the link on one host: what comes in at ``port`` goes on to a target, half a round trip later."""
+    """A stand-in for the link on one host: what comes in at ``port`` goes on to a target, half a
+    round trip later.
+    """
 
     def __init__(self, target: tuple[str, int], rtt_ms: float) -> None:
         self.target = target
@@ -161,17 +186,23 @@ class Relay:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rtt", type=float, help="milliseconds")
     parser.add_argument("--mtu", type=int, default=9000)
-    parser.add_argument("--relay", metavar="HOST:PORT", help="without namespaces: a delaying relay to this address")
+    parser.add_argument(
+        "--relay", metavar="HOST:PORT", help="without namespaces: a delaying relay to this address"
+    )
     options = parser.parse_args()
     if options.relay:
         host, _, port = options.relay.rpartition(":")
         asyncio.run(Relay((host, int(port)), options.rtt).serve())
     near, far = names()
     try:
-        path = Link(_device(near, NEAR, options.mtu), _device(far, FAR, options.mtu), options.rtt / 2000)
+        path = Link(
+            _device(near, NEAR, options.mtu), _device(far, FAR, options.mtu), options.rtt / 2000
+        )
 
         def ended(*_: object) -> None:
             path.over = True

@@ -1,7 +1,8 @@
-"""Throughput of one partition over a long path: requests in flight × batch size, one connection of batchval.network.
+"""Throughput of one partition over a long path: requests in flight × batch size, one connection of
+batchval.network.
 
-The bound is cap × batch bytes / round trip: what a client reaches whose next request leaves when an answer comes.
-Prints Markdown, writes it and JSON.
+The bound is cap × batch bytes / round trip: what a client reaches whose next request leaves when an
+answer comes. Prints Markdown, writes it and JSON.
 
     python -m bench one-connection [--rtt 1 70 140] [--caps 1 5] [--rounds 3] [--broker kafka]
         [--link relay] [--quick | --write]
@@ -37,20 +38,41 @@ FROM_MS = 70  # shorter round trips allow more than the link's one process can c
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rtt", type=float, nargs="+", default=[140.0], help="milliseconds (default 140)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rtt", type=float, nargs="+", default=[140.0], help="milliseconds (default 140)"
+    )
     parser.add_argument("--caps", type=int, nargs="+", default=[1, 5])
-    parser.add_argument("--records", type=int, nargs="+", default=[100, 500, 960], help="of 1000 B in a batch")
+    parser.add_argument(
+        "--records", type=int, nargs="+", default=[100, 500, 960], help="of 1000 B in a batch"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8, help="measured, after the warm-up")
-    parser.add_argument("--warm-up", type=float, default=6, help="seconds until the window has grown")
+    parser.add_argument(
+        "--warm-up", type=float, default=6, help="seconds until the window has grown"
+    )
     parser.add_argument("--broker", choices=("sink", "kafka"), default="sink")
-    parser.add_argument("--link", choices=("tun", "relay"), help="default: tun where it can be made")
-    parser.add_argument("--congestion", default="cubic", help="of both ends' sockets, on tun (default cubic)")
-    parser.add_argument("--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF")
+    parser.add_argument(
+        "--link", choices=("tun", "relay"), help="default: tun where it can be made"
+    )
+    parser.add_argument(
+        "--congestion", default="cubic", help="of both ends' sockets, on tun (default cubic)"
+    )
+    parser.add_argument(
+        "--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF"
+    )
     parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "pipelining", help="for .json and .md")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "build" / "bench" / "pipelining",
+        help="for .json and .md",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     options = parser.parse_args(argv)
     options.link = options.link or ("tun" if links.is_possible() else "relay")
     if options.write and (options.quick or options.link == "relay"):
@@ -83,7 +105,11 @@ def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str]
     """(prefix of the sender's command, host, port) of a broker at the far end of a link."""
     broker = [sys.executable, str(HERE / ("sink.py" if options.broker == "sink" else "broker.py"))]
     if options.link == "tun":
-        broker += ["--host", links.FAR, *(["--congestion", options.congestion] if options.broker == "sink" else [])]
+        broker += [
+            "--host",
+            links.FAR,
+            *(["--congestion", options.congestion] if options.broker == "sink" else []),
+        ]
         with links.link(rtt_ms) as (near, far), listening(*far, *broker) as (host, port):
             yield near, host, port
         return
@@ -92,7 +118,9 @@ def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str]
         yield [], *ends
 
 
-def send(options: argparse.Namespace, prefix: list[str], host: str, port: int, cell: dict[str, Any]) -> dict[str, Any]:
+def send(
+    options: argparse.Namespace, prefix: list[str], host: str, port: int, cell: dict[str, Any]
+) -> dict[str, Any]:
     command = [*prefix, sys.executable, str(HERE / "sender.py"), host, str(port)]
     command += ["--cap", str(cell["cap"]), "--records", str(cell["records"])]
     command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]
@@ -107,14 +135,26 @@ def send(options: argparse.Namespace, prefix: list[str], host: str, port: int, c
 
 
 def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
-    found = [{"cap": cap, "records": count, "buffer": None} for count in options.records for cap in options.caps]
+    found = [
+        {"cap": cap, "records": count, "buffer": None}
+        for count in options.records
+        for cap in options.caps
+    ]
     if options.fixed_buffer:
-        found.append({"cap": max(options.caps), "records": options.records[-1], "buffer": options.fixed_buffer})
+        found.append(
+            {
+                "cap": max(options.caps),
+                "records": options.records[-1],
+                "buffer": options.fixed_buffer,
+            }
+        )
     return found
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row a cell: all rounds, cell by cell in turns, each run a process and a connection of its own."""
+    """One row a cell: all rounds, cell by cell in turns, each run a process and a connection of its
+    own.
+    """
     rows = []
     for rtt_ms in options.rtt:
         with path(options, rtt_ms) as (prefix, host, port):
@@ -123,7 +163,11 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 for cell in several:
                     answer = send(options, prefix, host, port, cell)
                     cell["rounds"].append(answer)
-                    print(f"  round {number + 1}: {cell_name(cell)}: {said(answer)}", file=sys.stderr, flush=True)
+                    print(
+                        f"  round {number + 1}: {cell_name(cell)}: {said(answer)}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
             rows += several
     return [judged(row) for row in rows]
 
@@ -140,7 +184,10 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
     """The medians of its rounds, and the share of the bound that was reached."""
     good = [one for one in row["rounds"] if "error" not in one]
     if len(good) < len(row["rounds"]):
-        return row | {"met": False, "error": [one["error"] for one in row["rounds"] if "error" in one]}
+        return row | {
+            "met": False,
+            "error": [one["error"] for one in row["rounds"] if "error" in one],
+        }
     middle = statistics.median(one["bytes_per_second"] for one in good)
     size = good[0]["request_bytes"]
     bound = row["cap"] * size / row["rtt_ms"] * 1000
@@ -172,7 +219,9 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     load = os.getloadavg()[0]
     rows = measure(options)
-    first = next((one for row in rows for one in row["rounds"] if "error" not in one), {"loop": "?"})
+    first = next(
+        (one for row in rows for one in row["rounds"] if "error" not in one), {"loop": "?"}
+    )
     control = {"sink": "at both ends", "kafka": "at the sender"}[options.broker]
     described = {
         "tun": f"TUN devices between two network namespaces, {options.congestion} {control}",
@@ -183,9 +232,10 @@ def main(argv: list[str] | None = None) -> int:
         "machine": machine.describe(),
         "settings": {
             "link": described[options.link],
-            "broker": {"sink": "one that checks the order and answers at once", "kafka": "Apache Kafka 4.4.0"}[
-                options.broker
-            ],
+            "broker": {
+                "sink": "one that checks the order and answers at once",
+                "kafka": "Apache Kafka 4.4.0",
+            }[options.broker],
             "rounds": options.rounds,
             "seconds": options.seconds,
             "warm_up": options.warm_up,

@@ -1,7 +1,8 @@
 """Produce requests of one batch for one partition, version 7, whose order a broker itself checks.
 
-The batches are an idempotent producer's: each has the base sequence that follows the one before it, so a request that
-overtook another would be refused with OUT_OF_ORDER_SEQUENCE_NUMBER by a real broker, and is by sink.py.
+The batches are an idempotent producer's: each has the base sequence that follows the one before it,
+so a request that overtook another would be refused with OUT_OF_ORDER_SEQUENCE_NUMBER by a real
+broker, and is by sink.py.
 """
 
 from __future__ import annotations
@@ -57,11 +58,17 @@ class Produce:
     def encode(self, correlation_id: int, client_id: str | None) -> list[bytes | memoryview]:
         epoch = min(self.producer_id, 0)  # -1 where there is no producer id
         producer = self.producer_id, epoch, self.base_sequence
-        tail = struct.pack(">hiqqqhii", 0, self.count - 1, TIMESTAMP, TIMESTAMP, *producer, self.count)
+        tail = struct.pack(
+            ">hiqqqhii", 0, self.count - 1, TIMESTAMP, TIMESTAMP, *producer, self.count
+        )
         checksum = crc32c(tail + self.payload)
         batch = struct.pack(">qiibI", 0, 9 + len(tail) + len(self.payload), 0, 2, checksum) + tail
         size = len(batch) + len(self.payload)
-        body = struct.pack(">hhiih", -1, -1, 30_000, 1, len(self.topic)) + self.topic + struct.pack(">iii", 1, 0, size)
+        body = (
+            struct.pack(">hhiih", -1, -1, 30_000, 1, len(self.topic))
+            + self.topic
+            + struct.pack(">iii", 1, 0, size)
+        )
         head = struct.pack(">hhih", 0, 7, correlation_id, len(CLIENT)) + CLIENT
         frame = head + body + batch
         return [struct.pack(">i", len(frame) + len(self.payload)) + frame, memoryview(self.payload)]

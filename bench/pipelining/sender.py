@@ -1,4 +1,6 @@
-"""Sends batches to one partition over one connection for a while; prints what was reached as one JSON line."""
+"""Sends batches to one partition over one connection for a while; prints what was reached as one
+JSON line.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,13 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     )
     connection = await Connection.open(options.host, options.port, settings)
     sock = connection.transport.get_extra_info("socket")
-    if options.congestion:  # a namespace's default may be set to few algorithms only, a socket's to any by root
+    if (
+        options.congestion
+    ):  # a namespace's default may be set to few algorithms only, a socket's to any by root
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, options.congestion.encode())
-    congestion = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+    congestion = (
+        sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+    )
     topic = b"pipelining"
     if options.kafka:
         while not await connection.request(Metadata(topic)):
@@ -49,7 +55,9 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         request = Produce(topic, payload, options.records, producer_id, sequence)
         sequence += options.records
 
-        def callback(response: Any, error: BaseException | None, began: list[float], sequence: int) -> None:
+        def callback(
+            response: Any, error: BaseException | None, began: list[float], sequence: int
+        ) -> None:
             if error is not None or response.error_code:
                 wrong.append(repr(error or response))
                 return

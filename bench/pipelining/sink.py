@@ -1,6 +1,8 @@
-"""A broker that reads Produce 7 requests of idempotent batches, checks their order, and answers at once.
+"""A broker that reads Produce 7 requests of idempotent batches, checks their order, and answers at
+once.
 
-Prints "listening HOST PORT". Error 45 (OUT_OF_ORDER_SEQUENCE_NUMBER) for a batch that is not the one that follows.
+Prints "listening HOST PORT". Error 45 (OUT_OF_ORDER_SEQUENCE_NUMBER) for a batch that is not the
+one that follows.
 """
 
 from __future__ import annotations

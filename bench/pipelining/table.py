@@ -1,8 +1,9 @@
-"""The pipelining table: what producers reach over a long path, and how many requests they have under way on the wire.
+"""The pipelining table: what producers reach over a long path, and how many requests they have
+under way on the wire.
 
-Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fixed number of records of 1,000 bytes,
-flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's samples are kept, so a table can be made in
-pieces:
+Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fixed number of
+records of 1,000 bytes, flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's
+samples are kept, so a table can be made in pieces:
 
     python -m bench pipelining [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
         [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --write] [--report-only]
@@ -57,23 +58,44 @@ SERIAL = (
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help="milliseconds")
-    parser.add_argument("--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL")
-    parser.add_argument("--peers", nargs="+", choices=list(peers.PEERS), default=list(peers.PEERS), metavar="PEER")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help="milliseconds"
+    )
+    parser.add_argument(
+        "--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL"
+    )
+    parser.add_argument(
+        "--peers", nargs="+", choices=list(peers.PEERS), default=list(peers.PEERS), metavar="PEER"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--brokers", type=int, default=5)
     parser.add_argument("--heap", default="256m", help="of a broker (default 256m)")
-    parser.add_argument("--link", choices=("tun", "relay"), help="default: tun where it can be made")
-    parser.add_argument("--congestion", default="cubic", help="of every connection over the link (default cubic)")
+    parser.add_argument(
+        "--link", choices=("tun", "relay"), help="default: tun where it can be made"
+    )
+    parser.add_argument(
+        "--congestion", default="cubic", help="of every connection over the link (default cubic)"
+    )
     parser.add_argument("--nice", type=int, default=0, help="of the clients")
     parser.add_argument("--fresh", action="store_true", help="forget the samples of earlier runs")
-    parser.add_argument("--quick", action="store_true", help="few records, one round: a look, no result")
-    parser.add_argument("--report-only", action="store_true", help="measure nothing, write what is kept")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "build" / "bench" / "pipelining-table", help="for .json, .md"
+        "--quick", action="store_true", help="few records, one round: a look, no result"
     )
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--report-only", action="store_true", help="measure nothing, write what is kept"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "build" / "bench" / "pipelining-table",
+        help="for .json, .md",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     options = parser.parse_args(argv)
     options.link = options.link or ("tun" if links.is_possible() else "relay")
     if options.write and options.quick:
@@ -93,7 +115,9 @@ class Child:
     """A process that answers lines of JSON, and ends with its input."""
 
     def __init__(self, *command: str) -> None:
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
+        )
         self.name = next((Path(word).name for word in command if word.endswith(".py")), command[0])
 
     def answer(self) -> dict[str, Any]:
@@ -117,7 +141,9 @@ class Child:
 
 
 @contextlib.contextmanager
-def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list[str], Child, dict[str, Any]]]:
+def path(
+    options: argparse.Namespace, certificates: Path
+) -> Iterator[tuple[list[str], Child, dict[str, Any]]]:
     """(prefix of a client's command, the wire, the cluster's addresses)."""
     with contextlib.ExitStack() as stack:
 
@@ -126,11 +152,23 @@ def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list
             stack.callback(started.end)
             return started
 
-        cluster = [sys.executable, str(HERE / "table_cluster.py"), "--certificates", str(certificates)]
+        cluster = [
+            sys.executable,
+            str(HERE / "table_cluster.py"),
+            "--certificates",
+            str(certificates),
+        ]
         cluster += ["--brokers", str(options.brokers), "--heap", options.heap]
         if options.link == "tun":
             ports = [str(9100 + number) for number in range(1, options.brokers + 1)]
-            wire = child(sys.executable, str(HERE / "table_wire.py"), "tun", *ports, "--congestion", options.congestion)
+            wire = child(
+                sys.executable,
+                str(HERE / "table_wire.py"),
+                "tun",
+                *ports,
+                "--congestion",
+                options.congestion,
+            )
             ends = wire.answer()
             far = ["ip", "netns", "exec", ends["far"]]
             prefix = ["ip", "netns", "exec", ends["near"]]
@@ -140,20 +178,30 @@ def path(options: argparse.Namespace, certificates: Path) -> Iterator[tuple[list
 
             port, behind = free_port(), free_ports(CONTROLLER + 2)
             prefix = []
-            wire = child(sys.executable, str(HERE / "table_wire.py"), "relay", str(port), f"127.0.0.1:{behind + 1}")
+            wire = child(
+                sys.executable,
+                str(HERE / "table_wire.py"),
+                "relay",
+                str(port),
+                f"127.0.0.1:{behind + 1}",
+            )
             wire.answer()
             brokers = child(*cluster, "--port", str(behind), "--advertise", str(port))
         yield prefix, wire, brokers.answer()
 
 
 def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
-    """As many as give 200 requests and more where five are under way, and end within about ten seconds."""
+    """As many as give 200 requests and more where five are under way, and end within about ten
+    seconds.
+    """
     partitions, acks, cap, batch, _ = CELLS[cell]
     if quick:
         return 2_000
     if cell == "long":
         return 1_000_000
-    if partitions > 1:  # sarama's requests have 13 MB then: fewer records were but a handful of them
+    if (
+        partitions > 1
+    ):  # sarama's requests have 13 MB then: fewer records were but a handful of them
         return 500_000
     if rtt_ms < 50:
         return 300_000
@@ -184,13 +232,25 @@ def send(
         linger_ms=LINGER_MS,
         certificates=certificates if tls else None,
     )
-    sample: dict[str, Any] = {"peer": peer, "cell": cell, "rtt_ms": rtt_ms, "records": count, "batch": run.batch}
+    sample: dict[str, Any] = {
+        "peer": peer,
+        "cell": cell,
+        "rtt_ms": rtt_ms,
+        "records": count,
+        "batch": run.batch,
+    }
     sample |= {"congestion": options.congestion, "link": options.link, "brokers": options.brokers}
     sample["load"] = os.getloadavg()[0]
-    command = [*prefix, *(["nice", "-n", str(options.nice)] if options.nice else []), *peers.PEERS[peer](run)]
+    command = [
+        *prefix,
+        *(["nice", "-n", str(options.nice)] if options.nice else []),
+        *peers.PEERS[peer](run),
+    ]
     wire.ask(start=1)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=240)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=240
+        )
     except subprocess.TimeoutExpired:
         return sample | {"error": "not done in four minutes"}
     if acks == 0:  # what left the client may still be on its way
@@ -208,10 +268,16 @@ def send(
         return sample | {"error": f"{answer['failed']} of {count} failed: {answer.get('why', '')}"}
     if not tls and not count * 1000 < seen_on_wire["bytes"] < count * 1100 + 200_000:
         return sample | {"error": f"{seen_on_wire['bytes']} bytes passed, of {count} records"}
-    return sample | {"seconds": answer["seconds"], "own_in_flight": answer["in_flight"], "wire": seen_on_wire}
+    return sample | {
+        "seconds": answer["seconds"],
+        "own_in_flight": answer["in_flight"],
+        "wire": seen_on_wire,
+    }
 
 
-def measure(options: argparse.Namespace, samples: list[dict[str, Any]], keep: Path) -> dict[str, str]:
+def measure(
+    options: argparse.Namespace, samples: list[dict[str, Any]], keep: Path
+) -> dict[str, str]:
     """Adds to the samples, kept after each; peers that are not here, with the reason."""
     missing = peers.build(options.peers)
     asked = [peer for peer in options.peers if peer not in missing]
@@ -219,7 +285,9 @@ def measure(options: argparse.Namespace, samples: list[dict[str, Any]], keep: Pa
         certificates = Path(folder)
         with path(options, certificates) as (prefix, wire, addresses):
             wire.ask(rtt=1)
-            for peer in asked if not options.quick else []:  # the brokers' compilers, the topics' first segments
+            for peer in (
+                asked if not options.quick else []
+            ):  # the brokers' compilers, the topics' first segments
                 send(options, prefix, wire, addresses, peer, "one", 1.0, certificates)
             for number in range(options.rounds):
                 for rtt_ms in options.rtt:
@@ -228,15 +296,21 @@ def measure(options: argparse.Namespace, samples: list[dict[str, Any]], keep: Pa
                         if cell in LONGEST_PATH_ONLY and rtt_ms != max(options.rtt):
                             continue
                         for peer in asked:
-                            if cell == "acks0" and peer == "librdkafka idempotent":  # there is no such thing
+                            if (
+                                cell == "acks0" and peer == "librdkafka idempotent"
+                            ):  # there is no such thing
                                 continue
                             if peer not in ONLY.get(cell, asked):
                                 continue
-                            one = send(options, prefix, wire, addresses, peer, cell, rtt_ms, certificates)
+                            one = send(
+                                options, prefix, wire, addresses, peer, cell, rtt_ms, certificates
+                            )
                             samples.append(one)
                             keep.write_text(json.dumps(samples, indent=1) + "\n")
                             print(
-                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {told(one)}", file=sys.stderr, flush=True
+                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {told(one)}",
+                                file=sys.stderr,
+                                flush=True,
                             )
     return missing
 

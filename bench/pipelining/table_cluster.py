@@ -1,8 +1,9 @@
 """Apache Kafka 4.4.0, one broker or several, with the topics of the table.
 
-Prints one line of JSON when they are ready, ends with its input. Node 1 is the controller, too. Each broker has a plain
-listener and one for TLS that wants a client's certificate. The processes' own compilers are on (the tests' brokers stop
-at the first); socket buffers are the kernel's to choose.
+Prints one line of JSON when they are ready, ends with its input. Node 1 is the controller, too.
+Each broker has a plain listener and one for TLS that wants a client's certificate. The processes'
+own compilers are on (the tests' brokers stop at the first); socket buffers are the kernel's to
+choose.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import trustme
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -34,7 +40,9 @@ KEEP = {  # a table's runs write more than a disk wants to keep
 
 
 def certificates(folder: Path, host: str) -> None:
-    """ca.pem, and for the client and the brokers NAME.pem, NAME.key and NAME-both.pem, as Java reads it."""
+    """ca.pem, and for the client and the brokers NAME.pem, NAME.key and NAME-both.pem, as Java
+    reads it.
+    """
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     for name, names in (("broker", (host, "localhost")), ("client", ("client.example",))):
@@ -47,7 +55,9 @@ def certificates(folder: Path, host: str) -> None:
         (folder / f"{name}-both.pem").write_bytes(pem + chain)
 
 
-def broker(number: int, options: argparse.Namespace, folder: Path, first: KafkaBroker | None) -> KafkaBroker:
+def broker(
+    number: int, options: argparse.Namespace, folder: Path, first: KafkaBroker | None
+) -> KafkaBroker:
     """Not started yet."""
     plain, secure, controller = (options.port + above + number for above in (0, TLS, CONTROLLER))
     voter = f"1@{options.host}:{options.port + CONTROLLER + 1}"
@@ -78,14 +88,27 @@ def broker(number: int, options: argparse.Namespace, folder: Path, first: KafkaB
 
 
 def make_topic(name: str, partitions: int, bootstrap: str, *settings: str) -> None:
-    command = [find_java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command += ["-cp", classpath("tools"), "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", bootstrap]
+    command = [
+        find_java(),
+        "-Xmx128m",
+        "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+    ]
+    command += [
+        "-cp",
+        classpath("tools"),
+        "org.apache.kafka.tools.TopicCommand",
+        "--bootstrap-server",
+        bootstrap,
+    ]
     command += ["--create", "--if-not-exists", "--topic", name, "--partitions", str(partitions)]
     for setting in settings:
         command += ["--config", setting]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{name} could not be made: {(done.stdout + done.stderr).strip()[-400:]}")
+        raise RuntimeError(
+            f"{name} could not be made: {(done.stdout + done.stderr).strip()[-400:]}"
+        )
 
 
 def main() -> None:
@@ -106,11 +129,18 @@ def main() -> None:
     options.certificates.mkdir(parents=True, exist_ok=True)
     certificates(options.certificates, options.host)
     brokers = [broker(1, options, options.certificates, None)]
-    brokers += [broker(number, options, options.certificates, brokers[0]) for number in range(2, options.brokers + 1)]
+    brokers += [
+        broker(number, options, options.certificates, brokers[0])
+        for number in range(2, options.brokers + 1)
+    ]
     try:
         with ThreadPoolExecutor(len(brokers)) as pool:
             list(pool.map(KafkaBroker.start, brokers))
-        behind = brokers[0].bootstrap if options.advertise is None else f"{options.host}:{options.advertise}"
+        behind = (
+            brokers[0].bootstrap
+            if options.advertise is None
+            else f"{options.host}:{options.advertise}"
+        )
         make_topic(ONE, 1, behind)
         make_topic(MANY, PARTITIONS, behind, "segment.bytes=4194304", "retention.bytes=4194304")
         plain = ",".join(one.bootstrap for one in brokers) if options.advertise is None else behind

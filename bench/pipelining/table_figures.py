@@ -14,13 +14,20 @@ from bench.pages import pipelining as page
 SHARE = 0.85
 TIMES_SARAMA = 5
 CAPS = {"one-1": 1}
-SAME_BATCH = ("Java", "librdkafka", "librdkafka idempotent", "franz-go")  # sarama's batches grow beyond what is asked
+SAME_BATCH = (
+    "Java",
+    "librdkafka",
+    "librdkafka idempotent",
+    "franz-go",
+)  # sarama's batches grow beyond what is asked
 OURS = "batchval"
 TODAY = "sarama 1.61.1"
 
 
 def rate(sample: dict[str, Any]) -> float:
-    """Records a second of a whole run, by the client's clock; without answers: until the last byte left."""
+    """Records a second of a whole run, by the client's clock; without answers: until the last byte
+    left.
+    """
     seconds = sample["wire"]["sending_s"] if sample["cell"] == "acks0" else sample["seconds"]
     return float(sample["records"] / seconds)
 
@@ -37,11 +44,15 @@ def rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One of each cell, round trip, congestion control and client; all rounds together."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in samples:
-        groups.setdefault((one["cell"], one["rtt_ms"], one["congestion"], one["peer"]), []).append(one)
+        groups.setdefault((one["cell"], one["rtt_ms"], one["congestion"], one["peer"]), []).append(
+            one
+        )
     order = list(page.FLAGS)
     return [
         row(list(key), several)
-        for key, several in sorted(groups.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:3]))
+        for key, several in sorted(
+            groups.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:3])
+        )
     ]
 
 
@@ -62,7 +73,9 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
         "records": max(one["records"] for one in good),
         "max_records_per_s": max(rates),
         "median_records_per_s": statistics.median(rates),
-        "spread": (max(rates) - min(rates)) / 2 / statistics.median(rates) if len(rates) > 1 else None,
+        "spread": (max(rates) - min(rates)) / 2 / statistics.median(rates)
+        if len(rates) > 1
+        else None,
         "max_mib_per_s": max(rates) * 1000 / 2**20,
     }
     even = [value for one in good if (value := steady(one)) is not None]
@@ -72,7 +85,9 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
         found["steady_spread"] = (max(even) - min(even)) / 2 / middle if len(even) > 1 else None
         found["steady_requests"] = min(one["wire"]["steady_requests"] for one in good)
         found["bound_records_per_s"] = cap * good[0]["batch"] / 1000 / (rtt_ms / 1000)
-        found["request_bytes"] = statistics.median(one["wire"]["bytes"] / one["wire"]["requests"] for one in good)
+        found["request_bytes"] = statistics.median(
+            one["wire"]["bytes"] / one["wire"]["requests"] for one in good
+        )
     if cell == "tls":
         own = [one["own_in_flight"] for one in good if one["own_in_flight"] is not None]
         found["in_flight"] = max(own, default=None)
@@ -96,26 +111,44 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if own and "steady_records_per_s" in own:
             share = own["steady_records_per_s"] / own["bound_records_per_s"]
             name = f"140 ms, partition 0, {own['batch']:,} bytes: of 5 × batch / RTT, steady"
-            found.append(figure(name, share, SHARE, None, f"{own['steady_records_per_s']:,.0f} records/s"))
+            found.append(
+                figure(name, share, SHARE, None, f"{own['steady_records_per_s']:,.0f} records/s")
+            )
     for cell in ("one", "large"):
         for rtt_ms in sorted({one["rtt_ms"] for one in rows}):
             own = at.get((cell, rtt_ms, OURS))
             others = [one for peer in SAME_BATCH if (one := at.get((cell, rtt_ms, peer)))]
-            others = [one for one in others if one.get("cap_kept") and "steady_records_per_s" in one]
+            others = [
+                one for one in others if one.get("cap_kept") and "steady_records_per_s" in one
+            ]
             if own and "steady_records_per_s" in own and others:
                 best = max(others, key=lambda one: float(one["steady_records_per_s"]))
-                known = [one["steady_spread"] for one in (own, best) if one["steady_spread"] is not None]
+                known = [
+                    one["steady_spread"] for one in (own, best) if one["steady_spread"] is not None
+                ]
                 spread = max(known) if known else None
                 ratio = own["steady_records_per_s"] / best["steady_records_per_s"]
                 name = f"{rtt_ms:g} ms, partition 0, {own['batch']:,} bytes: of the best that keeps its cap"
                 name += f", {best['peer']}"
-                found.append(figure(name, ratio, 1.0, spread, f"{best['steady_records_per_s']:,.0f} records/s"))
+                found.append(
+                    figure(
+                        name, ratio, 1.0, spread, f"{best['steady_records_per_s']:,.0f} records/s"
+                    )
+                )
     for cell, length in (("large", ""), ("long", ", 1,000 requests")):
         own, today = at.get((cell, 140.0, OURS)), at.get((cell, 140.0, TODAY))
         if own and today:
             ratio = own["median_records_per_s"] / today["median_records_per_s"]
             name = f"140 ms, whole run, 1,000,000 bytes{length}: of {TODAY}"
-            found.append(figure(name, ratio, TIMES_SARAMA, None, f"{today['median_records_per_s']:,.0f} records/s"))
+            found.append(
+                figure(
+                    name,
+                    ratio,
+                    TIMES_SARAMA,
+                    None,
+                    f"{today['median_records_per_s']:,.0f} records/s",
+                )
+            )
     mine = [one for one in rows if one["peer"] == OURS and "cap_kept" in one]
     if mine:
         over = max(one["in_flight"] - one["cap"] for one in mine)
@@ -125,14 +158,30 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def figure(name: str, value: float, target: float, spread: float | None, said: str) -> dict[str, Any]:
-    verdict = "met" if value >= target else "noise" if value >= target * (1 - (spread or 0)) else "missed"
-    return {"figure": name, "value": value, "target": target, "spread": spread, "verdict": verdict, "said": said}
+def figure(
+    name: str, value: float, target: float, spread: float | None, said: str
+) -> dict[str, Any]:
+    verdict = (
+        "met" if value >= target else "noise" if value >= target * (1 - (spread or 0)) else "missed"
+    )
+    return {
+        "figure": name,
+        "value": value,
+        "target": target,
+        "spread": spread,
+        "verdict": verdict,
+        "said": said,
+    }
 
 
 def markdown(result: dict[str, Any]) -> str:
     """Return what the terminal shows: the page's part, and the internal goals."""
-    lines = ["## Internal goals", "", "| figure | reached | goal | spread | verdict | |", "|---|---|---|---|---|---|"]
+    lines = [
+        "## Internal goals",
+        "",
+        "| figure | reached | goal | spread | verdict | |",
+        "|---|---|---|---|---|---|",
+    ]
     for one in result["figures"]:
         spread = "" if one["spread"] is None else f"{one['spread']:.0%}"
         verdict = one["verdict"] if one["verdict"] != "missed" else "**missed**"

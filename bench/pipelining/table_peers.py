@@ -1,7 +1,8 @@
 """The clients of the table: how each is built, how it is called, and what it says.
 
-Every one sends a fixed number of records of 1,000 bytes and waits for all their acknowledgements. The Go and C programs
-in peers/ are built once for each release; Java's is Kafka's own ProducerPerformance.
+Every one sends a fixed number of records of 1,000 bytes and waits for all their acknowledgements.
+The Go and C programs in peers/ are built once for each release; Java's is Kafka's own
+ProducerPerformance.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Run:
     cap: int
     batch: int  # bytes
     linger_ms: int = 100
-    certificates: Path | None = None  # folder of ca.pem, client.pem, client.key, client-both.pem: TLS
+    certificates: Path | None = (
+        None  # folder of ca.pem, client.pem, client.key, client-both.pem: TLS
+    )
 
 
 def tool(name: str) -> str:
@@ -61,8 +64,25 @@ def tool(name: str) -> str:
 
 
 def batchval(run: Run) -> list[str]:
-    command = [sys.executable, "-m", "batchval", "perf", "produce", "--bootstrap-server", run.brokers]
-    command += ["--topic", run.topic, "--num-records", str(run.records), "--record-size", "1000", "--throughput", "-1"]
+    command = [
+        sys.executable,
+        "-m",
+        "batchval",
+        "perf",
+        "produce",
+        "--bootstrap-server",
+        run.brokers,
+    ]
+    command += [
+        "--topic",
+        run.topic,
+        "--num-records",
+        str(run.records),
+        "--record-size",
+        "1000",
+        "--throughput",
+        "-1",
+    ]
     command += ["--acks", str(run.acks), "--max-in-flight", str(run.cap)]
     command += ["--partition", "0"] if run.partitions == 1 else ["--partitioner", "round_robin"]
     properties = (word for each in _kafka_properties(run) for word in ("--command-property", each))
@@ -74,12 +94,36 @@ def java(run: Run) -> list[str]:
 
     try:
         jars = kafka_broker.classpath("tools")
-        command = [kafka_broker.find_java(), "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", jars]
+        command = [
+            kafka_broker.find_java(),
+            "-Xmx1g",
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+            jars,
+        ]
     except kafka_broker.BrokerError as error:
         raise Missing(str(error)) from None
-    command += ["org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", run.brokers, "--topic", run.topic]
-    command += ["--num-records", str(run.records), "--record-size", "1000", "--throughput", "-1", "--command-property"]
-    settings = [f"acks={run.acks}", f"max.in.flight.requests.per.connection={run.cap}", "send.buffer.bytes=-1"]
+    command += [
+        "org.apache.kafka.tools.ProducerPerformance",
+        "--bootstrap-server",
+        run.brokers,
+        "--topic",
+        run.topic,
+    ]
+    command += [
+        "--num-records",
+        str(run.records),
+        "--record-size",
+        "1000",
+        "--throughput",
+        "-1",
+        "--command-property",
+    ]
+    settings = [
+        f"acks={run.acks}",
+        f"max.in.flight.requests.per.connection={run.cap}",
+        "send.buffer.bytes=-1",
+    ]
     if run.partitions > 1:
         settings.append("partitioner.class=org.apache.kafka.clients.producer.RoundRobinPartitioner")
     return [*command, *settings, *_kafka_properties(run)]
@@ -88,26 +132,51 @@ def java(run: Run) -> list[str]:
 def _kafka_properties(run: Run) -> list[str]:
     settings = [f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
     settings += [] if run.acks else ["enable.idempotence=false"]
-    if run.partitions > 1:  # a batch for each of 128 partitions is twice the default; Java then sends crumbs
+    if (
+        run.partitions > 1
+    ):  # a batch for each of 128 partitions is twice the default; Java then sends crumbs
         settings.append(f"buffer.memory={BUFFER}")
     if folder := run.certificates:
-        settings += ["security.protocol=SSL", "ssl.truststore.type=PEM", f"ssl.truststore.location={folder / 'ca.pem'}"]
+        settings += [
+            "security.protocol=SSL",
+            "ssl.truststore.type=PEM",
+            f"ssl.truststore.location={folder / 'ca.pem'}",
+        ]
         settings += ["ssl.keystore.type=PEM", f"ssl.keystore.location={folder / 'client-both.pem'}"]
     return settings
 
 
 def librdkafka(run: Run, idempotent: bool = False) -> list[str]:
-    """Without idempotence, its default: with it, 2.16 has one request to a partition under way, whatever the cap."""
+    """Without idempotence, its default: with it, 2.16 has one request to a partition under way,
+    whatever the cap.
+    """
     to = "0" if run.partitions == 1 else "-1"
     program = rdkafka.built(HERE / "peers" / "rdkafka.c")
-    command = [str(program), str(rdkafka.library()), run.brokers, run.topic, str(run.records), to, str(run.partitions)]
+    command = [
+        str(program),
+        str(rdkafka.library()),
+        run.brokers,
+        run.topic,
+        str(run.records),
+        to,
+        str(run.partitions),
+    ]
     command += [f"acks={run.acks}"]
     command += ["enable.idempotence=true"] if idempotent and run.acks else []
     command += [f"max.in.flight={run.cap}", f"batch.size={run.batch}", f"linger.ms={run.linger_ms}"]
-    command += ["message.max.bytes=1048576"]  # its own default is less than a batch of 1,000,000 bytes and its head
+    command += [
+        "message.max.bytes=1048576"
+    ]  # its own default is less than a batch of 1,000,000 bytes and its head
     if folder := run.certificates:
-        command += ["security.protocol=ssl", f"ssl.ca.location={folder / 'ca.pem'}", "statistics.interval.ms=10"]
-        command += [f"ssl.certificate.location={folder / 'client.pem'}", f"ssl.key.location={folder / 'client.key'}"]
+        command += [
+            "security.protocol=ssl",
+            f"ssl.ca.location={folder / 'ca.pem'}",
+            "statistics.interval.ms=10",
+        ]
+        command += [
+            f"ssl.certificate.location={folder / 'client.pem'}",
+            f"ssl.key.location={folder / 'client.key'}",
+        ]
     return command
 
 
@@ -120,10 +189,24 @@ def sarama(version: str) -> Callable[[Run], list[str]]:
 
 
 def _go(run: Run) -> list[str]:
-    settings = {"brokers": run.brokers, "topic": run.topic, "records": run.records, "acks": run.acks, "cap": run.cap}
-    settings |= {"batch": run.batch, "linger": f"{run.linger_ms}ms", "partition": 0 if run.partitions == 1 else -1}
+    settings = {
+        "brokers": run.brokers,
+        "topic": run.topic,
+        "records": run.records,
+        "acks": run.acks,
+        "cap": run.cap,
+    }
+    settings |= {
+        "batch": run.batch,
+        "linger": f"{run.linger_ms}ms",
+        "partition": 0 if run.partitions == 1 else -1,
+    }
     if folder := run.certificates:
-        settings |= {"ca": folder / "ca.pem", "cert": folder / "client.pem", "key": folder / "client.key"}
+        settings |= {
+            "ca": folder / "ca.pem",
+            "cert": folder / "client.pem",
+            "key": folder / "client.key",
+        }
     return [f"-{name}={value}" for name, value in settings.items()]
 
 
@@ -133,7 +216,9 @@ def _go(run: Run) -> list[str]:
 def built_go(name: str, module: str, version: str) -> Path:
     source, shared = HERE / "peers" / name / "main.go", HERE / "peers" / "settings.go"
     program = BUILT / f"{name}-{version.removeprefix('v')}"
-    if not program.exists() or program.stat().st_mtime < max(one.stat().st_mtime for one in (source, shared)):
+    if not program.exists() or program.stat().st_mtime < max(
+        one.stat().st_mtime for one in (source, shared)
+    ):
         go = tool("go")
         folder = BUILT / f"{program.name}-source"
         folder.mkdir(parents=True, exist_ok=True)
@@ -148,7 +233,9 @@ def built_go(name: str, module: str, version: str) -> Path:
 def _built(command: list[str], folder: Path) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Missing(f"{Path(command[0]).name} failed in {folder.name}: {done.stderr.strip()[-400:]}")
+        raise Missing(
+            f"{Path(command[0]).name} failed in {folder.name}: {done.stderr.strip()[-400:]}"
+        )
 
 
 # what they say
@@ -157,7 +244,9 @@ def _built(command: list[str], folder: Path) -> None:
 def said(peer: str, stdout: str) -> dict[str, Any]:
     """records, failed, seconds, in_flight (the client's own count, or None)."""
     if peer == "Java":
-        lines = re.findall(r"^(\d+) records sent, ([\d.]+) records/sec.*99\.9th\.$", stdout, re.MULTILINE)
+        lines = re.findall(
+            r"^(\d+) records sent, ([\d.]+) records/sec.*99\.9th\.$", stdout, re.MULTILINE
+        )
         if not lines:
             raise ValueError("no line of totals")
         records, rate = int(lines[-1][0]), float(lines[-1][1])

@@ -1,16 +1,19 @@
-"""What a client has under way, counted on the wire: by the correlation ids of Kafka's frames, as they pass.
+"""What a client has under way, counted on the wire: by the correlation ids of Kafka's frames, as
+they pass.
 
-A request is in flight from the moment its head (size, API key, version, correlation id) leaves the client until the
-last byte of its answer reaches it: an honest client cannot send the next one before. Only the bytes are read, so a
-client's own opinion has no part in it; what is encrypted cannot be counted.
+A request is in flight from the moment its head (size, API key, version, correlation id) leaves the
+client until the last byte of its answer reaches it: an honest client cannot send the next one
+before. Only the bytes are read, so a client's own opinion has no part in it; what is encrypted
+cannot be counted.
 
     python bench/pipelining/table_wire.py tun PORT …
-        the delayed link of link.py between two namespaces; every packet's TCP payload followed in its stream's order
+        the delayed link of link.py between two namespaces; every packet's TCP payload followed in
+        its stream's order
     python bench/pipelining/table_wire.py relay PORT HOST:PORT
         without root: a delaying relay that listens on PORT
 
-Both print one line of JSON when they are ready, then take lines of JSON: {"rtt": ms}, {"start": 1}, {"report": 1}; the
-last is answered by one line. They end with their input.
+Both print one line of JSON when they are ready, then take lines of JSON: {"rtt": ms}, {"start": 1},
+{"report": 1}; the last is answered by one line. They end with their input.
 """
 
 from __future__ import annotations
@@ -39,10 +42,15 @@ SYN = 2
 
 
 class Frames:
-    """The frames of one direction, out of its bytes in order; `began` gets a head, `ended` its correlation id."""
+    """The frames of one direction, out of its bytes in order; `began` gets a head, `ended` its
+    correlation id.
+    """
 
     def __init__(
-        self, head_size: int, began: Callable[[bytes], None] | None, ended: Callable[[bytes], None] | None
+        self,
+        head_size: int,
+        began: Callable[[bytes], None] | None,
+        ended: Callable[[bytes], None] | None,
     ) -> None:
         self.head_size, self.began, self.ended = head_size, began, ended
         self.head = b""
@@ -87,7 +95,9 @@ class Wire:
         """Forget what was, and what connections of before may still have open."""
         self.run += 1
         self.open_now = 0
-        self.answered: list[tuple[float, int, float]] = []  # (when, bytes of the request, its latency)
+        self.answered: list[
+            tuple[float, int, float]
+        ] = []  # (when, bytes of the request, its latency)
         self.sent: list[tuple[float, int]] = []
         self.highest = self.highest_total = 0
         self.last_byte = 0.0
@@ -121,7 +131,9 @@ class Wire:
         return Frames(REQUEST_HEAD, asked, arrived), Frames(RESPONSE_HEAD, None, answered)
 
     def report(self) -> dict[str, Any]:
-        """What passed since `start`; `steady`: between the answer in the middle and the last but one."""
+        """What passed since `start`; `steady`: between the answer in the middle and the last but
+        one.
+        """
         sent = sum(size for _, size in self.sent)
         found = {
             "requests": len(self.sent),
@@ -140,12 +152,16 @@ class Wire:
             steady = self.answered[half:-1]  # the last one is what was left over
             seconds = steady[-1][0] - steady[0][0]
             found["steady_requests"] = len(steady) - 1
-            found["steady_bytes_per_s"] = sum(size for _, size, _ in steady[1:]) / seconds if seconds else None
+            found["steady_bytes_per_s"] = (
+                sum(size for _, size, _ in steady[1:]) / seconds if seconds else None
+            )
         return found
 
 
 class Stream:
-    """One direction of a TCP connection: its payload in order, whatever is sent again or comes too early."""
+    """One direction of a TCP connection: its payload in order, whatever is sent again or comes too
+    early.
+    """
 
     __slots__ = ("early", "frames", "next")
 
@@ -168,7 +184,9 @@ class Stream:
         self.next = (self.next + len(payload)) & 0xFFFFFFFF
         while self.early:
             for start in list(self.early):
-                if (start - self.next) & 0xFFFFFFFF == 0 or (start - self.next) & 0xFFFFFFFF >= 1 << 31:
+                if (start - self.next) & 0xFFFFFFFF == 0 or (
+                    start - self.next
+                ) & 0xFFFFFFFF >= 1 << 31:
                     self.segment(start, memoryview(self.early.pop(start)))
                     break
             else:
@@ -180,7 +198,9 @@ class Tap:
 
     def __init__(self, wire: Wire, ports: set[int]) -> None:
         self.wire, self.ports = wire, ports
-        self.streams: dict[tuple[int, int], Stream] = {}  # (client's port, negative for answers; broker's port)
+        self.streams: dict[
+            tuple[int, int], Stream
+        ] = {}  # (client's port, negative for answers; broker's port)
 
     def seen(self, packet: bytes, from_client: bool) -> None:
         if packet[9] != TCP:
@@ -193,7 +213,9 @@ class Tap:
         if packet[at + 13] & SYN:
             self._opened(from_client, client, server, sequence)
             return
-        payload = memoryview(packet)[at + (packet[at + 12] >> 4) * 4 : int.from_bytes(packet[2:4], "big")]
+        payload = memoryview(packet)[
+            at + (packet[at + 12] >> 4) * 4 : int.from_bytes(packet[2:4], "big")
+        ]
         if payload:
             stream = self.streams.get((client if from_client else -client, server))
             if stream is not None:
@@ -268,11 +290,16 @@ class CountingRelay(links.Relay):
         requests, responses = self.wire.connection()
         with contextlib.suppress(ConnectionError):
             await asyncio.gather(
-                self._counted(reader, to_writer, requests, True), self._counted(to_reader, writer, responses, False)
+                self._counted(reader, to_writer, requests, True),
+                self._counted(to_reader, writer, responses, False),
             )
 
     async def _counted(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frames: Frames, at_once: bool
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        frames: Frames,
+        at_once: bool,
     ) -> None:
         """Requests count as they come in, answers as they are handed out."""
         loop = asyncio.get_running_loop()
@@ -290,11 +317,17 @@ class CountingRelay(links.Relay):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("how", choices=("tun", "relay"))
-    parser.add_argument("where", nargs="+", metavar="PORT", help="of brokers; for relay: PORT HOST:PORT")
+    parser.add_argument(
+        "where", nargs="+", metavar="PORT", help="of brokers; for relay: PORT HOST:PORT"
+    )
     parser.add_argument("--mtu", type=int, default=9000)
-    parser.add_argument("--congestion", default="cubic", help="of every connection over the link (default cubic)")
+    parser.add_argument(
+        "--congestion", default="cubic", help="of every connection over the link (default cubic)"
+    )
     options = parser.parse_args()
     if options.how == "tun":
         tun({int(port) for port in options.where}, options.mtu, options.congestion)

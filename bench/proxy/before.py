@@ -54,14 +54,22 @@ class Cell(NamedTuple):
 def cells(codecs: list[str]) -> list[Cell]:
     """Return every cell of proxies.py that the gate has."""
     found = [Cell(size, "none", way) for size in load.SIZES for way in ("validating", "off")]
-    found += [Cell(size, "none", way, True) for size in verdicts.TLS_SIZES for way in ("validating", "off")]
-    return found + [Cell(size, codec, way) for size in ("64 kB", "1 MB") for codec in codecs for way in WAYS]
+    found += [
+        Cell(size, "none", way, True)
+        for size in verdicts.TLS_SIZES
+        for way in ("validating", "off")
+    ]
+    return found + [
+        Cell(size, codec, way) for size in ("64 kB", "1 MB") for codec in codecs for way in WAYS
+    ]
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
     """Return the median of the ratios and the bounds of its 95 % interval."""
     rng = random.Random(len(ratios))
-    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
+    medians = sorted(
+        statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES)
+    )
     return statistics.median(ratios), medians[RESAMPLES // 40], medians[-RESAMPLES // 40]
 
 
@@ -159,12 +167,18 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("checkout", type=lambda text: Path(text).resolve())
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.25, help="of each run")
-    parser.add_argument("--codecs", type=lambda text: text.split(","), default=["lz4", "zstd", "gzip", "snappy"])
-    parser.add_argument("--cells", default="", metavar="TEXT", help="only cells whose name contains it")
+    parser.add_argument(
+        "--codecs", type=lambda text: text.split(","), default=["lz4", "zstd", "gzip", "snappy"]
+    )
+    parser.add_argument(
+        "--cells", default="", metavar="TEXT", help="only cells whose name contains it"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(argv)
     ends.BUILD.mkdir(parents=True, exist_ok=True)

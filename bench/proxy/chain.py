@@ -1,4 +1,5 @@
-"""The CPU that two gates in a row cost, with claims and without, in front of a real broker, with unmodified producers.
+"""The CPU that two gates in a row cost, with claims and without, in front of a real broker, with
+unmodified producers.
 
     librdkafka → edge (claims_out) → core (claims_in) → Apache Kafka
 
@@ -6,9 +7,9 @@
     none     edge: claims_out none     core: claims_in ignore     (both decompress)
     core     no edge                   core: claims_in ignore     (one gate, as it is without a chain)
 
-CPU is user and system time of each gate's process, and of the broker's, per GB of Produce requests as they come on the
-wire. Each way has its own gates; the first 200 batches are not counted, so that the core has come to believe the edge.
-Needs Java and Maven.
+CPU is user and system time of each gate's process, and of the broker's, per GB of Produce requests
+as they come on the wire. Each way has its own gates; the first 200 batches are not counted, so that
+the core has come to believe the edge. Needs Java and Maven.
 
     python -m bench chain [--codec zstd,lz4] [--batches 2000] [--json FILE] [--quick]
 """
@@ -35,14 +36,27 @@ from tests.support.gate_process import TICKS, GateProcess
 
 WAYS = {"claims": ("tag", "audit:0.001"), "none": ("none", "ignore"), "core": (None, "ignore")}
 UNCOUNTED = 200
-RECORD = 4000  # bytes of a value: fewer would leave the producer's Python too slow to keep a gate busy
+RECORD = (
+    4000  # bytes of a value: fewer would leave the producer's Python too slow to keep a gate busy
+)
 PARTITIONS = 4
 
 
 def values(count: int) -> list[bytes]:
     """JSON of 4 kB, words and hexadecimal: it shrinks to about a third."""
     rng = random.Random(8364)
-    words = ["offset", "segment", "leader", "epoch", "replica", "partition", "producer", "timestamp", "header", "quota"]
+    words = [
+        "offset",
+        "segment",
+        "leader",
+        "epoch",
+        "replica",
+        "partition",
+        "producer",
+        "timestamp",
+        "header",
+        "quota",
+    ]
     made = []
     for i in range(count):
         text = json.dumps({"id": i, "user": rng.getrandbits(64), "tags": rng.choices(words, k=180)})
@@ -50,7 +64,9 @@ def values(count: int) -> list[bytes]:
     return made
 
 
-def produce(bootstrap: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]) -> None:
+def produce(
+    bootstrap: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]
+) -> None:
     """So many batches or a few more, as librdkafka makes them."""
     errors: list[Any] = []
     producer = Producer(
@@ -103,15 +119,23 @@ def measure(
         produce(first.bootstrap, codec, batch_bytes, UNCOUNTED, records)
 
         def now() -> dict[str, float]:
-            return {name: gate.cpu_seconds() for name, gate in gates.items()} | {"broker": cpu_of(broker.process.pid)}
+            return {name: gate.cpu_seconds() for name, gate in gates.items()} | {
+                "broker": cpu_of(broker.process.pid)
+            }
 
-        before, counted, paths = now(), core.counters()["request_bytes_total"], core.counters()["batches_by_path"]
+        before, counted, paths = (
+            now(),
+            core.counters()["request_bytes_total"],
+            core.counters()["batches_by_path"],
+        )
         produce(first.bootstrap, codec, batch_bytes, batches, records)
         after, counters = now(), core.counters()
         gb = (counters["request_bytes_total"] - counted) / 1e9
         assert counters["partitions_refused"] == {}
         assert not counters["lying"]
-        taken = {path: count - paths.get(path, 0) for path, count in counters["batches_by_path"].items()}
+        taken = {
+            path: count - paths.get(path, 0) for path, count in counters["batches_by_path"].items()
+        }
         return {
             **{f"{name} s/GB": (after[name] - before[name]) / gb for name in after},
             "wire GB": gb,
@@ -121,9 +145,13 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--codec", default="zstd,lz4,snappy,gzip")
-    parser.add_argument("--batch", type=int, default=256 << 10, help="bytes of a batch before compression")
+    parser.add_argument(
+        "--batch", type=int, default=256 << 10, help="bytes of a batch before compression"
+    )
     parser.add_argument("--batches", type=int, default=1500)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
@@ -139,17 +167,23 @@ def main() -> None:
         "log.segment.bytes": 32 << 20,
         "message.max.bytes": 4 << 20,
     }
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Kafka {KAFKA_VERSION}, librdkafka {libversion()[0]}, ")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Kafka {KAFKA_VERSION}, librdkafka {libversion()[0]}, "
+    )
     print(
         f"Python {platform.python_version()}; {RECORD} B records, batches of {options.batch} bytes before compression"
     )
-    print("CPU s per GB on the wire, median of rounds (lowest to highest); share of batches that the core believed")
+    print(
+        "CPU s per GB on the wire, median of rounds (lowest to highest); share of batches that the core believed"
+    )
     with KafkaBroker(config=settings, heap="1g") as broker:
         for codec in options.codec.split(","):
             rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
             for _ in range(options.rounds):
                 for way in WAYS:  # in turn, so that what else the machine does meets all
-                    rounds[way].append(measure(broker, way, codec, options.batch, options.batches, records))
+                    rounds[way].append(
+                        measure(broker, way, codec, options.batch, options.batches, records)
+                    )
             for way, runs in rounds.items():
                 said = []
                 for name in ("edge s/GB", "core s/GB", "broker s/GB"):
@@ -158,7 +192,10 @@ def main() -> None:
                         said.append(
                             f"{name[:-5]} {statistics.median(numbers):.2f} ({numbers[0]:.2f} to {numbers[-1]:.2f})"
                         )
-                wire, share = runs[0]["wire bytes a batch"], statistics.mean(run["claims path"] for run in runs)
+                wire, share = (
+                    runs[0]["wire bytes a batch"],
+                    statistics.mean(run["claims path"] for run in runs),
+                )
                 print(
                     f"{codec:6} {way:6} {', '.join(said)}; {share:.1%} believed, {wire / 1000:.0f} kB frames",
                     flush=True,

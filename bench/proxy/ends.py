@@ -1,6 +1,8 @@
-"""The processes of the bench: client and broker (wire.c), the gates, the peers. CPU time and memory of each.
+"""The processes of the bench: client and broker (wire.c), the gates, the peers. CPU time and memory
+of each.
 
-CPU is that of the whole process, all threads, those that have ended too: its CPU-time clock, in nanoseconds.
+CPU is that of the whole process, all threads, those that have ended too: its CPU-time clock, in
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -29,8 +31,16 @@ from tests.support.ports import free_port
 HERE = Path(__file__).resolve().parent
 BUILD = load.ROOT / "build" / "bench" / "proxy"
 GATES = ("validating", "off", "trust", "audit")
-KAFKA_PROXY = ("server", "--http-disable", "--default-listener-ip", "127.0.0.1", "--log-level", "error")
-#: As its authors tune it: buffers that hold a frame, and nobody asks whether a producer wants an answer.
+KAFKA_PROXY = (
+    "server",
+    "--http-disable",
+    "--default-listener-ip",
+    "127.0.0.1",
+    "--log-level",
+    "error",
+)
+#: As its authors tune it: buffers that hold a frame, and nobody asks whether a producer wants an
+#: answer.
 TUNED = (
     "--proxy-request-buffer-size",
     "262144",
@@ -85,11 +95,15 @@ class Places:
 
 
 def places(nice: int) -> Places:
-    """With four cores: two for the proxies, one for the client, one for the broker; with fewer, wherever they go."""
+    """With four cores: two for the proxies, one for the client, one for the broker; with fewer,
+    wherever they go.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 4:
         return Places(Place((), nice), Place((), nice), Place((), nice))
-    return Places(Place((cores[0], cores[1]), nice), Place((cores[2],), nice), Place((cores[3],), nice))
+    return Places(
+        Place((cores[0], cores[1]), nice), Place((cores[2],), nice), Place((cores[3],), nice)
+    )
 
 
 def wire() -> Path:
@@ -97,8 +111,12 @@ def wire() -> Path:
 
 
 def wire_tls() -> Path:
-    """The client with OpenSSL in it. CalledProcessError where its headers are not on this machine."""
-    return native.built(BUILD / "wire-tls", [HERE / "wire.c"], "-Wall", "-DTLS", after=("-lssl", "-lcrypto"))
+    """The client with OpenSSL in it. CalledProcessError where its headers are not on this
+    machine.
+    """
+    return native.built(
+        BUILD / "wire-tls", [HERE / "wire.c"], "-Wall", "-DTLS", after=("-lssl", "-lcrypto")
+    )
 
 
 class Certificate(NamedTuple):
@@ -109,10 +127,30 @@ class Certificate(NamedTuple):
 
 
 def certificate() -> Certificate:
-    """A new one, for the loopback, signed by itself: nobody verifies it. OSError or CalledProcessError: no openssl."""
+    """A new one, for the loopback, signed by itself: nobody verifies it. OSError or
+    CalledProcessError: no openssl.
+    """
     made = Certificate(BUILD / "listener.pem", BUILD / "listener.key")
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-days", "2", "-subj", "/CN=localhost", "-keyout", str(made.key), "-out", str(made.certificate)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += [
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        str(made.key),
+        "-out",
+        str(made.certificate),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return made
 
@@ -155,7 +193,9 @@ class Process:
         return time.clock_gettime(self._clock)
 
     def waited_s(self) -> float:
-        """How long its threads that are alive were ready to run and had no core (schedstat); 0 where it is not told."""
+        """How long its threads that are alive were ready to run and had no core (schedstat); 0
+        where it is not told.
+        """
         total = 0
         for path in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError):  # a thread may end meanwhile
@@ -179,25 +219,49 @@ def broker(answers: Path, place: Place) -> Process:
 
 
 def pump(broker_port: int, place: Place) -> Process:
-    return Process([str(native.built(BUILD / "pump", [HERE / "pump.c"], "-Wall")), str(broker_port)], place)
+    return Process(
+        [str(native.built(BUILD / "pump", [HERE / "pump.c"], "-Wall")), str(broker_port)], place
+    )
 
 
 def gate(
-    way: str, broker_port: int, place: Place, tls: Certificate | None = None, *, root: Path = load.ROOT
+    way: str,
+    broker_port: int,
+    place: Place,
+    tls: Certificate | None = None,
+    *,
+    root: Path = load.ROOT,
 ) -> Process:
     """Start the gate of the checkout at ``root``."""
     program = root / "bench" / "proxy" / "gate.py"
-    return Process([sys.executable, str(program), str(broker_port), way, *map(str, tls or ())], place)
+    return Process(
+        [sys.executable, str(program), str(broker_port), way, *map(str, tls or ())], place
+    )
 
 
 def kafka_proxy(
-    binary: str, broker_port: int, place: Place, *, tuned: bool = True, tls: Certificate | None = None
+    binary: str,
+    broker_port: int,
+    place: Place,
+    *,
+    tuned: bool = True,
+    tls: Certificate | None = None,
 ) -> Process:
     port = free_port()
     mapping = f"127.0.0.1:{broker_port},127.0.0.1:{port}"
-    command = [binary, *KAFKA_PROXY, "--bootstrap-server-mapping", mapping, *(TUNED if tuned else ())]
+    command = [
+        binary,
+        *KAFKA_PROXY,
+        "--bootstrap-server-mapping",
+        mapping,
+        *(TUNED if tuned else ()),
+    ]
     if tls is not None:
-        command += ["--proxy-listener-tls-enable", "--proxy-listener-cert-file", str(tls.certificate)]
+        command += [
+            "--proxy-listener-tls-enable",
+            "--proxy-listener-cert-file",
+            str(tls.certificate),
+        ]
         command += ["--proxy-listener-key-file", str(tls.key)]
     return Process(command, place, port)
 
@@ -212,7 +276,15 @@ def kroxylicious(
         text += KROXYLICIOUS_TLS.format(key=tls.key, certificate=tls.certificate)
     config.write_text(text + (RECORD_VALIDATION if validating else ""))
     java = shutil.which("java") or "java"
-    command = [java, "-Xms512m", "-Xmx512m", "-cp", f"{jars}/*", str(HERE / "kroxylicious" / "Start.java"), str(config)]
+    command = [
+        java,
+        "-Xms512m",
+        "-Xmx512m",
+        "-cp",
+        f"{jars}/*",
+        str(HERE / "kroxylicious" / "Start.java"),
+        str(config),
+    ]
     return Process(command, place, port)
 
 

@@ -1,7 +1,9 @@
-"""A gate in a process of its own, as ``batchval proxy`` runs one: uvloop, one listener, no metrics asked for.
+"""A gate in a process of its own, as ``batchval proxy`` runs one: uvloop, one listener, no metrics
+asked for.
 
-Prints "listening PORT". The way "off" judges nothing and passes every Produce request on untouched: what is left is
-the frames, the walk over the request, the queue of answers and the sockets. It is no setting of the product.
+Prints "listening PORT". The way "off" judges nothing and passes every Produce request on untouched:
+what is left is the frames, the walk over the request, the queue of answers and the sockets. It is
+no setting of the product.
 
 The way "tag" makes claims for what is compressed. With two more words the listener speaks TLS.
 
@@ -25,8 +27,16 @@ from batchval.proxy.options import ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
 from batchval.proxy.tls import ListenerContext
 
-CLAIMS = {"off": "ignore", "validating": "ignore", "trust": "trust", "audit": "audit:0.001", "tag": "ignore"}
-TOPICS = TopicPolicies(TopicPolicy(max_message_bytes=2**31 - 1))  # as where nothing is known of a topic
+CLAIMS = {
+    "off": "ignore",
+    "validating": "ignore",
+    "trust": "trust",
+    "audit": "audit:0.001",
+    "tag": "ignore",
+}
+TOPICS = TopicPolicies(
+    TopicPolicy(max_message_bytes=2**31 - 1)
+)  # as where nothing is known of a topic
 
 
 class Open(Gate):
@@ -36,7 +46,11 @@ class Open(Gate):
 
 
 async def main(broker_port: int, way: str, certificate: str = "", key: str = "") -> None:
-    tls = ListenerContext(ListenerTls(certificate=Path(certificate), key=Path(key))) if certificate else None
+    tls = (
+        ListenerContext(ListenerTls(certificate=Path(certificate), key=Path(key)))
+        if certificate
+        else None
+    )
     proxy = Proxy(
         ProxyOptions(
             ("127.0.0.1", 0),

@@ -1,4 +1,5 @@
-"""CPU of gate and broker at a fixed ingress: so many MB a second on the wire, paced, in front of a real Apache Kafka.
+"""CPU of gate and broker at a fixed ingress: so many MB a second on the wire, paced, in front of a
+real Apache Kafka.
 
     straight    client → Kafka
     off         client → a gate that judges nothing → Kafka
@@ -6,9 +7,10 @@
     audited     a client that attaches claims → a gate that believes them but for one in a thousand → Kafka
     two gates   client → a gate that judges and attaches claims → the same gate as above → Kafka
 
-CPU is user and system time of each process (all threads) as a share of one core. The client sends prebuilt Produce
-requests of one compressed batch (records of 1 kB) over 4 connections, to a partition each, 5 in flight at most; each
-answer must be without an error. All ways are up at once and take turns. Needs Java and Maven.
+CPU is user and system time of each process (all threads) as a share of one core. The client sends
+prebuilt Produce requests of one compressed batch (records of 1 kB) over 4 connections, to a
+partition each, 5 in flight at most; each answer must be without an error. All ways are up at once
+and take turns. Needs Java and Maven.
 
     python -m bench ingress [--mb 30] [--codecs lz4,zstd] [--rounds 3] [--quick] [--write]
 """
@@ -54,7 +56,13 @@ AUDIT = "audit:0.001"
 SETTLE_S = 2.0  # of each run: the ledger's first 100 batches of a sender, buffers
 HEAP = "1g"
 #: As a broker that is to live for long is run; the tests' own is short-lived by its flags.
-JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:TieredStopAtLevel=4", f"-Xms{HEAP}")
+JVM = (
+    "-XX:-UseSerialGC",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:TieredStopAtLevel=4",
+    f"-Xms{HEAP}",
+)
 SETTINGS = {
     "num.partitions": PARTITIONS,
     "log.retention.ms": -1,  # the records' timestamps are old
@@ -63,12 +71,16 @@ SETTINGS = {
     "log.retention.check.interval.ms": 1000,
     "log.segment.delete.delay.ms": 1000,
 }
-ERROR_AT = 4 + 1 + 1 + 1 + len(load.TOPIC) + 1 + 4  # correlation id, tags, topics, name, partitions, index
+ERROR_AT = (
+    4 + 1 + 1 + 1 + len(load.TOPIC) + 1 + 4
+)  # correlation id, tags, topics, name, partitions, index
 
 
 @dataclass(slots=True)
 class Prebuilt:
-    """A Produce request of which only the correlation id is written anew. ``decode`` gives the error code."""
+    """A Produce request of which only the correlation id is written anew. ``decode`` gives the
+    error code.
+    """
 
     frame: bytes
     api_key: int = 0
@@ -87,7 +99,11 @@ def requests(codec: str, *, claims: bool) -> list[list[Prebuilt]]:
     count = load.records_in(codec, SIZE)
     return [
         [
-            Prebuilt(load.produce(load.batch_of(codec, SIZE, n, count), claims=claims, partition=partition))
+            Prebuilt(
+                load.produce(
+                    load.batch_of(codec, SIZE, n, count), claims=claims, partition=partition
+                )
+            )
             for n in range(partition, FRAMES, PARTITIONS)
         ]
         for partition in range(PARTITIONS)
@@ -108,7 +124,9 @@ class Sent:
         self.requests += 1
 
 
-async def pace(port: int, what: list[Prebuilt], bytes_a_second: float, until: float, sent: Sent) -> None:
+async def pace(
+    port: int, what: list[Prebuilt], bytes_a_second: float, until: float, sent: Sent
+) -> None:
     """One connection. Behind its time it hurries, as far as the window lets it."""
     connection = await Connection.open("127.0.0.1", port, ConnectionOptions(max_in_flight=WINDOW))
     loop = asyncio.get_running_loop()
@@ -118,7 +136,9 @@ async def pace(port: int, what: list[Prebuilt], bytes_a_second: float, until: fl
             await asyncio.sleep(due - loop.time())
             request = what[number % len(what)]
             size = len(request.frame)
-            await connection.produce_async(request, lambda code, error, size=size: sent.answered(size, code, error))
+            await connection.produce_async(
+                request, lambda code, error, size=size: sent.answered(size, code, error)
+            )
             due += size / bytes_a_second
             number += 1
         while len(connection.in_flight) and not sent.wrong:
@@ -148,7 +168,10 @@ class Way:
             self._through(self.core, "gate")
         if name == "two gates":
             assert self.core is not None
-            self._through(open_.enter_context(GateProcess(self.core.bootstrap, claims_out="tag")), "first gate")
+            self._through(
+                open_.enter_context(GateProcess(self.core.bootstrap, claims_out="tag")),
+                "first gate",
+            )
 
     def _through(self, gate: GateProcess, called: str) -> None:
         assert gate.process is not None
@@ -160,7 +183,9 @@ class Way:
             return {}
         counters = self.core.counters()
         if counters["partitions_refused"] or counters["lying"]:
-            raise RuntimeError(f"{self.name}: refused {counters['partitions_refused']}, lying {counters['lying']}")
+            raise RuntimeError(
+                f"{self.name}: refused {counters['partitions_refused']}, lying {counters['lying']}"
+            )
         found: dict[str, int] = counters["batches_by_path"]
         return found
 
@@ -170,9 +195,16 @@ def cpu_s(pid: int) -> float:
 
 
 async def run(
-    way: Way, broker_pid: int, what: list[list[Prebuilt]], mb_a_second: float, settle_s: float, seconds: float
+    way: Way,
+    broker_pid: int,
+    what: list[list[Prebuilt]],
+    mb_a_second: float,
+    settle_s: float,
+    seconds: float,
 ) -> dict[str, Any]:
-    """One run: what is measured begins when it has settled. RuntimeError for an answer with an error."""
+    """One run: what is measured begins when it has settled. RuntimeError for an answer with an
+    error.
+    """
     loop = asyncio.get_running_loop()
     sent = Sent()
     each = mb_a_second * 1e6 / CONNECTIONS
@@ -181,9 +213,17 @@ async def run(
     await asyncio.sleep(settle_s)
     processes = {**way.gates, "broker": broker_pid}
     paths = way.paths()
-    began, before, size = loop.time(), {name: cpu_s(pid) for name, pid in processes.items()}, sent.bytes
+    began, before, size = (
+        loop.time(),
+        {name: cpu_s(pid) for name, pid in processes.items()},
+        sent.bytes,
+    )
     await asyncio.sleep(seconds)
-    took, after, done = loop.time() - began, {name: cpu_s(pid) for name, pid in processes.items()}, sent.bytes
+    took, after, done = (
+        loop.time() - began,
+        {name: cpu_s(pid) for name, pid in processes.items()},
+        sent.bytes,
+    )
     taken = {path: count - paths.get(path, 0) for path, count in way.paths().items()}
     await asyncio.gather(*clients)
     if sent.wrong:
@@ -198,21 +238,33 @@ async def run(
 def measure(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """codec -> way -> rounds."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    with KafkaBroker(config=SETTINGS, heap=HEAP, jvm=JVM) as broker, contextlib.ExitStack() as open_:
+    with (
+        KafkaBroker(config=SETTINGS, heap=HEAP, jvm=JVM) as broker,
+        contextlib.ExitStack() as open_,
+    ):
         assert broker.process is not None
         pid = broker.process.pid
         ways = [Way(name, broker, open_) for name in WAYS]
         uvloop.run(topic(int(broker.bootstrap.rpartition(":")[2])))
-        loads = {codec: [requests(codec, claims=claims) for claims in (False, True)] for codec in options.codecs}
+        loads = {
+            codec: [requests(codec, claims=claims) for claims in (False, True)]
+            for codec in options.codecs
+        }
         for plain, _ in loads.values():  # the JVM compiles
             uvloop.run(run(ways[0], pid, plain, options.mb, 0.0, options.warm_up))
         for number in range(options.rounds):
             for codec, (plain, claiming) in loads.items():
                 for way in ways:
                     what = claiming if way.name == "audited" else plain
-                    sample = uvloop.run(run(way, pid, what, options.mb, options.settle, options.seconds))
+                    sample = uvloop.run(
+                        run(way, pid, what, options.mb, options.settle, options.seconds)
+                    )
                     found.setdefault(codec, {}).setdefault(way.name, []).append(sample)
-                    print(f"  round {number + 1}: {codec}: {way.name}: {said(sample)}", file=sys.stderr, flush=True)
+                    print(
+                        f"  round {number + 1}: {codec}: {way.name}: {said(sample)}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
     return found
 
 
@@ -236,14 +288,24 @@ def save(result: dict[str, Any]) -> None:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=float, default=30.0, help="MB a second on the wire (default 30)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--mb", type=float, default=30.0, help="MB a second on the wire (default 30)"
+    )
     parser.add_argument("--codecs", default="lz4,zstd")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each run, measured")
-    parser.add_argument("--quick", action="store_true", help="one short round, slow: a look, no result")
-    parser.add_argument("--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "ingress")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round, slow: a look, no result"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "ingress"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     options = parser.parse_args(argv)
     options.codecs = [codec for codec in options.codecs.split(",") if codec]
     options.settle, options.warm_up = SETTLE_S, 15.0
@@ -252,7 +314,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write:
         pages.check_commit(machine.describe())
     if options.quick:
-        options.rounds, options.seconds, options.settle, options.warm_up, options.mb = 1, 0.5, 1.0, 0.5, 15.0
+        options.rounds, options.seconds, options.settle, options.warm_up, options.mb = (
+            1,
+            0.5,
+            1.0,
+            0.5,
+            15.0,
+        )
     return options
 
 

@@ -1,12 +1,14 @@
-"""What is sent and what is answered: Produce requests (version 9, acks=1) as files, and the answers to them.
+"""What is sent and what is answered: Produce requests (version 9, acks=1) as files, and the answers
+to them.
 
     request   header 2: api_key, api_version, correlation_id, client_id, tags; then transactional_id, acks, timeout_ms,
               topics [name, partitions [index, records, tags], tags], tags
     answer    header 1: tags; then responses [name, partitions [index, error_code, base_offset, log_append_time,
               log_start_offset, record_errors, error_message, tags], tags], throttle_time_ms, tags
 
-One batch a request, records of 1 kB (values of 1,000 bytes of word-like text that gzip shortens to about a third),
-or one record in a frame of 1 kB. Sizes are those of the frame on the wire, so a compressed frame holds more records.
+One batch a request, records of 1 kB (values of 1,000 bytes of word-like text that gzip shortens to
+about a third), or one record in a frame of 1 kB. Sizes are those of the frame on the wire, so a
+compressed frame holds more records.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ FETCH_ANSWER = 1 << 20
 
 
 class Load(NamedTuple):
-    """A file of requests. ``records`` is how many a request holds, ``plain`` their bytes before compression."""
+    """A file of requests. ``records`` is how many a request holds, ``plain`` their bytes before
+    compression.
+    """
 
     path: Path
     records: int
@@ -57,8 +61,23 @@ def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
         assert found is not None
         tag = to_tag(found, int.from_bytes(batch[17:21], "big"))
         tags = b"\1" + batches.uvarint(TAG) + batches.uvarint(len(tag)) + tag
-    frame = struct.pack(">hhih", 0, 9, 0, len(CLIENT)) + CLIENT + b"\0" + b"\0" + struct.pack(">hi", 1, 30_000)
-    frame += b"\2" + compact(TOPIC) + b"\2" + struct.pack(">i", partition) + compact(batch) + tags + b"\0" + b"\0"
+    frame = (
+        struct.pack(">hhih", 0, 9, 0, len(CLIENT))
+        + CLIENT
+        + b"\0"
+        + b"\0"
+        + struct.pack(">hi", 1, 30_000)
+    )
+    frame += (
+        b"\2"
+        + compact(TOPIC)
+        + b"\2"
+        + struct.pack(">i", partition)
+        + compact(batch)
+        + tags
+        + b"\0"
+        + b"\0"
+    )
     return struct.pack(">i", len(frame)) + frame
 
 
@@ -74,17 +93,27 @@ def produce_answer() -> bytes:
 
 
 def fetch() -> bytes:
-    """A Fetch request (version 4) that asks for nothing in particular: its answer is what matters."""
-    frame = struct.pack(">hhih", 1, 4, 0, len(CLIENT)) + CLIENT + struct.pack(">iiiibi", -1, 500, 1, 1 << 20, 0, 0)
+    """A Fetch request (version 4) that asks for nothing in particular: its answer is what
+    matters.
+    """
+    frame = (
+        struct.pack(">hhih", 1, 4, 0, len(CLIENT))
+        + CLIENT
+        + struct.pack(">iiiibi", -1, 500, 1, 1 << 20, 0, 0)
+    )
     return struct.pack(">i", len(frame)) + frame
 
 
 def answers(path: Path) -> Path:
-    """To Produce 9, to the Metadata 1 by which a gate finds its brokers, and a large one to Fetch 4."""
+    """To Produce 9, to the Metadata 1 by which a gate finds its brokers, and a large one to Fetch
+    4.
+    """
     broker = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)
     metadata = b"".join(MetadataResponse(brokers=[broker]).encode(0, 1))[8:]
     known = {(0, 9): produce_answer(), (3, 1): metadata, (1, 4): bytes(FETCH_ANSWER)}
-    path.write_bytes(b"".join(struct.pack(">hhi", *key, len(body)) + body for key, body in known.items()))
+    path.write_bytes(
+        b"".join(struct.pack(">hhi", *key, len(body)) + body for key, body in known.items())
+    )
     return path
 
 
@@ -97,12 +126,17 @@ def text() -> bytes:
 def values(number: int, count: int) -> list[tuple[int, bytes, bytes]]:
     words = text()
     starts = [(number * 9973 + i * VALUE_SIZE) % (len(words) - VALUE_SIZE) for i in range(count)]
-    return [(batches.FIRST_TIMESTAMP + i, b"", words[at : at + VALUE_SIZE]) for i, at in enumerate(starts)]
+    return [
+        (batches.FIRST_TIMESTAMP + i, b"", words[at : at + VALUE_SIZE])
+        for i, at in enumerate(starts)
+    ]
 
 
 def batch_of(codec: str, size: str, number: int, count: int) -> bytes:
     if size == "1 kB":
-        return batches.batch_of(codec, [(at, key, value[:880]) for at, key, value in values(number, 1)])
+        return batches.batch_of(
+            codec, [(at, key, value[:880]) for at, key, value in values(number, 1)]
+        )
     return batches.batch_of(codec, values(number, count))
 
 
@@ -113,17 +147,25 @@ def records_in(codec: str, size: str) -> int:
         return 1
     count = 64 if size == "64 kB" else 512
     for _ in range(3):  # what is compressed does not grow in proportion
-        count = max(1, int(count * SIZES[size] * 0.995 / (len(batch_of(codec, size, 0, count)) + 100)))
+        count = max(
+            1, int(count * SIZES[size] * 0.995 / (len(batch_of(codec, size, 0, count)) + 100))
+        )
     return count
 
 
-def make(folder: Path, size: str, codec: str = "none", *, claims: bool = False, quick: bool = False) -> Load:
+def make(
+    folder: Path, size: str, codec: str = "none", *, claims: bool = False, quick: bool = False
+) -> Load:
     count = records_in(codec, size)
     number = 4 if quick else COUNTS[size]
     frames = [produce(batch_of(codec, size, n, count), claims=claims) for n in range(number)]
     path = folder / f"{size}-{codec}{'-claims' if claims else ''}.frames".replace(" ", "")
     path.write_bytes(b"".join(frames))
-    plain = len(batch_of("none", size, 0, count)) if codec != "none" else sum(map(len, frames)) // number
+    plain = (
+        len(batch_of("none", size, 0, count))
+        if codec != "none"
+        else sum(map(len, frames)) // number
+    )
     return Load(path, count, sum(map(len, frames)) // number, plain)
 
 

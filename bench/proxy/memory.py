@@ -1,4 +1,5 @@
-"""What a proxy holds: for connections that say nothing, before a broker that has stopped, for a client that has.
+"""What a proxy holds: for connections that say nothing, before a broker that has stopped, for a
+client that has.
 
 Each in a process of its own. Memory is the resident set, which only grows where pages are touched.
 """
@@ -49,7 +50,9 @@ def warn_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
 
 
 def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any]:
-    """Bytes a connection: ``count`` more beside 50 that were there before, after a second of silence."""
+    """Bytes a connection: ``count`` more beside 50 that were there before, after a second of
+    silence.
+    """
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:
@@ -61,14 +64,22 @@ def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any
         after = proxy.rss_bytes()
         for sock in socks:
             sock.close()
-        return {"connections": count, "bytes_a_connection": (after - before) / count, "rss_before": before}
+        return {
+            "connections": count,
+            "bytes_a_connection": (after - before) / count,
+            "rss_before": before,
+        }
     finally:
         proxy.stop()
         broker.stop()
 
 
-def stalled_broker(start: Start, answers: Path, frame: bytes, clients: int, seconds: float) -> dict[str, Any]:
-    """Clients send all that is taken, and the broker is stopped. Then it goes on, and all must be answered."""
+def stalled_broker(
+    start: Start, answers: Path, frame: bytes, clients: int, seconds: float
+) -> dict[str, Any]:
+    """Clients send all that is taken, and the broker is stopped. Then it goes on, and all must be
+    answered.
+    """
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:
@@ -107,7 +118,9 @@ def stalled_broker(start: Start, answers: Path, frame: bytes, clients: int, seco
 
 
 def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
-    """One client asks for answers of 1 MiB and does not read them for a while; then it reads all."""
+    """One client asks for answers of 1 MiB and does not read them for a while; then it reads
+    all.
+    """
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:

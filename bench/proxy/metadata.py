@@ -1,4 +1,5 @@
-"""What a Metadata answer costs the gate: the answer (version 12, 28 kB for 600 partitions) with other addresses in it.
+"""What a Metadata answer costs the gate: the answer (version 12, 28 kB for 600 partitions) with
+other addresses in it.
 
 The gate's own session stands between transports that drop all bytes. A request is put
 into the client's buffer, the broker's answer into the broker's, and the call that hands the answer
@@ -85,16 +86,24 @@ def request() -> bytes:
 
 
 def answer(partitions: int) -> bytes:
-    """A whole frame, correlation id 0: six brokers with racks, thirty partitions a topic, three replicas each."""
+    """A whole frame, correlation id 0: six brokers with racks, thirty partitions a topic, three
+    replicas each.
+    """
     brokers = [
-        MetadataResponseBroker(node_id=i, host=f"broker-{i}.kafka.svc.cluster.local", port=9092, rack=f"zone-{i % 3}")
+        MetadataResponseBroker(
+            node_id=i, host=f"broker-{i}.kafka.svc.cluster.local", port=9092, rack=f"zone-{i % 3}"
+        )
         for i in range(BROKERS)
     ]
 
     def partition(i: int) -> MetadataResponsePartition:
         nodes = [(i + j) % BROKERS for j in range(REPLICAS)]
         return MetadataResponsePartition(
-            partition_index=i, leader_id=nodes[0], leader_epoch=5, replica_nodes=nodes, isr_nodes=nodes
+            partition_index=i,
+            leader_id=nodes[0],
+            leader_epoch=5,
+            replica_nodes=nodes,
+            isr_nodes=nodes,
         )
 
     topics = [
@@ -144,7 +153,11 @@ async def measure(partitions: int, calls: int) -> dict[str, Any]:
         proxy.broker.buffer_updated(size)
         times.append(time.perf_counter_ns() - began)
         if number in (1, calls):
-            check(b"".join(client.last), bytes(frame), {i: at.port for i, at in proxy.cluster.brokers.items()})
+            check(
+                b"".join(client.last),
+                bytes(frame),
+                {i: at.port for i, at in proxy.cluster.brokers.items()},
+            )
         await asyncio.sleep(0)
     proxy.cluster.close()
     warm = times[100:]
@@ -158,7 +171,9 @@ async def measure(partitions: int, calls: int) -> dict[str, Any]:
 
 
 def check(written: bytes, sent: bytes, ports: dict[int, int]) -> None:
-    """All that clients are told is a listener of the gate; the rest is as it was. RuntimeError where it is not."""
+    """All that clients are told is a listener of the gate; the rest is as it was. RuntimeError
+    where it is not.
+    """
     told = addresses(written[4:], METADATA, VERSION)
     if told != [(i, "127.0.0.1", ports.get(i)) for i in range(BROKERS)]:
         raise RuntimeError(f"clients are told {told}")
@@ -168,7 +183,9 @@ def check(written: bytes, sent: bytes, ports: dict[int, int]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--partitions", type=int, default=600)
     parser.add_argument("--calls", type=int, default=2000)
     options = parser.parse_args()

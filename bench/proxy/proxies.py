@@ -1,7 +1,8 @@
-"""Proxies side by side: CPU a byte and a request, TLS, what claims save, added latency, memory. Ours and its peers.
+"""Proxies side by side: CPU a byte and a request, TLS, what claims save, added latency, memory.
+Ours and its peers.
 
-All proxies are up at once and take turns cell by cell, round after round, between one client and one broker (wire.c).
-Peers are given, since neither comes from the package index:
+All proxies are up at once and take turns cell by cell, round after round, between one client and
+one broker (wire.c). Peers are given, since neither comes from the package index:
 
     --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
     --kafka-proxy PROGRAM   grepplabs kafka-proxy
@@ -39,17 +40,27 @@ WARM_UP_S = 8.0  # a size, of a JVM
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.8, help="of each cell in each round")
-    parser.add_argument("--nice", type=int, default=0, help="of proxies, client and broker (negative: root)")
+    parser.add_argument(
+        "--nice", type=int, default=0, help="of proxies, client and broker (negative: root)"
+    )
     parser.add_argument("--codecs", default=",".join(CODECS))
     parser.add_argument("--kroxylicious", metavar="FOLDER")
     parser.add_argument("--kafka-proxy", metavar="PROGRAM")
     parser.add_argument("--clients", type=int, default=1000, help="for memory")
-    parser.add_argument("--quick", action="store_true", help="one short round, few clients: a look, no result")
-    parser.add_argument("--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "result")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round, few clients: a look, no result"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "result"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     options = parser.parse_args(argv)
     options.codecs = [codec for codec in options.codecs.split(",") if codec]
     if options.write and options.quick:
@@ -71,7 +82,9 @@ def peer_versions(options: argparse.Namespace) -> dict[str, str]:
         assert version is not None
         found["Kroxylicious"] = str(version.text)
     if options.kafka_proxy:
-        done = subprocess.run([options.kafka_proxy, "--version"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [options.kafka_proxy, "--version"], capture_output=True, text=True, check=False
+        )
         found["kafka-proxy"] = (done.stdout.split() or ["of unknown version"])[-1]
     return found
 
@@ -102,7 +115,9 @@ class Bench:
         if self.options.kroxylicious:
             jars = self.options.kroxylicious
             self.proxies["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False)
-            self.proxies["kroxylicious validating"] = ends.kroxylicious(jars, port, place, validating=True)
+            self.proxies["kroxylicious validating"] = ends.kroxylicious(
+                jars, port, place, validating=True
+            )
         else:
             self.missing["kroxylicious"] = self.missing["kroxylicious validating"] = "not given"
         self.start_tls()
@@ -118,10 +133,14 @@ class Bench:
         for way in ("validating", "off"):
             self.with_tls[way] = ends.gate(way, port, place, tls)
         if self.options.kafka_proxy:
-            self.with_tls["kafka-proxy"] = ends.kafka_proxy(self.options.kafka_proxy, port, place, tls=tls)
+            self.with_tls["kafka-proxy"] = ends.kafka_proxy(
+                self.options.kafka_proxy, port, place, tls=tls
+            )
         if self.options.kroxylicious:
             jars = self.options.kroxylicious
-            self.with_tls["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False, tls=tls)
+            self.with_tls["kroxylicious"] = ends.kroxylicious(
+                jars, port, place, validating=False, tls=tls
+            )
 
     def stop(self) -> None:
         for process in (*self.proxies.values(), *self.with_tls.values(), self.broker):
@@ -130,7 +149,9 @@ class Bench:
     def loaded(self, size: str, codec: str = "none", *, claims: bool = False) -> load.Load:
         name = f"{size} {codec}{' claims' if claims else ''}"
         if name not in self.loads:
-            self.loads[name] = load.make(ends.BUILD, size, codec, claims=claims, quick=self.options.quick)
+            self.loads[name] = load.make(
+                ends.BUILD, size, codec, claims=claims, quick=self.options.quick
+            )
         return self.loads[name]
 
     def measure(
@@ -144,7 +165,9 @@ class Bench:
         tls: bool = False,
     ) -> None:
         """One run through a proxy ("direct": through none). What went wrong is a sample, too."""
-        process = self.broker if name == "direct" else (self.with_tls if tls else self.proxies).get(name)
+        process = (
+            self.broker if name == "direct" else (self.with_tls if tls else self.proxies).get(name)
+        )
         if process is None:
             return
         before, waited = process.cpu_s(), process.waited_s()
@@ -163,11 +186,21 @@ class Bench:
                 "waited": (process.waited_s() - waited) / sample["seconds"],
             }
         self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
-        said = sample.get("error") or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
+        said = (
+            sample.get("error")
+            or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
+        )
         print(f"  {cell}: {name}: {said}", file=sys.stderr, flush=True)
 
     def client(
-        self, port: int, of: load.Load, connections: int, window: int, seconds: float, *, tls: bool = False
+        self,
+        port: int,
+        of: load.Load,
+        connections: int,
+        window: int,
+        seconds: float,
+        *,
+        tls: bool = False,
     ) -> dict[str, Any]:
         return ends.client(
             port,
@@ -182,23 +215,38 @@ class Bench:
 
     def metadata(self) -> None:
         """The gate's own functions in a process of their own; no kernel is in it."""
-        words = [sys.executable, str(ends.HERE / "metadata.py"), "--calls", "100" if self.options.quick else "2000"]
-        done = subprocess.run(words, stdout=subprocess.PIPE, check=True, preexec_fn=self.places.proxy.take)
-        self.samples.setdefault(verdicts.METADATA, {}).setdefault("validating", []).append(json.loads(done.stdout))
+        words = [
+            sys.executable,
+            str(ends.HERE / "metadata.py"),
+            "--calls",
+            "100" if self.options.quick else "2000",
+        ]
+        done = subprocess.run(
+            words, stdout=subprocess.PIPE, check=True, preexec_fn=self.places.proxy.take
+        )
+        self.samples.setdefault(verdicts.METADATA, {}).setdefault("validating", []).append(
+            json.loads(done.stdout)
+        )
 
     def warm_up(self) -> None:
         """JVMs compile; the audit has its first 100 batches of the sender behind it."""
         for size in load.SIZES:
             for name, process in self.proxies.items():
-                seconds = WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
+                seconds = (
+                    WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
+                )
                 self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds)
         for size in verdicts.TLS_SIZES:
             for name, process in self.with_tls.items():
-                seconds = WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
+                seconds = (
+                    WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
+                )
                 self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds, tls=True)
         for codec in self.options.codecs[:1]:
             for way in ("trust", "audit"):
-                self.client(self.proxies[way].port, self.loaded("64 kB", codec, claims=True), 4, 5, 0.3)
+                self.client(
+                    self.proxies[way].port, self.loaded("64 kB", codec, claims=True), 4, 5, 0.3
+                )
 
     def round(self) -> None:
         for size in load.SIZES:
@@ -224,17 +272,23 @@ class Bench:
         small = load.first(self.loaded("1 kB").path)
         large = load.first(self.loaded("64 kB").path)
         clients = self.options.clients
-        found: dict[str, Any] = {"idle": {"validating": memory.idle(start, self.answers, small, clients)}}
+        found: dict[str, Any] = {
+            "idle": {"validating": memory.idle(start, self.answers, small, clients)}
+        }
         if self.options.kafka_proxy:
             peer = partial(ends.kafka_proxy, self.options.kafka_proxy, place=ends.Place())
             found["idle"]["kafka-proxy"] = memory.idle(peer, self.answers, small, clients)
         if self.options.kroxylicious:
-            peer = partial(ends.kroxylicious, self.options.kroxylicious, place=ends.Place(), validating=False)
+            peer = partial(
+                ends.kroxylicious, self.options.kroxylicious, place=ends.Place(), validating=False
+            )
             found["idle"]["kroxylicious"] = memory.idle(peer, self.answers, small, clients)
         found["stalled_broker"] = memory.stalled_broker(
             start, self.answers, large, clients, 0.5 if self.options.quick else 10
         )
-        found["stalled_client"] = memory.stalled_client(start, self.answers, 20 if self.options.quick else 954)
+        found["stalled_client"] = memory.stalled_client(
+            start, self.answers, 20 if self.options.quick else 954
+        )
         return found
 
 
@@ -274,7 +328,13 @@ def main(argv: list[str] | None = None) -> int:
     print(verdicts.markdown(result))
     if options.write:
         verdicts.save(result)
-    errors = [one for cell in bench.samples.values() for each in cell.values() for one in each if "error" in one]
+    errors = [
+        one
+        for cell in bench.samples.values()
+        for each in cell.values()
+        for one in each
+        if "error" in one
+    ]
     return int(bool(errors))
 
 

@@ -2,8 +2,8 @@
  *
  *     pump BROKER_PORT        prints "listening PORT"
  *
- * One epoll; 256 kB a read; for each client a connection to the broker. It honours no back-pressure but the
- * blocking write's, which is enough for a bench whose windows are small.
+ * One epoll; 256 kB a read; for each client a connection to the broker. It honours no back-pressure
+ * but the blocking write's, which is enough for a bench whose windows are small.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

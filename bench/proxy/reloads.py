@@ -48,7 +48,9 @@ class Gate:
         self.turn = 0
         self.change()
         command = [sys.executable, "-m", "batchval", "proxy", "--config", str(self.path)]
-        self.process = subprocess.Popen(command, cwd=load.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(
+            command, cwd=load.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         assert self.process.stdout is not None
         self.process.stdout.readline()
 
@@ -56,10 +58,16 @@ class Gate:
         """Write the file with other policies."""
         self.turn += 1
         lines = ["listeners:", f"  - {{address: '127.0.0.1:{self.port}', broker_ports: 2}}"]
-        lines += [f"upstream: {{bootstrap: '127.0.0.1:{self.broker_port}'}}", "reload: {watch: false}"]
+        lines += [
+            f"upstream: {{bootstrap: '127.0.0.1:{self.broker_port}'}}",
+            "reload: {watch: false}",
+        ]
         lines += [f"metrics: {{address: '127.0.0.1:{self.metrics}'}}", "topics:", "  policies:"]
         for n in range(self.policies):
-            lines += [f"    - match: 'topic-{n}-*'", f"      max.message.bytes: {1_000_000 + self.turn}"]
+            lines += [
+                f"    - match: 'topic-{n}-*'",
+                f"      max.message.bytes: {1_000_000 + self.turn}",
+            ]
             lines += ["      cleanup.policy: compact"] * (n % 2)
         lines += ["    - match: '*'", f"      max.message.bytes: {2_000_000 + self.turn}"]
         self.path.write_text("\n".join(lines) + "\n")
@@ -82,7 +90,9 @@ class Gate:
         self.process.wait()
 
 
-def measured(gate: Gate, frames: load.Load, answers: Path, mask: Path, connections: int) -> dict[str, Any]:
+def measured(
+    gate: Gate, frames: load.Load, answers: Path, mask: Path, connections: int
+) -> dict[str, Any]:
     """Return the latencies of one part."""
     requests = max(LEAST_REQUESTS, REQUESTS_EACH * connections)
     pace = REQUESTS_A_SECOND * frames.frame_bytes
@@ -111,7 +121,9 @@ def with_reloads(gate: Gate, *arguments: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--policies", type=int, default=100)
     parser.add_argument("--connections", type=int, default=1000)
@@ -140,7 +152,9 @@ def main() -> None:
             broker.stop()
 
 
-def report(rounds: list[tuple[dict[str, Any], dict[str, Any]]], applied: int, path: Path | None) -> None:
+def report(
+    rounds: list[tuple[dict[str, Any], dict[str, Any]]], applied: int, path: Path | None
+) -> None:
     """Print the medians, and write all of it as JSON."""
     result: dict[str, Any] = {"applied": applied, "rounds": rounds}
     for what in ("p50_us", "p99_us"):

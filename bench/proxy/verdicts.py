@@ -1,8 +1,9 @@
 """Judge what proxies.py has measured against internal goals: JSON rows, a table for the terminal.
 
-A figure is the median of its rounds. A ratio is taken round by round, so that a slow minute hits both sides; the spread
-is half the distance from the lowest to the highest, as a share of the median. ``met`` where the figure reaches its
-target, ``noise`` where it misses it by no more than its spread or cannot be true, ``missed`` else.
+A figure is the median of its rounds. A ratio is taken round by round, so that a slow minute hits
+both sides; the spread is half the distance from the lowest to the highest, as a share of the
+median. ``met`` where the figure reaches its target, ``noise`` where it misses it by no more than
+its spread or cannot be true, ``missed`` else.
 
     python bench/proxy/verdicts.py RESULT.json [--save]
 """
@@ -43,7 +44,9 @@ def middle(values: list[float]) -> float:
 
 
 def spread(values: list[float]) -> float:
-    return (max(values) - min(values)) / 2 / abs(middle(values)) if values and middle(values) else 0.0
+    return (
+        (max(values) - min(values)) / 2 / abs(middle(values)) if values and middle(values) else 0.0
+    )
 
 
 class Judge(page.Samples):
@@ -56,10 +59,14 @@ class Judge(page.Samples):
 
     def row(self, figure: str, target: float, values: list[float], unit: str) -> None:
         if not values:
-            self.rows.append({"figure": figure, "target": target, "unit": unit, "verdict": "not measured"})
+            self.rows.append(
+                {"figure": figure, "target": target, "unit": unit, "verdict": "not measured"}
+            )
             return
         value, margin = middle(values), spread(values)
-        verdict = "met" if value <= target else "noise" if value * (1 - margin) <= target else "missed"
+        verdict = (
+            "met" if value <= target else "noise" if value * (1 - margin) <= target else "missed"
+        )
         if value < 0:
             verdict = "noise"  # no proxy is faster than none: what was compared is the machine's other work
         self.rows.append(
@@ -81,16 +88,31 @@ class Judge(page.Samples):
             ("1 MB none", 0.45, "CPU s/GB", "cpu_s_a_gb"),
         ):
             size = cell.removesuffix(" none")
-            self.row(f"validating, uncompressed, {size} frames", target, self.values(cell, "validating", what), unit)
+            self.row(
+                f"validating, uncompressed, {size} frames",
+                target,
+                self.values(cell, "validating", what),
+                unit,
+            )
             for (at, peer), bound in RATIOS.items():
                 if at == cell:
-                    self.row(f"the same over {PEERS[peer]}", bound, self.ratios(cell, "validating", peer), "×")
+                    self.row(
+                        f"the same over {PEERS[peer]}",
+                        bound,
+                        self.ratios(cell, "validating", peer),
+                        "×",
+                    )
         for size, target in CLAIMS.items():
             for cell in self.samples:
                 if cell.startswith(size) and not cell.endswith(("none", "TLS")):
                     figure = f"audited claims over validation off, {cell} frames"
                     self.row(figure, target, self.ratios(cell, "audit", "off"), "×")
-        self.row(f"{METADATA}: addresses rewritten", 30.0, self.values(METADATA, "validating", "us"), "µs")
+        self.row(
+            f"{METADATA}: addresses rewritten",
+            30.0,
+            self.values(METADATA, "validating", "us"),
+            "µs",
+        )
         for what, target in (("p50_us", 150.0), ("p99_us", 300.0)):
             pairs = zip(
                 self.values("latency 64 kB", "validating", what),
@@ -101,7 +123,10 @@ class Judge(page.Samples):
         idle = self.memory["idle"]["validating"]["bytes_a_connection"]
         self.row("memory of an idle connection", 25.0, [idle / 1000], "kB")
         for key, figure in (
-            ("stalled_broker", f"growth, {self.memory['stalled_broker']['clients']:,} clients on a stalled broker"),
+            (
+                "stalled_broker",
+                f"growth, {self.memory['stalled_broker']['clients']:,} clients on a stalled broker",
+            ),
             (
                 "stalled_client",
                 f"growth, {self.memory['stalled_client']['bytes_queued'] / 1e9:.2g} GB for a stalled client",
@@ -116,17 +141,27 @@ def judged(measured: dict[str, Any]) -> dict[str, Any]:
     return measured | {"rows": Judge(measured).all()}
 
 
-# ---- Markdown ------------------------------------------------------------------------------------------------------
+# ---- Markdown ------------------------------------------------------------------------------------
 
 
 def targets(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| figure | target | measured | spread | best round | verdict |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| figure | target | measured | spread | best round | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         margin = f"± {row['spread']:.0%}" if row.get("spread") else ""
         unit = row["unit"]
         shown = f"{number(row.get('measured'))} {unit}" if "measured" in row else ""
         verdict = row["verdict"] if row["verdict"] in ("met", "noise") else f"**{row['verdict']}**"
-        cells = row["figure"], f"≤ {row['target']:g} {unit}", shown, margin, number(row.get("best")), verdict
+        cells = (
+            row["figure"],
+            f"≤ {row['target']:g} {unit}",
+            shown,
+            margin,
+            number(row.get("best")),
+            verdict,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

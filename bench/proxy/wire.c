@@ -1,6 +1,6 @@
 /*
- * The two ends of the path that a proxy stands in: a client that sends prebuilt requests, and a broker that answers at
- * once with prebuilt answers. Neither is meant to be the bound.
+ * The two ends of the path that a proxy stands in: a client that sends prebuilt requests, and a
+ * broker that answers at once with prebuilt answers. Neither is meant to be the bound.
  *
  *   frame, either way      int32 length (big-endian), then so many bytes
  *   request                int16 api_key, int16 api_version, int32 correlation_id, ...

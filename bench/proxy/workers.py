@@ -37,10 +37,20 @@ def built(folder: Path) -> Path:
     return program
 
 
-def measured(wire: Path, gate: GateCommand, requests: load.Load, answers: Path, seconds: float) -> dict[str, Any]:
+def measured(
+    wire: Path, gate: GateCommand, requests: load.Load, answers: Path, seconds: float
+) -> dict[str, Any]:
     """Run one round; CPU is in seconds for each GB."""
     before = gate.metrics()
-    command = [str(wire), "client", str(gate.port), str(requests.path), str(answers), str(CONNECTIONS), str(WINDOW)]
+    command = [
+        str(wire),
+        "client",
+        str(gate.port),
+        str(requests.path),
+        str(answers),
+        str(CONNECTIONS),
+        str(WINDOW),
+    ]
     client = subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE)
     split = [0.0]
     while client.poll() is None:
@@ -51,7 +61,11 @@ def measured(wire: Path, gate: GateCommand, requests: load.Load, answers: Path, 
     after = gate.metrics()
     gigabytes = (after["request_bytes_total"] - before["request_bytes_total"]) / 1e9
     cpu_s = after["process_cpu_seconds_total"] - before["process_cpu_seconds_total"]
-    return {"cpu_s_per_gb": cpu_s / gigabytes, "gb_per_s": gigabytes / seconds, "connections": split}
+    return {
+        "cpu_s_per_gb": cpu_s / gigabytes,
+        "gb_per_s": gigabytes / seconds,
+        "connections": split,
+    }
 
 
 def connections(found: dict[str, float]) -> list[float]:
@@ -68,7 +82,9 @@ def with_timeout(client: subprocess.Popen[bytes]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -80,7 +96,9 @@ def main() -> None:
         folder = Path(name)
         wire, answers = built(folder), load.answers(folder / "answers")
         requests = load.make(folder, options.size, options.codec)
-        broker = subprocess.Popen([str(wire), "broker", str(answers)], stdout=subprocess.PIPE, text=True)
+        broker = subprocess.Popen(
+            [str(wire), "broker", str(answers)], stdout=subprocess.PIPE, text=True
+        )
         assert broker.stdout is not None
         port = broker.stdout.readline().split()[1]
         gates = {count: GateCommand(f"127.0.0.1:{port}", workers=count) for count in counts}
@@ -97,8 +115,12 @@ def main() -> None:
             broker.kill()
     print(f"{options.size} {options.codec}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     for count, found in rounds.items():
-        cpu, rate = (statistics.median(one[key] for one in found) for key in ("cpu_s_per_gb", "gb_per_s"))
-        print(f"workers {count}: {cpu:.3f} s/GB, {rate:.2f} GB/s, connections {found[-1]['connections']}")
+        cpu, rate = (
+            statistics.median(one[key] for one in found) for key in ("cpu_s_per_gb", "gb_per_s")
+        )
+        print(
+            f"workers {count}: {cpu:.3f} s/GB, {rate:.2f} GB/s, connections {found[-1]['connections']}"
+        )
 
 
 if __name__ == "__main__":

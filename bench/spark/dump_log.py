@@ -1,14 +1,16 @@
-"""``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands, by turns.
+"""``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands,
+by turns.
 
     python -m bench dump-log [--gib 4] [--rounds 3] [--quick] [--write]
 
 It needs Java, and Maven once.
 
-The tool checks each batch's checksum and prints a line of it (to /dev/null, without --deep-iteration); the audit does
-that and all else that it does without --deep, with ``--rows none`` and with every row in Parquet. Seconds are the
-median of the rounds, CPU that of the whole process tree. Large batches are measured in four times
-as many bytes too, where the starts of both count less. --quick is 1 GiB of batches of 16 KiB, two
-rounds. --write saves bench/results/dump-log.json and writes docs/benchmarks.
+The tool checks each batch's checksum and prints a line of it (to /dev/null, without
+--deep-iteration); the audit does that and all else that it does without --deep, with ``--rows
+none`` and with every row in Parquet. Seconds are the median of the rounds, CPU that of the whole
+process tree. Large batches are measured in four times as many bytes too, where the starts of both
+count less. --quick is 1 GiB of batches of 16 KiB, two rounds. --write saves
+bench/results/dump-log.json and writes docs/benchmarks.
 """
 
 from __future__ import annotations
@@ -81,14 +83,31 @@ def bench(rounds: int, cases: list[tuple[float, int]]) -> list[dict[str, Any]]:
             batches = segments.write(folder, "bench", partitions, size, batch_bytes, cells.CODECS)
             total = sum(file.stat().st_size for file in folder.rglob("*.log"))
             samples = measure(folder, rounds)
-        median = {name: statistics.median(s["seconds"] for s in found) for name, found in samples.items()}
-        cpu = {name: statistics.median(s["cpu_s"] for s in found) for name, found in samples.items()}
-        faster = {name: round(median["dump-log"] / median[name], 2) for name in ("rows none", "rows all")}
+        median = {
+            name: statistics.median(s["seconds"] for s in found) for name, found in samples.items()
+        }
+        cpu = {
+            name: statistics.median(s["cpu_s"] for s in found) for name, found in samples.items()
+        }
+        faster = {
+            name: round(median["dump-log"] / median[name], 2) for name in ("rows none", "rows all")
+        }
         less = {name: round(cpu["dump-log"] / cpu[name], 2) for name in faster}
-        row = {"batch_bytes": total // batches, "batches": batches, "bytes": total, "seconds": median, "cpu_s": cpu}
-        rows.append(row | {"faster": faster, "less_cpu": less, "target": TARGET, "samples": samples})
+        row = {
+            "batch_bytes": total // batches,
+            "batches": batches,
+            "bytes": total,
+            "seconds": median,
+            "cpu_s": cpu,
+        }
+        rows.append(
+            row | {"faster": faster, "less_cpu": less, "target": TARGET, "samples": samples}
+        )
         print(
-            {key: rows[-1][key] for key in ("bytes", "batch_bytes", "seconds", "cpu_s", "faster", "less_cpu")},
+            {
+                key: rows[-1][key]
+                for key in ("bytes", "batch_bytes", "seconds", "cpu_s", "faster", "less_cpu")
+            },
             flush=True,
         )
     return rows
@@ -98,8 +117,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="1 GiB, one size of batches, two rounds, no result")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--quick", action="store_true", help="1 GiB, one size of batches, two rounds, no result"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     given = parser.parse_args()
     if given.quick:
         given.gib, given.rounds = 1.0, 2
@@ -110,7 +133,10 @@ def main() -> None:
     load = os.getloadavg()[0]
     cases = [(given.gib, size) for size in BATCH_BYTES] + [(LARGE * given.gib, BATCH_BYTES[0])]
     rows = bench(given.rounds, cases[:1] if given.quick else cases)
-    about = machine.describe() | {"kafka tools": TOOLS_VERSION, "date": datetime.now(UTC).isoformat(timespec="seconds")}
+    about = machine.describe() | {
+        "kafka tools": TOOLS_VERSION,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     about["load_before_and_after"] = [load, os.getloadavg()[0]]
     result = {"machine": about, "rows": rows}
     print(page.dump_log_body(result))

@@ -1,9 +1,11 @@
-"""CPU seconds a GB that an audit costs: the local engine's processes and PySpark, by rows and depth.
+"""CPU seconds a GB that an audit costs: the local engine's processes and PySpark, by rows and
+depth.
 
     python -m bench audit-engines [--gib 4] [--rounds 3] [--write]
 
-The same segments (segments.py, warm in the page cache) at two split sizes: what a task costs and what a GB costs are
-the line through both. CPU is that of the process and all its children, the least of the rounds. Spark's rows go to its
+The same segments (segments.py, warm in the page cache) at two split sizes: what a task costs and
+what a GB costs are the line through both. CPU is that of the process and all its children, the
+least of the rounds. Spark's rows go to its
 ``noop`` sink; local rows are made and dropped. Session and processes are started
 before, once. --write saves bench/results/audit-engines.json and writes docs/benchmarks.
 """
@@ -59,7 +61,9 @@ def local(pool: ProcessPoolExecutor, folder: Path, options: Options) -> int:
 
 def spark(session: Any, folder: Path, options: Options) -> None:
     reader = session.read.format("kafka-segments").option("rows", options.rows)
-    reader = reader.option("splitBytes", options.split_bytes).option("deep", str(options.deep).lower())
+    reader = reader.option("splitBytes", options.split_bytes).option(
+        "deep", str(options.deep).lower()
+    )
     reader.load(str(folder)).write.format("noop").mode("overwrite").save()
 
 
@@ -83,7 +87,11 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
                     cpu, wall = process_tree.cpu() - cpu, time.monotonic() - wall
                     way = f"{rows}, deep" if deep else rows
                     spent = f"{cpu / size * 1e9:.3f} CPU-s/GB, {wall:.2f} s"
-                    print(f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}", file=sys.stderr, flush=True)
+                    print(
+                        f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
                     if round_:
                         found.setdefault((engine, way, split), []).append((cpu, wall))
     pool.shutdown()
@@ -105,7 +113,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
     given = parser.parse_args()
     if given.write:
         pages.check_commit(machine.describe())

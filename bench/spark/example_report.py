@@ -1,4 +1,5 @@
-"""A made-up cluster of six topics over two days, with a few faults, and the report of its audit: the docs' picture.
+"""A made-up cluster of six topics over two days, with a few faults, and the report of its audit:
+the docs' picture.
 
 python bench/spark/example_report.py page.html
 chromium --headless --hide-scrollbars --window-size=1228,1480
@@ -78,7 +79,18 @@ def main() -> int:
                 log.write_bytes(segment(topic, partition, rng))
                 written = (START_MS + HOURS * HOUR_MS) / 1000
                 os.utime(log, (written, written))
-        command = [sys.executable, "-m", "batchval", "audit", folder, "--engine", "local", "--deep", "--rows", "none"]
+        command = [
+            sys.executable,
+            "-m",
+            "batchval",
+            "audit",
+            folder,
+            "--engine",
+            "local",
+            "--deep",
+            "--rows",
+            "none",
+        ]
         command += ["--cleanup-policy", "delete"]
         return subprocess.run([*command, "--report", str(page)], cwd=ROOT, check=False).returncode
 

@@ -9,7 +9,9 @@ HZ = os.sysconf("SC_CLK_TCK")
 
 
 def tree() -> dict[int, tuple[str, float]]:
-    """This process and all below it: the name, and CPU seconds with those of children that have ended."""
+    """This process and all below it: the name, and CPU seconds with those of children that have
+    ended.
+    """
     found: dict[int, tuple[str, float]] = {}
     below: dict[int, list[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -31,5 +33,7 @@ def tree() -> dict[int, tuple[str, float]]:
 
 
 def cpu() -> float:
-    """CPU seconds of the tree until now. Spark's workers outlive a job, so none of it is lost with them."""
+    """CPU seconds of the tree until now. Spark's workers outlive a job, so none of it is lost with
+    them.
+    """
     return sum(seconds for _, seconds in tree().values())

@@ -1,9 +1,12 @@
-"""Segments to audit, as large as asked: */<topic>-<partition>/<base offset>.log and .index, the same bytes each time.
+"""Segments to audit, as large as asked: */<topic>-<partition>/<base offset>.log and .index, the
+same bytes each time.
 
-    python bench/spark/segments.py OUT --gib 1 --batch-bytes 16384 [--codecs none,gzip,snappy,lz4,zstd]
+    python bench/spark/segments.py OUT --gib 1 --batch-bytes 16384 [--codecs
+    none,gzip,snappy,lz4,zstd]
 
-A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about ``--batch-bytes`` as
-stored. Only the base offset differs from one round to the next: it is not under the checksum.
+A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about
+``--batch-bytes`` as stored. Only the base offset differs from one round to the next: it is not
+under the checksum.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ def batch_near(codec: str, size: int, variant: int) -> bytes:
     return batch
 
 
-def write(out: Path, topic: str, partitions: int, size: int, batch_bytes: int, codecs: tuple[str, ...]) -> int:
+def write(
+    out: Path, topic: str, partitions: int, size: int, batch_bytes: int, codecs: tuple[str, ...]
+) -> int:
     """``size`` bytes a partition, a segment each. The number of batches."""
     kinds = [(codec, variant) for variant in range(VARIANTS) for codec in codecs]
     made = [bytearray(batch_near(codec, batch_bytes, variant)) for codec, variant in kinds]
@@ -43,7 +48,10 @@ def write(out: Path, topic: str, partitions: int, size: int, batch_bytes: int, c
         folder = out / f"{topic}-{partition}"
         folder.mkdir(parents=True, exist_ok=True)
         offset = position = indexed = 0
-        with (folder / f"{0:020}.log").open("wb") as log, (folder / f"{0:020}.index").open("wb") as index:
+        with (
+            (folder / f"{0:020}.log").open("wb") as log,
+            (folder / f"{0:020}.index").open("wb") as index,
+        ):
             for batch in cycle(made):
                 if position + len(batch) > size:
                     break
@@ -69,7 +77,9 @@ def main() -> None:
     given = parser.parse_args()
     size = int(given.gib * 2**30)
     codecs = tuple(given.codecs.split(","))
-    print(write(given.out, given.topic, given.partitions, size, given.batch_bytes, codecs), "batches")
+    print(
+        write(given.out, given.topic, given.partitions, size, given.batch_bytes, codecs), "batches"
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""kafka-segments beside the same engine in as many plain processes: same ranges, same machine, in turns.
+"""kafka-segments beside the same engine in as many plain processes: same ranges, same machine, in
+turns.
 
     python -m bench spark [--gib 8] [--rounds 5] [--cores N] [--quick] [--write]
 
-Two segments of 1 GiB, hard-linked into as many partitions as make --gib: what is read lies in the page cache. CPU is
-that of the whole tree of processes (driver, JVM, Python workers), from /proc. Everybody has the ranges that
-kafka-segments cuts (256 MiB). "plain": a process reads one range after the other and drops the rows; "processes": as
-many as cores, each a task at a time; "spark": DataFrame to Spark's noop sink. "sums": write
-batches/ in Parquet, then sum records and take the highest timestamp by topic. The first round is
-dropped: the JVM compiles.
+Two segments of 1 GiB, hard-linked into as many partitions as make --gib: what is read lies in the
+page cache. CPU is that of the whole tree of processes (driver, JVM, Python workers), from /proc.
+Everybody has the ranges that kafka-segments cuts (256 MiB). "plain": a process reads one range
+after the other and drops the rows; "processes": as many as cores, each a task at a time; "spark":
+DataFrame to Spark's noop sink. "sums": write batches/ in Parquet, then sum records and take the
+highest timestamp by topic. The first round is dropped: the JVM compiles.
 
 --quick: 8 GiB, three rounds, and the ways that have a target alone; two minutes on two idle cores.
 """
@@ -53,16 +54,24 @@ QUICK = ("processes", "spark", "processes sums", "spark batches")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TARGETS = {
     "throughput": ("Spark's throughput over that of plain processes", "≥", 0.6),
-    "batches": ("audit(spark).batches() over plain processes that write and read the same Parquet", "≥", 0.8),
+    "batches": (
+        "audit(spark).batches() over plain processes that write and read the same Parquet",
+        "≥",
+        0.8,
+    ),
     "cpu": ("Spark's own CPU, s/GB (over that of plain processes)", "≤", 0.30),
     "parquet": ("Spark's Parquet, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
-    "engine": ("the audit's Parquet on Spark, µs of CPU a row (over rows=all to nowhere)", "≤", 10.0),
+    "engine": (
+        "the audit's Parquet on Spark, µs of CPU a row (over rows=all to nowhere)",
+        "≤",
+        10.0,
+    ),
     "memory": ("RSS of a Python worker, batches of 16 MiB, MiB", "≤", 250.0),
     "memory deep": ("the same, deep, MiB", "≤", 320.0),
 }
 
 
-# ---- processes ------------------------------------------------------------------------------------------------------
+# ---- processes -----------------------------------------------------------------------------------
 
 
 def status(pid: int, field: str) -> int:
@@ -76,7 +85,11 @@ def status(pid: int, field: str) -> int:
 
 def workers() -> list[int]:
     """Python processes below Spark's JVM."""
-    return [pid for pid, (name, _) in tree().items() if name.startswith("python") and _parent_is_python(pid)]
+    return [
+        pid
+        for pid, (name, _) in tree().items()
+        if name.startswith("python") and _parent_is_python(pid)
+    ]
 
 
 def _parent_is_python(pid: int) -> bool:
@@ -87,7 +100,7 @@ def _parent_is_python(pid: int) -> bool:
     return b"pyspark.daemon" in line
 
 
-# ---- ways -----------------------------------------------------------------------------------------------------------
+# ---- ways ----------------------------------------------------------------------------------------
 
 
 def read_all(job: tuple[Range, Options]) -> int:
@@ -144,7 +157,9 @@ class Bench:
 
         def written() -> None:
             out = self._fresh()
-            for _ in self.pool.imap_unordered(write_all, [(task, self.options, out) for task in tasks]):
+            for _ in self.pool.imap_unordered(
+                write_all, [(task, self.options, out) for task in tasks]
+            ):
                 pass
 
         def processes_sums() -> dict[str, int]:
@@ -156,15 +171,21 @@ class Bench:
 
             from batchval.spark import audit
 
-            rows = audit(self.spark, self.logs, out=self._fresh(), split_bytes=self.options.split_bytes).batches()
-            found = rows.groupBy("topic").agg(F.sum("records_count").alias("records"), F.max("max_timestamp"))
+            rows = audit(
+                self.spark, self.logs, out=self._fresh(), split_bytes=self.options.split_bytes
+            ).batches()
+            found = rows.groupBy("topic").agg(
+                F.sum("records_count").alias("records"), F.max("max_timestamp")
+            )
             return {row.topic: row.records for row in found.collect()}
 
         return {
             "plain": lambda: sum(map(read_all, jobs)),
             "processes": lambda: sum(self.pool.imap_unordered(read_all, jobs)),
             "spark": lambda: self.frame().write.format("noop").mode("overwrite").save(),
-            "spark bad": lambda: self.frame(rows="bad").write.format("noop").mode("overwrite").save(),
+            "spark bad": lambda: (
+                self.frame(rows="bad").write.format("noop").mode("overwrite").save()
+            ),
             "spark parquet": lambda: self.frame().write.mode("overwrite").parquet(self._fresh()),
             "processes parquet": written,
             "processes sums": processes_sums,
@@ -179,7 +200,9 @@ class Bench:
     def rows(self) -> int:
         """How many rows there are; everybody must see as many."""
         seen = {
-            "processes": sum(self.pool.imap_unordered(read_all, [(one, self.options) for one in self.ranges])),
+            "processes": sum(
+                self.pool.imap_unordered(read_all, [(one, self.options) for one in self.ranges])
+            ),
             "spark": self.frame().count(),
         }
         if len(set(seen.values())) != 1:
@@ -199,12 +222,17 @@ class Bench:
                 run = {"wall": time.perf_counter() - start, "cpu": cpu() - before}
                 if number:
                     found[name].append(run)
-                print(f"round {number}  {name:<18} {run['wall']:7.2f} s  CPU {run['cpu']:7.2f} s", file=sys.stderr)
+                print(
+                    f"round {number}  {name:<18} {run['wall']:7.2f} s  CPU {run['cpu']:7.2f} s",
+                    file=sys.stderr,
+                )
         return found
 
 
 def worker_memory(logs: Path, cores: int, deep: bool) -> float:
-    """The largest RSS that a Python worker had while it read ``logs``, in MiB, sampled every 5 ms."""
+    """The largest RSS that a Python worker had while it read ``logs``, in MiB, sampled every 5
+    ms.
+    """
     from batchval.spark import session
 
     spark = session(f"local[{cores}]", conf={"spark.driver.memory": "1g"})
@@ -221,7 +249,9 @@ def worker_memory(logs: Path, cores: int, deep: bool) -> float:
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        frame = spark.read.format("kafka-segments").options(deep=str(deep).lower(), splitBytes="128m")
+        frame = spark.read.format("kafka-segments").options(
+            deep=str(deep).lower(), splitBytes="128m"
+        )
         frame.load(str(logs)).write.format("noop").mode("overwrite").save()
     finally:
         over.set()
@@ -230,14 +260,18 @@ def worker_memory(logs: Path, cores: int, deep: bool) -> float:
     return most / 1024
 
 
-# ---- figures --------------------------------------------------------------------------------------------------------
+# ---- figures -------------------------------------------------------------------------------------
 
 
-def figures(found: dict[str, list[dict[str, float]]], size: int, rows: int) -> dict[str, list[float]]:
+def figures(
+    found: dict[str, list[dict[str, float]]], size: int, rows: int
+) -> dict[str, list[float]]:
     """Round by round. GB are 10**9 bytes."""
     gb = size / 1e9
 
-    def over(a: str, b: str, what: Callable[[dict[str, float], dict[str, float]], float]) -> list[float]:
+    def over(
+        a: str, b: str, what: Callable[[dict[str, float], dict[str, float]], float]
+    ) -> list[float]:
         return [what(x, y) for x, y in zip(found.get(a, []), found.get(b, []), strict=False)]
 
     return {
@@ -282,7 +316,7 @@ def goals(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- the run --------------------------------------------------------------------------------------------------------
+# ---- the run -------------------------------------------------------------------------------------
 
 
 def make_logs(folder: Path, gib: float, batch_bytes: int = 16 << 10) -> Path:
@@ -320,23 +354,41 @@ def warm(logs: Path) -> None:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--gib", type=float, default=8.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--split", type=int, default=256 * MIB, metavar="BYTES")
     parser.add_argument("--only", nargs="+", choices=sorted(WAYS), default=list(WAYS))
-    parser.add_argument("--no-memory", action="store_true", help="without the run for worker memory")
-    parser.add_argument("--quick", action="store_true", help="8 GiB, three rounds, the targets' ways, no result")
+    parser.add_argument(
+        "--no-memory", action="store_true", help="without the run for worker memory"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="8 GiB, three rounds, the targets' ways, no result"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "spark")
-    parser.add_argument("--write", action="store_true", help="save in bench/results, write docs/benchmarks")
-    parser.add_argument("--large-mib", type=int, default=512, help="bytes of large batches, for worker memory")
+    parser.add_argument(
+        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
+    )
+    parser.add_argument(
+        "--large-mib", type=int, default=512, help="bytes of large batches, for worker memory"
+    )
     given = parser.parse_args(argv)
     if given.quick:
         given.gib, given.rounds, given.only, given.no_memory = 8.0, 3, list(QUICK), True
     if given.write:
-        if given.quick or given.gib < 8 or given.rounds < 3 or set(given.only) != set(WAYS) or given.no_memory:
-            parser.error("--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory")
+        if (
+            given.quick
+            or given.gib < 8
+            or given.rounds < 3
+            or set(given.only) != set(WAYS)
+            or given.no_memory
+        ):
+            parser.error(
+                "--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory"
+            )
         pages.check_commit(machine.describe())
     return given
 
@@ -362,7 +414,11 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.describe(),
-        "versions": {"PySpark": pyspark.__version__, "pyarrow": pyarrow.__version__, "pandas": pandas.__version__},
+        "versions": {
+            "PySpark": pyspark.__version__,
+            "pyarrow": pyarrow.__version__,
+            "pandas": pandas.__version__,
+        },
         "bytes": bench.bytes,
         "rows": rows,
         "cores": given.cores,
@@ -377,7 +433,9 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> None:
     given = arguments(argv)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
     with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
         result = measure(given, Path(folder))
     text = f"{page.spark_body(result)}\n{goals(result)}"

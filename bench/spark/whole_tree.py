@@ -1,9 +1,11 @@
-"""Runs a command to the end of all that it starts, and says what that cost: one line of JSON on standard output.
+"""Runs a command to the end of all that it starts, and says what that cost: one line of JSON on
+standard output.
 
     python bench/spark/whole_tree.py COMMAND…
 
-``returncode`` and ``seconds`` are the command's own; ``cpu_s`` is that of every process below it, also of those that it
-does not wait for (a server that forks workers), so this waits for them. In a process of its own, which has no others.
+``returncode`` and ``seconds`` are the command's own; ``cpu_s`` is that of every process below it,
+also of those that it does not wait for (a server that forks workers), so this waits for them. In a
+process of its own, which has no others.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ def main() -> None:
     except ChildProcessError:
         pass
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(json.dumps({"returncode": returncode, "seconds": seconds, "cpu_s": used.ru_utime + used.ru_stime}))
+    print(
+        json.dumps(
+            {"returncode": returncode, "seconds": seconds, "cpu_s": used.ru_utime + used.ru_stime}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@
     magic 1   messages of 34 bytes + key + value; compressed: one wrapper whose value holds them, with relative offsets
     magic 0   the same without timestamps, 26 bytes a message; inner offsets are absolute
 
-Keys are "key-N", values word-like text that gzip shortens to about a third. Compression is that of Kafka's producer at
-its defaults (batchval.compression.compressors): gzip 6, xerial snappy in 32 KiB blocks, lz4 frames of separate 64 KiB
-blocks, zstd 3 as a stream, so without content size and with the level's whole window. The random numbers are
-java.util.Random's, so that Kafka's own builder (``oracle.py bench-batches DIR``) makes the same records.
+Keys are "key-N", values word-like text that gzip shortens to about a third. Compression is that of
+Kafka's producer at its defaults (batchval.compression.compressors): gzip 6, xerial snappy in 32 KiB
+blocks, lz4 frames of separate 64 KiB blocks, zstd 3 as a stream, so without content size and with
+the level's whole window. The random numbers are java.util.Random's, so that Kafka's own builder
+(``oracle.py bench-batches DIR``) makes the same records.
 
     python bench/validation/batches.py [DIR]
 """
@@ -48,7 +49,9 @@ CODEC_IDS = {name: number for number, name in enumerate(cells.CODECS)}
 
 
 class JavaRandom:
-    """java.util.Random: a linear congruential generator of 48 bits, as its documentation gives it."""
+    """java.util.Random: a linear congruential generator of 48 bits, as its documentation gives
+    it.
+    """
 
     def __init__(self, seed: int) -> None:
         self.state = (seed ^ 0x5DEECE66D) & ((1 << 48) - 1)
@@ -110,7 +113,9 @@ def compressed(codec: str, data: bytes, magic: int) -> bytes:
     if codec == "zstd":
         # a Java output stream is flushed before it is closed: the last block is an empty one
         stream = zstandard.ZstdCompressor(level=3).compressobj()
-        return stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+        return (
+            stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush()
+        )
     from batchval.compression.compressors import compress
 
     return compress(CODEC_IDS[codec], data, magic)
@@ -139,14 +144,26 @@ def batch_of(codec: str, content: list[tuple[int, bytes, bytes]]) -> bytes:
         )
         body += varint(len(record)) + record
     covered = struct.pack(
-        ">hiqqqhii", CODEC_IDS[codec], count - 1, FIRST_TIMESTAMP, FIRST_TIMESTAMP + count - 1, -1, -1, -1, count
+        ">hiqqqhii",
+        CODEC_IDS[codec],
+        count - 1,
+        FIRST_TIMESTAMP,
+        FIRST_TIMESTAMP + count - 1,
+        -1,
+        -1,
+        -1,
+        count,
     )
     covered += compressed(codec, bytes(body), 2)
     return struct.pack(">qiibI", 0, len(covered) + 9, -1, 2, crc32c(covered)) + covered
 
 
-def message(magic: int, offset: int, attributes: int, timestamp: int, key: bytes | None, value: bytes) -> bytes:
-    covered = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+def message(
+    magic: int, offset: int, attributes: int, timestamp: int, key: bytes | None, value: bytes
+) -> bytes:
+    covered = struct.pack(">bb", magic, attributes) + (
+        struct.pack(">q", timestamp) if magic else b""
+    )
     for field in (key, value):
         covered += struct.pack(">i", -1) if field is None else struct.pack(">i", len(field)) + field
     return struct.pack(">qiI", offset, len(covered) + 4, zlib.crc32(covered)) + covered
@@ -154,7 +171,8 @@ def message(magic: int, offset: int, attributes: int, timestamp: int, key: bytes
 
 def batch_legacy(magic: int, codec: str, count: int, size: int) -> bytes:
     inner = b"".join(
-        message(magic, i, 0, timestamp, key, value) for i, (timestamp, key, value) in enumerate(records(count, size))
+        message(magic, i, 0, timestamp, key, value)
+        for i, (timestamp, key, value) in enumerate(records(count, size))
     )
     if codec == "none":
         return inner

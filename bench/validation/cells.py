@@ -39,7 +39,9 @@ class Cell:
 
 
 def cells(magic: int = 2) -> list[Cell]:
-    """All cells of a magic, codec by codec. Magic 1 knows no zstd, and two counts say enough there."""
+    """All cells of a magic, codec by codec. Magic 1 knows no zstd, and two counts say enough
+    there.
+    """
     codecs = CODECS if magic == 2 else CODECS[:-1]
     counts = RECORDS if magic == 2 else (1, 100)
     return [Cell(magic, codec, n, size) for codec in codecs for n in counts for size in VALUE_SIZES]
@@ -48,7 +50,13 @@ def cells(magic: int = 2) -> list[Cell]:
 def legacy_cells() -> list[Cell]:
     """Magic 0 and 1 over the same records as magic 2, for the pytest-benchmark groups."""
     codecs = CODECS[:-1]
-    return [Cell(m, codec, n, size) for m in (0, 1) for codec in codecs for n in RECORDS for size in VALUE_SIZES]
+    return [
+        Cell(m, codec, n, size)
+        for m in (0, 1)
+        for codec in codecs
+        for n in RECORDS
+        for size in VALUE_SIZES
+    ]
 
 
 # ratios Kafka : ours that the slow path must reach, by (records, value size)

@@ -1,9 +1,11 @@
-"""Measures again and compares the ratios with a saved baseline. Ends with 1 where one got worse beyond the spread.
+"""Measures again and compares the ratios with a saved baseline. Ends with 1 where one got worse
+beyond the spread.
 
     python -m bench compare [--baseline FILE] [--new FILE] [run.py's options]
 
-A ratio is worse when it has lost more than both runs' spreads together, and at least ``--tolerance`` (10 %): ratios of
-one run carry from machine to machine better than times, but not perfectly.
+A ratio is worse when it has lost more than both runs' spreads together, and at least
+``--tolerance`` (10 %): ratios of one run carry from machine to machine better than times, but not
+perfectly.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ def loss(old: dict[str, Any], new: dict[str, Any]) -> float:
     if old["value"] == 0 or new["value"] == 0:
         worse = new["value"] - old["value"]
         return worse if old["better"] == "lower" else -worse
-    return (old["value"] / new["value"] if old["better"] == "higher" else new["value"] / old["value"]) - 1
+    return (
+        old["value"] / new["value"] if old["better"] == "higher" else new["value"] / old["value"]
+    ) - 1
 
 
 def compare(
@@ -40,7 +44,9 @@ def compare(
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Compares with a saved baseline; other options go to run.py.")
+    parser = argparse.ArgumentParser(
+        description="Compares with a saved baseline; other options go to run.py."
+    )
     parser.add_argument("--baseline", type=Path, default=report.BASELINE)
     parser.add_argument("--new", type=Path, help="a result to compare (default: measures now)")
     parser.add_argument("--tolerance", type=float, default=0.10)
@@ -60,7 +66,9 @@ def main(argv: list[str] | None = None) -> int:
     if not found:
         print("nothing to compare: no row is in both", file=sys.stderr)
         return 2
-    print(f"baseline {old['machine']['commit']} of {old['machine']['date'][:10]}, now {new['machine']['commit']}")
+    print(
+        f"baseline {old['machine']['commit']} of {old['machine']['date'][:10]}, now {new['machine']['commit']}"
+    )
     worse = 0
     for was, now, lost, regressed in found:
         worse += regressed

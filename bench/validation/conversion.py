@@ -131,7 +131,15 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
     table = [["batch", "bytes", "us", "codec alone us", "ratio", "target", "met"]]
     for row in rows:
         met = {None: None, True: "yes", False: "no"}[row.is_met]
-        values = (row.batch, row.batch_bytes, row.whole_us, row.codec_us, row.ratio, row.target or None, met)
+        values = (
+            row.batch,
+            row.batch_bytes,
+            row.whole_us,
+            row.codec_us,
+            row.ratio,
+            row.target or None,
+            met,
+        )
         table.append([shown(value) for value in values])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for name, *figures in table:
@@ -143,13 +151,21 @@ def shown(value: Any) -> str:
     """Return a value as the table has it."""
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.2f}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
-        prog="conversion.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="conversion.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     codecs = [f"codec={name}" for name in cells.CODECS[:-1]]
     parser.add_argument("--only", choices=codecs, help="One codec (default: all).")

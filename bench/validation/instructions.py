@@ -59,7 +59,9 @@ RULED = {"check_ids": ENTRIES["check"], "check_headers": ENTRIES["check"]}
 PROTOTYPES = {"check_ranges": "deep100", "scan_batches": "header100"}
 
 
-def run(function: str, out: Path, command: list[str], text: str = "", *, each: bool = False) -> None:
+def run(
+    function: str, out: Path, command: list[str], text: str = "", *, each: bool = False
+) -> None:
     """Count what ``function`` executes, into ``out``; with ``each``, call by call into numbered
     files.
     """
@@ -69,7 +71,13 @@ def run(function: str, out: Path, command: list[str], text: str = "", *, each: b
         valgrind.append(f"--dump-after={function}")
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     subprocess.run(
-        [*valgrind, *command], input=text, text=True, check=True, capture_output=True, cwd=cells.ROOT, env=environment
+        [*valgrind, *command],
+        input=text,
+        text=True,
+        check=True,
+        capture_output=True,
+        cwd=cells.ROOT,
+        env=environment,
     )
 
 
@@ -93,7 +101,9 @@ def functions(table: str, everything: int) -> dict[str, int]:
     counts: dict[str, int] = {}
     for line in table.splitlines():
         if (found := ROW.match(line)) and "PROGRAM" not in line:
-            name = re.sub(r"^__pyx_\w+?_4core_\d+", "", found[2].rpartition(":")[2].removesuffix("'2"))
+            name = re.sub(
+                r"^__pyx_\w+?_4core_\d+", "", found[2].rpartition(":")[2].removesuffix("'2")
+            )
             executed = int(found[1].replace(",", ""))
             if executed < everything:
                 counts[name] = counts.get(name, 0) + executed
@@ -105,8 +115,12 @@ def entry(tree: Path, operation: str) -> str:
     module, name = (ENTRIES | RULED)[operation]
     libraries = list((tree / "batchval" / "core").glob(f"{module}.*.so"))
     if len(libraries) != 1:
-        raise SystemExit(f"{tree} must be a source tree with built extensions, not one with {len(libraries)} {module}")
-    symbols = subprocess.run(["nm", libraries[0]], check=True, capture_output=True, text=True).stdout
+        raise SystemExit(
+            f"{tree} must be a source tree with built extensions, not one with {len(libraries)} {module}"
+        )
+    symbols = subprocess.run(
+        ["nm", libraries[0]], check=True, capture_output=True, text=True
+    ).stdout
     found = re.search(rf" (__pyx_pw_\S*{name})$", symbols, re.MULTILINE)
     if found is None:
         raise SystemExit(f"{libraries[0]} has no {operation}")
@@ -140,7 +154,9 @@ def ours(path: Path, operation: str) -> dict[str, float]:
 
 
 def prototype(path: Path, operation: str) -> dict[str, float]:
-    """It runs for a time, not so many times: how often its function was entered stands in callgrind's file."""
+    """It runs for a time, not so many times: how often its function was entered stands in
+    callgrind's file.
+    """
     function = PROTOTYPES[operation]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -148,7 +164,9 @@ def prototype(path: Path, operation: str) -> dict[str, float]:
         counts, text = functions(annotated(out), total(out)), out.read_text()
     number = re.search(rf"c?fn=\((\d+)\) {function}$", text, re.MULTILINE)
     assert number is not None
-    entered = sum(int(n) for n in re.findall(rf"^cfn=\({number[1]}\).*\ncalls=(\d+)", text, re.MULTILINE))
+    entered = sum(
+        int(n) for n in re.findall(rf"^cfn=\({number[1]}\).*\ncalls=(\d+)", text, re.MULTILINE)
+    )
     return {name: count / entered / 100 for name, count in counts.items()}
 
 
@@ -165,7 +183,9 @@ def against(tree: Path, names: list[str], most: float) -> int:
             there, here = pool.map(totals, (tree, cells.ROOT), [operation] * 2, [paths] * 2)
         for path, a, b in zip(paths, there, here, strict=True):
             worst = max(worst, b / a)
-            print(f"| {operation} | {path.stem} | {a:,} | {b:,} | {b / a:.3f}{' **above**' * (b / a > most)} |")
+            print(
+                f"| {operation} | {path.stem} | {a:,} | {b:,} | {b / a:.3f}{' **above**' * (b / a > most)} |"
+            )
     print(f"\nhighest ratio {worst:.3f}, allowed {most}")
     return int(worst > most)
 
@@ -175,7 +195,9 @@ def by_function(names: list[str]) -> int:
         for operation in PROTOTYPES:
             for label, count in (("batchval", ours), ("the prototype", prototype)):
                 counts = count(cells.BATCHES / f"{name}.bin", operation)
-                print(f"{name}, {operation}, {label}: {sum(counts.values()):.0f} instructions a batch")
+                print(
+                    f"{name}, {operation}, {label}: {sum(counts.values()):.0f} instructions a batch"
+                )
                 for function, instructions in sorted(counts.items(), key=lambda item: -item[1]):
                     if instructions >= 2:
                         print(f"    {instructions:7.1f}  {function}")
@@ -183,10 +205,19 @@ def by_function(names: list[str]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("cells", nargs="*", metavar="CELL")
-    parser.add_argument("--against", type=Path, metavar="TREE", help="another source tree, built for the same Python")
-    parser.add_argument("--most", type=float, default=1.03, help="the highest ratio that is allowed")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="TREE",
+        help="another source tree, built for the same Python",
+    )
+    parser.add_argument(
+        "--most", type=float, default=1.03, help="the highest ratio that is allowed"
+    )
     options = parser.parse_args()
     known = {cell.name for cell in [*cells.cells(), *cells.legacy_cells()]}
     if unknown := [name for name in options.cells if name not in known]:

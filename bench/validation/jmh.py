@@ -1,7 +1,9 @@
-"""Times Kafka's own LogValidator with JMH on the same bytes: a JVM of its own for each cell and round.
+"""Times Kafka's own LogValidator with JMH on the same bytes: a JVM of its own for each cell and
+round.
 
-The benchmark is the oracle's (tests/conformance/oracle): ``brokerPath`` is what a broker does before the append (batch
-loop with CRC, then LogValidator in place), ``validateInPlace`` is LogValidator alone.
+The benchmark is the oracle's (tests/conformance/oracle): ``brokerPath`` is what a broker does
+before the append (batch loop with CRC, then LogValidator in place), ``validateInPlace`` is
+LogValidator alone.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ from typing import Any
 
 import cells
 
-# Half-second warm-ups: with fewer than six or seven the JIT is still at work where other programs share the cores.
+# Half-second warm-ups: with fewer than six or seven the JIT is still at work where other programs
+# share the cores.
 FULL = ("-wi", "7", "-w", "500ms", "-i", "3", "-r", "300ms")
 QUICK = ("-wi", "4", "-w", "500ms", "-i", "2", "-r", "200ms")
 
 
 def build_jar() -> Path:
-    """The oracle's jar, built by Maven where this state of its sources has not been built before."""
-    spec = importlib.util.spec_from_file_location("oracle", cells.ROOT / "tests" / "conformance" / "oracle.py")
+    """The oracle's jar, built by Maven where this state of its sources has not been built
+    before.
+    """
+    spec = importlib.util.spec_from_file_location(
+        "oracle", cells.ROOT / "tests" / "conformance" / "oracle.py"
+    )
     if spec is None or spec.loader is None:
         raise RuntimeError("tests/conformance/oracle.py is not here")
     oracle = importlib.util.module_from_spec(spec)
@@ -37,7 +44,9 @@ def build_jar() -> Path:
 
 def write_batches(java: str, jar: Path, folder: Path) -> Path:
     """The bench batches by Kafka's own MemoryRecordsBuilder."""
-    subprocess.run([java, "-jar", str(jar), "bench-batches", str(folder)], check=True, capture_output=True)
+    subprocess.run(
+        [java, "-jar", str(jar), "bench-batches", str(folder)], check=True, capture_output=True
+    )
     return folder
 
 
@@ -60,7 +69,9 @@ def newest_java() -> str | None:
 class Kafka:
     """JMH over one cell at a time."""
 
-    def __init__(self, java: str, jar: Path, batches: Path, prefix: list[str], quick: bool = False) -> None:
+    def __init__(
+        self, java: str, jar: Path, batches: Path, prefix: list[str], quick: bool = False
+    ) -> None:
         self.java, self.jar, self.batches, self.prefix = java, jar, batches, prefix
         self.options = QUICK if quick else FULL
 
@@ -71,18 +82,35 @@ class Kafka:
         return f"{kafka[1].strip() if kafka else '?'} on JDK {version_of(self.java)[1]}, JMH {' '.join(self.options)}"
 
     def ask(self, cell: cells.Cell, benchmark: str) -> dict[str, Any]:
-        """{"ns": the mean of each iteration, wall, "bytes": allocated a batch}, or {"error": ...}."""
+        """{"ns": the mean of each iteration, wall, "bytes": allocated a batch}, or {"error":
+        ...}.
+        """
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "result.json"
-            command = [*self.prefix, self.java, "-cp", str(self.jar), "org.openjdk.jmh.Main", rf"\.{benchmark}$"]
+            command = [
+                *self.prefix,
+                self.java,
+                "-cp",
+                str(self.jar),
+                "org.openjdk.jmh.Main",
+                rf"\.{benchmark}$",
+            ]
             command += ["-p", f"folder={self.batches}", "-p", f"file={cell.name}.bin"]
             command += f"-f 1 -prof gc -foe true -v SILENT -rf json -rff {out}".split()
             command += [*self.options, "-jvmArgs", "-Xms1g -Xmx1g"]
             done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
             if done.returncode or not out.exists() or not out.stat().st_size:
-                return {"error": (done.stdout + done.stderr).strip()[:400] or f"JMH ended with {done.returncode}"}
+                return {
+                    "error": (done.stdout + done.stderr).strip()[:400]
+                    or f"JMH ended with {done.returncode}"
+                }
             (row,) = json.loads(out.read_text())
         allocated = next(
-            (m["score"] for n, m in row["secondaryMetrics"].items() if n.endswith("gc.alloc.rate.norm")), None
+            (
+                m["score"]
+                for n, m in row["secondaryMetrics"].items()
+                if n.endswith("gc.alloc.rate.norm")
+            ),
+            None,
         )
         return {"ns": row["primaryMetric"]["rawData"][0], "bytes": allocated}

@@ -1,4 +1,6 @@
-"""The librdkafka that the confluent-kafka wheel carries, and programs in C over it, which open it by its path."""
+"""The librdkafka that the confluent-kafka wheel carries, and programs in C over it, which open it
+by its path.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def library() -> Path:
     found = importlib.util.find_spec("confluent_kafka")
     if found is None or found.origin is None:
         raise Missing("librdkafka comes with the package confluent-kafka, which is not installed")
-    path = next((Path(found.origin).parents[1] / "confluent_kafka.libs").glob("librdkafka-*.so*"), None)
+    path = next(
+        (Path(found.origin).parents[1] / "confluent_kafka.libs").glob("librdkafka-*.so*"), None
+    )
     if path is None:
         raise Missing("this build of confluent-kafka does not carry its librdkafka")
     return path
@@ -30,11 +34,23 @@ def library() -> Path:
 def built(source: Path) -> Path:
     """The program of this .c file, in build/bench."""
     program = cells.ROOT / "build" / "bench" / source.stem
-    if program.exists() and program.stat().st_mtime > max(one.stat().st_mtime for one in (source, HEADER)):
+    if program.exists() and program.stat().st_mtime > max(
+        one.stat().st_mtime for one in (source, HEADER)
+    ):
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, "-O2", "-pthread", "-I", str(HEADER.parent), "-o", str(program), str(source), "-ldl"]
+    command = [
+        *compiler,
+        "-O2",
+        "-pthread",
+        "-I",
+        str(HEADER.parent),
+        "-o",
+        str(program),
+        str(source),
+        "-ldl",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

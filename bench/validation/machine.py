@@ -12,7 +12,16 @@ from typing import Any
 
 import cells
 
-PACKAGES = ("aiokafka", "kafka-python", "crc32c", "google-crc32c", "lz4", "zstandard", "python-snappy", "numpy")
+PACKAGES = (
+    "aiokafka",
+    "kafka-python",
+    "crc32c",
+    "google-crc32c",
+    "lz4",
+    "zstandard",
+    "python-snappy",
+    "numpy",
+)
 
 
 def _processor() -> str:
@@ -27,7 +36,9 @@ def _processor() -> str:
 
 def _output(*command: str) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cells.ROOT).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=cells.ROOT
+        ).stdout.strip()
     except OSError:
         return ""
 
@@ -44,13 +55,16 @@ def describe() -> dict[str, Any]:
     from batchval import compression
     from batchval.core import crc32c
 
-    changed = bool(_output("git", "status", "--porcelain", "--untracked-files=no", "--", "batchval"))
+    changed = bool(
+        _output("git", "status", "--porcelain", "--untracked-files=no", "--", "batchval")
+    )
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": platform.python_version(),
         "compiler": _output(os.environ.get("CC", "cc"), "--version").partition("\n")[0],
-        "commit": (_output("git", "rev-parse", "--short", "HEAD") or "?") + (" with changes" if changed else ""),
+        "commit": (_output("git", "rev-parse", "--short", "HEAD") or "?")
+        + (" with changes" if changed else ""),
         "codecs": compression.describe(),
         "crc32c": crc32c.kernel(),
         "packages": {name: _version(name) for name in PACKAGES},

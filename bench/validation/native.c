@@ -1,7 +1,8 @@
 /* What the bench needs in C inside a Python process: the probe, the decompressors alone, a plain read of memory.
  *
- * The decompressors come as addresses of the very functions that the core calls, and the blocks of a payload as pairs
- * (start, size), found before the clock runs: what is timed is decompression into memory that is used again. */
+ * The decompressors come as addresses of the very functions that the core calls, and the blocks of
+ * a payload as pairs (start, size), found before the clock runs: what is timed is decompression
+ * into memory that is used again. */
 #define _GNU_SOURCE
 #include "probe.h"
 #include <stddef.h>

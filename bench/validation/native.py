@@ -1,4 +1,6 @@
-"""Builds the bench's own C with the host's compiler, and loads it; builds and reads the counting allocator."""
+"""Builds the bench's own C with the host's compiler, and loads it; builds and reads the counting
+allocator.
+"""
 
 from __future__ import annotations
 
@@ -22,47 +24,68 @@ def compiler() -> list[str]:
 
 def built(target: Path, sources: list[Path], *flags: str, after: tuple[str, ...] = ()) -> Path:
     """Compiles where a source, or a header beside it, is newer than the target."""
-    inputs = [*sources, *{header for source in sources for header in source.parent.glob("*.h")}, cells.HERE / "probe.h"]
+    inputs = [
+        *sources,
+        *{header for source in sources for header in source.parent.glob("*.h")},
+        cells.HERE / "probe.h",
+    ]
     if target.exists() and target.stat().st_mtime >= max(path.stat().st_mtime for path in inputs):
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(f".{os.getpid()}")
-    subprocess.run([*compiler(), "-O3", *flags, "-o", str(unfinished), *map(str, sources), *after], check=True)
+    subprocess.run(
+        [*compiler(), "-O3", *flags, "-o", str(unfinished), *map(str, sources), *after], check=True
+    )
     unfinished.rename(target)
     return target
 
 
 def load() -> ctypes.CDLL:
-    return ctypes.CDLL(str(built(cells.BUILD / "native.so", [cells.HERE / "native.c"], "-shared", "-fPIC")))
+    return ctypes.CDLL(
+        str(built(cells.BUILD / "native.so", [cells.HERE / "native.c"], "-shared", "-fPIC"))
+    )
 
 
 def counting_library() -> Path:
     return built(
-        cells.BUILD / "counting.so", [cells.HERE / "counting" / "counting.c"], "-shared", "-fPIC", after=("-ldl",)
+        cells.BUILD / "counting.so",
+        [cells.HERE / "counting" / "counting.c"],
+        "-shared",
+        "-fPIC",
+        after=("-ldl",),
     )
 
 
 def prototype() -> Path:
-    """The C prototype. Needs the development packages of liblz4, libzstd, libsnappy, libdeflate, zlib and isa-l."""
+    """The C prototype. Needs the development packages of liblz4, libzstd, libsnappy, libdeflate,
+    zlib and isa-l.
+    """
     folder = cells.HERE / "prototype"
     libraries = ("-llz4", "-lzstd", "-lsnappy", "-ldeflate", "-lz", "-lisal")
-    return built(cells.BUILD / "prototype", [folder / "worker.c", folder / "crc32c.c"], "-w", after=libraries)
+    return built(
+        cells.BUILD / "prototype", [folder / "worker.c", folder / "crc32c.c"], "-w", after=libraries
+    )
 
 
 def counting_environment() -> dict[str, str]:
-    """In this environment a Python process counts every allocator call: pymalloc hands each one on to malloc."""
+    """In this environment a Python process counts every allocator call: pymalloc hands each one on
+    to malloc.
+    """
     return os.environ | {"LD_PRELOAD": str(counting_library()), "PYTHONMALLOC": "malloc"}
 
 
 def allocation_counter() -> Callable[[Any, int], dict[str, Any]]:
     """A function that runs a job and answers with allocator calls and bytes an execution.
 
-    Twice as many executions are counted a second time and the difference taken, so that what the counting itself
-    allocates falls out.
+    Twice as many executions are counted a second time and the difference taken, so that what the
+    counting itself allocates falls out.
     """
 
     def count(job: Any, calls: int) -> dict[str, Any]:
-        if "counting.so" not in os.environ.get("LD_PRELOAD", "") or os.environ.get("PYTHONMALLOC") != "malloc":
+        if (
+            "counting.so" not in os.environ.get("LD_PRELOAD", "")
+            or os.environ.get("PYTHONMALLOC") != "malloc"
+        ):
             raise RuntimeError("the counting allocator is not loaded (native.counting_environment)")
         import gc
 
@@ -87,7 +110,9 @@ def allocation_counter() -> Callable[[Any, int], dict[str, Any]]:
         gc.enable()
         names.clear()  # the function and its globals are a cycle: what they hold shall not be freed at some later time
         per_call = {name: (b - a) / calls for name, a, b in zip(COUNTED, once, twice, strict=True)}
-        obtained = sum(per_call[name] for name in ("malloc", "calloc", "realloc", "memalign", "mmap"))
+        obtained = sum(
+            per_call[name] for name in ("malloc", "calloc", "realloc", "memalign", "mmap")
+        )
         return {"allocations": round(obtained, 3), "per_call": per_call, "batches": job.batches}
 
     return count

@@ -13,9 +13,9 @@ from batchval.core.validator import LogValidator
 NOW_MS = 1_700_000_000_000
 COPIES = 100
 LARGE_COPIES = 16  # of a batch that is scanned
-SMALL = (
-    1024  # copies of a batch up to this size lie one behind the other; of a larger one the same bytes are judged again
-)
+# copies of a batch up to this size lie one after the other; of a larger one the same bytes are
+# validated again
+SMALL = 1024
 
 validator = LogValidator()
 
@@ -40,7 +40,8 @@ def check(data: bytes) -> Job:
 def validate_in_place(data: bytes) -> Job:
     """One call a batch: check, then offsets and leader epoch written into the buffer.
 
-    The offset is 0, as in the JMH bench: a client's batch with another base offset is refused when it comes again.
+    The offset is 0, as in the JMH bench: a client's batch with another base offset is refused when
+    it comes again.
     """
     buffer = bytearray(data)
     for _ in range(2):
@@ -63,8 +64,18 @@ def check_ranges(data: bytes) -> Job:
     columns = validator.check_ranges(buffer, ranges, now_ms=NOW_MS)
     if len(columns) != COPIES or columns["rule"].any():
         raise AssertionError("check_ranges refuses")
-    names = {"check_ranges": validator.check_ranges, "buffer": buffer, "ranges": ranges, "now": NOW_MS}
-    return Job("check_ranges(buffer, ranges, now_ms=now)", names, COPIES, {"records": int(columns["records_count"][0])})
+    names = {
+        "check_ranges": validator.check_ranges,
+        "buffer": buffer,
+        "ranges": ranges,
+        "now": NOW_MS,
+    }
+    return Job(
+        "check_ranges(buffer, ranges, now_ms=now)",
+        names,
+        COPIES,
+        {"records": int(columns["records_count"][0])},
+    )
 
 
 def scan(data: bytes) -> Job:
@@ -75,7 +86,10 @@ def scan(data: bytes) -> Job:
     if len(columns) != copies or not columns["is_valid"].all():
         raise AssertionError("scan_batches finds damage")
     return Job(
-        "scan(buffer)", {"scan": scan_batches, "buffer": buffer}, copies, {"records": int(columns["records_count"][0])}
+        "scan(buffer)",
+        {"scan": scan_batches, "buffer": buffer},
+        copies,
+        {"records": int(columns["records_count"][0])},
     )
 
 
@@ -88,7 +102,10 @@ def legacy(data: bytes) -> Job:
         raise AssertionError(f"refused by {result.rule}")
     statement = "run(data, now_ms=now, to_magic=magic)"
     return Job(
-        statement, {"run": run, "data": data, "now": NOW_MS, "magic": magic}, 1, {"records": result.records_count}
+        statement,
+        {"run": run, "data": data, "now": NOW_MS, "magic": magic},
+        1,
+        {"records": result.records_count},
     )
 
 
@@ -104,14 +121,17 @@ def convert(data: bytes) -> Job:
     """Conversion up: a message set of magic 0 or 1 to a batch of magic 2 with the same codec."""
     run = validator.validate_messages_and_assign_offsets
     names = {"run": run, "data": data, "now": NOW_MS}
-    return Job("run(data, now_ms=now, to_magic=2)", names, 1, {"records": converted(data).records_count})
+    return Job(
+        "run(data, now_ms=now, to_magic=2)", names, 1, {"records": converted(data).records_count}
+    )
 
 
 def checksum(data: bytes) -> Job:
     return Job("crc32c(data)", {"crc32c": crc32c, "data": data}, 1, {"crc": crc32c(data)})
 
 
-# As many results are kept first as a freelist may hold: a freed result's memory would serve the next one, uncounted.
+# As many results are kept first as a freelist may hold: a freed result's memory would serve the
+# next one, uncounted.
 FREELIST = 200
 
 

@@ -1,7 +1,8 @@
-"""Other libraries that read batches, for worker.py: each parses and checks the CRC, and makes every record.
+"""Other libraries that read batches, for worker.py: each parses and checks the CRC, and makes every
+record.
 
-That is all they offer: none judges a batch, so their work is not the same. ``header`` stops before the records.
-crc32c and google-crc32c are there for the checksum alone.
+That is all they offer: none judges a batch, so their work is not the same. ``header`` stops before
+the records. crc32c and google-crc32c are there for the checksum alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from worker import Job
 def _count(statement: str, names: dict[str, object]) -> Job:
     exec(f"def once(data):\n{statement}", names)
     once = names["once"]
-    return Job("once(data)", {"once": once, "data": names["data"]}, 1, {"records": once(names["data"])})
+    return Job(
+        "once(data)", {"once": once, "data": names["data"]}, 1, {"records": once(names["data"])}
+    )
 
 
 def _aiokafka(data: bytes, records: bool) -> Job:
@@ -47,7 +50,9 @@ def _kafka_python(data: bytes, records: bool) -> Job:
 def _crc32c(data: bytes) -> Job:
     import crc32c
 
-    return Job("crc32c(data)", {"crc32c": crc32c.crc32c, "data": data}, 1, {"crc": crc32c.crc32c(data)})
+    return Job(
+        "crc32c(data)", {"crc32c": crc32c.crc32c, "data": data}, 1, {"crc": crc32c.crc32c(data)}
+    )
 
 
 def _google_crc32c(data: bytes) -> Job:
@@ -55,11 +60,19 @@ def _google_crc32c(data: bytes) -> Job:
 
     if google_crc32c.implementation != "c":
         raise RuntimeError("google-crc32c without its C extension is another peer")
-    return Job("value(data)", {"value": google_crc32c.value, "data": data}, 1, {"crc": google_crc32c.value(data)})
+    return Job(
+        "value(data)",
+        {"value": google_crc32c.value, "data": data},
+        1,
+        {"crc": google_crc32c.value(data)},
+    )
 
 
 PEERS = {
-    "aiokafka": {"records": lambda data: _aiokafka(data, True), "header": lambda data: _aiokafka(data, False)},
+    "aiokafka": {
+        "records": lambda data: _aiokafka(data, True),
+        "header": lambda data: _aiokafka(data, False),
+    },
     "kafka-python": {
         "records": lambda data: _kafka_python(data, True),
         "header": lambda data: _kafka_python(data, False),

@@ -1,8 +1,9 @@
 """Parts of the work alone, for worker.py: decompressors, and reading memory.
 
-Decompressors are the very functions that the core calls, over blocks found beforehand. What the core adds is its frame
-walk, its checks and its walk over the records. gzip's trailing CRC-32 is part of decompressing, as in any gzip
-library. ``libdeflate``, from the host, is measured beside the core's own inflate.
+Decompressors are the very functions that the core calls, over blocks found beforehand. What the
+core adds is its frame walk, its checks and its walk over the records. gzip's trailing CRC-32 is
+part of decompressing, as in any gzip library. ``libdeflate``, from the host, is measured beside the
+core's own inflate.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ def _lz4(payload: bytes) -> Job:
         length, stored = word & 0x7FFFFFFF, word >> 31
         at += 4
         blocks += (at, length, 0 if stored else 1)
-        size += length if stored else len(lz4.block.decompress(payload[at : at + length], uncompressed_size=65536))
+        size += (
+            length
+            if stored
+            else len(lz4.block.decompress(payload[at : at + length], uncompressed_size=65536))
+        )
         at += length
     room = ctypes.create_string_buffer(size + 64)
     return job(
@@ -94,7 +99,9 @@ def _snappy(payload: bytes) -> Job:
         at += length
     room = ctypes.create_string_buffer(size + 256)
     decode = c_void_p(core_function(batchval.core.snappy, "snappy_decode"))
-    return job("run_snappy", (decode, payload, _pairs(blocks), c_int(len(blocks) // 3), room), size, room)
+    return job(
+        "run_snappy", (decode, payload, _pairs(blocks), c_int(len(blocks) // 3), room), size, room
+    )
 
 
 def _zstd(payload: bytes) -> Job:
@@ -121,10 +128,15 @@ def _gzip(payload: bytes) -> Job:
     data = ctypes.create_string_buffer(payload[10:], len(payload) - 10 + 64)
     state = ctypes.create_string_buffer(1 << 20)
     room = ctypes.create_string_buffer(size + 1024)
-    open_, on = (c_void_p(core_function(batchval.core.gzip, name)) for name in ("inflate_open", "inflate_on"))
+    open_, on = (
+        c_void_p(core_function(batchval.core.gzip, name)) for name in ("inflate_open", "inflate_on")
+    )
     crc = c_void_p(core_function(batchval.core.crc32c, "crc32_of"))
     return job(
-        "run_inflate", (open_, on, crc, state, data, c_int64(len(payload) - 18), room, c_int64(size + 512)), size, room
+        "run_inflate",
+        (open_, on, crc, state, data, c_int64(len(payload) - 18), room, c_int64(size + 512)),
+        size,
+        room,
     )
 
 
@@ -181,9 +193,11 @@ def libdeflate(data: bytes) -> Job:
 
 
 def memory(data: bytes) -> Job:
-    """GB/s of one core over memory that is in no cache: plain loads, and the core's CRC32C, in turns.
+    """GB/s of one core over memory that is in no cache: plain loads, and the core's CRC32C, in
+    turns.
 
-    Every pass goes once over half a GiB in blocks of 1 MiB, or of 16 kB; nothing is read twice within a pass.
+    Every pass goes once over half a GiB in blocks of 1 MiB, or of 16 kB; nothing is read twice
+    within a pass.
     """
     import mmap
 

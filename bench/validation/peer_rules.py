@@ -15,11 +15,19 @@ from batchval.policy import TopicPolicy
 from batchval.record_rules import RecordRules, SchemaIds
 
 IDS = (7, 300)
-HEADERS = (("trace-id", b"0123456789abcdef"), ("source", b"edge-7"), ("content-type", b"application/avro"))
+HEADERS = (
+    ("trace-id", b"0123456789abcdef"),
+    ("source", b"edge-7"),
+    ("content-type", b"application/avro"),
+)
 RULES = {
-    "check_ids": RecordRules(SchemaIds(ids=frozenset(IDS)), max_key_bytes=100, max_value_bytes=10_000),
+    "check_ids": RecordRules(
+        SchemaIds(ids=frozenset(IDS)), max_key_bytes=100, max_value_bytes=10_000
+    ),
     "check_headers": RecordRules(
-        required_headers=("trace-id", "source"), forbidden_headers=("debug", "password"), max_headers=8
+        required_headers=("trace-id", "source"),
+        forbidden_headers=("debug", "password"),
+        max_headers=8,
     ),
 }
 VALIDATORS = {name: LogValidator(TopicPolicy(record_rules=rules)) for name, rules in RULES.items()}

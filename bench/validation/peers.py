@@ -19,20 +19,28 @@ GO_FOLDER = cells.HERE / "go"
 
 
 class Place:
-    """Where and how urgently a process runs. ``nice`` below 0 needs root, and outweighs the neighbours' programs."""
+    """Where and how urgently a process runs. ``nice`` below 0 needs root, and outweighs the
+    neighbours' programs.
+    """
 
     def __init__(self, cores: set[int], nice: int = 0) -> None:
         self.cores, self.nice = cores, nice
 
     def prefix(self) -> list[str]:
         """To be put before a command line; this file is the program that does it."""
-        return [sys.executable, str(Path(__file__)), ",".join(map(str, sorted(self.cores))), str(self.nice)]
+        return [
+            sys.executable,
+            str(Path(__file__)),
+            ",".join(map(str, sorted(self.cores))),
+            str(self.nice),
+        ]
 
 
 def take_place(cores: str, nice: int) -> None:
     os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
     if nice:
-        # the scheduler weighs sessions against each other before it looks at the nice value of a process
+        # the scheduler weighs sessions against each other before it looks at the nice value of a
+        # process
         os.setsid()
         with contextlib.suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(nice))
@@ -42,7 +50,9 @@ def take_place(cores: str, nice: int) -> None:
 class Process:
     """A peer that answers a line of JSON for each request line."""
 
-    def __init__(self, command: list[str], place: Place, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, command: list[str], place: Place, environment: dict[str, str] | None = None
+    ) -> None:
         self.process = subprocess.Popen(
             [*place.prefix(), *command],
             stdin=subprocess.PIPE,
@@ -64,7 +74,9 @@ class Process:
             answer = ""
         if not answer:
             _, errors = self.process.communicate()
-            return {"error": f"process ended with {self.process.returncode}: {errors.strip()[-300:]}"}
+            return {
+                "error": f"process ended with {self.process.returncode}: {errors.strip()[-300:]}"
+            }
         return dict(json.loads(answer))
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -109,12 +121,16 @@ def go_program() -> Path:
             raise RuntimeError("no go on the path")
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            [go, "build", "-mod=readonly", "-o", str(target), "."], cwd=GO_FOLDER, check=True, capture_output=True
+            [go, "build", "-mod=readonly", "-o", str(target), "."],
+            cwd=GO_FOLDER,
+            check=True,
+            capture_output=True,
         )
     return target
 
 
-# How a peer is started, and the operations that are timed on every cell. The order is the order within a round.
+# How a peer is started, and the operations that are timed on every cell. The order is the order
+# within a round.
 Starter = Callable[[Place, Place], Process]
 STARTERS: dict[str, Starter] = {
     "native": lambda own, many: worker("batchval", own, "native"),

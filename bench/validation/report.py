@@ -76,7 +76,9 @@ def over_kafka(
     spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
     verdict = samples.verdict(value, target, "higher", spread)
     note = " ".join(filter(None, (remark, SLOW if ours.all_slow else "")))
-    yield Row(group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note)
+    yield Row(
+        group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note
+    )
 
 
 def faster(
@@ -85,7 +87,10 @@ def faster(
     """Compare two times of which the other's is to be the longer one."""
     if ours is None or other is None:
         return
-    value, spread = other.fast / ours.fast, samples.spread(samples.ratios(other.by_round, ours.by_round))
+    value, spread = (
+        other.fast / ours.fast,
+        samples.spread(samples.ratios(other.by_round, ours.by_round)),
+    )
     verdict, plain = samples.verdict(value, target, "higher", spread), other.median / ours.median
     yield Row(group, name, value, target, "higher", verdict, ours.fast, other.fast, plain, spread)
 
@@ -122,15 +127,26 @@ class Judge:
         self, group: str, cell: cells.Cell, what: str, target: float | None, name: str = ""
     ) -> Iterator[Row]:
         name = name or cell_name(cell)
-        yield from over_kafka(group, name, self.time(cell.name, what), self.kafka(cell.name), target)
+        yield from over_kafka(
+            group, name, self.time(cell.name, what), self.kafka(cell.name), target
+        )
 
     def against(
-        self, group: str, cell: cells.Cell, what: str, other: str, target: float | None, *, name: str = ""
+        self,
+        group: str,
+        cell: cells.Cell,
+        what: str,
+        other: str,
+        target: float | None,
+        *,
+        name: str = "",
     ) -> Iterator[Row]:
         """Ours : the other's, both one-threaded."""
         yield from self.between(group, cell.name, what, other, target, name or cell_name(cell))
 
-    def between(self, group: str, cell: str, what: str, other: str, target: float | None, name: str) -> Iterator[Row]:
+    def between(
+        self, group: str, cell: str, what: str, other: str, target: float | None, name: str
+    ) -> Iterator[Row]:
         """Compare two operations of one cell, which need not be a bench batch."""
         ours, peer = self.time(cell, what), self.time(cell, other)
         if ours is None or peer is None:
@@ -140,7 +156,9 @@ class Judge:
         if ours.all_slow or peer.all_slow:
             spread, note = max(spread, SCALED), SLOW
         verdict, plain = samples.verdict(value, target, "lower", spread), ours.median / peer.median
-        yield Row(group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note)
+        yield Row(
+            group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note
+        )
 
     def rows(self) -> Iterator[Row]:
         yield from self.kafka_rows()
@@ -156,34 +174,63 @@ class Judge:
             for codec, target in cells.KAFKA_TARGETS[shape].items():
                 cell = cells.Cell(2, codec, *shape)
                 yield from self.against_kafka(
-                    f"slow path vs Kafka, {shape[0]} × {shape[1]} B", cell, "native check_ranges", target
+                    f"slow path vs Kafka, {shape[0]} × {shape[1]} B",
+                    cell,
+                    "native check_ranges",
+                    target,
                 )
         for codec in cells.CODECS:
             target = cells.KAFKA_ONE_CALL_TARGETS.get(codec)
             yield from self.against_kafka(
-                "vs Kafka, 1 × 100 B, one Python call a batch", cells.Cell(2, codec, 1, 100), "native check", target
+                "vs Kafka, 1 × 100 B, one Python call a batch",
+                cells.Cell(2, codec, 1, 100),
+                "native check",
+                target,
             )
         for codec, target in cells.KAFKA_TARGETS[1, 100].items():
             yield from self.against_kafka(
-                "vs Kafka, 1 × 100 B, 100 a call", cells.Cell(2, codec, 1, 100), "native check_ranges", target
+                "vs Kafka, 1 × 100 B, 100 a call",
+                cells.Cell(2, codec, 1, 100),
+                "native check_ranges",
+                target,
             )
         for cell in cells.cells(2):
             if (cell.records, cell.value_size) not in cells.KAFKA_TARGETS:
-                yield from self.against_kafka("vs Kafka, every other cell", cell, "native check_ranges", 1.0)
+                yield from self.against_kafka(
+                    "vs Kafka, every other cell", cell, "native check_ranges", 1.0
+                )
 
     def prototype_rows(self) -> Iterator[Row]:
         for cell in cells.cells(2):
-            other = "prototype deep100" if (cell.records, cell.value_size) == (1, 100) else "prototype deep"
-            yield from self.against("over the C prototype", cell, "native check_ranges", other, cells.PROTOTYPE_TARGET)
+            other = (
+                "prototype deep100"
+                if (cell.records, cell.value_size) == (1, 100)
+                else "prototype deep"
+            )
+            yield from self.against(
+                "over the C prototype", cell, "native check_ranges", other, cells.PROTOTYPE_TARGET
+            )
 
     def small_rows(self) -> Iterator[Row]:
         """A batch of 180 bytes: nanoseconds, or the prototype's where the machine is slow."""
         cell = cells.Cell(2, "none", 1, 100)
         for label, what, other, target in (
-            ("header and CRC (scan_batches)", "native scan_batches", "prototype header100", cells.SCAN_TARGET_NS),
-            ("walked (check_ranges)", "native check_ranges", "prototype deep100", cells.CHECK_TARGET_NS),
+            (
+                "header and CRC (scan_batches)",
+                "native scan_batches",
+                "prototype header100",
+                cells.SCAN_TARGET_NS,
+            ),
+            (
+                "walked (check_ranges)",
+                "native check_ranges",
+                "prototype deep100",
+                cells.CHECK_TARGET_NS,
+            ),
         ):
-            for row in self.against("180-byte batches, 100 a call, ns", cell, what, other, None, name=label):
+            for row in self.against(
+                "180-byte batches, 100 a call, ns", cell, what, other, None, name=label
+            ):
                 assert row.ours_ns is not None
                 assert row.peer_ns is not None
                 verdicts = [
@@ -200,19 +247,32 @@ class Judge:
         for cell in cells.cells(2):
             if cell.codec == "none":
                 continue
-            target = cells.DECOMPRESSOR_TARGETS[cell.value_size] if cell.payload >= cells.DECOMPRESSOR_FROM else None
+            target = (
+                cells.DECOMPRESSOR_TARGETS[cell.value_size]
+                if cell.payload >= cells.DECOMPRESSOR_FROM
+                else None
+            )
             if target is not None:
                 yield from self.against(
-                    "over the decompressor alone", cell, "native check_ranges", "decompressors decompress", target
+                    "over the decompressor alone",
+                    cell,
+                    "native check_ranges",
+                    "decompressors decompress",
+                    target,
                 )
 
     def checksum_rows(self) -> Iterator[Row]:
-        cold = [answer for answer in self.raw.get("memory", {}).get("cold", []) if "error" not in answer]
+        cold = [
+            answer for answer in self.raw.get("memory", {}).get("cold", []) if "error" not in answer
+        ]
         for size in ("1MiB", "16kB"):
             if cold:
-                read = statistics.median(value for answer in cold for value in answer[f"read_{size}"])
+                read = statistics.median(
+                    value for answer in cold for value in answer[f"read_{size}"]
+                )
                 ours = [
-                    statistics.median(answer[f"crc32c_{size}"]) / statistics.median(answer[f"read_{size}"])
+                    statistics.median(answer[f"crc32c_{size}"])
+                    / statistics.median(answer[f"read_{size}"])
                     for answer in cold
                 ]
                 value = statistics.median(ours)
@@ -220,7 +280,9 @@ class Judge:
                 target, spread = cells.CRC_COLD_TARGET, samples.spread(ours)
                 verdict = samples.verdict(value, target, "higher", spread)
                 name = f"share of one core's cold memory read, {size}"
-                yield Row("CRC32C", name, value, target, "higher", verdict, spread=spread, note=note)
+                yield Row(
+                    "CRC32C", name, value, target, "higher", verdict, spread=spread, note=note
+                )
         for size, label in ((16 << 10, "16 kB"), (1 << 20, "1 MiB")):
             ours_time = self.time(f"crc-{size}", "batchval")
             for peer in ("crc32c", "google-crc32c"):
@@ -230,16 +292,26 @@ class Judge:
 
     def allocation_rows(self) -> Iterator[Row]:
         every = [
-            answers["native check_ranges"] for answers in self.allocations.values() if "native check_ranges" in answers
+            answers["native check_ranges"]
+            for answers in self.allocations.values()
+            if "native check_ranges" in answers
         ]
-        least = min((answer["allocations"] for answer in every if "allocations" in answer), default=0.0)
+        least = min(
+            (answer["allocations"] for answer in every if "allocations" in answer), default=0.0
+        )
         for name, answers in self.allocations.items():
             cell = name.removeprefix("v2-")
-            alone, kept, bare = (answers.get(f"native {what}", {}) for what in ("result_alone", "check_kept", "check"))
-            yield from beyond_result("allocator calls a batch beyond the result", f"check, {cell}", alone, kept, bare)
+            alone, kept, bare = (
+                answers.get(f"native {what}", {})
+                for what in ("result_alone", "check_kept", "check")
+            )
+            yield from beyond_result(
+                "allocator calls a batch beyond the result", f"check, {cell}", alone, kept, bare
+            )
             many = answers.get("native check_ranges", {})
             if "allocations" in many:
-                # the columns are the result: what a batch adds is what this call makes more than the cheapest one does
+                # the columns are the result: what a batch adds is what this call makes more than
+                # the cheapest one does
                 value = round((many["allocations"] - least) / many["batches"], 3)
                 size = many["per_call"]["bytes"]
                 note = f"{many['allocations']:g} calls, {size:.0f} bytes for the columns of {many['batches']} batches"
@@ -261,7 +333,9 @@ class Judge:
                     "provider packages vs Kafka (no target)", cell, "packages check_ranges", None
                 )
         for cell in cells.cells(1):
-            yield from self.against_kafka("magic 1 vs Kafka (no target)", cell, "native validate_and_assign", None)
+            yield from self.against_kafka(
+                "magic 1 vs Kafka (no target)", cell, "native validate_and_assign", None
+            )
         for cell in cells.cells(2):
             if cell.codec == "gzip":
                 yield from self.against(
@@ -311,7 +385,7 @@ def assess(measured: dict[str, Any]) -> dict[str, Any]:
     return {"machine": measured["machine"], "rows": [asdict(row) for row in rows], "times": peers}
 
 
-# ---- words ---------------------------------------------------------------------------------------------------------
+# ---- words ---------------------------------------------------------------------------------------
 
 
 def shown(verdict: str) -> str:
@@ -342,11 +416,16 @@ def target_table(rows: list[dict[str, Any]]) -> str:
 
 def summary(rows: list[dict[str, Any]]) -> str:
     judged = [row for row in rows if row["verdict"]]
-    counts = {verdict: [row for row in judged if row["verdict"] == verdict] for verdict in samples.VERDICTS}
+    counts = {
+        verdict: [row for row in judged if row["verdict"] == verdict]
+        for verdict in samples.VERDICTS
+    }
     text = f"{len(counts[samples.MET])} of {len(judged)} targets met."
     for verdict, words in ((samples.NOISE, "Missed within the spread"), (samples.MISSED, "Missed")):
         if counts[verdict]:
-            named = "; ".join(f"{row['group']}, {row['name']} ({number(row['value'])})" for row in counts[verdict])
+            named = "; ".join(
+                f"{row['group']}, {row['name']} ({number(row['value'])})" for row in counts[verdict]
+            )
             text += f" {words}: {named}."
     return text
 
@@ -367,7 +446,9 @@ def save(result: dict[str, Any]) -> None:
 
 
 def rounded(value: Any) -> Any:
-    """Four significant digits: what is checked in stays small, and no figure is better than that."""
+    """Four significant digits: what is checked in stays small, and no figure is better than
+    that.
+    """
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
@@ -376,7 +457,9 @@ def rounded(value: Any) -> Any:
 
 
 def main() -> None:
-    """Judges a run's OUT.raw.json again, also of a run that was cut off: python report.py OUT.raw.json [--save]."""
+    """Judges a run's OUT.raw.json again, also of a run that was cut off: python report.py
+    OUT.raw.json [--save].
+    """
     result = assess(json.loads(Path(sys.argv[1]).read_text()))
     print(markdown(result))
     if "--save" in sys.argv[2:]:

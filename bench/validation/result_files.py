@@ -1,4 +1,6 @@
-"""What a bench leaves behind: PLACE.json, all that was measured, and PLACE.md, as people read it."""
+"""What a bench leaves behind: PLACE.json, all that was measured, and PLACE.md, as people read
+it.
+"""
 
 from __future__ import annotations
 

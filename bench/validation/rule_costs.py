@@ -96,7 +96,9 @@ def count(rows: Sequence[Row], paths: dict[tuple[str, bool], Path]) -> None:
     for operation in dict.fromkeys(operation for _, operation in KINDS.values()):
         asked = [row for row in rows if KINDS[row.rules][1] == operation]
         used = [paths[row.codec, KINDS[row.rules][0]] for row in asked]
-        for row, path, executed in zip(asked, used, instructions.totals(cells.ROOT, operation, used), strict=True):
+        for row, path, executed in zip(
+            asked, used, instructions.totals(cells.ROOT, operation, used), strict=True
+        ):
             assess(row, plain[path], executed)
 
 
@@ -133,7 +135,9 @@ def by_claims() -> ClaimsRow:
         for job, times in zip(jobs, found, strict=True):
             times.extend(worker.sample(job, SAMPLES, SAMPLE_NS, 0, lambda: 0.0)["ns"])
     records_us, claims_us = (statistics.median(times) / 1000 for times in found)
-    row = ClaimsRow(len(data), round(records_us, 2), round(claims_us, 3), round(records_us / claims_us, 1))
+    row = ClaimsRow(
+        len(data), round(records_us, 2), round(claims_us, 3), round(records_us / claims_us, 1)
+    )
     row.is_met = row.ratio >= row.least
     return row
 
@@ -148,9 +152,17 @@ def yes(is_met: bool | None) -> str | None:
 
 def lines(rows: Sequence[Row], claims: ClaimsRow) -> Iterator[str]:
     """Yield both tables: columns by their widest value, what is missing as ``-``."""
-    table = [["codec", "rules", "without", "instructions", "ratio", "at most", "met", "allocator calls"]]
+    table = [
+        ["codec", "rules", "without", "instructions", "ratio", "at most", "met", "allocator calls"]
+    ]
     for row in rows:
-        counted = (row.without, row.instructions, row.ratio and f"{row.ratio:.3f}", row.most, yes(row.is_met))
+        counted = (
+            row.without,
+            row.instructions,
+            row.ratio and f"{row.ratio:.3f}",
+            row.most,
+            yes(row.is_met),
+        )
         table.append([row.codec, row.rules, *map(shown, counted), shown(row.allocator_calls)])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for codec, rules, *figures in table:
@@ -165,11 +177,15 @@ def lines(rows: Sequence[Row], claims: ClaimsRow) -> Iterator[str]:
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
-        prog="rule_costs.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="rule_costs.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     codecs = [f"codec={name}" for name in cells.CODECS]
     parser.add_argument("--only", choices=codecs, help="One codec (default: all).")
-    parser.add_argument("--no-instructions", action="store_true", help="Count allocator calls alone.")
+    parser.add_argument(
+        "--no-instructions", action="store_true", help="Count allocator calls alone."
+    )
     parser.add_argument("--json", action="store_true", help="Print JSON instead of the tables.")
     return parser
 
@@ -178,7 +194,10 @@ def main(argv: list[str] | None = None) -> int:
     """Count and print. Returns the exit code."""
     options = parser().parse_args(argv)
     if not options.no_instructions and shutil.which("valgrind") is None:
-        print("rule_costs.py: instructions need valgrind: install it or use --no-instructions", file=sys.stderr)
+        print(
+            "rule_costs.py: instructions need valgrind: install it or use --no-instructions",
+            file=sys.stderr,
+        )
         return 2
     codecs = [options.only.partition("=")[2]] if options.only else list(cells.CODECS)
     rows = [Row(codec, rules) for codec in codecs for rules in KINDS]

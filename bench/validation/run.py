@@ -1,7 +1,8 @@
-"""batchval beside Apache Kafka's LogValidator, other libraries and the C prototype, on the same bytes.
+"""batchval beside Apache Kafka's LogValidator, other libraries and the C prototype, on the same
+bytes.
 
-Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a slow minute of the
-machine hits all of them. Prints the table of targets, writes JSON and Markdown.
+Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a
+slow minute of the machine hits all of them. Prints the table of targets, writes JSON and Markdown.
 
     python -m bench validation [--only codec=zstd] [--rounds 5] [--quick] [--write]
 """
@@ -29,24 +30,41 @@ import samples
 from report import pages
 
 SAMPLE_NS = 3e6
-FAST_WITHIN = 1.2  # a sample is of the fast state if its probe is within this of the best probe seen
+FAST_WITHIN = (
+    1.2  # a sample is of the fast state if its probe is within this of the best probe seen
+)
 TINY = {(1, 100), (100, 100), (100, 1000)}
 ALLOCATION_CELLS = [(1, 100), (100, 1000), (1000, 100)]
-ALLOCATION_OPERATIONS = ["result_alone", "check_kept", "check", "validate_in_place", "check_ranges", "scan_batches"]
+ALLOCATION_OPERATIONS = [
+    "result_alone",
+    "check_kept",
+    "check",
+    "validate_in_place",
+    "check_ranges",
+    "scan_batches",
+]
 
 Raw = dict[str, dict[str, list[dict[str, Any]]]]
 
 
 def parser() -> argparse.ArgumentParser:
     cores = sorted(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(description="Times batchval beside Kafka and other peers on the same bytes.")
+    parser = argparse.ArgumentParser(
+        description="Times batchval beside Kafka and other peers on the same bytes."
+    )
     parser.add_argument(
-        "--batches", type=Path, help="folder of bench batches (default: made by the oracle, or by batches.py)"
+        "--batches",
+        type=Path,
+        help="folder of bench batches (default: made by the oracle, or by batches.py)",
     )
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
-    parser.add_argument("--samples", type=int, default=15, help="samples a round, of about 3 ms each (default 15)")
     parser.add_argument(
-        "--quick", action="store_true", help="one round, three shapes of batch, short warm-up: a look, no result"
+        "--samples", type=int, default=15, help="samples a round, of about 3 ms each (default 15)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one round, three shapes of batch, short warm-up: a look, no result",
     )
     parser.add_argument(
         "--only",
@@ -55,22 +73,37 @@ def parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be given again",
     )
-    parser.add_argument("--peers", default="kafka," + ",".join(peers.STARTERS), help="comma-separated (default: all)")
+    parser.add_argument(
+        "--peers",
+        default="kafka," + ",".join(peers.STARTERS),
+        help="comma-separated (default: all)",
+    )
     parser.add_argument("--java", help="default: the newest JDK here")
     parser.add_argument("--kafka-jar", type=Path, help="the oracle's jar (default: built by Maven)")
     parser.add_argument(
-        "--core", type=int, default=cores[-1], help="the core for one-threaded peers (default: the last)"
+        "--core",
+        type=int,
+        default=cores[-1],
+        help="the core for one-threaded peers (default: the last)",
     )
     parser.add_argument(
         "--jvm-cores",
         default=",".join(map(str, cores[:-1] if len(cores) > 2 else cores)),
         help="cores for the JVM and Go (default: the others; both, of two)",
     )
-    parser.add_argument("--nice", type=int, default=0, help="below 0, as root: measured processes go before others")
     parser.add_argument(
-        "--continue", dest="before", type=Path, metavar="OUT.raw.json", help="adds rounds to a run that was cut off"
+        "--nice", type=int, default=0, help="below 0, as root: measured processes go before others"
     )
-    parser.add_argument("--out", type=Path, default=cells.BUILD / "result", help="for OUT.json and OUT.md")
+    parser.add_argument(
+        "--continue",
+        dest="before",
+        type=Path,
+        metavar="OUT.raw.json",
+        help="adds rounds to a run that was cut off",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=cells.BUILD / "result", help="for OUT.json and OUT.md"
+    )
     parser.add_argument(
         "--write",
         action="store_true",
@@ -101,7 +134,9 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
             every = [cell for cell in every if cell.name in value.split(",")]
             continue
         if key not in ("codec", "records", "value_size", "magic") or not value:
-            raise SystemExit(f"--only takes codec=, records=, value_size=, magic= or cells=, not {condition!r}")
+            raise SystemExit(
+                f"--only takes codec=, records=, value_size=, magic= or cells=, not {condition!r}"
+            )
         every = [cell for cell in every if str(getattr(cell, key)) == value]
     return every
 
@@ -117,7 +152,9 @@ class Bench:
         self.options = options
         self.folder: Path | None = options.batches
         self.own = peers.Place({options.core}, options.nice)
-        self.many = peers.Place({int(core) for core in str(options.jvm_cores).split(",")}, options.nice)
+        self.many = peers.Place(
+            {int(core) for core in str(options.jvm_cores).split(",")}, options.nice
+        )
         wanted = [name for name in options.peers.split(",") if name]
         unknown = set(wanted) - {"kafka", *peers.STARTERS}
         if unknown:
@@ -134,7 +171,9 @@ class Bench:
         if options.before is not None:
             earlier = json.loads(options.before.read_text())
             if earlier["machine"]["commit"] != machine.describe()["commit"]:
-                raise SystemExit(f"{options.before} is of another commit: its rounds are not of this run")
+                raise SystemExit(
+                    f"{options.before} is of another commit: its rounds are not of this run"
+                )
             self.raw, self.rounds_before = earlier["raw"], earlier["machine"]["rounds"]
             self.best_probe = earlier["machine"]["best_probe_ns"]
             self.allocations_before = earlier["allocations"]
@@ -148,8 +187,12 @@ class Bench:
             jar = self.options.kafka_jar or jmh.build_jar()
             if self.folder is None:
                 self.folder = jmh.write_batches(java, jar, cells.BUILD / "kafka-batches")
-            return jmh.Kafka(java, jar, self.folder.resolve(), self.many.prefix(), self.options.quick)
-        except Exception as error:  # whatever keeps the oracle from being built: the other rows can still be had
+            return jmh.Kafka(
+                java, jar, self.folder.resolve(), self.many.prefix(), self.options.quick
+            )
+        except (
+            Exception
+        ) as error:  # whatever keeps the oracle from being built: the other rows can still be had
             self.missing["kafka"] = str(error)
             return None
 
@@ -212,20 +255,35 @@ class Bench:
         process.stop()
 
     def allocations(self, chosen_cells: list[cells.Cell]) -> dict[str, dict[str, Any]]:
-        """Allocator calls a call of each operation, and of the Python peers; no time is taken here."""
+        """Allocator calls a call of each operation, and of the Python peers; no time is taken
+        here.
+        """
         out: dict[str, dict[str, Any]] = {}
-        jobs = [("native", "batchval", ALLOCATION_OPERATIONS), ("packages", "batchval", ["check", "check_ranges"])]
-        jobs += [(name, name, ["records"]) for name in ("aiokafka", "kafka-python") if name in self.peers]
+        jobs = [
+            ("native", "batchval", ALLOCATION_OPERATIONS),
+            ("packages", "batchval", ["check", "check_ranges"]),
+        ]
+        jobs += [
+            (name, name, ["records"]) for name in ("aiokafka", "kafka-python") if name in self.peers
+        ]
         for label, peer, names in jobs:
             if label in self.missing or (label in peers.STARTERS and label not in self.peers):
                 continue
-            process = peers.counting_worker(peer, self.own, label if peer == "batchval" else "native")
+            process = peers.counting_worker(
+                peer, self.own, label if peer == "batchval" else "native"
+            )
             for cell in chosen_cells:
-                wanted = names if cell.magic == 2 else (["validate_and_assign"] if peer == "batchval" else ["records"])
+                wanted = (
+                    names
+                    if cell.magic == 2
+                    else (["validate_and_assign"] if peer == "batchval" else ["records"])
+                )
                 if (cell.records, cell.value_size) not in ALLOCATION_CELLS:
                     continue
                 for name in wanted:
-                    answer = process.ask(operation=name, path=str(cell.path(self.folder)), count_calls=20)
+                    answer = process.ask(
+                        operation=name, path=str(cell.path(self.folder)), count_calls=20
+                    )
                     out.setdefault(cell.name, {})[f"{label} {name}"] = answer
             process.stop()
         return out
@@ -237,17 +295,31 @@ class Bench:
             self.calibrate()
         for number in range(self.options.rounds):
             so_far = int(time.time() - begun)
-            say(f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far")
+            say(
+                f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far"
+            )
             # magic 1 has no targets: one round says enough
-            self.round([cell for cell in chosen_cells if cell.magic == 2 or number + self.rounds_before == 0])
+            self.round(
+                [
+                    cell
+                    for cell in chosen_cells
+                    if cell.magic == 2 or number + self.rounds_before == 0
+                ]
+            )
             self.repeat_slow(chosen_cells)
             self.save_so_far(begun, load, number + 1)
         counted = self.allocations_before or self.allocations(chosen_cells)
         return self.measured(begun, load, self.options.rounds) | {"allocations": counted}
 
     def repeat_slow(self, chosen_cells: list[cells.Cell]) -> None:
-        """Asks the one-threaded peers again where the core was in its slow state whenever they were asked."""
-        running = {name: peers.STARTERS[name](self.own, self.many) for name in self.peers if name != "franz-go"}
+        """Asks the one-threaded peers again where the core was in its slow state whenever they were
+        asked.
+        """
+        running = {
+            name: peers.STARTERS[name](self.own, self.many)
+            for name in self.peers
+            if name != "franz-go"
+        }
         limit = self.best_probe * FAST_WITHIN
         try:
             for cell in chosen_cells:
@@ -255,7 +327,11 @@ class Bench:
                     for operation in peers.operations(name, cell):
                         what = f"{name} {operation}"
                         answers = self.raw.get(cell.name, {}).get(what, [])
-                        fast = sum(probe <= limit for answer in answers for probe in answer.get("probe", []))
+                        fast = sum(
+                            probe <= limit
+                            for answer in answers
+                            for probe in answer.get("probe", [])
+                        )
                         if answers and fast < samples.LEAST_FAST:
                             answer = process.ask(**self.request(operation, cell.path(self.folder)))
                             self.keep(cell.name, what, answer)
@@ -266,18 +342,26 @@ class Bench:
     def save_so_far(self, begun: float, load: tuple[float, ...], rounds: int) -> None:
         """A long run that is cut off has not measured for nothing: report.py reads this too."""
         self.options.out.parent.mkdir(parents=True, exist_ok=True)
-        self.options.out.with_suffix(".raw.json").write_text(json.dumps(self.measured(begun, load, rounds)))
+        self.options.out.with_suffix(".raw.json").write_text(
+            json.dumps(self.measured(begun, load, rounds))
+        )
 
     def measured(self, begun: float, load: tuple[float, ...], rounds: int) -> dict[str, Any]:
         facts = machine.describe() | {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "seconds": round(time.time() - begun),
-            "rounds": self.rounds_before if self.rounds_before and self.options.only else rounds + self.rounds_before,
-            "repeated": self.repeated | (dict.fromkeys(self.options.only, rounds) if self.rounds_before else {}),
+            "rounds": self.rounds_before
+            if self.rounds_before and self.options.only
+            else rounds + self.rounds_before,
+            "repeated": self.repeated
+            | (dict.fromkeys(self.options.only, rounds) if self.rounds_before else {}),
             "load_before_and_after": [round(load[0], 2), round(os.getloadavg()[0], 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
             "batches": self.batches_by,
-            "cores": {"one-threaded peers": sorted(self.own.cores), "JVM and Go": sorted(self.many.cores)},
+            "cores": {
+                "one-threaded peers": sorted(self.own.cores),
+                "JVM and Go": sorted(self.many.cores),
+            },
             "nice": self.options.nice,
             "best_probe_ns": self.best_probe,
             "missing": self.missing,

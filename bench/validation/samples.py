@@ -1,11 +1,12 @@
 """From samples to numbers: which samples count, their middle and their spread.
 
-A virtual core has two speeds, so samples of ours, and of every one-threaded peer, count if the probe beside them shows
-the fast one. Kafka runs threads of its own on several cores and has no probe: its best iteration is taken against our
-median, which is the cautious side. Medians of everything stand beside.
+A virtual core has two speeds, so samples of ours, and of every one-threaded peer, count if the
+probe beside them shows the fast one. Kafka runs threads of its own on several cores and has no
+probe: its best iteration is taken against our median, which is the cautious side. Medians of
+everything stand beside.
 
-A verdict is computed, never written: ``met``, ``missed``, or ``noise`` where a figure fails its target by no more than
-it moves from round to round.
+A verdict is computed, never written: ``met``, ``missed``, or ``noise`` where a figure fails its
+target by no more than it moves from round to round.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ NONE = ""
 class Time(NamedTuple):
     """Nanoseconds a batch."""
 
-    fast: (
-        float  # median of the samples in the fast state; where there is none, of all, each shortened as its probe says
-    )
+    # median of the samples in the fast state; where there is none, of all, each shortened as its
+    # probe says
+    fast: float
     low: float  # their 10th percentile
     high: float  # and 90th
     median: float  # of all samples
-    by_round: tuple[float | None, ...]  # median of each round's fast samples, None where it has none
+    by_round: tuple[
+        float | None, ...
+    ]  # median of each round's fast samples, None where it has none
     all_slow: bool  # no sample was in the fast state
 
 
@@ -43,7 +46,12 @@ def of_samples(rounds: list[dict[str, Any]], best_probe: float) -> Time | None:
     if not rounds:
         return None
     pairs = [
-        [(ns, probe) for ns, probe in zip(a["ns"], a.get("probe") or [best_probe] * len(a["ns"]), strict=True)]
+        [
+            (ns, probe)
+            for ns, probe in zip(
+                a["ns"], a.get("probe") or [best_probe] * len(a["ns"]), strict=True
+            )
+        ]
         for a in rounds
     ]
     every = [pair for one in pairs for pair in one]
@@ -79,7 +87,9 @@ def of_iterations(rounds: list[dict[str, Any]]) -> KafkaTime | None:
         return None
     every = [ns for answer in rounds for ns in answer["ns"]]
     best = [min(answer["ns"]) for answer in rounds]
-    return KafkaTime(min(best), statistics.median(every), max(every), tuple(best), rounds[-1].get("bytes"))
+    return KafkaTime(
+        min(best), statistics.median(every), max(every), tuple(best), rounds[-1].get("bytes")
+    )
 
 
 def spread(values: Sequence[float]) -> float:

@@ -52,19 +52,25 @@ def shape_of(cell: cells.Cell) -> str:
 
 
 @pytest.mark.parametrize(("peer", "operation", "cell"), cases(HEADER, cells.cells(2)))
-def test_header(measure: Measure, folder: Path, peer: str, operation: str, cell: cells.Cell) -> None:
+def test_header(
+    measure: Measure, folder: Path, peer: str, operation: str, cell: cells.Cell
+) -> None:
     group = f"header and CRC, {shape_of(cell)}"
     assert measure(group, peer, operation, cell.path(folder), cell=cell) is not None
 
 
 @pytest.mark.parametrize(("peer", "operation", "cell"), cases(RECORDS, cells.cells(2)))
-def test_records(measure: Measure, folder: Path, peer: str, operation: str, cell: cells.Cell) -> None:
+def test_records(
+    measure: Measure, folder: Path, peer: str, operation: str, cell: cells.Cell
+) -> None:
     group = f"CRC and all records, {shape_of(cell)}"
     assert measure(group, peer, operation, cell.path(folder), cell=cell) is not None
 
 
 @pytest.mark.parametrize(("peer", "operation", "cell"), legacy_cases())
-def test_legacy(measure: Measure, folder: Path, peer: str, operation: str, cell: cells.Cell) -> None:
+def test_legacy(
+    measure: Measure, folder: Path, peer: str, operation: str, cell: cells.Cell
+) -> None:
     group = f"CRC and all records, magic {cell.magic}, {shape_of(cell)}"
     assert measure(group, peer, operation, cell.path(folder), cell=cell) is not None
 

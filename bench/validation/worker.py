@@ -1,11 +1,13 @@
-"""One peer in a process of its own: a request a line on stdin, an answer a line on stdout, both JSON.
+"""One peer in a process of its own: a request a line on stdin, an answer a line on stdout, both
+JSON.
 
-    {"operation": "check", "path": ".../v2-lz4-100-1000.bin", "samples": 15, "sample_ns": 3e6, "fast": 28800}
-    {"ns": [...], "busy": [...], "probe": [...], "records": 100}
+    {"operation": "check", "path": ".../v2-lz4-100-1000.bin", "samples": 15, "sample_ns": 3e6,
+    "fast": 28800} {"ns": [...], "busy": [...], "probe": [...], "records": 100}
 
-``ns`` is this thread's CPU time a batch; ``busy`` the share of the sample in which it ran; ``probe`` how long a fixed
-piece of work took beside it. Sampling goes on, up to four times as long, until ``samples`` of them have a probe of at
-most ``fast`` (0: any will do): a virtual core has two speeds, and only samples of the fast one can be compared.
+``ns`` is this thread's CPU time a batch; ``busy`` the share of the sample in which it ran;
+``probe`` how long a fixed piece of work took beside it. Sampling goes on, up to four times as long,
+until ``samples`` of them have a probe of at most ``fast`` (0: any will do): a virtual core has two
+speeds, and only samples of the fast one can be compared.
 
     {"operation": ..., "path": ..., "count_calls": 20}      counts allocator calls instead
 
@@ -30,7 +32,8 @@ sys.path.insert(0, str(cells.ROOT))
 
 @dataclass
 class Job:
-    """A statement to time, the names in it, how many batches one execution judges, and what it answered.
+    """A statement to time, the names in it, how many batches one execution judges, and what it
+    answered.
 
     Without a statement the facts alone are the answer.
     """
@@ -67,7 +70,9 @@ def peer_named(name: str) -> Peer:
     return peer_clients.PEERS[name]
 
 
-def sample(job: Job, samples: int, sample_ns: float, fast: float, probe: Callable[[], float]) -> dict[str, Any]:
+def sample(
+    job: Job, samples: int, sample_ns: float, fast: float, probe: Callable[[], float]
+) -> dict[str, Any]:
     timer = timeit.Timer(job.statement, timer=thread_time_ns, globals=job.names)
     timer.timeit(1)
     again = 1
@@ -116,7 +121,13 @@ def main() -> None:
             elif "count_calls" in request:
                 answer = counter(job, request["count_calls"])
             else:
-                answer = sample(job, request["samples"], request["sample_ns"], request.get("fast", 0), library.probe)
+                answer = sample(
+                    job,
+                    request["samples"],
+                    request["sample_ns"],
+                    request.get("fast", 0),
+                    library.probe,
+                )
             answer |= job.facts
         except Exception as error:  # one operation that a peer lacks must not end the round
             answer = {"error": f"{type(error).__name__}: {error}"}

@@ -14,7 +14,10 @@ import sys
 from importlib import import_module
 from typing import Any
 
-MODULES = {"kafka-python": "kafka.record.memory_records", "aiokafka": "aiokafka.record.memory_records"}
+MODULES = {
+    "kafka-python": "kafka.record.memory_records",
+    "aiokafka": "aiokafka.record.memory_records",
+}
 
 
 def decode(memory_records: Any, data: bytes) -> int:
@@ -41,7 +44,10 @@ def main() -> None:
         case = json.loads(line)
         verdict: dict[str, Any] = {"id": case["id"]}
         try:
-            verdict |= {"accept": True, "records": decode(memory_records, base64.b64decode(case["batch"]))}
+            verdict |= {
+                "accept": True,
+                "records": decode(memory_records, base64.b64decode(case["batch"])),
+            }
         except Exception as error:
             verdict |= {"accept": False, "error": f"{type(error).__name__}: {error}"}
         print(json.dumps(verdict), flush=True)

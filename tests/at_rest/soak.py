@@ -62,10 +62,19 @@ TOPICS: dict[str, dict[str, str]] = {
         "delete.retention.ms": "1000",
         "file.delete.delay.ms": "500",
     },
-    "both": {**SMALL, "cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01", "retention.ms": "9000"},
+    "both": {
+        **SMALL,
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.01",
+        "retention.ms": "9000",
+    },
     "preallocated": {**SMALL, "preallocate": "true", "retention.bytes": "300000"},
     "transactions": {**SMALL, "retention.bytes": "600000"},
-    "cleaned-transactions": {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"},
+    "cleaned-transactions": {
+        **SMALL,
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 2
@@ -109,8 +118,13 @@ class Producers(Threads):
         super().__init__(bootstrap)
         self._result = result
         self._seed = seed
-        self._threads = [threading.Thread(target=self._write, args=(topic, n)) for n, topic in enumerate(TOPICS)]
-        self._threads += [threading.Thread(target=self._manage), threading.Thread(target=self._consume)]
+        self._threads = [
+            threading.Thread(target=self._write, args=(topic, n)) for n, topic in enumerate(TOPICS)
+        ]
+        self._threads += [
+            threading.Thread(target=self._manage),
+            threading.Thread(target=self._consume),
+        ]
 
     def _write(self, topic: str, n: int) -> None:
         try:
@@ -140,7 +154,11 @@ class Producers(Threads):
                 key = str(chance.randrange(40)).encode() if chance.random() < 0.9 else None
                 key = key or (b"x" if "compact" in str(TOPICS[topic]) else None)
                 # compressible: librdkafka sends what compression does not make smaller as it is
-                value = None if chance.random() < 0.05 and key else chance.randbytes(20) * chance.randrange(30)
+                value = (
+                    None
+                    if chance.random() < 0.05 and key
+                    else chance.randbytes(20) * chance.randrange(30)
+                )
                 producer.produce(topic, value, key, partition=chance.randrange(PARTITIONS))
                 self._result.records += 1
             producer.flush()
@@ -153,7 +171,13 @@ class Producers(Threads):
 
     def _consume(self) -> None:
         """Commits offsets, so that __consumer_offsets is written and cleaned."""
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "soak", "auto.offset.reset": "earliest"})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "soak",
+                "auto.offset.reset": "earliest",
+            }
+        )
         consumer.subscribe(["plain", "transactions"])
         while not self._over.is_set():
             if (message := consumer.poll(0.2)) is not None and message.error() is None:
@@ -184,7 +208,10 @@ def settle(futures: Any) -> None:
         try:
             future.result(20)
         except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.OFFSET_OUT_OF_RANGE):
+            if error.args[0].code() not in (
+                KafkaError.TOPIC_ALREADY_EXISTS,
+                KafkaError.OFFSET_OUT_OF_RANGE,
+            ):
                 raise
 
 
@@ -260,7 +287,11 @@ def soak(seconds: float, *, spark: bool = False, seed: int = 1) -> Result:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-")))
         broker = stack.enter_context(KafkaBroker(config=BROKER, heap="400m"))
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        settle(admin.create_topics([NewTopic(name, PARTITIONS, 1, config=more) for name, more in TOPICS.items()]))
+        settle(
+            admin.create_topics(
+                [NewTopic(name, PARTITIONS, 1, config=more) for name, more in TOPICS.items()]
+            )
+        )
         outs = [folder / "0"]
         watcher = Watcher(broker.data, result.seen)
         with Producers(broker.bootstrap, result, seed):
@@ -277,7 +308,9 @@ def soak(seconds: float, *, spark: bool = False, seed: int = 1) -> Result:
 
 def enough(seen: Counter[str]) -> bool:
     """Return whether the broker did what a soak is about."""
-    return all(seen[kind] >= 5 for kind in ("new segments", "deleted segments", "replaced segments"))
+    return all(
+        seen[kind] >= 5 for kind in ("new segments", "deleted segments", "replaced segments")
+    )
 
 
 def main() -> int:
@@ -288,7 +321,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="Random seed.")
     asked = parser.parse_args()
     result = soak(asked.minutes * 60, spark=asked.spark, seed=asked.seed)
-    print(f"{result.records:,} records; {dict(result.seen)}; {result.moved:,} segments moved during a run")
+    print(
+        f"{result.records:,} records; {dict(result.seen)}; {result.moved:,} segments moved during a run"
+    )
     print(f"runs: {dict(result.runs)}; notes: {dict(result.notes)}")
     print(*result.failures, sep="\n")
     if not enough(result.seen):

@@ -31,7 +31,11 @@ from batchval.segment.ranges import Range
 
 SEGMENTS = Path(__file__).resolve().parents[2] / "fixtures" / "segments"
 FIRST, MIDDLE, LAST = (f"{base:020}" for base in (0, 30, 60))
-CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint")
+CHECKPOINTS = (
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "log-start-offset-checkpoint",
+)
 
 
 def edit(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -293,7 +297,9 @@ def all_damaged(root: Path) -> dict[str, list[tuple[Level, Rule, Path]]]:
     expected = {}
     for kind in (DAMAGES, TRANSACTIONS):
         for what, damage in kind.items():
-            top = root / what.replace(" ", "-").replace("/", "-") / ("a" if kind is DAMAGES else "t")
+            top = (
+                root / what.replace(" ", "-").replace("/", "-") / ("a" if kind is DAMAGES else "t")
+            )
             folder = copied(top) if isinstance(damage, Damage) else transactional(top)
             place = Damage(Rule.L10, ABORTED, damage) if not isinstance(damage, Damage) else damage
             place.act(folder)
@@ -301,7 +307,9 @@ def all_damaged(root: Path) -> dict[str, list[tuple[Level, Rule, Path]]]:
     return expected
 
 
-def all_found(root: Path, split_bytes: int, engine: Engine) -> dict[str, list[tuple[Level, Rule, Path]]]:
+def all_found(
+    root: Path, split_bytes: int, engine: Engine
+) -> dict[str, list[tuple[Level, Rule, Path]]]:
     """Return what one audit of all log folders finds in each."""
     found: dict[str, list[tuple[Level, Rule, Path]]] = {}
     for one in by_audit(root, split_bytes, engine):
@@ -410,7 +418,11 @@ def test_one_fault_is_one_finding(tmp_path: Path, what: str, name: str) -> None:
     folder = damaged(tmp_path, name, FAULTS[what].damage)
     ((rule, file, position, follows),) = found_in(folder, 0)
     assert file == f"{LOGS[name]}.log"
-    assert rule in (FAULTS[what].rule, *BROKEN) if what.startswith(("torn", "a block")) else rule is FAULTS[what].rule
+    assert (
+        rule in (FAULTS[what].rule, *BROKEN)
+        if what.startswith(("torn", "a block"))
+        else rule is FAULTS[what].rule
+    )
     for split_bytes in SPLITS[1:]:
         assert found_in(folder, split_bytes) == [(rule, file, position, follows)]
 
@@ -491,7 +503,9 @@ def test_an_index_of_aborted_transactions(tmp_path: Path, what: str, split_bytes
     find = by_check if not split_bytes else partial(by_audit, split_bytes=split_bytes)
     assert find(folder) == []
     TRANSACTIONS[what](folder)
-    assert [(one.level, one.rule, Path(one.file).name) for one in find(folder)] == [(Level.FINDING, Rule.L10, ABORTED)]
+    assert [(one.level, one.rule, Path(one.file).name) for one in find(folder)] == [
+        (Level.FINDING, Rule.L10, ABORTED)
+    ]
 
 
 @pytest.mark.parametrize("split_bytes", [0, 100])

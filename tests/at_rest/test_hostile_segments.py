@@ -44,7 +44,9 @@ def ordinary(folder: Path) -> float:
 
 def walked(path: str) -> int:
     with SegmentFile(Path(path)) as file:
-        return sum(isinstance(part, Damage) for part in file.stretches(0, None, 512 << 10, reuse=True))
+        return sum(
+            isinstance(part, Damage) for part in file.stretches(0, None, 512 << 10, reuse=True)
+        )
 
 
 @pytest.mark.alone

@@ -41,11 +41,20 @@ BROKER = {
     "log.index.size.max.bytes": 1 << 20,
     "auto.create.topics.enable": "false",
 }
-SMALL = {"internal.segment.bytes": "100000", "index.interval.bytes": "512", "file.delete.delay.ms": "300"}
+SMALL = {
+    "internal.segment.bytes": "100000",
+    "index.interval.bytes": "512",
+    "file.delete.delay.ms": "300",
+}
 TOPICS = {
     "kept": SMALL,
     "short": {**SMALL, "retention.bytes": "600000"},
-    "keyed": {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "delete.retention.ms": "500"},
+    "keyed": {
+        **SMALL,
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "delete.retention.ms": "500",
+    },
 }
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 #: replicas of the partitions; the first leads
@@ -58,7 +67,9 @@ class Writers(Threads):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
-        self._threads = [threading.Thread(target=self._write, args=(n,)) for n in range(len(CODECS))]
+        self._threads = [
+            threading.Thread(target=self._write, args=(n,)) for n in range(len(CODECS))
+        ]
 
     def _write(self, n: int) -> None:
         chance = random.Random(n)
@@ -75,15 +86,24 @@ class Writers(Threads):
         while not self._over.wait(0.05):
             for _ in range(60):
                 topic = chance.choice(list(TOPICS))
-                value = None if chance.random() < 0.1 else chance.randbytes(20) * chance.randrange(20)
-                producer.produce(topic, value, b"%d" % chance.randrange(50), partition=chance.randrange(len(ASSIGNED)))
+                value = (
+                    None if chance.random() < 0.1 else chance.randbytes(20) * chance.randrange(20)
+                )
+                producer.produce(
+                    topic,
+                    value,
+                    b"%d" % chance.randrange(50),
+                    partition=chance.randrange(len(ASSIGNED)),
+                )
             producer.poll(0)
         producer.flush(30)
 
 
 def write_last(bootstrap: str, cluster: Cluster) -> None:
     """Write batches that no cleaner and no retention removes, and wait for all replicas."""
-    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "none", "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "compression.type": "none", "log_level": 0}
+    )
     value = b"the last of its log"
     for topic in TOPICS:
         producer.produce(topic, value, b"last", partition=0)
@@ -91,7 +111,11 @@ def write_last(bootstrap: str, cluster: Cluster) -> None:
 
     def all_have_it() -> bool:
         nodes = range(len(cluster.nodes))
-        return all(value in cluster.logs(node, topic)[-1].read_bytes() for node in nodes for topic in TOPICS)
+        return all(
+            value in cluster.logs(node, topic)[-1].read_bytes()
+            for node in nodes
+            for topic in TOPICS
+        )
 
     until("all replicas have it", all_have_it)
 
@@ -133,7 +157,8 @@ def cluster() -> Iterator[Cluster]:
         found = Cluster(nodes)
         bootstrap = ",".join(node.bootstrap for node in nodes)
         topics = [
-            NewTopic(name, len(ASSIGNED), replica_assignment=ASSIGNED, config=more) for name, more in TOPICS.items()
+            NewTopic(name, len(ASSIGNED), replica_assignment=ASSIGNED, config=more)
+            for name, more in TOPICS.items()
         ]
         admin = AdminClient({"bootstrap.servers": bootstrap})
         settle(admin.create_topics(topics))
@@ -180,7 +205,9 @@ def test_the_brokers_did_what_this_is_about(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("topic", "words"), [("kept", AUDIT), ("short", CHECK), ("keyed", AUDIT)])
-def test_one_changed_batch_is_one_finding(cluster: Cluster, topic: str, words: Sequence[str]) -> None:
+def test_one_changed_batch_is_one_finding(
+    cluster: Cluster, topic: str, words: Sequence[str]
+) -> None:
     """The majority contradicts the third replica."""
     path, position, offset = changed(cluster, topic)
     before = path.read_bytes()
@@ -195,7 +222,10 @@ def test_one_changed_batch_is_one_finding(cluster: Cluster, topic: str, words: S
 
 def changed(cluster: Cluster, topic: str) -> tuple[Path, int, int]:
     """Return a batch of the third replica whose last record has a value and is on all replicas."""
-    held = [{offset for path in cluster.logs(node, topic) for offset in offsets(path)} for node in (0, 1)]
+    held = [
+        {offset for path in cluster.logs(node, topic) for offset in offsets(path)}
+        for node in (0, 1)
+    ]
     both = set.intersection(*held)
     for path in cluster.logs(2, topic):
         position = 0

@@ -52,7 +52,11 @@ def split(data: bytes) -> Batches:
     return [data[position : position + size] for position, size in places]
 
 
-LOG = [one for path in sorted((SEGMENTS / "rolled-0").glob("*.log")) for one in split(path.read_bytes())]
+LOG = [
+    one
+    for path in sorted((SEGMENTS / "rolled-0").glob("*.log"))
+    for one in split(path.read_bytes())
+]
 
 
 def base(data: bytes) -> int:
@@ -86,7 +90,9 @@ def written(root: Path, copies: Sequence[Copy], topic: str = "rolled") -> list[P
             if offset is not None:
                 (folder.parent / name).write_text(f"0\n1\n{topic} 0 {offset}\n")
         if copy.cleaned is not None:
-            (folder.parent / CLEANER).write_text(f"0\n1\n{topic} 0 {END}\n" if copy.cleaned else "0\n0\n")
+            (folder.parent / CLEANER).write_text(
+                f"0\n1\n{topic} 0 {END}\n" if copy.cleaned else "0\n0\n"
+            )
         folders.append(folder.parent)
     return folders
 
@@ -145,7 +151,11 @@ def with_another_value(batches: Sequence[bytes], n: int) -> Batches:
     """Return the batches with one byte of the last record of batch n another: a valid batch."""
     assert not batches[n][22] & 7
     data = batches[n]
-    return [*batches[:n], with_crc(data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]), *batches[n + 1 :]]
+    return [
+        *batches[:n],
+        with_crc(data[:-2] + bytes([data[-2] ^ 1]) + data[-1:]),
+        *batches[n + 1 :],
+    ]
 
 
 def without(batches: Sequence[bytes], *numbers: int) -> Batches:
@@ -249,9 +259,14 @@ def test_another_leader_epoch(find: Find) -> None:
 
 def test_logs_that_parted_at_a_leader_epoch(find: Find) -> None:
     """After an unclean election two leaders wrote other batches of other sizes."""
-    ours = [batch([record(0, None, b"one %d" % n)], base_offset=n, partition_leader_epoch=1) for n in range(60, 90)]
+    ours = [
+        batch([record(0, None, b"one %d" % n)], base_offset=n, partition_leader_epoch=1)
+        for n in range(60, 90)
+    ]
     theirs = [
-        batch([record(i, None, b"x" * i) for i in range(3)], base_offset=n, partition_leader_epoch=2)
+        batch(
+            [record(i, None, b"x" * i) for i in range(3)], base_offset=n, partition_leader_epoch=2
+        )
         for n in range(60, 90, 3)
     ]
     early = [one for one in LOG if base(one) < 60]
@@ -284,7 +299,9 @@ def test_a_fault_that_shows_by_itself_is_one_finding(find: Find, what: str, othe
 
 
 def test_a_middle_segment_that_is_lost(find: Find) -> None:
-    (one,) = find(Copy(), Copy([one for one in LOG if not 46 <= base(one) < 60], cuts=(60,)), Copy())
+    (one,) = find(
+        Copy(), Copy([one for one in LOG if not 46 <= base(one) < 60], cuts=(60,)), Copy()
+    )
     assert (one.level, one.rule, one.broker) == (Level.FINDING, Rule.L3, "b2")
 
 
@@ -334,19 +351,28 @@ def test_the_lowest_high_watermark_counts(find: Find) -> None:
 # ---- compacted topics ----------------------------------------------------------------------------
 
 KEYED = [
-    [record(i, b"key %d" % (i % 3), b"value %d" % (10 * n + i), timestamp_delta=i) for i in range(10)]
+    [
+        record(i, b"key %d" % (i % 3), b"value %d" % (10 * n + i), timestamp_delta=i)
+        for i in range(10)
+    ]
     for n in range(12)
 ]
 
 
-def keyed(*, kept: Sequence[int] = range(10), codec: int = 0, value: bytes | None = None, where: int = 5) -> Batches:
+def keyed(
+    *, kept: Sequence[int] = range(10), codec: int = 0, value: bytes | None = None, where: int = 5
+) -> Batches:
     """Return a log of which the cleaner has kept some records of each batch."""
     batches = []
     for n, records in enumerate(KEYED):
         some = [records[i] for i in kept]
         if n == where and value is not None:
             some[-1] = record(kept[-1], b"key %d" % (kept[-1] % 3), value, timestamp_delta=kept[-1])
-        batches.append(batch(some, base_offset=10 * n, last_offset_delta=9, codec=codec, partition_leader_epoch=0))
+        batches.append(
+            batch(
+                some, base_offset=10 * n, last_offset_delta=9, codec=codec, partition_leader_epoch=0
+            )
+        )
     return batches
 
 
@@ -382,9 +408,16 @@ def test_what_the_cleaner_does_is_legal(find: Find, what: str) -> None:
 @pytest.mark.parametrize("topic", ["compacted", "compacted-transactional"])
 def test_what_a_cleaner_wrote_is_equal_to_itself(find: Find, topic: str) -> None:
     """Control batches, batches without records and tombstones."""
-    log = [one for path in sorted((SEGMENTS / f"{topic}-0").glob("*.log")) for one in split(path.read_bytes())]
+    log = [
+        one
+        for path in sorted((SEGMENTS / f"{topic}-0").glob("*.log"))
+        for one in split(path.read_bytes())
+    ]
     fewer = [one for n, one in enumerate(log) if n % 3]
-    found = find(*(cleaned(some, cuts=(0, base(log[5])), high_watermark=None) for some in (log, fewer)), topic=topic)
+    found = find(
+        *(cleaned(some, cuts=(0, base(log[5])), high_watermark=None) for some in (log, fewer)),
+        topic=topic,
+    )
     assert [one for one in found if one.rule is Rule.L17] == []
 
 
@@ -439,7 +472,9 @@ def test_bytes_that_differ_are_uncertain_without_a_policy(find: Find) -> None:
 # ---- bounds, and folders that change -------------------------------------------------------------
 
 
-def test_logs_of_which_nothing_is_equal_end_the_comparison(find: Find, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_of_which_nothing_is_equal_end_the_comparison(
+    find: Find, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replica_walk, "MOST_DIFFERENCES", 20)
     theirs = [later(one) for one in LOG]
     (one,) = find(Copy(), Copy(theirs))
@@ -473,7 +508,9 @@ def logs(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*.log"))
 
 
-def test_segments_that_retention_deletes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_that_retention_deletes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The comparison goes on in a new listing, at the offset where it was."""
     folders = written(tmp_path, [Copy(), Copy(changed(LOG, 34)), Copy()])
 
@@ -488,7 +525,9 @@ def test_segments_that_retention_deletes_meanwhile(tmp_path: Path, monkeypatch: 
     assert (summary.unsettled, summary.unreadable) == ([], [])
 
 
-def test_a_difference_that_is_gone_when_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_difference_that_is_gone_when_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Such as one of a log that the cleaner was replacing."""
     folders = written(tmp_path, [Copy(), Copy(), Copy()])
     path = logs(folders[1])[0]
@@ -506,12 +545,16 @@ def test_a_difference_that_is_seen_twice(tmp_path: Path, monkeypatch: pytest.Mon
     """A broker goes on writing to another part of the folder."""
     folders = written(tmp_path, [Copy(), Copy(changed(LOG, 4)), Copy()])
     last_one = logs(folders[0])[-1]
-    meanwhile = Meanwhile(monkeypatch, lambda: last_one.write_bytes(last_one.read_bytes() + LOG[0][:20]))
+    meanwhile = Meanwhile(
+        monkeypatch, lambda: last_one.write_bytes(last_one.read_bytes() + LOG[0][:20])
+    )
     assert differ(compared(folders)[0]) == [(Level.FINDING, "b2", base(LOG[4]), 0)]
     assert meanwhile.walks == 2
 
 
-def test_a_partition_that_cannot_be_read_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_cannot_be_read_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No exception and no finding: a line that says so."""
     folders = written(tmp_path, [Copy(), Copy()])
 
@@ -544,7 +587,9 @@ def test_whatever_the_bytes_are(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 1 << 62, (1 << 63) - 1, 10**19 - 1])
 def test_checkpoints_that_name_impossible_offsets(tmp_path: Path, offset: int) -> None:
-    folders = written(tmp_path, [Copy(log_start=offset), Copy(high_watermark=offset), Copy(changed(LOG, 4))])
+    folders = written(
+        tmp_path, [Copy(log_start=offset), Copy(high_watermark=offset), Copy(changed(LOG, 4))]
+    )
     (folders[2] / "rolled-0" / f"{10**20 - 1}.log").write_bytes(LOG[-1])
     found, summary = compared(folders)
     assert {one.rule for one in found if one.rule is not Rule.L17} <= {Rule.L8, Rule.L13, Rule.L2}

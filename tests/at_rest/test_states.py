@@ -39,11 +39,19 @@ class Chain:
     count: int = 0
     cleanup_policy: str = "delete"
 
-    def run(self, *, resume: bool = True, reread_ms: int | None = None, now_ms: int | None = None) -> Audit:
+    def run(
+        self, *, resume: bool = True, reread_ms: int | None = None, now_ms: int | None = None
+    ) -> Audit:
         """Audit; with ``resume`` from the run before on."""
         now_ms = T0 + self.count * DAY if now_ms is None else now_ms
-        options = Options(deep=True, cleanup_policy=self.cleanup_policy, split_bytes=700, now_ms=now_ms)
-        since = Manifest.read(str(self.out / str(self.count - 1)), options) if resume and self.count else None
+        options = Options(
+            deep=True, cleanup_policy=self.cleanup_policy, split_bytes=700, now_ms=now_ms
+        )
+        since = (
+            Manifest.read(str(self.out / str(self.count - 1)), options)
+            if resume and self.count
+            else None
+        )
         todo = list_work([str(self.folder)], options, since, reread_ms)
         out = str(self.out / str(self.count)) if resume else None
         self.count += resume
@@ -326,7 +334,11 @@ def cut_or_grow_the_last(chance: Random, folder: Path, kept: Path) -> None:
     data = log.read_bytes()
     if parts and b"".join(parts).startswith(data):
         whole = len(data) == sum(map(len, parts))
-        count = chance.randrange(1, len(parts)) if whole else chance.randrange(len(batches(data)), len(parts) + 1)
+        count = (
+            chance.randrange(1, len(parts))
+            if whole
+            else chance.randrange(len(batches(data)), len(parts) + 1)
+        )
         log.write_bytes(b"".join(parts[:count]))
 
 
@@ -340,7 +352,9 @@ def test_any_chain_has_the_findings_of_full_audits(chain: Chain, seed: int) -> N
     kept = keep(chain.folder)
     earlier: list[Finding] = []
     for _ in range(6):
-        found = chain.run(reread_ms=chance.choice([None, 3 * DAY, 40 * DAY]) if chain.count else None)
+        found = chain.run(
+            reread_ms=chance.choice([None, 3 * DAY, 40 * DAY]) if chain.count else None
+        )
         same_as_a_full_audit(chain, found)
         there = {one.identity for one in [*found.findings, *found.gone, *found.notes]}
         assert {one.identity for one in earlier} <= there

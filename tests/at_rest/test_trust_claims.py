@@ -33,7 +33,14 @@ from batchval.segment.trust import TrustCounts
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record
 
 NAME = f"{0:020}.log"
-COLUMNS = ("default", "figures", "uncompressed_size", "max_record_bytes", "null_keys", "claims_honest")
+COLUMNS = (
+    "default",
+    "figures",
+    "uncompressed_size",
+    "max_record_bytes",
+    "null_keys",
+    "claims_honest",
+)
 COUNT = 200
 RATE, SEED = 0.2, 11
 EXPECTED = "expected a number above 0 and at most 1, for example 0.01"
@@ -46,12 +53,18 @@ def parts(count: int = COUNT, lies: range | tuple[int, ...] = ()) -> list[bytes]
     for n in range(count):
         records = [record(i, key=b"k%d" % i, value=b"value %d" % n) for i in range(2)]
         one = batch(
-            records, codec=(ZSTD, GZIP)[n % 2], base_offset=2 * n, base_timestamp=NOW + n, max_timestamp=NOW + n
+            records,
+            codec=(ZSTD, GZIP)[n % 2],
+            base_offset=2 * n,
+            base_timestamp=NOW + n,
+            max_timestamp=NOW + n,
         )
         if n % 5 != 4:
             true = compute(one)
             assert true is not None
-            one = bytes(attach(one, true._replace(null_keys=1) if n in lies else true, carrier="payload"))
+            one = bytes(
+                attach(one, true._replace(null_keys=1) if n in lies else true, carrier="payload")
+            )
         made.append(struct.pack(">q", 2 * n) + one[8:])
     return made
 
@@ -63,13 +76,21 @@ def segment(folder: Path, *batches: bytes) -> Path:
 
 
 def run(folder: Path, out: Path | None = None, since: Path | None = None, **options: Any) -> Audit:
-    wanted = Options(**{"trust_claims": RATE, "seed": SEED, "columns": COLUMNS, "cleanup_policy": "delete"} | options)
+    wanted = Options(
+        **{"trust_claims": RATE, "seed": SEED, "columns": COLUMNS, "cleanup_policy": "delete"}
+        | options
+    )
 
     def engine(ranges: Sequence[Range], asked: Options, where: str | None) -> Iterator[RangeResult]:
         return run_local(ranges, asked, where, 1)
 
     manifest = Manifest.read(str(since), wanted) if since is not None else None
-    return audit(list_work([str(folder)], wanted, manifest), wanted, engine, str(out) if out is not None else None)
+    return audit(
+        list_work([str(folder)], wanted, manifest),
+        wanted,
+        engine,
+        str(out) if out is not None else None,
+    )
 
 
 def rows(out: Path) -> list[dict[str, Any]]:
@@ -107,7 +128,9 @@ def test_tables_have_the_figures_of_an_audit_that_reads_every_record(
     for row, true in zip(rows(tmp_path / "trust"), rows(tmp_path / "whole"), strict=True):
         without = row["base_offset"] // 2 % 5 == 4
         assert true["figures"] == "records"
-        assert row["figures"] in ({"records" if deep else "header"} if without else {"claims", "sample"})
+        assert row["figures"] in (
+            {"records" if deep else "header"} if without else {"claims", "sample"}
+        )
         if row["figures"] == "header":
             assert row["uncompressed_size"] is row["max_record_bytes"] is None
         else:
@@ -120,8 +143,16 @@ def test_tables_have_the_figures_of_an_audit_that_reads_every_record(
     ours, theirs = (one.tables["summary"].to_pylist() for one in (found, whole))
     assert sum(row["figures_by_claims"] for row in ours) == counts.claimed
     assert sum(row["claims_verified"] for row in ours) == counts.verified
-    names = ("batches", "records", "bytes", "min_timestamp", *(("uncompressed_bytes",) if deep else ()))
-    assert [[row[name] for name in names] for row in ours] == [[row[name] for name in names] for row in theirs]
+    names = (
+        "batches",
+        "records",
+        "bytes",
+        "min_timestamp",
+        *(("uncompressed_bytes",) if deep else ()),
+    )
+    assert [[row[name] for name in names] for row in ours] == [
+        [row[name] for name in names] for row in theirs
+    ]
 
 
 def test_sums_are_known_without_deep_where_all_batches_have_claims(tmp_path: Path) -> None:
@@ -183,8 +214,13 @@ def test_a_flood_of_lies_takes_bounded_memory(tmp_path: Path) -> None:
 def test_an_audit_with_another_rate_cannot_go_on(tmp_path: Path, honest: Path) -> None:
     run(honest, tmp_path / "a")
     assert run(honest, tmp_path / "b", since=tmp_path / "a", seed=SEED + 1).skipped == 1
-    for options, word in (({"trust_claims": 0.3}, "0.2"), ({"trust_claims": None, "seed": None}, "0.2")):
-        with pytest.raises(BatchvalError, match=rf"cannot resume: .* other options \(trust_claims={word}\)"):
+    for options, word in (
+        ({"trust_claims": 0.3}, "0.2"),
+        ({"trust_claims": None, "seed": None}, "0.2"),
+    ):
+        with pytest.raises(
+            BatchvalError, match=rf"cannot resume: .* other options \(trust_claims={word}\)"
+        ):
             run(honest, since=tmp_path / "a", **options)
     run(honest, tmp_path / "c", trust_claims=None, seed=None)
     with pytest.raises(BatchvalError, match=r"other options \(trust_claims=null\)"):
@@ -213,7 +249,10 @@ def test_check_prints_where_figures_come_from(honest: Path) -> None:
     *_, sums, label = done.stdout.splitlines()
     counts = run(honest).trust
     assert (done.return_value, label) == (0, counts.words(SEED))
-    assert f"({counts.claimed} claims, {COUNT - counts.claimed} shallow), claims: {counts.verified} honest" in sums
+    assert (
+        f"({counts.claimed} claims, {COUNT - counts.claimed} shallow), claims: {counts.verified} honest"
+        in sums
+    )
     assert command("check", *words).stdout == done.stdout
     summary = json.loads(command("check", "--json", *words).stdout)
     assert {name: summary[name] for name in counts.row(RATE, SEED)} == counts.row(RATE, SEED)
@@ -265,7 +304,9 @@ def test_audit_prints_where_figures_come_from(honest: Path) -> None:
     ],
     ids=str,
 )
-def test_options_that_are_refused(which: str, honest: Path, words: tuple[str, ...], message: str) -> None:
+def test_options_that_are_refused(
+    which: str, honest: Path, words: tuple[str, ...], message: str
+) -> None:
     done = command(which, *words, honest)
     assert message in str(done.exception)
 
@@ -275,11 +316,16 @@ def test_combinations_that_are_refused(tmp_path: Path, honest: Path) -> None:
     salvage = command("check", *trust, "--salvage", tmp_path / "new", honest)
     assert str(salvage.exception).startswith("--salvage cannot be combined with --trust-claims")
     produce = command("check", *trust, "--as", "produce", honest)
-    assert str(produce.exception).startswith("--trust-claims cannot be combined with --as produce: use --claims")
+    assert str(produce.exception).startswith(
+        "--trust-claims cannot be combined with --as produce: use --claims"
+    )
     dump = tmp_path / "dump.bin"
     dump.write_bytes(parts()[0])
     recorded = command("check", *trust, dump)
-    assert str(recorded.exception) == f"{dump}: --trust-claims is for segments: use --as log, or --claims audit:RATE"
+    assert (
+        str(recorded.exception)
+        == f"{dump}: --trust-claims is for segments: use --as log, or --claims audit:RATE"
+    )
     assert command("check", *trust, "--as", "log", dump).return_value == 0
     plan = command("audit", *trust, "--plan", "1GB/s")
     assert str(plan.exception).startswith("--trust-claims needs PATH")

@@ -16,7 +16,11 @@ _BY_CODEC = ("batches", "records", "bytes", "uncompressed_bytes", "claims_batche
 
 
 def hour(
-    topic: str, partition: int, at: int | None, codecs: dict[str | None, tuple[int | None, ...]], **others: Any
+    topic: str,
+    partition: int,
+    at: int | None,
+    codecs: dict[str | None, tuple[int | None, ...]],
+    **others: Any,
 ) -> list[dict[str, Any]]:
     """Return the rows of an hour of a partition.
 
@@ -25,16 +29,34 @@ def hour(
     """
     rows = []
     for codec, counts in codecs.items():
-        sums = dict(zip(_BY_CODEC, (*counts, None, 0, 0) if len(counts) == 3 else counts, strict=True))
-        place = {"topic": topic, "partition": partition, "hour": None if at is None else at * 1000, "codec": codec}
+        sums = dict(
+            zip(_BY_CODEC, (*counts, None, 0, 0) if len(counts) == 3 else counts, strict=True)
+        )
+        place = {
+            "topic": topic,
+            "partition": partition,
+            "hour": None if at is None else at * 1000,
+            "codec": codec,
+        }
         rows.append(dict.fromkeys(SUMS, 0) | place | sums | others)
     return rows
 
 
 def finding(topic: str, rule: str, reason: str, **others: Any) -> dict[str, Any]:
-    place = {"partition": 0, "segment": 0, "position": 0, "offset": None, "file": f"{topic}-0/{0:020}.log"}
+    place = {
+        "partition": 0,
+        "segment": 0,
+        "position": 0,
+        "offset": None,
+        "file": f"{topic}-0/{0:020}.log",
+    }
     return (
-        {"topic": topic, "rule": rule, "reason": reason, "level": "unreadable" if rule == "UNREADABLE" else "finding"}
+        {
+            "topic": topic,
+            "rule": rule,
+            "reason": reason,
+            "level": "unreadable" if rule == "UNREADABLE" else "finding",
+        }
         | place
         | others
     )
@@ -56,7 +78,9 @@ def write(
                 "size": 1000,
                 "file": f"{topic}-{partition}/0.log",
             }
-            for topic, partition in dict.fromkeys((row["topic"], row["partition"]) for row in summary)
+            for topic, partition in dict.fromkeys(
+                (row["topic"], row["partition"]) for row in summary
+            )
         ]
     for name, schema, rows in (
         ("summary", SUMMARY, summary),

@@ -1,4 +1,6 @@
-"""Whole audits: what they find is what ``batchval check`` finds, however segments were cut and whoever read them."""
+"""Whole audits: what they find is what ``batchval check`` finds, however segments were cut and
+whoever read them.
+"""
 
 from __future__ import annotations
 
@@ -56,19 +58,25 @@ def places(found: list[Finding]) -> list[tuple[str, int, int | None, str, str]]:
     return sorted((f.file, f.position, f.offset, f.rule.id, f.reason) for f in found)  # type: ignore[type-var]
 
 
-def segment(folder: Path, *parts: bytes, base: int = 0, index: list[tuple[int, int]] | None = None) -> Path:
+def segment(
+    folder: Path, *parts: bytes, base: int = 0, index: list[tuple[int, int]] | None = None
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{base:020}.log"
     path.write_bytes(b"".join(parts))
     if index is not None:
-        path.with_suffix(".index").write_bytes(b"".join(struct.pack(">ii", *entry) for entry in index))
+        path.with_suffix(".index").write_bytes(
+            b"".join(struct.pack(">ii", *entry) for entry in index)
+        )
     return path
 
 
 def series(
     count: int = 8, base: int = 0, codec: int = NONE, sequence: int | None = None, epoch: int = 4
 ) -> list[bytes]:
-    """Batches of three records each, one behind the other; of two producers in turn, where there is a sequence."""
+    """Batches of three records each, one behind the other; of two producers in turn, where there is
+    a sequence.
+    """
     parts = []
     for i in range(count):
         said = (
@@ -76,7 +84,15 @@ def series(
             if sequence is None
             else {"producer_id": i % 2, "producer_epoch": 0, "base_sequence": sequence + i // 2 * 3}
         )
-        parts.append(batch(records(3), codec=codec, base_offset=base + 3 * i, partition_leader_epoch=epoch, **said))  # type: ignore[arg-type]
+        parts.append(
+            batch(
+                records(3),
+                codec=codec,
+                base_offset=base + 3 * i,
+                partition_leader_epoch=epoch,
+                **said,
+            )
+        )  # type: ignore[arg-type]
     return parts
 
 
@@ -100,7 +116,7 @@ def test_the_version_of_kafka_changes_the_rule_that_names_a_length(tmp_path: Pat
         assert [finding.rule.id for finding in found.findings] == rules
 
 
-# ---- the same as batchval check ------------------------------------------------------------------------------------
+# ---- the same as batchval check ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("split_bytes", [WHOLE, 20_000, 3000])
@@ -145,7 +161,9 @@ def _faulty(folder: Path, what: str) -> None:
         index = None
     segment(folder / "orders-0", *parts, index=index)
     others = None if index is None else []  # empty files
-    segment(folder / "orders-0", *([] if what == "missing segment" else later), base=24, index=others)
+    segment(
+        folder / "orders-0", *([] if what == "missing segment" else later), base=24, index=others
+    )
     segment(folder / "orders-0", *series(4, base=36, sequence=18), base=36, index=others)
     if what == "missing segment":
         (folder / "orders-0" / f"{24:020}.log").unlink()
@@ -169,7 +187,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("split_bytes", [WHOLE, 600, 250, 64])
 @pytest.mark.parametrize("what", FAULTS)
-def test_each_fault_is_one_finding_at_its_place(tmp_path: Path, what: str, split_bytes: int) -> None:
+def test_each_fault_is_one_finding_at_its_place(
+    tmp_path: Path, what: str, split_bytes: int
+) -> None:
     _faulty(tmp_path, what)
     found = run(tmp_path, split_bytes=split_bytes)
     if what not in ("repeated batch", "sequence"):
@@ -181,7 +201,9 @@ def test_each_fault_is_one_finding_at_its_place(tmp_path: Path, what: str, split
 @pytest.mark.parametrize("split_bytes", [WHOLE, 200])
 @pytest.mark.parametrize("policy", ["auto", "delete", "compact"])
 def test_compaction_makes_gaps_legal(tmp_path: Path, policy: str, split_bytes: int) -> None:
-    thinned = batch([record(0), record(2)], base_offset=40, last_offset_delta=4, partition_leader_epoch=4)
+    thinned = batch(
+        [record(0), record(2)], base_offset=40, last_offset_delta=4, partition_leader_epoch=4
+    )
     segment(tmp_path / "t-0", *series(3), *series(3, base=12))
     segment(tmp_path / "t-0", *series(2, base=30), thinned, base=30)
     segment(tmp_path / "u-0", *series(3), *series(3, base=12))
@@ -202,12 +224,16 @@ def test_an_index_entry_for_what_is_damaged_does_not_lie(tmp_path: Path, codec: 
         assert places(found.findings) == by_check(tmp_path)
 
 
-# ---- outputs -------------------------------------------------------------------------------------------------------
+# ---- outputs -------------------------------------------------------------------------------------
 
 
 def _bytes_of(out: Path) -> dict[str, bytes]:
     """All but runs/, where each run has an id of its own."""
-    found = {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
+    found = {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file()
+    }
     assert found.pop("runs/part-0.parquet")
     return found
 
@@ -222,7 +248,11 @@ def test_a_second_run_writes_the_same_bytes(tmp_path: Path) -> None:
     run(tmp_path / "in", out=first, split_bytes=300)
     assert _bytes_of(first) == _bytes_of(second)
     run(tmp_path / "in", out=second, split_bytes=WHOLE)
-    assert pq.read_table(second / "batches").num_rows == pq.read_table(first / "batches").num_rows == 16
+    assert (
+        pq.read_table(second / "batches").num_rows
+        == pq.read_table(first / "batches").num_rows
+        == 16
+    )
     for name in ("errors", "summary", "segments"):
         assert pq.read_table(second / name).equals(pq.read_table(first / name))
 
@@ -255,7 +285,10 @@ def test_what_an_interrupted_run_has_left_is_not_counted(tmp_path: Path) -> None
     assert (out / "_SUCCESS").exists()
     table = pq.read_table(out / "batches")
     assert table.num_rows == 16
-    assert len(set(zip(table["segment"].to_pylist(), table["position"].to_pylist(), strict=True))) == 16
+    assert (
+        len(set(zip(table["segment"].to_pylist(), table["position"].to_pylist(), strict=True)))
+        == 16
+    )
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
@@ -274,7 +307,9 @@ def test_the_tables(tmp_path: Path) -> None:
     (tmp_path / "in" / "gone-1" / NAME).symlink_to(tmp_path / "nowhere")
     run(tmp_path / "in", out=tmp_path / "out")
     bad = pq.read_table(tmp_path / "out" / "errors").to_pylist()
-    assert [(row["topic"], row["rule"], row["segment"], row["position"], row["offset"]) for row in bad] == [
+    assert [
+        (row["topic"], row["rule"], row["segment"], row["position"], row["offset"]) for row in bad
+    ] == [
         ("orders", "L3", 36, 0, 36),
         (None, "UNREADABLE", 0, None, None),
     ]
@@ -286,7 +321,11 @@ def test_the_tables(tmp_path: Path) -> None:
     assert hour["max_timestamp"].isoformat().startswith("2023-11-14T22:")
     assert (bad[0]["max_timestamp"], bad[0]["error_code"]) == (hour["max_timestamp"], 56)
     listed = pq.read_table(tmp_path / "out" / "segments").to_pylist()
-    assert [(row["base_offset"], row["batches"], row["last_offset"]) for row in listed if not row["unreadable"]] == [
+    assert [
+        (row["base_offset"], row["batches"], row["last_offset"])
+        for row in listed
+        if not row["unreadable"]
+    ] == [
         (0, 8, 23),
         (36, 4, 47),
     ]
@@ -294,7 +333,7 @@ def test_the_tables(tmp_path: Path) -> None:
     assert [one["sequence"] for one in listed[-1]["producers"]] == [24, 24]
 
 
-# ---- incremental ---------------------------------------------------------------------------------------------------
+# ---- incremental ---------------------------------------------------------------------------------
 
 
 def test_since_reads_what_is_new(tmp_path: Path) -> None:
@@ -306,7 +345,9 @@ def test_since_reads_what_is_new(tmp_path: Path) -> None:
     assert (first.batches, first.skipped) == (8, 0)
     again = run(tmp_path / "in", out=tmp_path / "b", since=tmp_path / "a")
     assert (again.batches, again.segments, again.skipped, again.findings) == (0, 2, 2, [])
-    assert pq.read_table(tmp_path / "b" / "segments").equals(pq.read_table(tmp_path / "a" / "segments"))
+    assert pq.read_table(tmp_path / "b" / "segments").equals(
+        pq.read_table(tmp_path / "a" / "segments")
+    )
     with active.open("ab") as file:
         file.write(b"".join(series(4, base=24, sequence=12)))
     segment(log, *series(2, base=36, sequence=19), base=36)
@@ -319,7 +360,9 @@ def test_since_reads_what_is_new(tmp_path: Path) -> None:
     assert places(grown.findings) == by_check(tmp_path / "in")
     whole = run(tmp_path / "in", out=tmp_path / "d")
     assert whole.batches == first.batches + grown.batches
-    assert pq.read_table(tmp_path / "d" / "segments").equals(pq.read_table(tmp_path / "c" / "segments"))
+    assert pq.read_table(tmp_path / "d" / "segments").equals(
+        pq.read_table(tmp_path / "c" / "segments")
+    )
 
 
 def test_since_reads_a_segment_again_that_is_another(tmp_path: Path) -> None:
@@ -347,7 +390,9 @@ def test_since_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "in", out=tmp_path / "a")
     [manifest] = (tmp_path / "a" / "segments").glob("*.parquet")
     pq.write_table(pq.read_table(manifest).drop_columns(["state", "read_at"]), manifest)
-    with pytest.raises(BatchvalError, match=r"written by an earlier release; audit once without --since"):
+    with pytest.raises(
+        BatchvalError, match=r"written by an earlier release; audit once without --since"
+    ):
         run(tmp_path / "in", since=tmp_path / "a")
 
 
@@ -394,7 +439,7 @@ def test_an_audit_starts_no_thread_of_arrow(tmp_path: Path) -> None:
     assert more == 0
 
 
-# ---- bad input -----------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_read_is_one_row_and_the_rest_is_audited(tmp_path: Path) -> None:
@@ -403,7 +448,9 @@ def test_what_cannot_be_read_is_one_row_and_the_rest_is_audited(tmp_path: Path) 
     segment(tmp_path / "in" / "t-0", *series())
     (tmp_path / "in" / "t-0" / f"{24:020}.log").symlink_to(tmp_path / "nowhere")
     segment(tmp_path / "in" / "t-0", *series(4, base=30), base=30)
-    found = run(tmp_path / "in", tmp_path / "nowhere", tmp_path / "in" / "empty", out=tmp_path / "out")
+    found = run(
+        tmp_path / "in", tmp_path / "nowhere", tmp_path / "in" / "empty", out=tmp_path / "out"
+    )
     assert found.batches == 28
     assert found.findings == []  # nobody knows which offsets the file that cannot be read has
     assert len(found.unreadable) == 3
@@ -412,12 +459,16 @@ def test_what_cannot_be_read_is_one_row_and_the_rest_is_audited(tmp_path: Path) 
     assert [row["rule"] for row in errors] == ["UNREADABLE"] * 3
 
 
-@pytest.mark.parametrize("name", ["a b-0", "ü-1", "no partition", "t=1-3", "50%-0", "x" * 240 + "-0", "-0", "..-2"])
+@pytest.mark.parametrize(
+    "name", ["a b-0", "ü-1", "no partition", "t=1-3", "50%-0", "x" * 240 + "-0", "-0", "..-2"]
+)
 def test_odd_topic_names(tmp_path: Path, name: str) -> None:
     segment(tmp_path / "in" / name, *series())
     found = run(tmp_path / "in", out=tmp_path / "out")
     assert (found.batches, found.findings, found.unreadable) == (8, [], [])
-    assert pq.ParquetFile(next((tmp_path / "out" / "batches").rglob("*.parquet"))).read().num_rows == 8
+    assert (
+        pq.ParquetFile(next((tmp_path / "out" / "batches").rglob("*.parquet"))).read().num_rows == 8
+    )
 
 
 def test_a_topic_whose_name_is_no_text(tmp_path: Path) -> None:
@@ -428,7 +479,9 @@ def test_a_topic_whose_name_is_no_text(tmp_path: Path) -> None:
     assert (found.batches, found.findings, found.unreadable) == (8, [], [])
 
 
-@pytest.mark.parametrize("name", ["y" * 253, "\u00e9" * 126, "%" * 200, "=", ".", "a b\n<b>'\"", "hour=1", "-", "a-"])
+@pytest.mark.parametrize(
+    "name", ["y" * 253, "\u00e9" * 126, "%" * 200, "=", ".", "a b\n<b>'\"", "hour=1", "-", "a-"]
+)
 def test_odd_topics_have_folders_of_their_own(tmp_path: Path, name: str) -> None:
     """As long as a file system lets a name be, whatever is put before it."""
     segment(tmp_path / "in" / f"{name}-0", *series(2))
@@ -451,11 +504,13 @@ def test_a_flood_of_findings(tmp_path: Path) -> None:
     assert [f.follows for f in first] == [1, *[0] * (MOST - 2), 500 - MOST]
     assert found.rules() == {"14": MOST + 1}
     assert pq.read_table(tmp_path / "out" / "errors").num_rows == MOST + 1
-    (result,) = run_local([Range(list_work([str(path)], Options()).ranges[0].segment, 0, 1 << 20)], Options(), None, 1)
+    (result,) = run_local(
+        [Range(list_work([str(path)], Options()).ranges[0].segment, 0, 1 << 20)], Options(), None, 1
+    )
     assert len(pickle.dumps(result.findings)) < 500 * 60
 
 
-# ---- files that others write to ------------------------------------------------------------------------------------
+# ---- files that others write to ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kept", [0, 3, 5])
@@ -471,7 +526,9 @@ def test_a_segment_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int, b
         if path.stat().st_size < at(parts, 8):
             yield from plain(ranges, options, out)
             return
-        of_a = sorted((one for one in ranges if one.segment.topic == "a"), key=lambda one: one.start)
+        of_a = sorted(
+            (one for one in ranges if one.segment.topic == "a"), key=lambda one: one.start
+        )
         yield from plain([one for one in ranges if one.segment.topic != "a"], options, out)
         yield from plain(of_a[:before], options, out)
         os.truncate(path, at(parts, kept))
@@ -480,10 +537,15 @@ def test_a_segment_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int, b
     todo = list_work([str(tmp_path / "in")], options)
     found = audit(todo, options, cut_off, str(tmp_path / "out"))  # type: ignore[arg-type]
     assert (found.findings, found.unreadable, found.batches) == ([], [], 8 + kept)
-    assert pq.read_table(tmp_path / "out" / "segments")["size"].to_pylist() == [at(parts, kept), at(parts, 8)]
+    assert pq.read_table(tmp_path / "out" / "segments")["size"].to_pylist() == [
+        at(parts, kept),
+        at(parts, 8),
+    ]
 
 
-def test_a_segment_that_is_written_anew_each_time_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_is_written_anew_each_time_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("batchval.segment.segment_run.PAUSE_S", 0)
     parts, calls = series(8), list[int]()
     path = segment(tmp_path / "a-0", *parts)
@@ -493,7 +555,12 @@ def test_a_segment_that_is_written_anew_each_time_it_is_read(tmp_path: Path, mon
         calls.append(len(ranges))
         first, *others = sorted(ranges, key=lambda one: one.start)
         yield from plain([first], options, out)
-        segment(tmp_path / "a-0", batch(records(4 + len(calls)), partition_leader_epoch=4), *parts[2:], parts[0])
+        segment(
+            tmp_path / "a-0",
+            batch(records(4 + len(calls)), partition_leader_epoch=4),
+            *parts[2:],
+            parts[0],
+        )
         yield from plain(others, options, out)
 
     monkeypatch.setattr("batchval.audit.local.run_local", rewritten)
@@ -505,7 +572,9 @@ def test_a_segment_that_is_written_anew_each_time_it_is_read(tmp_path: Path, mon
 
 
 def test_the_same_records_sent_again_to_a_new_leader(tmp_path: Path) -> None:
-    """Their checksum is the same, which is of neither the epoch nor the offset: the whole segment is read again."""
+    """Their checksum is the same, which is of neither the epoch nor the offset: the whole segment
+    is read again.
+    """
     old, new = series(8), series(9, epoch=5)
     segment(tmp_path / "in" / "a-0", *old)
     assert run(tmp_path / "in", out=tmp_path / "out").batches == 8

@@ -77,7 +77,10 @@ def plain(ranges: Sequence[Range], options: Options, out: str | None) -> Iterato
 def files(out: Path) -> dict[str, int]:
     """The rows of each file, by its name below batches/."""
     found = sorted((out / "batches").rglob("*.parquet"))
-    return {str(file.relative_to(out / "batches")): pq.ParquetFile(file).metadata.num_rows for file in found}
+    return {
+        str(file.relative_to(out / "batches")): pq.ParquetFile(file).metadata.num_rows
+        for file in found
+    }
 
 
 def hours_of(out: Path) -> Counter[str]:
@@ -92,9 +95,15 @@ def test_many_segments_make_few_files(tmp_path: Path) -> None:
     for partition in range(4):
         for n in range(19):
             for topic in ("a", "b"):
-                write(log(tmp_path / "in", f"{topic}-{partition}", 30 * n), [n // 10, n // 10, n // 10 + 1])
+                write(
+                    log(tmp_path / "in", f"{topic}-{partition}", 30 * n),
+                    [n // 10, n // 10, n // 10 + 1],
+                )
     options = Options()
-    for engine, out in ((plain, tmp_path / "one"), (lambda *what: run_local(*what, processes=2), tmp_path / "two")):
+    for engine, out in (
+        (plain, tmp_path / "one"),
+        (lambda *what: run_local(*what, processes=2), tmp_path / "two"),
+    ):
         found = audit(list_work([str(tmp_path / "in")], options), options, engine, str(out))
         assert (found.segments, found.batches) == (152, 456)
     assert files(tmp_path / "one") == files(tmp_path / "two")
@@ -118,9 +127,9 @@ def test_hours_beyond_those_of_a_range_and_files_beyond_those_that_are_open(
         audit(list_work([str(tmp_path / "in")], options), options, plain, str(out))
         found.append(hours_of(out))
     assert found[0] == found[1]
-    assert found[0] == {f"hour=2026-11-22-{12 + n}": 2 if n in (0, 6) else 1 for n in (0, 1, 2, 4, 5, 6)} | {
-        "hour=none": 3
-    }
+    assert found[0] == {
+        f"hour=2026-11-22-{12 + n}": 2 if n in (0, 6) else 1 for n in (0, 1, 2, 4, 5, 6)
+    } | {"hour=none": 3}
 
 
 @pytest.mark.parametrize("what", ["deleted", "replaced", "all deleted"])
@@ -174,4 +183,6 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     options = Options()
     with pytest.raises(OSError, match="cannot be written"):
         audit(list_work([str(tmp_path / "in")], options), options, plain, str(tmp_path / "out"))
-    assert [str(file) for file in (tmp_path / "out" / "batches").rglob("*") if file.is_file()] == closed
+    assert [
+        str(file) for file in (tmp_path / "out" / "batches").rglob("*") if file.is_file()
+    ] == closed

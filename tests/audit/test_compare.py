@@ -1,4 +1,6 @@
-"""Two audits side by side: what is lost, behind, duplicated or only moved, by partition and hour."""
+"""Two audits side by side: what is lost, behind, duplicated or only moved, by partition and
+hour.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,13 @@ def of(first: Counts, second: Counts) -> Comparison:
 
 def found(comparison: Comparison) -> list[tuple[str, int, int | None, str, int]]:
     return [
-        (d.topic, d.partition, None if d.hour is None else (d.hour - HOUR) // 3600, d.kind, d.records)
+        (
+            d.topic,
+            d.partition,
+            None if d.hour is None else (d.hour - HOUR) // 3600,
+            d.kind,
+            d.records,
+        )
         for d in comparison.differences
     ]
 
@@ -72,13 +80,21 @@ def test_more_is_duplicated() -> None:
 
 def test_a_partition_that_never_came_is_lost() -> None:
     comparison = of(BASE, {key: count for key, count in BASE.items() if key[:2] != ("a", 0)})
-    assert found(comparison) == [("a", 0, 0, "lost", 10), ("a", 0, 1, "lost", 20), ("a", 0, 2, "lost", 30)]
+    assert found(comparison) == [
+        ("a", 0, 0, "lost", 10),
+        ("a", 0, 1, "lost", 20),
+        ("a", 0, 2, "lost", 30),
+    ]
     assert comparison.topics["a"].lag_ms == 0
 
 
 def test_records_of_other_batches_move_to_the_next_hour() -> None:
     comparison = of(BASE, BASE | {("a", 0, 0): 7, ("a", 0, 1): 24})
-    assert found(comparison) == [("a", 0, 0, "moved", 3), ("a", 0, 1, "moved", 3), ("a", 0, 1, "duplicated", 1)]
+    assert found(comparison) == [
+        ("a", 0, 0, "moved", 3),
+        ("a", 0, 1, "moved", 3),
+        ("a", 0, 1, "duplicated", 1),
+    ]
     assert comparison.topics["a"].moved == 3
     only_moved = of(BASE, BASE | {("a", 0, 0): 7, ("a", 0, 1): 23})
     assert not only_moved.differs
@@ -91,7 +107,9 @@ def test_hours_that_are_no_neighbours_do_not_cancel() -> None:
         ("a", 0, 2, "duplicated", 3),
     ]
     # nor does an hour of one partition with that of another
-    assert Counter(kind for *_, kind, _ in found(of(BASE, BASE | {("a", 0, 1): 19, ("a", 1, 0): 6}))) == {
+    assert Counter(
+        kind for *_, kind, _ in found(of(BASE, BASE | {("a", 0, 1): 19, ("a", 1, 0): 6}))
+    ) == {
         "lost": 1,
         "duplicated": 1,
     }

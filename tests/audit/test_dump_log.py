@@ -1,4 +1,6 @@
-"""The audit's rows are a superset of what Kafka's dump-log says: equal fields, batch by batch, on the same files."""
+"""The audit's rows are a superset of what Kafka's dump-log says: equal fields, batch by batch, on
+the same files.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def audited(root: Path, split_bytes: int = 3_000, **options: Any) -> Rows:
             rows: list[dict[str, Any]] = []
             for range_ in cut(segment, split_bytes, store):
                 rows += [row for block in read_range(range_, asked) for row in block.to_pylist()]
-            found[f"{folder.name}/{segment.base_offset:020}.log"] = [row for row in rows if row["magic"] is not None]
+            found[f"{folder.name}/{segment.base_offset:020}.log"] = [
+                row for row in rows if row["magic"] is not None
+            ]
     return found
 
 
@@ -57,7 +61,9 @@ def assert_equal_fields(ours: Rows, theirs: list[dict[str, Any]]) -> int:
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_rows_are_what_was_dumped(deep: bool) -> None:
-    expected = [json.loads(line) for line in (SEGMENTS / "expected.jsonl").read_text("utf-8").splitlines()]
+    expected = [
+        json.loads(line) for line in (SEGMENTS / "expected.jsonl").read_text("utf-8").splitlines()
+    ]
     assert assert_equal_fields(audited(SEGMENTS, deep=deep), expected) > 300
 
 

@@ -46,7 +46,9 @@ def counted(tables: list[pa.Table]) -> dict[int, tuple[int, list[int | None]]]:
         before, others = found.get(row["hour"], (0, extremes))
         pairs = zip(EXTREMES.values(), extremes, others, strict=True)
         both = [
-            (min if how == "min" else max)([value for value in pair if value is not None], default=None)
+            (min if how == "min" else max)(
+                [value for value in pair if value is not None], default=None
+            )
             for how, *pair in pairs
         ]
         found[row["hour"]] = before + row["batches"], both
@@ -70,7 +72,9 @@ def test_the_nearest_are_kept_however_counts_come(found: list[int], data: st.Dat
     got = counted([within(joined(part), 12, 5) for part in parts if part])
     assert got == counted([of(b"".join(batches))])
     assert sum(count for count, _ in got.values()) == len(found)
-    kept = sorted({hour for hour in found if hour >= 0}, key=lambda hour: (abs(hour - 12), hour))[:5]
+    kept = sorted({hour for hour in found if hour >= 0}, key=lambda hour: (abs(hour - 12), hour))[
+        :5
+    ]
     assert {hour for hour in got if hour != NONE} == set(kept)
     for hour, (count, extremes) in got.items():
         rows = [n for n, one in enumerate(found) if (one if one in kept else NONE) == hour]
@@ -98,13 +102,19 @@ def test_a_range_holds_few_rows_while_it_is_read(monkeypatch: pytest.MonkeyPatch
 
 def run(folder: Path, split_bytes: int) -> Audit:
     options = Options(rows="none", split_bytes=split_bytes, cleanup_policy="delete")
-    return audit(list_work([str(folder)], options), options, lambda todo, told, out: run_local(todo, told, out, 1))
+    return audit(
+        list_work([str(folder)], options),
+        options,
+        lambda todo, told, out: run_local(todo, told, out, 1),
+    )
 
 
 def test_random_timestamps_make_no_millions_of_rows(tmp_path: Path) -> None:
     chance = random.Random(7)
     stamps = [chance.randrange(NOW * 2 * HOUR_MS) for _ in range(HOURS_OF_A_SEGMENT + 4_000)]
-    data = b"".join(stamped(n - (n % 500 == 9), stamp, sound=n % 1000 != 3) for n, stamp in enumerate(stamps))
+    data = b"".join(
+        stamped(n - (n % 500 == 9), stamp, sound=n % 1000 != 3) for n, stamp in enumerate(stamps)
+    )
     log = tmp_path / "t-0" / f"{0:020}.log"
     log.parent.mkdir()
     log.write_bytes(data)
@@ -135,5 +145,9 @@ def test_the_summary_of_nothing(tmp_path: Path, deep: bool) -> None:
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / f"{0:020}.log").touch()
     options = Options(deep=deep)
-    found = audit(list_work([str(tmp_path)], options), options, lambda todo, told, out: run_local(todo, told, out, 1))
+    found = audit(
+        list_work([str(tmp_path)], options),
+        options,
+        lambda todo, told, out: run_local(todo, told, out, 1),
+    )
     assert found.tables["summary"].num_rows == 0

@@ -1,4 +1,6 @@
-"""``--engine local``: when its workers are made ready. (What they find is in test_audit.py and tests/spark.)"""
+"""``--engine local``: when its workers are made ready. (What they find is in test_audit.py and
+tests/spark.)
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
-    """Listing needs neither Parquet nor the reduce step; and where one process will do, no server is started."""
+    """Listing needs neither Parquet nor the reduce step; and where one process will do, no server
+    is started.
+    """
     script = """
         import sys
         from multiprocessing.forkserver import _forkserver as server
@@ -44,7 +48,11 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
         assert server._forkserver_pid == first, "the workers come from it"
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -73,14 +81,21 @@ def test_cores_where_no_affinity_can_be_asked_for(monkeypatch: pytest.MonkeyPatc
     assert local._cores() == 1
 
 
-def test_workers_are_started_where_they_are_worth_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_are_started_where_they_are_worth_their_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(local, "_cores", lambda: 4)
 
     def processes(size: int, deep: bool = False, uri: str = "/l/0.log") -> int:
         segment = SegmentInfo(uri, "t", 0, 0, size, 0)
         return local._processes([Range(segment, n, n + size // 8) for n in range(8)], None, deep)
 
-    assert (processes(0), processes(1 << 30), processes(3 << 30), processes(9 << 30)) == (1, 1, 3, 4)
+    assert (processes(0), processes(1 << 30), processes(3 << 30), processes(9 << 30)) == (
+        1,
+        1,
+        3,
+        4,
+    )
     assert (processes(60 << 20, deep=True), processes(200 << 20, deep=True)) == (1, 4)
     assert processes(200 << 20, uri="s3://bucket/0.log") == 4
 
@@ -90,14 +105,35 @@ def test_an_audit_imports_no_pandas(processes: str, tmp_path: Path) -> None:
     """It costs 0.17 s of CPU in each process. ``to_pandas`` works afterwards."""
     (tmp_path / "pandas.py").write_text("import sys; print('pandas was imported', file=sys.stderr)")
     words = ["--processes", processes, "--split-bytes", "4096", "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "batchval", "audit", "--engine", "local", *words, "fixtures/segments"]
+    command = [
+        sys.executable,
+        "-m",
+        "batchval",
+        "audit",
+        "--engine",
+        "local",
+        *words,
+        "fixtures/segments",
+    ]
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
     done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    script = "import batchval.audit.lean, pyarrow; print(len(pyarrow.table({'a': [1, 2]}).to_pandas()))"
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True).stdout == b"2\n"
+    script = (
+        "import batchval.audit.lean, pyarrow; print(len(pyarrow.table({'a': [1, 2]}).to_pandas()))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True
+        ).stdout
+        == b"2\n"
+    )
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -110,7 +146,11 @@ def test_progress_counts_bytes_while_a_range_is_read(tmp_path: Path, processes: 
     options = Options(split_bytes=80 << 20)
     ranges = list_work([str(tmp_path)], options).ranges
     seen: list[int] = []
-    assert len(list(local.run_local(ranges, options, None, processes, seen.append))) == len(ranges) == 2
+    assert (
+        len(list(local.run_local(ranges, options, None, processes, seen.append)))
+        == len(ranges)
+        == 2
+    )
     assert sum(seen) == log.stat().st_size
     assert len([step for step in seen if step]) > (2 if processes == 1 else 0)
 
@@ -118,7 +158,10 @@ def test_progress_counts_bytes_while_a_range_is_read(tmp_path: Path, processes: 
 def test_progress_is_between_what_ended_and_what_began() -> None:
     seen: list[int] = []
     shown = local.Progress(seen.append)
-    first, second = (Range(SegmentInfo("/l/t-0/0.log", "t", 0, 0, 100, 0), start, start + 50) for start in (0, 50))
+    first, second = (
+        Range(SegmentInfo("/l/t-0/0.log", "t", 0, 0, 100, 0), start, start + 50)
+        for start in (0, 50)
+    )
     shown.show(20, [], [first])
     shown.show(90, [], [first])
     shown.show(10, [first], [first, second])

@@ -1,4 +1,6 @@
-"""What an audit of so many bytes takes: by arithmetic that a reader can follow, from measured costs."""
+"""What an audit of so many bytes takes: by arithmetic that a reader can follow, from measured
+costs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,19 @@ def test_rates(text: str, rate: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "fast", "1GB", "GB/s", "-1GB/s", "0GB/s", "1Gb/s", "1e9B/s", "1GB/s/s", "9" * 400 + "EB/s"]
+    "text",
+    [
+        "",
+        "fast",
+        "1GB",
+        "GB/s",
+        "-1GB/s",
+        "0GB/s",
+        "1Gb/s",
+        "1e9B/s",
+        "1GB/s/s",
+        "9" * 400 + "EB/s",
+    ],
 )
 def test_what_is_no_rate(text: str) -> None:
     with pytest.raises(PlanError) as caught:
@@ -61,9 +75,17 @@ def test_ten_petabytes_a_day() -> None:
 
 
 def test_what_is_assumed_is_printed() -> None:
-    given = Assumptions(cores=32, utilisation=0.5, network_gbit=100, rows="all", deep=True, replication_factor=2)
+    given = Assumptions(
+        cores=32, utilisation=0.5, network_gbit=100, rows="all", deep=True, replication_factor=2
+    )
     text = plan(1e9, given).text()
-    for words in ("32 cores, 50% of them used", "100 Gbit/s each", "rows=all, every record", "2 copies", "256 MiB"):
+    for words in (
+        "32 cores, 50% of them used",
+        "100 Gbit/s each",
+        "rows=all, every record",
+        "2 copies",
+        "256 MiB",
+    ):
         assert words in text
     assert costs.measured_on() in text
     assert costs.engines_measured_on() in text
@@ -74,7 +96,9 @@ def test_what_is_assumed_is_printed() -> None:
 def test_json_has_all() -> None:
     answer = plan(1e9)
     found = json.loads(json.dumps(answer.json()))
-    assert found["assumptions"] == vars(Assumptions()) if hasattr(Assumptions(), "__dict__") else True
+    assert (
+        found["assumptions"] == vars(Assumptions()) if hasattr(Assumptions(), "__dict__") else True
+    )
     assert found["executors"] == answer.executors
     assert len(found["by_codec"]) == 5
     assert found["limit"] in {"CPU", "network"}
@@ -109,7 +133,10 @@ def test_what_was_not_measured_is_not_planned() -> None:
 
 
 @given(
-    st.floats(1, 1e15), st.floats(1, 1e3), st.sampled_from(["local", "spark"]), st.sampled_from(["none", "bad", "all"])
+    st.floats(1, 1e15),
+    st.floats(1, 1e3),
+    st.sampled_from(["local", "spark"]),
+    st.sampled_from(["none", "bad", "all"]),
 )
 def test_more_bytes_never_need_less(rate: float, factor: float, engine: str, rows: str) -> None:
     given = Assumptions(engine=engine, rows=rows)  # type: ignore[arg-type]
@@ -124,5 +151,8 @@ def test_the_costs_of_engines_are_those_of_the_kept_bench() -> None:
     for name, ways in kept["engines"].items():
         for way, found in ways.items():
             rows, _, deep = way.partition(", ")
-            assert costs.engine(name, rows, bool(deep)) == (found["cpu_s_a_task"], found["cpu_s_a_gb"])
+            assert costs.engine(name, rows, bool(deep)) == (
+                found["cpu_s_a_task"],
+                found["cpu_s_a_gb"],
+            )
     assert costs.engine("local", "none", True) is None

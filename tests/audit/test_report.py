@@ -1,4 +1,6 @@
-"""The page of an audit: its sums are those of the outputs, and no name that it shows can do anything."""
+"""The page of an audit: its sums are those of the outputs, and no name that it shows can do
+anything.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ HOSTILE = '</td><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
 
 
 def two_topics(out: Path) -> str:
-    """orders: two partitions, three hours, zstd and gzip, findings; logs: uncompressed, one hour, none."""
+    """orders: two partitions, three hours, zstd and gzip, findings; logs: uncompressed, one hour,
+    none.
+    """
     return write(
         out,
         [
@@ -36,9 +40,17 @@ def two_topics(out: Path) -> str:
             hour("logs", 0, HOUR, {"none": (7, 70, 7_000)}),
         ],
         [
-            *[finding("orders", "14", "a wrong checksum", max_timestamp=(HOUR + 3600) * 1000 + 5)] * 2,
-            finding("orders", "L3", "a gap", partition=1, offset=17, max_timestamp=(HOUR + 3601) * 1000),
-            *[finding("orders", "L5", "a sequence", partition=1, max_timestamp=(HOUR + 9000) * 1000)] * 4,
+            *[finding("orders", "14", "a wrong checksum", max_timestamp=(HOUR + 3600) * 1000 + 5)]
+            * 2,
+            finding(
+                "orders", "L3", "a gap", partition=1, offset=17, max_timestamp=(HOUR + 3601) * 1000
+            ),
+            *[
+                finding(
+                    "orders", "L5", "a sequence", partition=1, max_timestamp=(HOUR + 9000) * 1000
+                )
+            ]
+            * 4,
             finding("logs", "L3", "perhaps a gap", level="note"),
         ],
     )
@@ -61,7 +73,9 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
-        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action"}]
+        self.links += [
+            value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action"}
+        ]
         self.handlers += [name for name, _ in attrs if name.startswith("on")]
         if tag == "table":
             self.tables.append([])
@@ -86,13 +100,23 @@ def test_sums_are_those_of_the_rows(tmp_path: Path) -> None:
     whole = facts.whole
     assert (whole.batches, whole.records, whole.bytes, whole.partitions) == (23, 1130, 61_500, 3)
     assert whole.rules == {"14": 2, "L3": 1, "L5": 4}
-    assert (whole.refused, whole.sequence_anomalies, facts.findings_count, facts.notes_count) == (2, 4, 7, 1)
+    assert (whole.refused, whole.sequence_anomalies, facts.findings_count, facts.notes_count) == (
+        2,
+        4,
+        7,
+        1,
+    )
     assert whole.codecs["zstd"] == (11, 1010, 50_500, 151_000, 10, 45_500)
     assert whole.ratio == pytest.approx(163_000 / 54_500)
     assert whole.claims_share == pytest.approx(49_500 / 61_500)
     orders, logs = facts.topics["orders"], facts.topics["logs"]
     assert (orders.batches, orders.partitions, orders.findings) == (16, 2, 7)
-    assert (logs.ratio, logs.claims_share, logs.cpu_saved, list(logs.codecs)) == (None, 0.0, 0.0, ["none"])
+    assert (logs.ratio, logs.claims_share, logs.cpu_saved, list(logs.codecs)) == (
+        None,
+        0.0,
+        0.0,
+        ["none"],
+    )
     assert 0 < orders.cpu_saved < orders.cpu_kafka
     assert whole.cpu_saved == pytest.approx(orders.cpu_saved)
     assert [facts.hours[HOUR + 3600 * i].batches for i in range(3)] == [17, 5, 1]
@@ -112,7 +136,10 @@ def test_groups_add_up_to_the_whole(tmp_path: Path) -> None:
 
 
 def test_what_one_hour_does_not_know_is_not_known_of_all(tmp_path: Path) -> None:
-    rows = [hour("a", 0, HOUR, {"lz4": (1, 1, 100, 200, 0, 0)}), hour("a", 0, HOUR + 3600, {"lz4": (1, 1, 100)})]
+    rows = [
+        hour("a", 0, HOUR, {"lz4": (1, 1, 100, 200, 0, 0)}),
+        hour("a", 0, HOUR + 3600, {"lz4": (1, 1, 100)}),
+    ]
     facts = facts_of(write(tmp_path / "out", rows))
     assert facts.whole.ratio is None
     assert facts.topic_hours("a")[HOUR].ratio == 2.0
@@ -136,7 +163,11 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
     assert findings[3][4:] == ["17", "L3 offset-gap", "a gap"]
     assert rules[2][5] == RULE_TEXTS["14"].advice
     assert [row[6] for row in notes[1:]] == ["perhaps a gap"]
-    assert [row[0] for row in orders[1:]] == ["2026-11-20 22:00", "2026-11-20 23:00", "2026-11-21 00:00"]
+    assert [row[0] for row in orders[1:]] == [
+        "2026-11-20 22:00",
+        "2026-11-20 23:00",
+        "2026-11-21 00:00",
+    ]
     assert [row[1] for row in orders[1:]] == ["10", "5", "1"]
     assert len(logs) == 2
     assert [row[0] for row in cpu[1:]] == ["none", "gzip", "zstd"]
@@ -146,7 +177,10 @@ def test_the_page_shows_the_figures(tmp_path: Path) -> None:
 
 
 def test_findings_of_two_replicas_name_their_brokers_and_files(tmp_path: Path) -> None:
-    errors = [finding("orders", "14", "bad", broker=name, file=f"/{name}/orders-0/0.log") for name in ("b1", "b2")]
+    errors = [
+        finding("orders", "14", "bad", broker=name, file=f"/{name}/orders-0/0.log")
+        for name in ("b1", "b2")
+    ]
     errors[1]["follows"] = 3
     out = write(tmp_path / "out", [hour("orders", 0, HOUR, {"none": (1, 1, 100)})], errors)
     _, _, findings, _, _ = Reader(audit_report.page(facts_of(out))).tables
@@ -160,7 +194,10 @@ def test_findings_of_two_replicas_name_their_brokers_and_files(tmp_path: Path) -
 def test_a_single_hour_has_a_column_for_each_codec(tmp_path: Path) -> None:
     rows = [hour("a", 0, HOUR, {"none": (1, 1, 100), "zstd": (1, 1, 300)})]
     text = audit_report.page(facts_of(write(tmp_path / "out", rows)))
-    assert re.findall(r"<title>([a-z]+: [^<]+)</title>", text)[:2] == ["none: none 100", "zstd: zstd 300"]
+    assert re.findall(r"<title>([a-z]+: [^<]+)</title>", text)[:2] == [
+        "none: none 100",
+        "zstd: zstd 300",
+    ]
     assert "codec, 2026-11-20 22:00 UTC" in text
 
 
@@ -188,7 +225,10 @@ def test_no_card_stands_alone(tmp_path: Path, others: dict[str, int], columns: i
 
 def test_no_name_can_do_anything(tmp_path: Path) -> None:
     rows = [hour(HOSTILE, 0, HOUR, {"none": (1, 1, 100)})]
-    errors = [finding(HOSTILE, HOSTILE, HOSTILE, file=HOSTILE), finding(HOSTILE, "UNREADABLE", HOSTILE, file=HOSTILE)]
+    errors = [
+        finding(HOSTILE, HOSTILE, HOSTILE, file=HOSTILE),
+        finding(HOSTILE, "UNREADABLE", HOSTILE, file=HOSTILE),
+    ]
     out = write(tmp_path / "out", rows, errors)
     text = audit_report.page(facts_of(out))
     reader = Reader(text)
@@ -219,12 +259,23 @@ def test_any_timestamp_has_its_hour(tmp_path: Path, at: int | None) -> None:
 
 def test_what_was_not_read_is_no_finding(tmp_path: Path) -> None:
     lost = finding("a", "UNREADABLE", "Permission denied", file="/logs/a-0/0.log", position=None)
-    listed = lost | {"topic": None, "partition": None, "segment": None, "file": "/other", "reason": "No such file"}
+    listed = lost | {
+        "topic": None,
+        "partition": None,
+        "segment": None,
+        "file": "/other",
+        "reason": "No such file",
+    }
     rows = [hour("a", 0, HOUR, {"none": (1, 1, 100)})]
     facts = facts_of(write(tmp_path / "out", rows, [lost, listed, finding("a", "14", "bad")]))
     assert (facts.findings_count, facts.findings.num_rows) == (1, 1)
-    assert facts.unreadable == [("/logs/a-0/0.log", "Permission denied"), ("/other", "No such file")]
-    assert '<td class="name">/other</td><td class="words">No such file</td>' in audit_report.page(facts)
+    assert facts.unreadable == [
+        ("/logs/a-0/0.log", "Permission denied"),
+        ("/other", "No such file"),
+    ]
+    assert '<td class="name">/other</td><td class="words">No such file</td>' in audit_report.page(
+        facts
+    )
     assert ": 1 finding, 2 not read" in terminal_summary(facts)
 
 
@@ -237,7 +288,10 @@ def test_an_empty_audit_has_a_page(tmp_path: Path) -> None:
 
 
 def test_a_page_does_not_grow_with_the_cluster(tmp_path: Path) -> None:
-    rows = [hour(f"topic-{i:04}", 0, HOUR + 3600 * (i % 5), {"none": (1, 1, i + 1)}) for i in range(1_200)]
+    rows = [
+        hour(f"topic-{i:04}", 0, HOUR + 3600 * (i % 5), {"none": (1, 1, i + 1)})
+        for i in range(1_200)
+    ]
     rows += [hour("long", 0, HOUR + 3600 * i, {"none": (1, 1, 10**6)}) for i in range(500)]
     errors = [finding("long", "14", f"finding {i}", position=i) for i in range(300)]
     out = write(tmp_path / "out", rows, errors)
@@ -253,7 +307,11 @@ def test_a_page_does_not_grow_with_the_cluster(tmp_path: Path) -> None:
 def test_the_terminal_says_it_too(tmp_path: Path) -> None:
     lines = terminal_summary(facts_of(two_topics(tmp_path / "out"))).splitlines()
     assert re.split(r" {2,}", lines[1])[:4] == ["orders", "2", "16", "1,060"]
-    assert lines[3:6] == ["L5 sequence-gap: 4 findings", "14 crc-mismatch: 2 findings", "L3 offset-gap: 1 finding"]
+    assert lines[3:6] == [
+        "L5 sequence-gap: 4 findings",
+        "14 crc-mismatch: 2 findings",
+        "L3 offset-gap: 1 finding",
+    ]
     assert lines[-1].startswith("3 segments, 23 batches, 1,130 records, 60.1 KiB: 7 findings; ")
     assert lines[-1].endswith("would be saved by a broker or gate that honours claims")
 
@@ -294,8 +352,13 @@ def test_the_costs_are_those_of_the_kept_benches() -> None:
     for way, by_codec in made["ways"].items():
         for codec, costs in by_codec.items():
             # another release of a codec's library compresses a little otherwise
-            assert kept["ways"][way][codec]["cpu_s_a_gb"] == pytest.approx(costs["cpu_s_a_gb"], rel=0.03), (way, codec)
-            assert kept["ways"][way][codec]["within"] == pytest.approx(costs["within"], rel=0.1), (way, codec)
+            assert kept["ways"][way][codec]["cpu_s_a_gb"] == pytest.approx(
+                costs["cpu_s_a_gb"], rel=0.03
+            ), (way, codec)
+            assert kept["ways"][way][codec]["within"] == pytest.approx(costs["within"], rel=0.1), (
+                way,
+                codec,
+            )
 
 
 def test_a_bench_cell_costs_about_what_was_measured() -> None:
@@ -311,5 +374,8 @@ def test_a_bench_cell_costs_about_what_was_measured() -> None:
             2 * cpu_seconds("kafka", codec, 1, 100, size)
         )
         if codec != "none":
-            assert cpu_seconds("claims", codec, 1, 100, size) < cpu_seconds("kafka", codec, 1, 100, size) / 4
+            assert (
+                cpu_seconds("claims", codec, 1, 100, size)
+                < cpu_seconds("kafka", codec, 1, 100, size) / 4
+            )
     assert "none" not in known()["ways"]["claims"]

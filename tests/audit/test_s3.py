@@ -1,4 +1,6 @@
-"""Segments in S3 (versitygw): the same rows as from a disk, by ranged reads; a service that breaks off half-way."""
+"""Segments in S3 (versitygw): the same rows as from a disk, by ranged reads; a service that breaks
+off half-way.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def line(service: int) -> Iterator[Wire]:
 
 
 def in_order(batches: bytes, size: int) -> bytes:
-    """The same batches again and again, up to so many bytes, each with the offsets behind the one before."""
+    """The same batches again and again, up to so many bytes, each with the offsets behind the one
+    before.
+    """
     data = bytearray(batches * (size // len(batches)))
     at = offset = 0
     while at < len(data):
@@ -85,7 +89,9 @@ def listed(path: str) -> list[SegmentInfo | Unreadable]:
 def rows_of(segment: SegmentInfo, split_bytes: int) -> list[dict[str, object]]:
     store, _ = Store.of(segment.uri)
     options = Options(split_bytes=split_bytes)
-    blocks = (block for part in cut(segment, split_bytes, store) for block in read_range(part, options))
+    blocks = (
+        block for part in cut(segment, split_bytes, store) for block in read_range(part, options)
+    )
     return [row for block in blocks for row in block.to_pylist()]
 
 
@@ -120,8 +126,14 @@ def test_a_range_reads_about_its_own_bytes(line: Wire) -> None:
     there = [row for block in read_range(part, Options()) for row in block.to_pylist()]
     # to know where a batch starts it looks back, and a request asks for some MiB
     assert line.answered - before < (1 << 20) + LOOKBACK + (9 << 20) < segment.size
-    assert any(re.search(r"^GET /kafka/large/.* bytes=\d+-\d+$", request) for request in line.requests)
-    here = [row for block in read_range(parts[0]._replace(end=SIZE), Options()) for row in block.to_pylist()]
+    assert any(
+        re.search(r"^GET /kafka/large/.* bytes=\d+-\d+$", request) for request in line.requests
+    )
+    here = [
+        row
+        for block in read_range(parts[0]._replace(end=SIZE), Options())
+        for row in block.to_pylist()
+    ]
     assert there == [row for row in here if part.start <= row["position"] < part.end]
     assert len(there) > 100
 
@@ -133,7 +145,9 @@ def test_an_audit_of_a_bucket_is_that_of_the_disk(line: Wire, tmp_path: Path) ->
         out = str(tmp_path / name)
         audit(list_work([path], options), options, one_by_one, out)
         facts = facts_of(out)
-        sums.append((facts.topics, facts.hours, facts.whole, facts.findings_count, facts.unreadable))
+        sums.append(
+            (facts.topics, facts.hours, facts.whole, facts.findings_count, facts.unreadable)
+        )
     assert sums[0] == sums[1]
     assert sums[0][2].batches > 300
 
@@ -158,8 +172,12 @@ def test_outputs_may_lie_there_too(line: Wire) -> None:
     assert len(found.files) >= 3
 
 
-@pytest.mark.parametrize("after", [300, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 20_000))])
-def test_a_service_that_breaks_off_loses_one_segment(line: Wire, tmp_path: Path, after: int) -> None:
+@pytest.mark.parametrize(
+    "after", [300, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 20_000))]
+)
+def test_a_service_that_breaks_off_loses_one_segment(
+    line: Wire, tmp_path: Path, after: int
+) -> None:
     line.cut, line.after = re.compile(r"GET /kafka/logs/codec-none-0/\S+\.log"), after
     options = Options(rows="bad")
     todo = list_work([uri(line.port, "kafka/logs")], options)
@@ -187,8 +205,19 @@ def _local(tmp_path: Path, options: Options) -> str:
 
 def test_the_command_says_what_broke_off_and_ends_with_3(line: Wire) -> None:
     line.cut, line.after = re.compile(r"GET /kafka/logs/rolled-0/\S+30\.log"), 500
-    command = [sys.executable, "-m", "batchval", "audit", uri(line.port, ROLLED), "--engine", "local", "--json"]
-    done = subprocess.run([*command, "--processes", "1"], capture_output=True, text=True, check=False, timeout=120)
+    command = [
+        sys.executable,
+        "-m",
+        "batchval",
+        "audit",
+        uri(line.port, ROLLED),
+        "--engine",
+        "local",
+        "--json",
+    ]
+    done = subprocess.run(
+        [*command, "--processes", "1"], capture_output=True, text=True, check=False, timeout=120
+    )
     assert done.returncode == 3, done.stderr
     (said,) = done.stderr.splitlines()
     assert said.startswith("batchval audit: s3://kafka/logs/rolled-0/00000000000000000030.log")
@@ -226,7 +255,9 @@ def _mapped(todo: Work, options: Options, out: str) -> Audit:
 
 
 def test_credentials_stay_in_the_command(line: Wire, tmp_path: Path) -> None:
-    """Whoever reads the tables was not told them; and --since finds the same segments with and without them."""
+    """Whoever reads the tables was not told them; and --since finds the same segments with and
+    without them.
+    """
     options = Options(rows="bad")
     path = uri(line.port, "kafka/logs").replace("s3://", f"s3://{ACCESS}:{SECRET}@")
     line.cut, line.after = re.compile(r"GET /kafka/logs/codec-zstd-0/\S+log .*bytes="), 300
@@ -246,14 +277,20 @@ def test_credentials_stay_in_the_command(line: Wire, tmp_path: Path) -> None:
     lost = {entry["file"] for entry in found.tables["segments"].to_pylist() if entry["unreadable"]}
     manifest = Manifest.read(str(out), options)
     for again in (path, uri(line.port, "kafka/logs")):
-        assert {shown(part.segment.uri) for part in list_work([again], options, manifest).ranges} == lost
+        assert {
+            shown(part.segment.uri) for part in list_work([again], options, manifest).ranges
+        } == lost
 
 
-def test_segments_of_a_partition_belong_together_whatever_the_query_says(line: Wire, tmp_path: Path) -> None:
+def test_segments_of_a_partition_belong_together_whatever_the_query_says(
+    line: Wire, tmp_path: Path
+) -> None:
     path = uri(line.port, ROLLED).replace("endpoint_override=", "endpoint_override=http://")
     todo = list_work([path], Options(rows="none"))
     todo.ranges = [part for part in todo.ranges if part.segment.base_offset != 30]
-    todo.listed = [one for one in todo.listed if isinstance(one, SegmentInfo) and one.base_offset != 30]
+    todo.listed = [
+        one for one in todo.listed if isinstance(one, SegmentInfo) and one.base_offset != 30
+    ]
     found = _mapped(todo, Options(rows="none", cleanup_policy="delete"), str(tmp_path / "out"))
     assert found.rules() == {"L3": 1}
 

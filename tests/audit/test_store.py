@@ -45,7 +45,9 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     bucket = tmp_path / "kept"
     bucket.mkdir()
     monkeypatch.setattr(
-        remote_module, "_connected", lambda _: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+        remote_module,
+        "_connected",
+        lambda _: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()),
     )
     return bucket
 
@@ -79,11 +81,24 @@ def test_the_fixtures() -> None:
                 f"{kept}://logs@acc.dfs.core.windows.net/a/b",
                 "logs/a/b",
             )
-            for scheme, kept in (("wasb", "abfs"), ("wasbs", "abfss"), ("abfs", "abfs"), ("abfss", "abfss"))
+            for scheme, kept in (
+                ("wasb", "abfs"),
+                ("wasbs", "abfss"),
+                ("abfs", "abfs"),
+                ("abfss", "abfss"),
+            )
             for kind in ("blob", "dfs")
         ),
-        ("abfss://acc.blob.core.windows.net/logs/a", "abfss://acc.blob.core.windows.net/logs/a", "logs/a"),
-        ("abfs://acc:key@127.0.0.1:10000/logs/a", "abfs://acc:key@127.0.0.1:10000/logs/a", "logs/a"),
+        (
+            "abfss://acc.blob.core.windows.net/logs/a",
+            "abfss://acc.blob.core.windows.net/logs/a",
+            "logs/a",
+        ),
+        (
+            "abfs://acc:key@127.0.0.1:10000/logs/a",
+            "abfs://acc:key@127.0.0.1:10000/logs/a",
+            "logs/a",
+        ),
         ("abfs://acc:key@logs/a", "abfs://acc:key@logs/a", "logs/a"),
     ],
 )
@@ -108,8 +123,14 @@ def test_local_uris_of_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("uri", "reason"),
     [
-        ("dbfs:/logs", "dbfs:/logs: Databricks mounts dbfs:/ at /dbfs, and this machine has no such folder"),
-        ("oss://me:secret@bucket/a", "oss://bucket/a: unknown scheme; known are paths and file://, s3://"),
+        (
+            "dbfs:/logs",
+            "dbfs:/logs: Databricks mounts dbfs:/ at /dbfs, and this machine has no such folder",
+        ),
+        (
+            "oss://me:secret@bucket/a",
+            "oss://bucket/a: unknown scheme; known are paths and file://, s3://",
+        ),
         ("oss://bucket/a", "write s3://bucket/path?endpoint_override=HOST"),
         ("hdfs:/logs", "hdfs:/logs: not a URI; write hdfs://namenode:port/path"),
         ("s3:/bucket/a", "s3:/bucket/a: not a URI; write s3://"),
@@ -124,29 +145,47 @@ def test_schemes_that_are_refused(uri: str, reason: str) -> None:
 
 
 def test_schemes() -> None:
-    with pytest.raises(BatchvalError, match=r"^ftp://host/a: unknown scheme; known are paths and file://, s3://"):
+    with pytest.raises(
+        BatchvalError, match=r"^ftp://host/a: unknown scheme; known are paths and file://, s3://"
+    ):
         Store.of("ftp://me:secret@host/a")
     assert Store.of("s3://bucket/a%20b/c?region=eu")[1] == "bucket/a b/c"
     assert Store.of("s3://key:secret@bucket/a/")[1] == "bucket/a"
     assert Store.of("hdfs://name:8020/logs/a")[1] == "/logs/a"
-    for uri in ("s3://bucket/a%20b/c?region=eu", "hdfs://name:8020/logs/a", "s3://key:secret@bucket/a"):
+    for uri in (
+        "s3://bucket/a%20b/c?region=eu",
+        "hdfs://name:8020/logs/a",
+        "s3://key:secret@bucket/a",
+    ):
         store, path = Store.of(uri)
         assert store.uri(path) == uri
         assert pickle.loads(pickle.dumps(store)) == store
         assert len(pickle.dumps(store)) < 300
         assert not store.grows
-    assert one_line(OSError("put s3://key:secret@bucket/x:\n  denied")) == "put s3://bucket/x: denied"
+    assert (
+        one_line(OSError("put s3://key:secret@bucket/x:\n  denied")) == "put s3://bucket/x: denied"
+    )
 
 
 def test_odd_names(tmp_path: Path) -> None:
-    for name in ("a-b-7", "ünï-0", "no number", "x-99999999999", "-3", "new\nline-1", "__consumer_offsets-49"):
+    for name in (
+        "a-b-7",
+        "ünï-0",
+        "no number",
+        "x-99999999999",
+        "-3",
+        "new\nline-1",
+        "__consumer_offsets-49",
+    ):
         put(tmp_path / name)
     for name in (f"a-0.{UUID}-delete", f"a-0.{UUID}-future", f"a-0.{UUID}-stray"):
         put(tmp_path / name)
     put(tmp_path / "a-b-7", "00000000000000000000.log.deleted")
     put(tmp_path / "a-b-7", "17.log")
     put(tmp_path / "a-b-7", "00000000000000000000.index")
-    names = {(one.topic, one.partition) for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)}
+    names = {
+        (one.topic, one.partition) for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)
+    }
     assert names == {
         ("a-b", 7),
         ("ünï", 0),
@@ -157,7 +196,9 @@ def test_odd_names(tmp_path: Path) -> None:
         ("__consumer_offsets", 49),
     }
     assert len(listed(str(tmp_path))) == 7
-    assert [one.topic for one in listed(str(tmp_path), ("a-b", "__*")) if isinstance(one, SegmentInfo)] == [
+    assert [
+        one.topic for one in listed(str(tmp_path), ("a-b", "__*")) if isinstance(one, SegmentInfo)
+    ] == [
         "__consumer_offsets",
         "a-b",
     ]
@@ -180,11 +221,20 @@ def test_what_cannot_be_listed_is_said(tmp_path: Path) -> None:
 def test_cleaner_checkpoints(tmp_path: Path) -> None:
     put(tmp_path / "a-0")
     put(tmp_path / "a-1")
-    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [None, None]
+    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [
+        None,
+        None,
+    ]
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\na 1 17\n")
-    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [False, True]
+    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [
+        False,
+        True,
+    ]
     (tmp_path / "cleaner-offset-checkpoint").write_bytes(b"\xff\xfe")
-    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [None, None]
+    assert [one.cleaned for one in listed(str(tmp_path)) if isinstance(one, SegmentInfo)] == [
+        None,
+        None,
+    ]
 
 
 def rows_of(uri: str, options: Options) -> pa.Table:
@@ -204,7 +254,9 @@ def test_a_store_gives_the_rows_of_the_disk(remote: Path) -> None:
     local = rows_of(str(remote / "logs"), Options(columns=("all",)))
     assert local.num_rows > 300
     for split_bytes in (1 << 20, 1000):
-        assert rows_of("s3://kept/logs?region=x", Options(columns=("all",), split_bytes=split_bytes)).equals(local)
+        assert rows_of(
+            "s3://kept/logs?region=x", Options(columns=("all",), split_bytes=split_bytes)
+        ).equals(local)
     near, far = listed(str(remote / "logs")), listed("s3://kept/logs?region=x")
     assert [one[1:5] for one in near] == [one[1:5] for one in far]
     assert [one.cleaned for one in near if isinstance(one, SegmentInfo)] == [
@@ -237,13 +289,15 @@ def test_a_store_that_fails(remote: Path, monkeypatch: pytest.MonkeyPatch) -> No
         raise pa.ArrowInvalid("no such\nregion")
 
     monkeypatch.undo()
-    monkeypatch.setattr(fs, "FileSystem", type("Refusing", (), {"from_uri": staticmethod(refusing)}))
+    monkeypatch.setattr(
+        fs, "FileSystem", type("Refusing", (), {"from_uri": staticmethod(refusing)})
+    )
     remote_module._connected.cache_clear()
     assert listed("s3://key:secret@other/x") == [Unreadable("s3://other/x", "no such region")]
     remote_module._connected.cache_clear()
 
 
-# ---- folders as hostile users have them ----------------------------------------------------------------------------
+# ---- folders as hostile users have them ----------------------------------------------------------
 
 
 def test_links_are_followed_and_no_folder_is_walked_twice(tmp_path: Path) -> None:
@@ -254,7 +308,10 @@ def test_links_are_followed_and_no_folder_is_walked_twice(tmp_path: Path) -> Non
     (tmp_path / "logs" / "loop").symlink_to(tmp_path / "logs")
     (tmp_path / "logs" / "itself").symlink_to("itself")
     found = listed(str(tmp_path / "logs"))
-    assert [(one.topic, one.partition) for one in found if isinstance(one, SegmentInfo)] == [("a", 0), ("b", 0)]
+    assert [(one.topic, one.partition) for one in found if isinstance(one, SegmentInfo)] == [
+        ("a", 0),
+        ("b", 0),
+    ]
     assert len(found) == 2
 
 
@@ -292,9 +349,17 @@ def test_the_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         put(tmp_path / f"a-{n}")
     put(tmp_path, "cleaner-offset-checkpoint", b"0\n2\na 1 7\na 3 9\n")
     read: list[str] = []
-    monkeypatch.setattr(Store, "read_bytes", lambda self, path: read.append(path) or Path(path).read_bytes())
+    monkeypatch.setattr(
+        Store, "read_bytes", lambda self, path: read.append(path) or Path(path).read_bytes()
+    )
     found = listed(str(tmp_path))
-    assert [one.cleaned for one in found if isinstance(one, SegmentInfo)] == [False, True, False, True, False]
+    assert [one.cleaned for one in found if isinstance(one, SegmentInfo)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert sum(path.endswith("cleaner-offset-checkpoint") for path in read) == 1
 
 

@@ -39,7 +39,12 @@ def replica(folder: Path, broker: int | None, data: bytes) -> None:
 def run(*folders: Path, out: Path | None = None, **options: Any) -> Audit:
     asked = Options(**options)
     todo = list_work([str(folder) for folder in folders], asked)
-    return audit(todo, asked, lambda ranges, options, out: run_local(ranges, options, out, 1), out and str(out))
+    return audit(
+        todo,
+        asked,
+        lambda ranges, options, out: run_local(ranges, options, out, 1),
+        out and str(out),
+    )
 
 
 def two_replicas(folder: Path) -> list[Path]:
@@ -79,7 +84,9 @@ def test_replicas_without_a_name_add_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("deep", "sizes"), [(False, [None]), (True, [len(batch(records(3)))])])
-def test_uncompressed_bytes_are_known_where_payloads_were_opened(tmp_path: Path, deep: bool, sizes: list[Any]) -> None:
+def test_uncompressed_bytes_are_known_where_payloads_were_opened(
+    tmp_path: Path, deep: bool, sizes: list[Any]
+) -> None:
     replica(tmp_path / "b", 1, batch(records(3), codec=GZIP) + batch(records(1), base_offset=3))
     summary = run(tmp_path / "b", deep=deep).tables["summary"].to_pylist()
     none, gzip = summary
@@ -93,9 +100,17 @@ def test_transactions_have_a_row_for_each_partition(tmp_path: Path) -> None:
     found = run(*(segments / name for name in names), out=tmp_path / "out")
     ended, open_one = pq.read_table(tmp_path / "out" / "transactions").to_pylist()
     assert ended == found.tables["transactions"].to_pylist()[0]
-    assert (ended["topic"], ended["last_stable_offset"], ended["log_end_offset"]) == ("transactional", 34, 34)
+    assert (ended["topic"], ended["last_stable_offset"], ended["log_end_offset"]) == (
+        "transactional",
+        34,
+        34,
+    )
     assert (ended["committed"], ended["aborted"], ended["open_transactions"]) == (3, 3, [])
-    assert (open_one["last_stable_offset"], open_one["log_end_offset"], open_one["open"]) == (3, 8, 1)
+    assert (open_one["last_stable_offset"], open_one["log_end_offset"], open_one["open"]) == (
+        3,
+        8,
+        1,
+    )
     (one,) = open_one["open_transactions"]
     assert (one["producer_id"], one["first_offset"], one["is_hanging"]) == (2005, 3, True)
     assert one["first_timestamp"].year == 2026
@@ -105,14 +120,21 @@ def _duckdb(path: Path) -> list[dict[str, Any]]:
     import duckdb
 
     duckdb.sql("set timezone to 'UTC'")
-    table = duckdb.sql(f"from read_parquet('{path}/**/*.parquet', hive_partitioning = false)").to_arrow_table()
+    table = duckdb.sql(
+        f"from read_parquet('{path}/**/*.parquet', hive_partitioning = false)"
+    ).to_arrow_table()
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
 def _pandas(path: Path) -> list[dict[str, Any]]:
-    frame = pd.concat([pd.read_parquet(file, dtype_backend="pyarrow") for file in sorted(path.rglob("*.parquet"))])
-    return [{key: None if pd.isna(value) else value for key, value in row.items()} for row in frame.to_dict("records")]
+    frame = pd.concat(
+        [pd.read_parquet(file, dtype_backend="pyarrow") for file in sorted(path.rglob("*.parquet"))]
+    )
+    return [
+        {key: None if pd.isna(value) else value for key, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
 
 
 def _polars(path: Path) -> list[dict[str, Any]]:
@@ -124,7 +146,9 @@ def _delta(path: Path) -> list[dict[str, Any]]:
     folders = ("topic", "hour") if path.name == "batches" else ()
     schema = Schema([Field(name, PrimitiveType("string")) for name in folders])
     convert_to_deltalake(path, partition_by=schema if folders else None, partition_strategy="hive")
-    rows: list[dict[str, Any]] = DeltaTable(path).to_pyarrow_table().drop_columns(list(folders)).to_pylist()
+    rows: list[dict[str, Any]] = (
+        DeltaTable(path).to_pyarrow_table().drop_columns(list(folders)).to_pylist()
+    )
     return rows
 
 
@@ -143,14 +167,22 @@ def test_other_readers_have_the_same_rows(tmp_path: Path, reader: str, table: st
     replica(tmp_path / "b3", 3, late + batch(records(1), base_offset=10))
     run(*two_replicas(tmp_path), tmp_path / "b3", out=tmp_path / "out", columns=("all",))
     folder = tmp_path / "out" / table
-    expected = [row for file in sorted(folder.rglob("*.parquet")) for row in pq.ParquetFile(file).read().to_pylist()]
+    expected = [
+        row
+        for file in sorted(folder.rglob("*.parquet"))
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
     assert len(expected) > 2
     assert sorted(map(_words, READERS[reader](folder))) == sorted(map(_words, expected))
 
 
 def _words(row: dict[str, Any]) -> list[tuple[str, str]]:
     """Return a row in words: readers have their own classes for times."""
-    times = {k: v.isoformat(timespec="milliseconds") for k, v in row.items() if isinstance(v, datetime.datetime)}
+    times = {
+        k: v.isoformat(timespec="milliseconds")
+        for k, v in row.items()
+        if isinstance(v, datetime.datetime)
+    }
     return sorted((name, str(value)) for name, value in (row | times).items())
 
 
@@ -159,7 +191,9 @@ def test_tables_of_an_older_release_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "out" / "summary" / "part-0.parquet"
     assert facts_of(str(tmp_path / "out")).whole.batches == 5
     pq.write_table(pq.ParquetFile(file).read().replace_schema_metadata(None), file)
-    with pytest.raises(OutputError, match="summary/ has schema_version 1, but this release reads 3: audit the logs"):
+    with pytest.raises(
+        OutputError, match="summary/ has schema_version 1, but this release reads 3: audit the logs"
+    ):
         read(str(tmp_path / "out"), "summary")
 
 
@@ -171,5 +205,9 @@ def test_a_partition_that_has_findings_alone_is_counted(tmp_path: Path) -> None:
     assert (row["codec"], row["batches"], row["damaged_bytes"]) == (None, 0, 120)
     assert found.tables["summary"].schema.equals(SUMMARY)
     facts = of_tables(found.tables)
-    assert (facts.whole.partitions, facts.topics["t"].findings, facts.hours[None].findings) == (1, 1, 1)
+    assert (facts.whole.partitions, facts.topics["t"].findings, facts.hours[None].findings) == (
+        1,
+        1,
+        1,
+    )
     assert "1 finding" in terminal_summary(facts)

@@ -1,4 +1,6 @@
-"""One Apache Kafka 4.4.0 broker that asks who comes, by password, token or certificate, and what each may do."""
+"""One Apache Kafka 4.4.0 broker that asks who comes, by password, token or certificate, and what
+each may do.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import needs_kafka
@@ -98,7 +105,9 @@ def old_clients(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Guarded]:
+def guarded(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[Guarded]:
     needs_kafka()
     broker = KafkaBroker(tmp_path_factory.mktemp("guarded"), heap="512m")
     sasl, tls = free_port(), free_port()
@@ -109,7 +118,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
         {
             "listeners": f"{advertised},CONTROLLER://127.0.0.1:{broker.controller_port}",
             "advertised.listeners": advertised,
-            "listener.security.protocol.map": ",".join([*(f"{name}:{name}" for name in names), "CONTROLLER:PLAINTEXT"]),
+            "listener.security.protocol.map": ",".join(
+                [*(f"{name}:{name}" for name in names), "CONTROLLER:PLAINTEXT"]
+            ),
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             **{
                 f"listener.name.sasl_plaintext.{mechanism}.sasl.jaas.config": f"{LOGIN}.{module} required {more};"
@@ -133,7 +144,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": SUPER,
             "connections.max.reauth.ms": 2000,
-            # members of the new groups hear of each other by heartbeats, of which the defaults are 5 s apart
+            # members of the new groups hear of each other by heartbeats, of which the defaults are
+            # 5 s apart
             **{
                 f"group.{kind}.{least}heartbeat.interval.ms": 100
                 for kind in ("consumer", "share")
@@ -143,7 +155,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
     )
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):  # one of each user a request
+        for kind in (
+            ScramMechanism.SCRAM_SHA_256,
+            ScramMechanism.SCRAM_SHA_512,
+        ):  # one of each user a request
             credentials = [
                 UserScramCredentialUpsertion(user, ScramCredentialInfo(kind, 4096), word.encode())
                 for user, word in USERS.items()

@@ -14,7 +14,9 @@ from batchval.proxy.loading import settings_from
 
 
 class RunningSettings:
-    """``with RunningSettings(upstream, topics=…) as gate: … gate.bootstrap …  gate.gate.counters``"""
+    """``with RunningSettings(upstream, topics=…) as gate: … gate.bootstrap …
+    gate.gate.counters``
+    """
 
     def __init__(
         self,
@@ -27,7 +29,11 @@ class RunningSettings:
         loop_factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop,
         **more: Any,
     ) -> None:
-        listener: dict[str, Any] = {"address": "127.0.0.1:0", "first_broker_port": 0, "trusted": trusted}
+        listener: dict[str, Any] = {
+            "address": "127.0.0.1:0",
+            "first_broker_port": 0,
+            "trusted": trusted,
+        }
         behind: dict[str, Any] = {"bootstrap": upstream}
         if tls is not None:
             listener["tls"] = tls

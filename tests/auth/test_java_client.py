@@ -1,4 +1,6 @@
-"""Access rules, groups of KIP-848 and share groups: the Java clients see through the gate what they see without it."""
+"""Access rules, groups of KIP-848 and share groups: the Java clients see through the gate what they
+see without it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def seen(guarded: Guarded) -> Iterator[tuple[list[str], list[str], RunningProxy]
     with RunningProxy(guarded.sasl, policies=POLICIES) as gate:
         said = run_both(
             *(
-                java_command(SOURCE, bootstrap, prefix, USERS["ann"], USERS["bob"], heap="256m", jvm=QUIET)
+                java_command(
+                    SOURCE, bootstrap, prefix, USERS["ann"], USERS["bob"], heap="256m", jvm=QUIET
+                )
                 for bootstrap, prefix in ((guarded.sasl, "jdirect-"), (gate.bootstrap, "jgated-"))
             )
         )
@@ -34,7 +38,8 @@ def seen(guarded: Guarded) -> Iterator[tuple[list[str], list[str], RunningProxy]
 
 def test_each_line_is_the_same(seen: tuple[list[str], list[str], RunningProxy]) -> None:
     direct, gated, _ = seen
-    # the gate judges a batch before the broker asks who sent it: the one line where two errors compete
+    # the gate judges a batch before the broker asks who sent it: the one line where two errors
+    # compete
     both = "bob writes elsewhere what is too large: "
     assert f"{both}TopicAuthorizationException" in direct
     assert f"{both}TopicAuthorizationException" in gated
@@ -42,7 +47,9 @@ def test_each_line_is_the_same(seen: tuple[list[str], list[str], RunningProxy]) 
     assert len(direct) >= 25
 
 
-def test_the_run_was_what_it_was_meant_to_be(seen: tuple[list[str], list[str], RunningProxy]) -> None:
+def test_the_run_was_what_it_was_meant_to_be(
+    seen: tuple[list[str], list[str], RunningProxy],
+) -> None:
     _, gated, _ = seen
     for line in (
         "bob writes without a rule: TopicAuthorizationException",
@@ -64,7 +71,15 @@ def test_the_run_was_what_it_was_meant_to_be(seen: tuple[list[str], list[str], R
 def test_the_gate_was_on_the_way(seen: tuple[list[str], list[str], RunningProxy]) -> None:
     *_, gate = seen
     by_api = gate.proxy.traffic.requests_by_api()
-    for key in (29, 30, 31, 68, 76, 78, 79):  # ACLs; ConsumerGroupHeartbeat; ShareGroupHeartbeat, -Fetch, -Acknowledge
+    for key in (
+        29,
+        30,
+        31,
+        68,
+        76,
+        78,
+        79,
+    ):  # ACLs; ConsumerGroupHeartbeat; ShareGroupHeartbeat, -Fetch, -Acknowledge
         assert by_api.get(key, 0) > 0, key
     assert {(refusal.topic, refusal.error) for refusal in gate.refusals if refusal.enforced} == {
         ("jgated-small", "MESSAGE_TOO_LARGE")

@@ -37,7 +37,9 @@ SCRIPT = """
 """
 
 
-def test_kafka_python_as_of_0_9_is_turned_away_and_named(guarded: Guarded, old_clients: Path) -> None:
+def test_kafka_python_as_of_0_9_is_turned_away_and_named(
+    guarded: Guarded, old_clients: Path
+) -> None:
     """kafka-python 2.0.2 writes with Produce 1 and reads with Fetch 1; the broker is not asked for
     its versions.
     """
@@ -51,8 +53,13 @@ def test_kafka_python_as_of_0_9_is_turned_away_and_named(guarded: Guarded, old_c
             found = {row["client_id"]: row for row in json.load(answer)["clients"]}
         closed = gate.gate.counters.connections_closed
     assert set(found) == {"reader", "writer"}
-    olds = {name: {(use["api"], use["version"]) for use in row["uses"] if use["old"]} for name, row in found.items()}
+    olds = {
+        name: {(use["api"], use["version"]) for use in row["uses"] if use["old"]}
+        for name, row in found.items()
+    }
     assert olds == {"writer": {("Produce", 1)}, "reader": {("Fetch", 1)}}
-    assert all(row["address"] == "127.0.0.1" and row["software_name"] is None for row in found.values())
+    assert all(
+        row["address"] == "127.0.0.1" and row["software_name"] is None for row in found.values()
+    )
     assert closed["version_too_old"] >= 2
     assert "produce_malformed" not in closed

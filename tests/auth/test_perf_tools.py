@@ -1,4 +1,6 @@
-"""perf produce and perf consume at a broker that asks who comes: by password, by certificate, by files of Kafka's."""
+"""perf produce and perf consume at a broker that asks who comes: by password, by certificate, by
+files of Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -79,15 +81,38 @@ WAYS: dict[str, Callable[[Guarded], tuple[str, str]]] = {
     ("way", "client"),
     [(way, "batchval") for way in WAYS]
     + [("scram-512", "librdkafka"), ("tls-texts", "librdkafka")]
-    + [pytest.param(way, "librdkafka", marks=pytest.mark.slow) for way in ("plain", "scram-256", "tls")],
+    + [
+        pytest.param(way, "librdkafka", marks=pytest.mark.slow)
+        for way in ("plain", "scram-256", "tls")
+    ],
 )
 def test_with_a_file_of_kafkas(guarded: Guarded, tmp_path: Path, way: str, client: str) -> None:
     bootstrap, text = WAYS[way](guarded)
     file, result = tmp_path / "client.properties", tmp_path / "r.json"
     file.write_text(text)
     topic = topic_of(guarded)
-    some = ["--bootstrap-server", bootstrap, "--topic", topic, "--client", client, "--command-config", file]
-    done = perf("produce", *some, "--num-records", 2000, "--record-size", 100, "--threads", 2, "--output", result)
+    some = [
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--client",
+        client,
+        "--command-config",
+        file,
+    ]
+    done = perf(
+        "produce",
+        *some,
+        "--num-records",
+        2000,
+        "--record-size",
+        100,
+        "--threads",
+        2,
+        "--output",
+        result,
+    )
     assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert parse(done.stdout)[-1].records == 2000
     kept = json.loads(result.read_text())["settings"]["properties"]
@@ -148,7 +173,9 @@ def test_a_broker_that_is_not_believed(guarded: Guarded, tmp_path: Path, client:
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(other)
     file = tmp_path / "client.properties"
-    file.write_text(by_certificate(guarded.certificates).replace(str(guarded.certificates.ca), str(other)))
+    file.write_text(
+        by_certificate(guarded.certificates).replace(str(guarded.certificates.ca), str(other))
+    )
     some = ["--bootstrap-server", guarded.tls, "--topic", "t", "--client", client]
     some += ["--num-records", 10, "--command-config", file]
     refused(perf("produce", *some, "--record-size", 10), "certificate")
@@ -158,6 +185,15 @@ def test_a_broker_that_is_not_believed(guarded: Guarded, tmp_path: Path, client:
 @pytest.mark.long
 @pytest.mark.parametrize("client", ONE_CLIENT)
 def test_plain_words_to_a_listener_of_tls(guarded: Guarded, client: str) -> None:
-    some = ["--bootstrap-server", guarded.tls, "--topic", "t", "--client", client, "--num-records", 10]
+    some = [
+        "--bootstrap-server",
+        guarded.tls,
+        "--topic",
+        "t",
+        "--client",
+        client,
+        "--num-records",
+        10,
+    ]
     refused(perf("produce", *some, "--record-size", 10), "no broker answers", guarded.tls)
     refused(perf("consume", *some, "--threads", 1), "no broker answers", guarded.tls)

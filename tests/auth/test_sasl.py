@@ -49,14 +49,19 @@ def as_user(mechanism: str, user: str = "ann", password: str | None = None) -> d
             "enable.sasl.oauthbearer.unsecure.jwt": True,
             "sasl.oauthbearer.config": f"principal={user} lifeSeconds=3600",
         }
-    return config | {"sasl.username": user, "sasl.password": USERS[user] if password is None else password}
+    return config | {
+        "sasl.username": user,
+        "sasl.password": USERS[user] if password is None else password,
+    }
 
 
 def fresh(kind: str = "t") -> str:
     return f"{kind}-{uuid.uuid4().hex[:8]}"
 
 
-def there_and_back(bootstrap: str, who: dict[str, Any], topic: str, values: list[bytes]) -> list[bytes]:
+def there_and_back(
+    bootstrap: str, who: dict[str, Any], topic: str, values: list[bytes]
+) -> list[bytes]:
     """Produces one by one, so that the connection lives for a while, and reads all."""
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, **who})
@@ -65,19 +70,28 @@ def there_and_back(bootstrap: str, who: dict[str, Any], topic: str, values: list
         assert producer.flush(20) == 0
     assert errors == []
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": fresh("g"), "auto.offset.reset": "earliest", **who}
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": fresh("g"),
+            "auto.offset.reset": "earliest",
+            **who,
+        }
     )
     consumer.subscribe([topic])
     read: list[bytes] = []
     until = time.monotonic() + 30
     while len(read) < len(values) and time.monotonic() < until:
-        read += [message.value() or b"" for message in consumer.consume(100, 0.2) if not message.error()]
+        read += [
+            message.value() or b"" for message in consumer.consume(100, 0.2) if not message.error()
+        ]
     consumer.close()
     return read
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_clients_authenticate_with_the_broker_through_the_gate(guarded: Guarded, mechanism: str) -> None:
+def test_clients_authenticate_with_the_broker_through_the_gate(
+    guarded: Guarded, mechanism: str
+) -> None:
     values = [b"%d" % i for i in range(5)]
     with RunningProxy(guarded.sasl) as gate:
         assert there_and_back(gate.bootstrap, as_user(mechanism), fresh(), values) == values
@@ -104,7 +118,9 @@ def test_kafka_python(guarded: Guarded, mechanism: str) -> None:
         for value in values:
             producer.send(topic, value).get(20)
         producer.close()
-        consumer = KafkaConsumer(topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **who)
+        consumer = KafkaConsumer(
+            topic, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **who
+        )
         assert [next(consumer).value for _ in values] == values
         consumer.close()
         assert gate.proxy.traffic.requests_by_api()[36] >= 2
@@ -154,7 +170,9 @@ def test_clients_authenticate_anew_on_the_same_connection(guarded: Guarded) -> N
         producer = Producer({"bootstrap.servers": gate.bootstrap, **as_user("PLAIN")})
         topic = fresh()
         for i in range(12):
-            producer.produce(topic, b"%d" % i, on_delivery=lambda error, _: error and errors.append(error))
+            producer.produce(
+                topic, b"%d" % i, on_delivery=lambda error, _: error and errors.append(error)
+            )
             assert producer.flush(30) == 0
             time.sleep(0.4)
         assert errors == []
@@ -171,7 +189,11 @@ def test_a_wrong_password_is_the_brokers_to_refuse(guarded: Guarded, mechanism: 
             said: list[tuple[str, str]] = []
             config = as_user(mechanism, password="pl4nted-wrong")
             producer = Producer(
-                {"bootstrap.servers": bootstrap, "error_cb": lambda e, s=said: s.append((e.name(), e.str())), **config}
+                {
+                    "bootstrap.servers": bootstrap,
+                    "error_cb": lambda e, s=said: s.append((e.name(), e.str())),
+                    **config,
+                }
             )
             eventually(lambda p=producer, s=said: p.poll(0.02) or "_AUTHENTICATION" in dict(s))
             assert "Authentication failed" in dict(said)["_AUTHENTICATION"]
@@ -194,14 +216,20 @@ def test_a_bad_batch_is_refused_after_sasl_as_anywhere(guarded: Guarded) -> None
     rules = [{"match": "strict-*", "max.message.bytes": 1000}]
     with RunningSettings(guarded.sasl, topics={"policies": rules}) as gate:
         errors: list[str] = []
-        producer = Producer({"bootstrap.servers": gate.bootstrap, **as_user("SCRAM-SHA-512"), "linger.ms": 0})
+        producer = Producer(
+            {"bootstrap.servers": gate.bootstrap, **as_user("SCRAM-SHA-512"), "linger.ms": 0}
+        )
         for value in (b"small", b"x" * 5000, b"small"):
-            producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error.name() if error else ""))
+            producer.produce(
+                topic,
+                value,
+                on_delivery=lambda error, _: errors.append(error.name() if error else ""),
+            )
             assert producer.flush(20) == 0
         assert errors == ["", "MSG_SIZE_TOO_LARGE", ""]
 
 
-# ---- the gate's own credentials ------------------------------------------------------------------------------------
+# ---- the gate's own credentials ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -245,8 +273,12 @@ def test_with_credentials_every_broker_has_its_listener_before_a_client_comes(
         topic = make_topic(guarded.plain, fresh("small"), **{"max.message.bytes": "1000"})
         eventually(lambda: gate.gate.cluster_topics and gate.gate.cluster_topics(topic))
         errors: list[str] = []
-        producer = Producer({"bootstrap.servers": gate.bootstrap, **as_user("PLAIN"), "linger.ms": 0})
-        producer.produce(topic, b"x" * 5000, on_delivery=lambda error, _: errors.append(error and error.name()))
+        producer = Producer(
+            {"bootstrap.servers": gate.bootstrap, **as_user("PLAIN"), "linger.ms": 0}
+        )
+        producer.produce(
+            topic, b"x" * 5000, on_delivery=lambda error, _: errors.append(error and error.name())
+        )
         assert producer.flush(20) == 0
         assert errors == ["MSG_SIZE_TOO_LARGE"]
         assert gate.gate.counters.partitions_refused == {"batch-too-large": 1}
@@ -272,13 +304,15 @@ def test_without_credentials_nobody_is_warned_and_brokers_are_learnt_from_a_clie
 def test_a_wrong_password_of_the_gates_own_is_said_and_clients_are_served(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RunningSettings(guarded.sasl, admin=admin_settings("SCRAM-SHA-256", "pl4nted-wrong")) as gate:
+    with RunningSettings(
+        guarded.sasl, admin=admin_settings("SCRAM-SHA-256", "pl4nted-wrong")
+    ) as gate:
         eventually(lambda: "refuses these credentials: SASL_AUTHENTICATION_FAILED" in caplog.text)
         assert there_and_back(gate.bootstrap, as_user("SCRAM-SHA-256"), fresh(), [b"x"]) == [b"x"]
     assert "pl4nted" not in caplog.text
 
 
-# ---- version 0 of SaslHandshake ------------------------------------------------------------------------------------
+# ---- version 0 of SaslHandshake ------------------------------------------------------------------
 
 
 def plain_token(user: str) -> bytes:
@@ -331,7 +365,9 @@ def test_scram_has_two_tokens_after_handshake_0(guarded: Guarded, mechanism: str
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", ""])
-def test_handshake_0_is_refused_where_nobody_knows_how_many_tokens_come(guarded: Guarded, mechanism: str) -> None:
+def test_handshake_0_is_refused_where_nobody_knows_how_many_tokens_come(
+    guarded: Guarded, mechanism: str
+) -> None:
     with RunningProxy(guarded.sasl) as gate, socket.create_connection(gate.address, 10) as sock:
         response = shake_hands(sock, mechanism)
         assert response.error_code == 33  # UNSUPPORTED_SASL_MECHANISM

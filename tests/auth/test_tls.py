@@ -1,6 +1,7 @@
 """The data path with TLS on both sides, both with client certificates, on both event loops.
 
-The broker here is a script. Released frames are poisoned: memory let go too early would be seen in what arrives.
+The broker here is a script. Released frames are poisoned: memory let go too early would be seen in
+what arrives.
 """
 
 from __future__ import annotations
@@ -59,10 +60,14 @@ on_both_if_slow = pytest.mark.parametrize(
 class TlsBroker(ScriptedBroker):
     """Takes only who shows a certificate; ``shown`` are the names of those who did."""
 
-    def __init__(self, certificates: Certificates, answer: Callable[[bytes], bytes | None] | None = None) -> None:
+    def __init__(
+        self, certificates: Certificates, answer: Callable[[bytes], bytes | None] | None = None
+    ) -> None:
         super().__init__(answer)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.load_cert_chain(certificates.path("server.pem"), certificates.path("server.key"))
+        self.context.load_cert_chain(
+            certificates.path("server.pem"), certificates.path("server.key")
+        )
         self.context.load_verify_locations(certificates.ca)
         self.context.verify_mode = ssl.CERT_REQUIRED
         self.shown: set[str] = set()
@@ -79,11 +84,16 @@ class TlsBroker(ScriptedBroker):
 
 @contextlib.contextmanager
 def mutual(
-    certificates: Certificates, upstream: str, loop_factory: Any = uvloop.new_event_loop, **more: Any
+    certificates: Certificates,
+    upstream: str,
+    loop_factory: Any = uvloop.new_event_loop,
+    **more: Any,
 ) -> Iterator[RunningSettings]:
     tls = certificates.pair("server") | {"client_ca": str(certificates.ca)}
     behind = certificates.pair("client") | {"ca": str(certificates.ca)}
-    with RunningSettings(upstream, tls=tls, upstream_tls=behind, loop_factory=loop_factory, **more) as gate:
+    with RunningSettings(
+        upstream, tls=tls, upstream_tls=behind, loop_factory=loop_factory, **more
+    ) as gate:
         yield gate
 
 
@@ -122,15 +132,22 @@ def test_good_and_bad_and_in_their_order(certificates: Certificates, loop_factor
         assert first[8:] == sent[0][12:]  # the same bytes but for the correlation id
         assert other[8:] == sent[2][12:]
         _, kept = ProduceRequest.parse(merged)
-        assert [(part.index, bytes(part.records)) for part in kept.topic_data[0].partition_data] == [
+        assert [
+            (part.index, bytes(part.records)) for part in kept.topic_data[0].partition_data
+        ] == [
             (0, GOOD),
             (2, COMPRESSED),
         ]
         assert broker.shown == {"trusted-client"}
 
 
-def test_acks_0_forwards_what_passes_then_closes(certificates: Certificates, loop_factory: Any) -> None:
-    with TlsBroker(certificates) as broker, mutual(certificates, broker.address, loop_factory) as gate:
+def test_acks_0_forwards_what_passes_then_closes(
+    certificates: Certificates, loop_factory: Any
+) -> None:
+    with (
+        TlsBroker(certificates) as broker,
+        mutual(certificates, broker.address, loop_factory) as gate,
+    ):
         with connected(gate, certificates) as sock:
             for n in range(20):
                 sock.sendall(produce_frame(n, ("t", 0, GOOD), acks=0))
@@ -147,7 +164,9 @@ def test_acks_0_forwards_what_passes_then_closes(certificates: Certificates, loo
 
 @on_both_if_slow
 def test_large_frames_both_ways(certificates: Certificates, loop_factory: Any) -> None:
-    """Requests of 12 MB and answers of 9 MB on four connections; the broker and two clients are slow to read."""
+    """Requests of 12 MB and answers of 9 MB on four connections; the broker and two clients are
+    slow to read.
+    """
     large = batch(*(os.urandom(1 << 20) for _ in range(12)))
     told = os.urandom(9 << 20)
 
@@ -157,7 +176,10 @@ def test_large_frames_both_ways(certificates: Certificates, loop_factory: Any) -
         return struct.pack(">i", 4 + len(told)) + frame[4:8] + told
 
     failures: list[BaseException] = []
-    with TlsBroker(certificates, answer) as broker, mutual(certificates, broker.address, loop_factory) as gate:
+    with (
+        TlsBroker(certificates, answer) as broker,
+        mutual(certificates, broker.address, loop_factory) as gate,
+    ):
 
         def talk(slow: bool) -> None:
             try:
@@ -180,7 +202,9 @@ def test_large_frames_both_ways(certificates: Certificates, loop_factory: Any) -
         for thread in threads:
             thread.join(60)
         assert failures == []
-        arrived = [ProduceRequestView(frame).records(0) for frame in broker.frames if frame[:2] == b"\0\0"]
+        arrived = [
+            ProduceRequestView(frame).records(0) for frame in broker.frames if frame[:2] == b"\0\0"
+        ]
         assert len(arrived) == 8
         assert all(records == large for records in arrived)
         eventually(lambda: gate.gate.counters.connections_open == 0)
@@ -193,8 +217,12 @@ def tag_of(records: bytes) -> tuple[tuple[int, bytes], ...]:
     return ((CLAIMS_TAG, to_tag(claims, int.from_bytes(records[17:21], "big"))),)
 
 
-def test_a_chain_that_knows_itself_by_its_certificates(certificates: Certificates, loop_factory: Any) -> None:
-    """The first gate makes claims; the second believes the certificate that it shows, and decompresses nothing."""
+def test_a_chain_that_knows_itself_by_its_certificates(
+    certificates: Certificates, loop_factory: Any
+) -> None:
+    """The first gate makes claims; the second believes the certificate that it shows, and
+    decompresses nothing.
+    """
     with (
         TlsBroker(certificates) as broker,
         mutual(certificates, broker.address, loop_factory, claims_in="trust") as core,
@@ -208,15 +236,22 @@ def test_a_chain_that_knows_itself_by_its_certificates(certificates: Certificate
         assert codes(read_frame(sock)) == {("t", 0): 2}
         ledger = core.gate.proxies["default"].gate.ledger
         assert ledger is not None
-        assert [sender.partition(",")[0] for sender in ledger.senders()] == ["certificate CN=trusted-client"]
+        assert [sender.partition(",")[0] for sender in ledger.senders()] == [
+            "certificate CN=trusted-client"
+        ]
         assert ledger.counts().trusted == 5
         assert core.gate.counters.batches_by_path == {"claims": 5}
         assert edge.gate.counters.claims_tags_added_total == 5
         assert not any(tag_of(COMPRESSED)[0][1] in frame for frame in broker.frames)
 
 
-def test_who_shows_no_certificate_or_speaks_no_tls_is_not_served(certificates: Certificates, loop_factory: Any) -> None:
-    with TlsBroker(certificates) as broker, mutual(certificates, broker.address, loop_factory) as gate:
+def test_who_shows_no_certificate_or_speaks_no_tls_is_not_served(
+    certificates: Certificates, loop_factory: Any
+) -> None:
+    with (
+        TlsBroker(certificates) as broker,
+        mutual(certificates, broker.address, loop_factory) as gate,
+    ):
         with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
             ask(gate, certificates, certificates.context())
         with socket.create_connection(gate.address, 10) as plain:
@@ -227,15 +262,21 @@ def test_who_shows_no_certificate_or_speaks_no_tls_is_not_served(certificates: C
         assert ask(gate, certificates) == struct.pack(">i", 1)
 
 
-def ask(gate: RunningSettings, certificates: Certificates, context: ssl.SSLContext | None = None) -> bytes:
+def ask(
+    gate: RunningSettings, certificates: Certificates, context: ssl.SSLContext | None = None
+) -> bytes:
     with connected(gate, certificates, context) as sock:
         sock.sendall(other_frame(1))
         return read_frame(sock)
 
 
 @on_both_if_slow
-def test_certificates_are_read_again_under_load(certificates: Certificates, tmp_path: Any, loop_factory: Any) -> None:
-    """Nobody is disturbed: connections go on, and each new one sees the newest certificate there is."""
+def test_certificates_are_read_again_under_load(
+    certificates: Certificates, tmp_path: Any, loop_factory: Any
+) -> None:
+    """Nobody is disturbed: connections go on, and each new one sees the newest certificate there
+    is.
+    """
     own = Certificates(tmp_path)  # its files change
     failures: list[BaseException] = []
     requests = [0] * 3
@@ -263,7 +304,9 @@ def test_certificates_are_read_again_under_load(certificates: Certificates, tmp_
                 failures.append(failure)
 
         contents = (stay, stay, come_and_go)
-        threads = [threading.Thread(target=caught, args=(what, n)) for n, what in enumerate(contents)]
+        threads = [
+            threading.Thread(target=caught, args=(what, n)) for n, what in enumerate(contents)
+        ]
         for thread in threads:
             thread.start()
         serials = []
@@ -279,7 +322,11 @@ def test_certificates_are_read_again_under_load(certificates: Certificates, tmp_
             with connected(gate, own) as sock:
                 assert (sock.getpeercert() or {})["serialNumber"] == serials[-1]
             before = list(requests)
-            eventually(lambda before=before: failures or all(a > b for a, b in zip(requests, before, strict=True)))
+            eventually(
+                lambda before=before: (
+                    failures or all(a > b for a, b in zip(requests, before, strict=True))
+                )
+            )
         over.set()
         for thread in threads:
             thread.join(20)

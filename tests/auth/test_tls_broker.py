@@ -1,4 +1,6 @@
-"""A certificate for the gate, and the gate's own for Apache Kafka behind it: whom the broker sees is the gate."""
+"""A certificate for the gate, and the gate's own for Apache Kafka behind it: whom the broker sees
+is the gate.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def test_there_and_back(guarded: Guarded, codec: str) -> None:
     behind = own.pair("client") | {"ca": str(own.ca)}
     rules = [{"match": "tls-*", "max.message.bytes": 900_000}]
     values = [os.urandom(size) for size in (10, 1000, 200_000, 800_000)]
-    with RunningSettings(guarded.tls, tls=tls, upstream_tls=behind, topics={"policies": rules}) as gate:
+    with RunningSettings(
+        guarded.tls, tls=tls, upstream_tls=behind, topics={"policies": rules}
+    ) as gate:
         who = {"bootstrap.servers": gate.bootstrap, "log_level": 0, **own.librdkafka("client")}
         topic = f"tls-{uuid.uuid4().hex[:8]}"
         said: list[str | None] = []
@@ -36,7 +40,9 @@ def test_there_and_back(guarded: Guarded, codec: str) -> None:
             }
         )
         for value in [*values, os.urandom(950_000), b"last"]:
-            producer.produce(topic, value, on_delivery=lambda error, _: said.append(error and error.name()))
+            producer.produce(
+                topic, value, on_delivery=lambda error, _: said.append(error and error.name())
+            )
             assert producer.flush(20) == 0
         assert said == [None, None, None, None, "MSG_SIZE_TOO_LARGE", None]
         consumer = Consumer({**who, "group.id": topic, "auto.offset.reset": "earliest"})
@@ -44,7 +50,11 @@ def test_there_and_back(guarded: Guarded, codec: str) -> None:
         read: list[bytes] = []
         until = time.monotonic() + 30
         while len(read) < 5 and time.monotonic() < until:
-            read += [message.value() or b"" for message in consumer.consume(10, 0.2) if not message.error()]
+            read += [
+                message.value() or b""
+                for message in consumer.consume(10, 0.2)
+                if not message.error()
+            ]
         consumer.close()
         assert read == [*values, b"last"]
         assert gate.gate.counters.partitions_refused == {"batch-too-large": 1}

@@ -22,14 +22,27 @@ def result(whole: int, wire: int, sent: float) -> dict[str, Any]:
         "machine": {"commit": "0", "processor": "p", "system": "s", "python": "3"},
         "load": (0.0, 1.0),
         "seconds": 60.0,
-        "latencies": [{"delay_us": 137, "rate": 1000, "batchval": both | {"wire": of(wire)}, "librdkafka": both}],
-        "rates": [{"delay_us": 0, "rate": 500, "cap": 5, "sent_per_second": sent, "printed": 499.0}],
+        "latencies": [
+            {
+                "delay_us": 137,
+                "rate": 1000,
+                "batchval": both | {"wire": of(wire)},
+                "librdkafka": both,
+            }
+        ],
+        "rates": [
+            {"delay_us": 0, "rate": 500, "cap": 5, "sent_per_second": sent, "printed": 499.0}
+        ],
     }
 
 
 @pytest.mark.parametrize(
     ("figures", "verdicts"),
-    [((250, 60, 502.5), ["met"] * 3), ((251, 61, 497.4), ["missed"] * 3), ((90, 70, 500.0), ["met", "missed", "met"])],
+    [
+        ((250, 60, 502.5), ["met"] * 3),
+        ((251, 61, 497.4), ["missed"] * 3),
+        ((90, 70, 500.0), ["met", "missed", "met"]),
+    ],
 )
 def test_verdicts(figures: tuple[int, int, float], verdicts: list[str]) -> None:
     rows = accuracy.goals(result(*figures)).splitlines()[-3:]

@@ -14,6 +14,8 @@ def test_each_way_to_read_a_segment_has_a_row() -> None:
     done = run(BENCH, "--json", "--mb", "1", "--rounds", "1", "--rate", "0.5")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert [(row["codec"], row["figures"]) for row in rows] == [(c, f) for c in ("zstd", "gzip") for f in FIGURES]
+    assert [(row["codec"], row["figures"]) for row in rows] == [
+        (c, f) for c in ("zstd", "gzip") for f in FIGURES
+    ]
     assert all(row["us_a_batch"] > 0 and row["gb_a_cpu_second"] > 0 for row in rows)
     assert [row["of_headers"] for row in rows][::4] == [1, 1]

@@ -1,4 +1,6 @@
-"""Each bench runs once, tiny. No time is asserted: what is tested is that they measure what they say."""
+"""Each bench runs once, tiny. No time is asserted: what is tested is that they measure what they
+say.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def module(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One tiny side-by-side run, without Kafka and the prototype, which need a JDK and development packages."""
+    """One tiny side-by-side run, without Kafka and the prototype, which need a JDK and development
+    packages.
+    """
     out = tmp_path_factory.mktemp("bench") / "result"
     done = run(
         str(BENCH / "run.py"),
@@ -44,7 +48,9 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_side_by_side_run_times_every_peer(result: dict[str, Any]) -> None:
-    assert set(result["times"]) == {f"v{m}-lz4-{shape}" for m in (1, 2) for shape in ("1-100", "100-100", "100-1000")}
+    assert set(result["times"]) == {
+        f"v{m}-lz4-{shape}" for m in (1, 2) for shape in ("1-100", "100-100", "100-1000")
+    }
     peers = set(result["times"]["v2-lz4-100-1000"])
     assert {
         "native check",
@@ -64,7 +70,9 @@ def test_side_by_side_run_times_every_peer(result: dict[str, Any]) -> None:
 
 
 def test_no_allocator_call_beyond_the_result(result: dict[str, Any]) -> None:
-    rows = [row for row in result["rows"] if row["group"] == "allocator calls a batch beyond the result"]
+    rows = [
+        row for row in result["rows"] if row["group"] == "allocator calls a batch beyond the result"
+    ]
     assert len(rows) == 4  # check and check_ranges, two cells
     for row in rows:
         assert row["value"] == 0, row["name"]
@@ -84,13 +92,31 @@ def test_compare_finds_what_got_worse(result: dict[str, Any], tmp_path: Path) ->
     assert "WORSE  over the decompressor alone: lz4 100 × 1000 B" in worse.stdout
     row["spread"] = 0.6  # as noisy as that: no regression
     new.write_text(json.dumps(result))
-    assert run(str(BENCH / "compare.py"), "--baseline", str(baseline), "--new", str(new)).returncode == 0
-    assert run(str(BENCH / "compare.py"), "--baseline", str(tmp_path / "none"), "--new", str(new)).returncode == 2
+    assert (
+        run(str(BENCH / "compare.py"), "--baseline", str(baseline), "--new", str(new)).returncode
+        == 0
+    )
+    assert (
+        run(
+            str(BENCH / "compare.py"), "--baseline", str(tmp_path / "none"), "--new", str(new)
+        ).returncode
+        == 2
+    )
 
 
 @pytest.mark.slow  # 714 statements; make test has those of the next tests
 def test_pytest_groups_run_once(tmp_path: Path) -> None:
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--benchmark-disable", "bench")
+    done = run(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore",
+        "--benchmark-disable",
+        "bench",
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     assert "714 passed" in done.stdout
 
@@ -104,7 +130,9 @@ def measured(out: Path, wanted: str, *options: object) -> dict[str, Any]:
 
 
 def test_pytest_rows_are_of_one_batch(tmp_path: Path) -> None:
-    wanted = "v2-zstd-1-100] and (check or records) and not readers or crc32c and 16 or v0-gzip-1-1000"
+    wanted = (
+        "v2-zstd-1-100] and (check or records) and not readers or crc32c and 16 or v0-gzip-1-1000"
+    )
     rows = measured(tmp_path / "out.json", wanted)
     group = [row for row in rows.values() if row["group"] == "CRC and all records, zstd, 1 × 100 B"]
     by_name = {(row["extra_info"]["peer"], row["extra_info"]["operation"]): row for row in group}
@@ -118,8 +146,14 @@ def test_pytest_rows_are_of_one_batch(tmp_path: Path) -> None:
     assert ranges["extra_info"]["allocator_calls"] < 1
     assert ranges["extra_info"]["allocator_bytes"] > 32  # the columns of a row
     checksums = [row for row in rows.values() if row["group"] == "CRC-32C, 16 kB"]
-    assert {row["extra_info"]["peer"] for row in checksums} == {"batchval", "crc32c", "google-crc32c"}
-    assert "CRC and all records, magic 0, gzip, 1 × 1000 B" in {row["group"] for row in rows.values()}
+    assert {row["extra_info"]["peer"] for row in checksums} == {
+        "batchval",
+        "crc32c",
+        "google-crc32c",
+    }
+    assert "CRC and all records, magic 0, gzip, 1 × 1000 B" in {
+        row["group"] for row in rows.values()
+    }
 
 
 def test_pytest_histograms_are_drawn(tmp_path: Path) -> None:
@@ -184,7 +218,10 @@ def test_kafkas_best_iteration_is_held_against_our_median() -> None:
                 "kafka": [{"ns": [9.5]}, {"ns": [11.5]}],
                 "native check_ranges": answers([10, 10, 10], [10, 10, 10]),
             },
-            "v2-none-10-1000": {"kafka": [{"ns": [7, 8]}], "native check_ranges": answers([10, 10, 10], [10, 10, 10])},
+            "v2-none-10-1000": {
+                "kafka": [{"ns": [7, 8]}],
+                "native check_ranges": answers([10, 10, 10], [10, 10, 10]),
+            },
         },
     }
     rows = {(row["group"], row["name"]): row for row in module("report").assess(measured)["rows"]}
@@ -269,9 +306,13 @@ def test_the_table_of_conversion_has_a_row_for_each_message_set() -> None:
     done = run(BENCH / "conversion.py", "--only", "codec=lz4", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert [row["batch"] for row in rows] == [f"v{m}-lz4-{shape}" for shape in ("100-1000", "3-100") for m in (0, 1)]
+    assert [row["batch"] for row in rows] == [
+        f"v{m}-lz4-{shape}" for shape in ("100-1000", "3-100") for m in (0, 1)
+    ]
     assert all(row["whole_us"] > 0 and row["codec_us"] > 0 for row in rows)
-    assert all(row["ratio"] == pytest.approx(row["whole_us"] / row["codec_us"], rel=0.01) for row in rows)
+    assert all(
+        row["ratio"] == pytest.approx(row["whole_us"] / row["codec_us"], rel=0.01) for row in rows
+    )
     assert [row["target"] for row in rows] == ["1.6 x", "1.6 x", "", ""]
     assert [row["is_met"] is None for row in rows] == [False, False, True, True]
 
@@ -282,7 +323,14 @@ def test_conversion_without_a_codec_has_no_codec_alone() -> None:
     assert list(conversion.jobs(cell)) == ["whole"]
     slow, fast = (conversion.row_of(cell, {"whole": us}) for us in (100.1, 99.9))
     assert (slow.ratio, slow.target, slow.is_met, fast.is_met) == (None, "100 us", False, True)
-    assert [line.split() for line in conversion.lines([fast])][1][2:] == ["99.90", "-", "-", "100", "us", "yes"]
+    assert [line.split() for line in conversion.lines([fast])][1][2:] == [
+        "99.90",
+        "-",
+        "-",
+        "100",
+        "us",
+        "yes",
+    ]
 
 
 def test_record_rules_allocate_nothing() -> None:
@@ -290,7 +338,9 @@ def test_record_rules_allocate_nothing() -> None:
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     rules = ["schema id and sizes", "headers", "headers, schema id"]
-    assert [(row["codec"], row["rules"]) for row in result["rows"]] == [("none", name) for name in rules]
+    assert [(row["codec"], row["rules"]) for row in result["rows"]] == [
+        ("none", name) for name in rules
+    ]
     assert [row["allocator_calls"] for row in result["rows"]] == [0, 0, 0]
     assert {row["instructions"] for row in result["rows"]} == {None}
     claims = result["claims"]
@@ -330,7 +380,9 @@ def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
     instructions = module("instructions")
     with pytest.raises(SystemExit, match="must be a source tree with built extensions"):
         instructions.entry(tmp_path, "check")
-    assert {instructions.entry(instructions.cells.ROOT, name)[:9] for name in instructions.ENTRIES} == {"__pyx_pw_"}
+    assert {
+        instructions.entry(instructions.cells.ROOT, name)[:9] for name in instructions.ENTRIES
+    } == {"__pyx_pw_"}
 
 
 def test_batches_are_the_same_each_time_and_valid() -> None:
@@ -343,7 +395,9 @@ def test_batches_are_the_same_each_time_and_valid() -> None:
         data = batches.build(cell)
         assert data == batches.build(cell)
         validator = LogValidator()
-        validate = validator.check if cell.magic == 2 else validator.validate_messages_and_assign_offsets
+        validate = (
+            validator.check if cell.magic == 2 else validator.validate_messages_and_assign_offsets
+        )
         options = {} if cell.magic == 2 else {"to_magic": cell.magic}
         answer = validate(data, now_ms=batches.FIRST_TIMESTAMP, **options)
         assert answer.ok, (cell.name, answer.rule)
@@ -355,7 +409,9 @@ def test_batches_are_those_of_kafkas_builder(tmp_path: Path) -> None:
     try:
         jar = jmh.build_jar()
     except RuntimeError as error:
-        if type(error).__name__ != "OracleUnavailable":  # the module is loaded anew each time, and its classes with it
+        if (
+            type(error).__name__ != "OracleUnavailable"
+        ):  # the module is loaded anew each time, and its classes with it
             raise
         pytest.skip(str(error))
     folder = jmh.write_batches(jmh.newest_java(), jar, tmp_path)

@@ -38,7 +38,9 @@ def requests() -> produce_load.Requests:
 
 
 @pytest.fixture
-def port(requests: produce_load.Requests, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[int]:
+def port(
+    requests: produce_load.Requests, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[int]:
     """A broker that answers with the error code and the base offset of the parameter."""
     error_code, base_offset = request.param
     body = bytearray(requests.answers.read_bytes())
@@ -53,7 +55,9 @@ def port(requests: produce_load.Requests, tmp_path: Path, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("port", [(0, 77)], indirect=True)
-def test_the_load_is_as_long_as_it_was_asked_for(requests: produce_load.Requests, port: int) -> None:
+def test_the_load_is_as_long_as_it_was_asked_for(
+    requests: produce_load.Requests, port: int
+) -> None:
     sent = requests.send(port, 100e6, 0.1)
     number = requests.count(100e6, 0.1)
     assert sent["requests"] == number > 100
@@ -70,7 +74,9 @@ def test_a_response_with_an_error_ends_the_load(requests: produce_load.Requests,
 
 @pytest.mark.parametrize("carrier", ["none", "tag", "payload"])
 @pytest.mark.parametrize("kilobytes", [16, 64])
-def test_the_requests_are_valid_and_their_claims_honest(kilobytes: int, carrier: produce_load.Carrier) -> None:
+def test_the_requests_are_valid_and_their_claims_honest(
+    kilobytes: int, carrier: produce_load.Carrier
+) -> None:
     made = produce_load.Requests.make("smoke", "zstd", kilobytes, 2, carrier)
     data = made.frames.read_bytes()
     frame = data[: load.frame_size(data)]
@@ -114,16 +120,29 @@ def samples(*broker: float, **more: float) -> list[dict[str, Any]]:
     for us in broker:
         times = {"broker": us, **more}
         cores = {name: time / 4000 for name, time in times.items()}
-        found.append({"batches": 100, "bytes": 1, "seconds": 1.0, "fed": 0.99, "us": times, "cores": cores})
+        found.append(
+            {"batches": 100, "bytes": 1, "seconds": 1.0, "fed": 0.99, "us": times, "cores": cores}
+        )
     return found
 
 
 def row(part: str, way: str, made: list[dict[str, Any]], codec: str = "gzip") -> dict[str, Any]:
-    return {"part": part, "way": way, "codec": codec, "kilobytes": 64, "partitions": 1, "mb": 20.0, "samples": made}
+    return {
+        "part": part,
+        "way": way,
+        "codec": codec,
+        "kilobytes": 64,
+        "partitions": 1,
+        "mb": 20.0,
+        "samples": made,
+    }
 
 
 def test_a_ratio_is_that_of_one_round() -> None:
-    rows = [row("whole", "stock", samples(1000, 2000, 1500)), row("whole", "agents", samples(300, 600, 450))]
+    rows = [
+        row("whole", "stock", samples(1000, 2000, 1500)),
+        row("whole", "agents", samples(300, 600, 450)),
+    ]
     stock, agents = broker_ratios.summary(rows)
     assert stock["us"] == {"broker": 1500}
     assert "ratios" not in stock
@@ -183,7 +202,10 @@ def test_a_page_has_the_parts_that_were_measured() -> None:
         row("whole", "stock", samples(600), "lz4"),
         row("whole", "agents", samples(570), "lz4"),
     ]
-    grid = [row("grid", "stock", samples(1000, producer=500)), row("grid", "agents", samples(950, producer=500))]
+    grid = [
+        row("grid", "stock", samples(1000, producer=500)),
+        row("grid", "agents", samples(950, producer=500)),
+    ]
     parts = {"whole": part_of("whole", whole)}
     result = broker_cpu.merged(parts, {})
     text = broker_claims.render({"broker": result})
@@ -211,7 +233,9 @@ def test_a_page_has_the_parts_that_were_measured() -> None:
         (["--only", ","], "no part: expected at least one of whole, policies, gate, grid"),
     ],
 )
-def test_options_that_cannot_be_are_refused(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_cannot_be_are_refused(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         broker_cpu.arguments(words)
     assert error in capsys.readouterr().err
@@ -226,6 +250,8 @@ def test_everything_is_measured_once_with_real_brokers(tmp_path: Path) -> None:
     parts = json.loads(out.with_suffix(".json").read_text())["parts"]
     assert list(parts) == list(broker_parts.PARTS)
     for name, part in parts.items():
-        assert len(part["samples"]) == len(broker_parts.loads(name, ["zstd"])) * len(broker_parts.ways(name, "zstd"))
+        assert len(part["samples"]) == len(broker_parts.loads(name, ["zstd"])) * len(
+            broker_parts.ways(name, "zstd")
+        )
         assert part["counters"]["Trusted"] > 0
         assert all(one["batches"] > 0 for found in part["samples"] for one in found["samples"])

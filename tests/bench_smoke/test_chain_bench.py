@@ -1,4 +1,5 @@
-"""The benches in front of a real broker run once, tiny: two gates in a row, and CPU at a fixed ingress.
+"""The benches in front of a real broker run once, tiny: two gates in a row, and CPU at a fixed
+ingress.
 
 No time is asserted.
 """
@@ -44,7 +45,9 @@ def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # half a minute: five ways, each with a broker's warm-up
-def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "ingress"
     said = output("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))
     result = json.loads(out.with_suffix(".json").read_text())

@@ -1,4 +1,6 @@
-"""The bench of claims runs once, tiny. No time is asserted: what is tested is that it measures what it says."""
+"""The bench of claims runs once, tiny. No time is asserted: what is tested is that it measures what
+it says.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,19 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("claims") / "result"
     done = run(
         str(BENCH / "side_by_side.py"),
-        *("--quick", "--samples", "1", "--codecs", "lz4", "--peers", "", "--seconds", "0.05", "--warm-up", "0.05"),
+        *(
+            "--quick",
+            "--samples",
+            "1",
+            "--codecs",
+            "lz4",
+            "--peers",
+            "",
+            "--seconds",
+            "0.05",
+            "--warm-up",
+            "0.05",
+        ),
         *("--batches-fed", "48", "--out", str(out)),
     )
     assert done.returncode == 0, done.stderr
@@ -48,7 +62,14 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_every_way_is_timed(result: dict[str, Any]) -> None:
     times = result["times"]
-    ways = {"claims", "claims_header", "claims_ranges", "claims_ranges_header", "check", "scan_batches"}
+    ways = {
+        "claims",
+        "claims_header",
+        "claims_ranges",
+        "claims_ranges_header",
+        "check",
+        "scan_batches",
+    }
     assert ways <= set(times["v2-lz4-100-1000"])
     assert "validate_and_assign" in times["v1-lz4-100-1000"]
     assert {"attach", "strip", "crc_patched", "crc_whole", "memcpy"} <= set(times["carrier 1 MiB"])
@@ -72,7 +93,9 @@ def test_every_figure_has_its_row(result: dict[str, Any]) -> None:
     }
 
 
-def test_no_allocator_call_beyond_the_result_and_liars_found_in_time(result: dict[str, Any]) -> None:
+def test_no_allocator_call_beyond_the_result_and_liars_found_in_time(
+    result: dict[str, Any],
+) -> None:
     counted = [row for row in result["rows"] if row["unit"] == "calls"]
     assert len(counted) == 6  # three sizes, two carriers
     assert [row["value"] for row in counted] == [0] * 6
@@ -84,7 +107,10 @@ def test_paced_points_and_their_chart(result: dict[str, Any]) -> None:
     figures = module("figures")
     points = {(row["way"], row["mb_per_second"], row["partitions"]) for row in result["paced"]}
     assert points == {
-        (way, mb, n) for way in (*figures.OUR_WAYS, "none") for mb in figures.RATES_MB for n in figures.PARTITIONS
+        (way, mb, n)
+        for way in (*figures.OUR_WAYS, "none")
+        for mb in figures.RATES_MB
+        for n in figures.PARTITIONS
     }
     assert all(row["cores"] > 0 for row in result["paced"])
     drawn = ET.fromstring(result["svg"])
@@ -115,7 +141,12 @@ def test_a_stream_is_whole_batches_of_its_producers_in_turn(tmp_path: Path) -> N
 
 def test_what_falls_behind_is_scaled_to_the_pace() -> None:
     report = module("report_claims")
-    answer = {"content": 300_000_000, "batches": 1, "wall_ns": 1_000_000_000, "cpu_ns": 1_000_000_000}
+    answer = {
+        "content": 300_000_000,
+        "batches": 1,
+        "wall_ns": 1_000_000_000,
+        "cpu_ns": 1_000_000_000,
+    }
     (row,) = report.paced({"paced lz4": {"full 600 12": [answer, {"error": "no"}]}})
     assert (row["cores"], row["fed"]) == (2.0, 0.5)
     assert claims.share(row) == "200 % (50% fed)"
@@ -158,7 +189,13 @@ def test_pytest_groups_hold_the_four_ways_together(tmp_path: Path) -> None:
     benches = json.loads(out.read_text())["benchmarks"]
     assert {bench["group"] for bench in benches} == {"paths, lz4, 1 × 1000 B"}
     ways = {bench["extra_info"]["way"]: bench for bench in benches}
-    assert set(ways) == {"claims in a tag", "claims in a header", "shallow", "full uncompressed", "full of magic 1"}
+    assert set(ways) == {
+        "claims in a tag",
+        "claims in a header",
+        "shallow",
+        "full uncompressed",
+        "full of magic 1",
+    }
     for bench in benches:
         assert bench["options"]["timer"] == "thread_time"
         assert bench["extra_info"]["allocator_bytes"] >= 0
@@ -170,7 +207,9 @@ def test_kafka_is_fed_the_same_stream(tmp_path: Path) -> None:
     try:
         jar = jmh.build_jar()
     except RuntimeError as error:
-        if type(error).__name__ != "OracleUnavailable":  # the module is loaded anew each time, and its classes with it
+        if (
+            type(error).__name__ != "OracleUnavailable"
+        ):  # the module is loaded anew each time, and its classes with it
             raise
         pytest.skip(str(error))
 

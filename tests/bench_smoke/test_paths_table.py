@@ -28,7 +28,11 @@ def test_each_path_has_its_time_and_its_allocator_calls() -> None:
     rows = result["rows"]
     assert [row["path"] for row in rows] == NAMES
     assert {row["validator"] for row in rows} == {"batchval"}
-    assert [row["batch"] for row in rows][2:5] == ["v2-none-10-100", "v2-zstd-10-100", "v0-lz4-10-100"]
+    assert [row["batch"] for row in rows][2:5] == [
+        "v2-none-10-100",
+        "v2-zstd-10-100",
+        "v0-lz4-10-100",
+    ]
     assert all(row["ns"] > 0 for row in rows)
     calls = {row["path"]: row["allocator_calls"] for row in rows}
     assert [calls[path] for path in ("claims", "shallow", "full")] == [0, 0, 0]
@@ -42,7 +46,16 @@ def test_the_table_without_kafkas_classes_says_why(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("1 records of 100 B, lz4; ")
-    assert lines[2].split() == ["path", "batch", "bytes", "ns", "allocator", "calls", "bytes", "allocated"]
+    assert lines[2].split() == [
+        "path",
+        "batch",
+        "bytes",
+        "ns",
+        "allocator",
+        "calls",
+        "bytes",
+        "allocated",
+    ]
     assert [line.split("  ")[1].strip() for line in lines[3:11]] == NAMES
     assert [line for line in lines if line.startswith("Kafka's rows are missing: ")] != []
 
@@ -73,7 +86,10 @@ def test_kafkas_rows_are_of_the_same_batches() -> None:
         pytest.skip(str(error))
     result = measured("--records", "1", "--value-size", "100", "--seconds", "0.5")
     assert result["notes"] == []
-    own, kafka = ([row for row in result["rows"] if row["validator"] == name] for name in ("batchval", "Kafka"))
+    own, kafka = (
+        [row for row in result["rows"] if row["validator"] == name]
+        for name in ("batchval", "Kafka")
+    )
     assert [row["path"] for row in kafka] == KAFKA_NAMES
     assert [(row["batch"], row["batch_bytes"]) for row in kafka] == [
         (row["batch"], row["batch_bytes"]) for row in own[1:6]

@@ -14,7 +14,16 @@ BENCH = ROOT / "bench" / "pipelining"
 
 def test_pipelining_is_measured_and_written_down(tmp_path: Path) -> None:
     out = tmp_path / "result"
-    command = [BENCH / "one_connection.py", "--quick", "--link", "relay", "--rtt", 20, "--records", 10]
+    command = [
+        BENCH / "one_connection.py",
+        "--quick",
+        "--link",
+        "relay",
+        "--rtt",
+        20,
+        "--records",
+        10,
+    ]
     done = run(*command, "--out", out, "--fixed-buffer", 65536)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")
@@ -50,5 +59,7 @@ for sequence in (0, 3, 9, 6):
         sink.buffer_updated(count)
 print(answers)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH
+    )
     assert done.stdout.strip() == "[0, 0, 45, 0]", done.stdout + done.stderr

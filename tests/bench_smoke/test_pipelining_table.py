@@ -1,4 +1,6 @@
-"""The pipelining table's count on the wire is right, and the table is made, tiny, over a relay. No time is asserted."""
+"""The pipelining table's count on the wire is right, and the table is made, tiny, over a relay. No
+time is asserted.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_requests_in_flight_are_counted_by_their_ids_whatever_the_pieces() -> No
         feed(responses, b"".join(response(n, size=0) for n in range(4, 10)))
         report = count.report()
         assert (report["requests"], report["answers"], report["in_flight"]) == (8, 8, 6)
-        assert report["bytes"] == sum(len(request(n, size)) for n, size in [(n, 100) for n in range(2, 9)] + [(9, 0)])
+        assert report["bytes"] == sum(
+            len(request(n, size)) for n, size in [(n, 100) for n in range(2, 9)] + [(9, 0)]
+        )
 
 
 def test_an_answer_in_part_is_none() -> None:
@@ -80,7 +84,9 @@ def test_all_brokers_together_and_a_run_after_another() -> None:
 def packet(from_client: bool, sequence: int, payload: bytes, flags: int = 16) -> bytes:
     ports = (CLIENT, BROKER) if from_client else (BROKER, CLIENT)
     tcp = struct.pack(">HHIIBBHHH", *ports, sequence & 0xFFFFFFFF, 0, 5 << 4, flags, 0, 0, 0)
-    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 40 + len(payload), 0, 0, 64, 6, 0, bytes(4), bytes(4))
+    ip = struct.pack(
+        ">BBHHHBBH4s4s", 0x45, 0, 40 + len(payload), 0, 0, 64, 6, 0, bytes(4), bytes(4)
+    )
     return ip + tcp + payload
 
 
@@ -103,11 +109,26 @@ def test_packets_sent_again_or_overtaken_count_once(start: int) -> None:
         assert count.open_now == 0
 
 
-def sample(peer: str, cell: str, steady: float, in_flight: int, seconds: float = 10.0) -> dict[str, object]:
+def sample(
+    peer: str, cell: str, steady: float, in_flight: int, seconds: float = 10.0
+) -> dict[str, object]:
     size = 1_000_000 if cell == "large" else 500_000
-    seen = {"requests": 220, "answers": 220, "bytes": 220 * size, "in_flight": in_flight, "in_flight_total": in_flight}
+    seen = {
+        "requests": 220,
+        "answers": 220,
+        "bytes": 220 * size,
+        "in_flight": in_flight,
+        "in_flight_total": in_flight,
+    }
     seen |= {"steady_requests": 109, "steady_bytes_per_s": steady * 1000, "sending_s": seconds}
-    one = {"peer": peer, "cell": cell, "rtt_ms": 140.0, "records": 220 * size // 1000, "batch": size, "wire": seen}
+    one = {
+        "peer": peer,
+        "cell": cell,
+        "rtt_ms": 140.0,
+        "records": 220 * size // 1000,
+        "batch": size,
+        "wire": seen,
+    }
     return one | {
         "congestion": "cubic",
         "brokers": 5,
@@ -127,12 +148,16 @@ def test_verdicts_say_missed_where_it_is_missed() -> None:
         sample("sarama 1.61.1", "large", 4_000, 1, seconds=60.0),
     ]
     verdicts = {
-        one["figure"]: (one["verdict"], round(one["value"], 2)) for one in figures.judged(figures.rows(samples))
+        one["figure"]: (one["verdict"], round(one["value"], 2))
+        for one in figures.judged(figures.rows(samples))
     }
     assert verdicts == {
         "140 ms, partition 0, 500,000 bytes: of 5 × batch / RTT, steady": ("met", 0.86),
         "140 ms, partition 0, 1,000,000 bytes: of 5 × batch / RTT, steady": ("missed", 0.81),
-        "140 ms, partition 0, 500,000 bytes: of the best that keeps its cap, Java": ("missed", 0.96),
+        "140 ms, partition 0, 500,000 bytes: of the best that keeps its cap, Java": (
+            "missed",
+            0.96,
+        ),
         "140 ms, whole run, 1,000,000 bytes: of sarama 1.61.1": ("met", 6.0),
         "requests above the cap on the wire, every cell": ("missed", 1),
     }
@@ -143,7 +168,16 @@ def test_verdicts_say_missed_where_it_is_missed() -> None:
 def test_the_table_is_made(tmp_path: Path) -> None:
     """librdkafka's loop before a real broker, behind a relay that counts."""
     out = tmp_path / "table"
-    command = [BENCH / "table.py", "--quick", "--link", "relay", "--rtt", 1, "--peers", "librdkafka"]
+    command = [
+        BENCH / "table.py",
+        "--quick",
+        "--link",
+        "relay",
+        "--rtt",
+        1,
+        "--peers",
+        "librdkafka",
+    ]
     done = run(*command, "--cells", "one", "one-1", "tls", "--out", out)
     assert done.returncode == 0, done.stderr
     assert out.with_suffix(".md").read_text() == done.stdout.removesuffix("\n")

@@ -12,7 +12,9 @@ COST = ROOT / "bench" / "claims" / "producer_cost.py"
 @pytest.mark.jvm
 @pytest.mark.slow
 @pytest.mark.parametrize(("option", "ratios"), [((), 3), (("--schema-ids",), 5)])
-def test_each_codec_has_a_line_with_a_ratio_of_each_variant(option: tuple[str, ...], ratios: int) -> None:
+def test_each_codec_has_a_line_with_a_ratio_of_each_variant(
+    option: tuple[str, ...], ratios: int
+) -> None:
     tiny = ("--jvms", "1", "--rounds", "1", "--records", "300", "--codecs", "none,lz4,zstd,gzip")
     done = run(COST, *tiny, *option)
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,10 @@ def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
         for way in ("validating", "off"):
             (sample,) = samples[f"{size} none"][way]
             assert sample["requests"] > 0
-            assert sample["bytes"] == sample["requests"] * result["loads"][f"{size} none"]["frame_bytes"]
+            assert (
+                sample["bytes"]
+                == sample["requests"] * result["loads"][f"{size} none"]["frame_bytes"]
+            )
             assert sample["cpu_s_a_gb"] > 0
     for size in ("64 kB", "1 MB"):
         assert set(samples[f"{size} lz4"]) == {"validating", "off", "trust", "audit"}
@@ -54,12 +57,16 @@ def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
     assert result["memory"]["stalled_client"]["bytes_queued"] == 20 * (8 + load.FETCH_ANSWER)
     assert result["memory"]["stalled_broker"]["bytes_taken"] > 0
     unmeasured = [row["figure"] for row in result["rows"] if row["verdict"] == "not measured"]
-    assert len(unmeasured) == len(verdicts.RATIOS), unmeasured  # peers were not given, and all else is there
+    assert len(unmeasured) == len(verdicts.RATIOS), (
+        unmeasured
+    )  # peers were not given, and all else is there
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("size", list(load.SIZES))
-def test_the_requests_are_of_the_size_they_say_and_valid(tmp_path: Path, size: str, codec: str) -> None:
+def test_the_requests_are_of_the_size_they_say_and_valid(
+    tmp_path: Path, size: str, codec: str
+) -> None:
     made = load.make(tmp_path, size, codec, claims=codec != "none", quick=True)
     data = made.path.read_bytes()
     count = 0
@@ -103,11 +110,18 @@ def test_the_terminal_shows_every_goal(result: dict[str, Any]) -> None:
     text = verdicts.markdown(result)
     for row in result["rows"]:
         verdict = row["verdict"] if row["verdict"] in ("met", "noise") else f"**{row['verdict']}**"
-        assert any(line.startswith(f"| {row['figure']} |") and verdict in line for line in text.splitlines()), row
+        assert any(
+            line.startswith(f"| {row['figure']} |") and verdict in line
+            for line in text.splitlines()
+        ), row
 
 
-@pytest.mark.parametrize(("words", "error"), [(["--quick"], "needs a whole run"), ([], "needs --kroxylicious FOLDER")])
-def test_only_a_whole_run_is_saved(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "error"), [(["--quick"], "needs a whole run"), ([], "needs --kroxylicious FOLDER")]
+)
+def test_only_a_whole_run_is_saved(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with on_path("proxy"):
         import proxies
     with pytest.raises(SystemExit):
@@ -132,7 +146,9 @@ import asyncio, metadata
 metadata.Session.replace = lambda self, node_id, host, port: (host, port)
 asyncio.run(metadata.measure(10, 1))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH
+    )
     assert "RuntimeError: clients are told [(0, 'broker-0" in done.stderr, done.stderr
 
 
@@ -160,7 +176,11 @@ finally:
     broker.stop()
 """
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False, cwd=BENCH
+        [sys.executable, "-c", script, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=BENCH,
     )
     assert "refused" in done.stdout, done.stdout + done.stderr
 
@@ -168,12 +188,25 @@ finally:
 def test_two_checkouts_take_turns(tmp_path: Path) -> None:
     """This one against itself: what was asked for is there, and no verdict is asserted."""
     out = tmp_path / "rows.json"
-    words = ("--rounds", 2, "--seconds", 0.05, "--codecs", "lz4", "--cells", "64 kB lz4, off", "--json", out)
+    words = (
+        "--rounds",
+        2,
+        "--seconds",
+        0.05,
+        "--codecs",
+        "lz4",
+        "--cells",
+        "64 kB lz4, off",
+        "--json",
+        out,
+    )
     done = run(BENCH / "before.py", ROOT, *words)
     assert done.stderr == ""
     rows = json.loads(out.read_text())
     assert [row["cell"] for row in rows] == ["64 kB lz4, off"]
-    assert all(len(row["ratios"]) == 2 and row["low"] <= row["ratio"] <= row["high"] for row in rows)
+    assert all(
+        len(row["ratios"]) == 2 and row["low"] <= row["ratio"] <= row["high"] for row in rows
+    )
     assert "1 cells, " in done.stdout
 
 

@@ -1,4 +1,6 @@
-"""The benches of audits run once, tiny. No time is asserted: what is tested is that they measure what they say."""
+"""The benches of audits run once, tiny. No time is asserted: what is tested is that they measure
+what they say.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def module(name: str) -> ModuleType:
 
 
 def test_segments_are_sound_and_as_large_as_asked(tmp_path: Path) -> None:
-    count = module("segments").write(tmp_path, "bench", 2, 1 << 20, 4_096, ("none", "gzip", "snappy", "lz4", "zstd"))
+    count = module("segments").write(
+        tmp_path, "bench", 2, 1 << 20, 4_096, ("none", "gzip", "snappy", "lz4", "zstd")
+    )
     summary = Summary()
     assert list(check_paths([tmp_path], Options(), summary)) == []  # its index does not lie, either
     assert summary.batches == count > 400

@@ -65,8 +65,12 @@ def test_a_tiny_run(tmp_path: Path) -> None:
     result = json.loads(out.with_suffix(".json").read_text())
     assert set(result["runs"]) == set(spark_run.WAYS)
     assert result["rows"] > 3000
-    assert all(run["wall"] > 0 and run["cpu"] > 0 for runs in result["runs"].values() for run in runs)
-    assert {one["name"] for one in result["verdicts"]} == {name for name, _, _ in spark_run.TARGETS.values()}
+    assert all(
+        run["wall"] > 0 and run["cpu"] > 0 for runs in result["runs"].values() for run in runs
+    )
+    assert {one["name"] for one in result["verdicts"]} == {
+        name for name, _, _ in spark_run.TARGETS.values()
+    }
     for name in ("memory", "memory deep"):
         assert 50 < result["measured"][name][0] < 1000
     assert done.stdout in out.with_suffix(".md").read_text()

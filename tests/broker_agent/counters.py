@@ -32,10 +32,17 @@ class Counters:
         self.pid = broker.process.pid
 
     def __enter__(self) -> Self:
-        flags = ["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-modules=jdk.attach"]
+        flags = [
+            "-Xmx64m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "--add-modules=jdk.attach",
+        ]
         classes = compiled([PROGRAM], "", find_java(), TARGET)
         command = [find_java(), *flags, "-cp", str(classes), PROGRAM.stem, str(self.pid)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -96,7 +96,9 @@ def batches_of(kind: str) -> tuple[bytes, bytes]:
     if kind == "lie":
         good = batch([record(0, key=b"k", value=b"value")], codec=LZ4)
         hidden = batch([record(0, value=b"value")], codec=LZ4)
-        return Pump.part(*honest(good, "block")), Pump.part(hidden, block((NOW, 1, 2), hidden) + hidden[17:21])
+        return Pump.part(*honest(good, "block")), Pump.part(
+            hidden, block((NOW, 1, 2), hidden) + hidden[17:21]
+        )
     good = batch([record(0, value=b"value")], codec=ZSTD)
     bomb = batch([record(0, value=bytes(2 * LIMIT))], codec=ZSTD)
     claims = BatchClaims(NOW, 1, 1, 5000, 4900)
@@ -123,7 +125,13 @@ class Log:
 
 
 def trial(
-    broker: KafkaBroker, address: tuple[str, int], user: str, kind: str, rate: float, share: float, seed: str
+    broker: KafkaBroker,
+    address: tuple[str, int],
+    user: str,
+    kind: str,
+    rate: float,
+    share: float,
+    seed: str,
 ) -> float:
     """Return how many batches a new sender sends, after its first, until it is demoted."""
     rng = random.Random(seed)
@@ -176,34 +184,55 @@ def running(
     config = {"retention.bytes": str(4 << 20), "segment.bytes": str(2 << 20)}
     with broker:
         for rate in rates:
-            make_topic(broker.bootstrap, topic_of(rate), MOST_IN_A_REQUEST, **{"retention.ms": "-1"}, **config)
+            make_topic(
+                broker.bootstrap,
+                topic_of(rate),
+                MOST_IN_A_REQUEST,
+                **{"retention.ms": "-1"},
+                **config,
+            )
             with Connection((broker.host, broker.port)) as connection:
                 Pump(connection, topic_of(rate), MOST_IN_A_REQUEST, batches_of("lie")[0]).prepare()
         yield broker, address
 
 
 def measure(
-    kinds: Sequence[str], rates: Sequence[float], shares: Sequence[float], trials: int, seed: int = 1, jobs: int = 2
+    kinds: Sequence[str],
+    rates: Sequence[float],
+    shares: Sequence[float],
+    trials: int,
+    seed: int = 1,
+    jobs: int = 2,
 ) -> Iterator[Cell]:
     """Yield the cells, those that end early first. The same seed gives the same counts."""
     cells = sorted(
-        ((kind, rate, share) for kind in kinds for rate in rates for share in shares), key=lambda c: -c[1] * c[2]
+        ((kind, rate, share) for kind in kinds for rate in rates for share in shares),
+        key=lambda c: -c[1] * c[2],
     )
     users = [[f"u{number}_{n}" for n in range(trials)] for number in range(len(cells))]
     secret = hashlib.sha256(str(seed).encode()).digest()
     with running([user for some in users for user in some], rates, secret) as (broker, address):
         for (kind, rate, share), some in zip(cells, users, strict=True):
             with ThreadPoolExecutor(jobs) as pool:
-                work = [pool.submit(trial, broker, address, u, kind, rate, share, f"{seed} {u}") for u in some]
+                work = [
+                    pool.submit(trial, broker, address, u, kind, rate, share, f"{seed} {u}")
+                    for u in some
+                ]
                 yield Cell(kind, rate, share, [one.result() for one in work])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=100, help="Senders for each cell; default 100.")
+    parser.add_argument(
+        "--trials", type=int, default=100, help="Senders for each cell; default 100."
+    )
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--rates", nargs="+", type=float, default=list(RATES), help="Rates of audit.")
-    parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES), help="Shares of lies.")
+    parser.add_argument(
+        "--rates", nargs="+", type=float, default=list(RATES), help="Rates of audit."
+    )
+    parser.add_argument(
+        "--shares", nargs="+", type=float, default=list(SHARES), help="Shares of lies."
+    )
     parser.add_argument("--seed", type=int, default=1, help="Random seed.")
     parser.add_argument("--write", type=Path, help="Write the cells as JSON to this file.")
     options = parser.parse_args()

@@ -52,12 +52,21 @@ TOPICS: dict[str, dict[str, str]] = {
     "plain": {"max.message.bytes": str(8 << 20)},
     "compacted": {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"},
     "bounded": {"max.decompressed.message.bytes": str(LARGEST_RECORD)},
-    "fresh": {"message.timestamp.before.max.ms": str(HOUR), "message.timestamp.after.max.ms": str(HOUR)},
+    "fresh": {
+        "message.timestamp.before.max.ms": str(HOUR),
+        "message.timestamp.after.max.ms": str(HOUR),
+    },
 }
 
 
 #: Cases that a broker refuses, or cuts to the whole batches, before LogValidator sees them.
-_EARLIER = ("transactional, no producer", "base offset 5", "no crc", "two batches", "bytes after the batch")
+_EARLIER = (
+    "transactional, no producer",
+    "base offset 5",
+    "no crc",
+    "two batches",
+    "bytes after the batch",
+)
 #: Attributes that nobody knows are refused by the library's extra S1; Kafka accepts them, and the
 #: agent lets Kafka read such a batch.
 _NOT_SETTLED = ("an unknown attribute",)
@@ -133,11 +142,17 @@ def _three_claims(codec: int) -> Iterator[Case]:
         yield from _carried(f"count {by:+}", "plain", TRUE._replace(records_number=3 + by), good)
     for count in (2, 4, 1000):
         data = keyed(codec, records_count=count)
-        yield from _carried(f"count {count} in both", "plain", TRUE._replace(records_number=count), data)
+        yield from _carried(
+            f"count {count} in both", "plain", TRUE._replace(records_number=count), data
+        )
         data = keyed(codec, records_count=count, last_offset_delta=2)
-        yield from _carried(f"count {count}, delta 2", "plain", TRUE._replace(records_number=count), data)
+        yield from _carried(
+            f"count {count}, delta 2", "plain", TRUE._replace(records_number=count), data
+        )
     for by in (1, -1, HOUR + 1, -21, -NOW - 21):
-        yield from _carried(f"max timestamp {by:+}", "plain", TRUE, keyed(codec, max_timestamp=NOW + 20 + by))
+        yield from _carried(
+            f"max timestamp {by:+}", "plain", TRUE, keyed(codec, max_timestamp=NOW + 20 + by)
+        )
     for name, keys, lies in (
         ("no keys", [None] * 3, (0, 2, 3, -1)),
         ("keys", [b"k"] * 3, (1, 3, -1)),
@@ -170,13 +185,17 @@ def _records(codec: int) -> Iterator[Case]:
     for name, parts in BROKEN.items():
         yield from _carried(name, "plain", TRUE, keyed(codec, parts=parts))
     for name, deltas in DELTAS.items():
-        parts = [record(d, key=b"k", timestamp_delta=t) for d, t in zip(deltas, (10, 0, 20), strict=True)]
+        parts = [
+            record(d, key=b"k", timestamp_delta=t) for d, t in zip(deltas, (10, 0, 20), strict=True)
+        ]
         yield from _carried(f"deltas {name}", "plain", TRUE, keyed(codec, parts=parts))
     good = compress(codec, b"".join(KEYED))
     for name, damage in STREAMS.items():
         yield from _carried(f"stream: {name}", "plain", TRUE, keyed(codec, payload=damage(good)))
     other = ZSTD if codec == LZ4 else LZ4
-    yield from _carried("another codec", "plain", TRUE, keyed(codec, payload=compress(other, b"".join(KEYED))))
+    yield from _carried(
+        "another codec", "plain", TRUE, keyed(codec, payload=compress(other, b"".join(KEYED)))
+    )
 
 
 def _headers(codec: int) -> Iterator[Case]:
@@ -195,7 +214,9 @@ def _headers(codec: int) -> Iterator[Case]:
     for name, fields_ in headers.items():
         yield from _carried(name, "plain", TRUE, keyed(codec, **fields_))
     yield Case("two batches, tag", "plain", keyed(codec) * 2, tag(TRUE, keyed(codec)))
-    yield Case("bytes after the batch, tag", "plain", keyed(codec) + b"xyz", tag(TRUE, keyed(codec)))
+    yield Case(
+        "bytes after the batch, tag", "plain", keyed(codec) + b"xyz", tag(TRUE, keyed(codec))
+    )
 
 
 def _sizes(codec: int) -> Iterator[Case]:
@@ -220,12 +241,16 @@ def _sizes(codec: int) -> Iterator[Case]:
         yield Case(f"{name}, block", "plain", good, to_tag(claims, crc_of(good)))
         if codec in (GZIP, ZSTD):
             yield Case(f"{name}, payload", "plain", attach(good, claims, carrier="payload"), None)
-    large = batch([record(0, key=b"k", value=b"x" * (2 * LARGEST_RECORD)), record(1, key=b"k")], codec=codec)
+    large = batch(
+        [record(0, key=b"k", value=b"x" * (2 * LARGEST_RECORD)), record(1, key=b"k")], codec=codec
+    )
     true = compute(large)
     assert true is not None
     small = BatchClaims(*true[:4], LARGEST_RECORD)
     for name, claims in (("honest", true), ("hidden", small)):
-        yield Case(f"a record too large, {name}, block", "bounded", large, to_tag(claims, crc_of(large)))
+        yield Case(
+            f"a record too large, {name}, block", "bounded", large, to_tag(claims, crc_of(large))
+        )
         if codec in (GZIP, ZSTD):
             sent = attach(large, claims, carrier="payload")
             yield Case(f"a record too large, {name}, payload", "bounded", sent, None)
@@ -276,7 +301,9 @@ SCHEMA_IDS: dict[str, tuple[list[bytes | None], dict[str, bytes]]] = {
 def _schema_ids(codec: int) -> Iterator[Case]:
     """Field 1: lists of schema ids that are true, say less, lie, or have another form."""
     for name, (values, contents) in SCHEMA_IDS.items():
-        data = batch([record(i, key=b"k", value=value) for i, value in enumerate(values)], codec=codec)
+        data = batch(
+            [record(i, key=b"k", value=value) for i, value in enumerate(values)], codec=codec
+        )
         true = compute(data)
         assert true is not None
         for stated, content in contents.items():
@@ -326,10 +353,14 @@ def _tags(codec: int) -> Iterator[Case]:
         lie = TRUE._replace(null_keys=1)
         yield Case("tag and payload, equal", "plain", sent, block(TRUE, good) + sent[17:21])
         yield Case("tag 1 and payload, equal", "plain", sent, tag(TRUE, sent))
-        yield Case("tag and payload, a lie and the truth", "plain", sent, block(lie, good) + sent[17:21])
+        yield Case(
+            "tag and payload, a lie and the truth", "plain", sent, block(lie, good) + sent[17:21]
+        )
         yield Case("tag of the batch before it carried", "plain", sent, block(TRUE, good) + crc)
         lying = attach(good, BatchClaims(*lie, *sizes_of(good)), carrier="payload")
-        yield Case("tag and payload, the truth and a lie", "plain", lying, block(TRUE, good) + lying[17:21])
+        yield Case(
+            "tag and payload, the truth and a lie", "plain", lying, block(TRUE, good) + lying[17:21]
+        )
         yield Case("tag and payload, one lie", "plain", lying, block(lie, good) + lying[17:21])
 
 

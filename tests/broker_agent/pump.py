@@ -42,7 +42,9 @@ class Pump:
         name = topic.encode()
         head = struct.pack(">hhih4s", 0, _VERSION, 7, 4, b"test") + b"\0"
         # no transactional id, acks 1, timeout, one topic, its name, its partitions
-        self._head = head + b"\0" + struct.pack(">hi", 1, 30_000) + b"\2" + uvarint(len(name) + 1) + name
+        self._head = (
+            head + b"\0" + struct.pack(">hi", 1, 30_000) + b"\2" + uvarint(len(name) + 1) + name
+        )
         self._tail = b"\0\0"
         self._parts = [struct.pack(">i", index) + body for index in range(partitions)]
         self._frame = self._joined(self._parts)

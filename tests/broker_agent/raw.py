@@ -103,7 +103,9 @@ class Connection:
         return answer[4:]
 
     def _authenticate(self, user: str) -> None:
-        (error,) = struct.unpack_from(">h", self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h5s", 5, b"PLAIN")))
+        (error,) = struct.unpack_from(
+            ">h", self._ask(_SASL_HANDSHAKE, 1, struct.pack(">h5s", 5, b"PLAIN"))
+        )
         assert error == 0, error
         token = f"\0{user}\0{PASSWORD}".encode()
         answer = self._ask(_SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
@@ -122,9 +124,13 @@ class Connection:
         topics: dict[str, TopicProduceData] = {}
         for part in parts:
             tags = () if part.tag is None else ((TAG, part.tag),)
-            data = topics.setdefault(part.topic, TopicProduceData(name=part.topic, partition_data=[]))
+            data = topics.setdefault(
+                part.topic, TopicProduceData(name=part.topic, partition_data=[])
+            )
             data.partition_data.append(
-                PartitionProduceData(index=part.partition, records=part.records, unknown_tagged_fields=tags)
+                PartitionProduceData(
+                    index=part.partition, records=part.records, unknown_tagged_fields=tags
+                )
             )
         request = ProduceRequest(
             api_version=self.version, acks=acks, timeout_ms=30_000, topic_data=list(topics.values())
@@ -141,7 +147,10 @@ class Connection:
             (topic.name, one.index): Answer(
                 one.error_code,
                 one.base_offset,
-                tuple((error.batch_index, error.batch_index_error_message) for error in one.record_errors),
+                tuple(
+                    (error.batch_index, error.batch_index_error_message)
+                    for error in one.record_errors
+                ),
                 one.error_message,
                 one.log_append_time_ms,
             )
@@ -149,7 +158,9 @@ class Connection:
             for one in topic.partition_responses
         }
 
-    def produce(self, topic: str, records: bytes, tag: bytes | None = None, partition: int = 0) -> Answer:
+    def produce(
+        self, topic: str, records: bytes, tag: bytes | None = None, partition: int = 0
+    ) -> Answer:
         """Send one batch and return what the broker answers to it."""
         self.send(Part(topic, records, tag, partition))
         return self.receive()[topic, partition]
@@ -179,7 +190,9 @@ def listen_for_users(broker: KafkaBroker, users: Iterable[str]) -> tuple[str, in
     broker.config |= {
         "listeners": f"{advertised},CONTROLLER://{broker.host}:{broker.controller_port}",
         "advertised.listeners": advertised,
-        "listener.security.protocol.map": ("PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"),
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+        ),
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{_PLAIN_MODULE} required {passwords};",
     }

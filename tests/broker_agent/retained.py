@@ -117,16 +117,28 @@ def _send(pump: Pump, requests: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, default=10, help="Batches, each with a tag, in a request; default 10.")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=10,
+        help="Batches, each with a tag, in a request; default 10.",
+    )
     parser.add_argument("--policy", default="trust", help="Of the agent; default trust.")
     options = parser.parse_args()
     result = measure(options.requests, options.batches, options.policy)
-    print(f"{result.requests} requests, {result.batches} batches with a tag, {result.trusted} trusted")
+    print(
+        f"{result.requests} requests, {result.batches} batches with a tag, {result.trusted} trusted"
+    )
     print(f"{result.seconds:.0f} s, {result.requests / result.seconds:.0f} requests/s")
-    print(f"heap after a collection: {result.first.total} bytes after a tenth, {result.last.total} after all")
+    print(
+        f"heap after a collection: {result.first.total} bytes after a tenth, {result.last.total} after all"
+    )
     print(f"instances of a request: {result.first.of_requests()}, {result.last.of_requests()}")
     grown = {
-        name: (size - result.first.classes.get(name, (0, 0))[1], count - result.first.classes.get(name, (0, 0))[0])
+        name: (
+            size - result.first.classes.get(name, (0, 0))[1],
+            count - result.first.classes.get(name, (0, 0))[0],
+        )
         for name, (count, size) in result.last.classes.items()
     }
     for name, (size, count) in sorted(grown.items(), key=lambda item: -item[1][0])[:8]:

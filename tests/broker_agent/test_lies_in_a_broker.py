@@ -72,7 +72,15 @@ class Brokers:
 def users() -> list[str]:
     """One for each case under audit and under trust, so that no lie demotes another's sender."""
     count = max(len(cases(codec)) for codec in CODECS)
-    return ["checked", *(f"{policy}_{c}_{n}" for policy in ("audit", "trust") for c in CODECS for n in range(count))]
+    return [
+        "checked",
+        *(
+            f"{policy}_{c}_{n}"
+            for policy in ("audit", "trust")
+            for c in CODECS
+            for n in range(count)
+        ),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +114,9 @@ def lies(request: pytest.FixtureRequest, brokers: Brokers) -> list[tuple[Case, A
     parts = [[Part(f"stock-{case.kind}", case.records)] for case in made]
     with Connection((brokers.stock.host, brokers.stock.port)) as connection:
         answers = connection.produce_all(parts)
-    return [(case, answer[f"stock-{case.kind}", 0]) for case, answer in zip(made, answers, strict=True)]
+    return [
+        (case, answer[f"stock-{case.kind}", 0]) for case, answer in zip(made, answers, strict=True)
+    ]
 
 
 def judged(ledger: ClaimsLedger, sender: str, case: Case) -> str | None:
@@ -126,18 +136,30 @@ def judged(ledger: ClaimsLedger, sender: str, case: Case) -> str | None:
 
 def counted(changes: dict[str, int]) -> dict[str | None, int]:
     """Return what became of batches, in the library's words; ``Errors`` where there are any."""
-    words = {"Trusted": "trusted", "Honest": "honest", "Lying": "lying", "Unjudged": "unjudged", "Unbound": "unbound"}
-    return {words.get(name, name): n for name, n in changes.items() if name in words or name == "Errors"}
+    words = {
+        "Trusted": "trusted",
+        "Honest": "honest",
+        "Lying": "lying",
+        "Unjudged": "unjudged",
+        "Unbound": "unbound",
+    }
+    return {
+        words.get(name, name): n for name, n in changes.items() if name in words or name == "Errors"
+    }
 
 
 def without_none(expected: Counter[str | None]) -> dict[str | None, int]:
     return {word: n for word, n in expected.items() if word is not None}
 
 
-def test_ignore_answers_as_a_stock_broker_and_counts_nothing(brokers: Brokers, lies: list[tuple[Case, Answer]]) -> None:
+def test_ignore_answers_as_a_stock_broker_and_counts_nothing(
+    brokers: Brokers, lies: list[tuple[Case, Answer]]
+) -> None:
     before = brokers.counters.read()
     with brokers.user("checked") as connection:
-        answers = connection.produce_all([[Part(f"ignore-{case.kind}", case.records, case.tag)] for case, _ in lies])
+        answers = connection.produce_all(
+            [[Part(f"ignore-{case.kind}", case.records, case.tag)] for case, _ in lies]
+        )
     assert different(lies, answers, "ignore") == []
     assert brokers.changes(before) == {}
 
@@ -149,7 +171,9 @@ def test_verify_answers_as_a_stock_broker_and_finds_every_lie(
     expected = Counter(judged(ledger, "User:checked", case) for case, _ in lies)
     before = brokers.counters.read()
     with brokers.user("checked") as connection:
-        answers = connection.produce_all([[Part(f"verify-{case.kind}", case.records, case.tag)] for case, _ in lies])
+        answers = connection.produce_all(
+            [[Part(f"verify-{case.kind}", case.records, case.tag)] for case, _ in lies]
+        )
     assert different(lies, answers, "verify") == []
     assert counted(brokers.changes(before)) == without_none(expected)
 
@@ -190,7 +214,9 @@ def test_audit_lets_in_lies_until_the_sample_falls_on_one(
         expected.update(found)
         demoted += [user] * ("lying" in found)
         with brokers.user(user) as connection:
-            answers = connection.produce_all([[Part(f"audit-{case.kind}", case.records, case.tag)]] * REPEATS)
+            answers = connection.produce_all(
+                [[Part(f"audit-{case.kind}", case.records, case.tag)]] * REPEATS
+            )
         for what, answer in zip(found, answers, strict=True):
             wanted = ACCEPTED if what == "trusted" else stock.verdict
             if (verdict := answer[f"audit-{case.kind}", 0].verdict) != wanted:

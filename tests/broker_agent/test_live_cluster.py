@@ -170,7 +170,9 @@ def test_transactions_are_committed_and_aborted(live: Live, carrier: str) -> Non
     with Trusted(live.broker) as counted:
         committed, sent = asyncio.run(asyncio.wait_for(work(), PATIENCE))
     await_markers(live.broker.bootstrap, topic)
-    assert [one.value for one in read_all(live.broker.bootstrap, topic, 1, committed=True)] == committed
+    assert [
+        one.value for one in read_all(live.broker.bootstrap, topic, 1, committed=True)
+    ] == committed
     assert len(read_all(live.broker.bootstrap, topic, 1)) == sent
     batches = [data for data in stored(live.broker, topic) if not data[22] & 0x20]
     assert counted["Trusted"] == len(batches) >= 6
@@ -185,7 +187,9 @@ def sequences(connection: Connection, topic: str, carrier: str) -> list[Answer]:
     producer_id, epoch = connection.producer_id()
 
     def send(sequence: int, its_epoch: int = epoch) -> Answer:
-        data = keyed(ZSTD, producer_id=producer_id, producer_epoch=its_epoch, base_sequence=sequence)
+        data = keyed(
+            ZSTD, producer_id=producer_id, producer_epoch=its_epoch, base_sequence=sequence
+        )
         return connection.produce(topic, *honest(data, carrier))
 
     first = [send(n * 3) for n in range(8)]
@@ -200,7 +204,10 @@ def sequences(connection: Connection, topic: str, carrier: str) -> list[Answer]:
 @pytest.mark.long
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_sequences_are_answered_as_without_claims(live: Live, carrier: str) -> None:
-    topics = [make_topic(live.broker.bootstrap, f"{kind}-sequences-{carrier}", **NEVER) for kind in ("stock", "agent")]
+    topics = [
+        make_topic(live.broker.bootstrap, f"{kind}-sequences-{carrier}", **NEVER)
+        for kind in ("stock", "agent")
+    ]
     with Connection(live.address) as connection:
         with Trusted(live.broker) as counted:
             stock = sequences(connection, topics[0], carrier)
@@ -239,16 +246,25 @@ def test_payload_claims_are_read_in_every_version_of_produce(live: Live) -> None
 @pytest.mark.long
 def test_the_cleaner_keeps_the_last_record_of_every_key(live: Live) -> None:
     """Claims that it leaves in payloads are true of what it leaves in the batches."""
-    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+    config = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.bytes": str(1 << 20),
+    }
     config |= {"internal.segment.bytes": "4000", **NEVER}
     topic = make_topic(live.broker.bootstrap, "compacted", **config)
     keys, rounds = 40, 60
     with Trusted(live.broker) as counted, Connection(live.address) as connection:
         for number in range(rounds):
             some = [number % keys, (number * 7 + 1) % keys, keys - 1 - number % 3]
-            parts = [record(i, key=b"key %d" % key, value=b"%d " % number * 30) for i, key in enumerate(some)]
+            parts = [
+                record(i, key=b"key %d" % key, value=b"%d " % number * 30)
+                for i, key in enumerate(some)
+            ]
             carrier = ("payload", "tag", "block")[number % 3]
-            answer = connection.produce(topic, *honest(batch(parts, codec=(ZSTD, LZ4)[number % 2]), carrier))
+            answer = connection.produce(
+                topic, *honest(batch(parts, codec=(ZSTD, LZ4)[number % 2]), carrier)
+            )
             assert answer.error_code == 0
     assert counted["Trusted"] == rounds
     last: dict[bytes, bytes] = {}
@@ -257,7 +273,11 @@ def test_the_cleaner_keeps_the_last_record_of_every_key(live: Live) -> None:
             last[b"key %d" % key] = b"%d " % number * 30
 
     def records() -> list[tuple[bytes | None, bytes | None]]:
-        return [(one.key, one.value) for data in stored(live.broker, topic) for one in RecordBatch(data).records()]
+        return [
+            (one.key, one.value)
+            for data in stored(live.broker, topic)
+            for one in RecordBatch(data).records()
+        ]
 
     until("the cleaner has run", lambda: len(records()) < rounds * 3 - keys, PATIENCE)
     until("the log holds the last record of every key", lambda: dict(records()) == last, PATIENCE)
@@ -270,7 +290,9 @@ def test_the_cleaner_keeps_the_last_record_of_every_key(live: Live) -> None:
 
 @pytest.mark.long
 def test_a_log_append_time_topic_takes_kafkas_own_path(live: Live) -> None:
-    topic = make_topic(live.broker.bootstrap, "append-time", **{"message.timestamp.type": "LogAppendTime"})
+    topic = make_topic(
+        live.broker.bootstrap, "append-time", **{"message.timestamp.type": "LogAppendTime"}
+    )
     with Trusted(live.broker) as counted, Connection(live.address) as connection:
         before = int(time.time() * 1000)
         answers = [
@@ -297,8 +319,14 @@ def test_a_certificate_is_the_sender(live: Live) -> None:
         ("client", {"Trusted": 2, "Lying": 0, "Honest": 0, "Demotions": 0}),
         ("other", {"Trusted": 0, "Lying": 1, "Honest": 1, "Demotions": 1}),
     ):
-        with Trusted(live.broker) as counted, Connection(live.tls, tls=live.certificates.context(name)) as connection:
-            assert [connection.produce(topic, good, tag).error_code for tag in (truth, lie)] == [0, 0]
+        with (
+            Trusted(live.broker) as counted,
+            Connection(live.tls, tls=live.certificates.context(name)) as connection,
+        ):
+            assert [connection.produce(topic, good, tag).error_code for tag in (truth, lie)] == [
+                0,
+                0,
+            ]
         assert {name: counted[name] for name in expected} == expected
     assert live.broker.log.read_text(errors="replace").count("CN=other-client") == 1
 
@@ -316,7 +344,10 @@ def test_batches_with_payload_claims_outlive_kills_and_restarts(live: Live) -> N
         with Connection(live.address) as connection:
             for _ in range(count):
                 codec = (ZSTD, CODECS["gzip"])[len(sent) % 2]
-                data = batch([record(i, key=b"k", value=b"%d %d" % (len(sent), i)) for i in range(3)], codec=codec)
+                data = batch(
+                    [record(i, key=b"k", value=b"%d %d" % (len(sent), i)) for i in range(3)],
+                    codec=codec,
+                )
                 carried, tag = honest(data, "payload")
                 assert tag is None
                 answer = connection.produce(topic, carried)
@@ -398,7 +429,11 @@ def test_a_rolling_upgrade_loses_and_doubles_no_record(carrier: str) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     needs_kafka()
-    config = {"offsets.topic.replication.factor": 3, "default.replication.factor": 3, "min.insync.replicas": 2}
+    config = {
+        "offsets.topic.replication.factor": 3,
+        "default.replication.factor": 3,
+        "min.insync.replicas": 2,
+    }
     partitions, topic = 6, f"rolling-{carrier}"
     jvm = tuple(with_agent("policy=trust;rule.1=trust,listener=PLAINTEXT"))
     trusted: list[int] = []
@@ -431,7 +466,10 @@ def test_a_rolling_upgrade_loses_and_doubles_no_record(carrier: str) -> None:
         codec = "zstd" if carrier == "payload" else "lz4"
         acked, sent = asyncio.run(
             asyncio.wait_for(
-                _write_while(servers, topic, roll, partitions, claims=carrier, compression_type=codec), 600
+                _write_while(
+                    servers, topic, roll, partitions, claims=carrier, compression_type=codec
+                ),
+                600,
             )
         )
         until("all replicas are in sync", in_sync, PATIENCE)

@@ -66,7 +66,11 @@ def with_claims(cases: list[Case], version: str) -> Iterator[tuple[Case, bytes, 
             now = max(0, int.from_bytes(data[35:43], "big", signed=True))
             plain = {"id": case["id"], "batch_hex": case["batch_hex"], "cfg": {"now": now}}
             extra = {"kafka_version": version} if version != "4.4" else {}
-            yield {"id": case["id"], "batch_hex": case["batch_hex"], "cfg": case["cfg"], **extra}, data, claims
+            yield (
+                {"id": case["id"], "batch_hex": case["batch_hex"], "cfg": case["cfg"], **extra},
+                data,
+                claims,
+            )
             yield {**plain, **extra}, data, claims
 
 
@@ -98,8 +102,13 @@ def compare_honest(cases: list[tuple[Case, bytes, BatchClaims]], version: str) -
             batches.append(({**case, "batch_hex": bytes(carrying).hex()}, None))
         for one, tag in batches:
             asked.append((one, "stock"))
-            asked += [(with_sender(one, f"{word}-{number}", tag), word) for word in ("trust", "verify")]
-            asked += [(with_sender(one, "audit", tag), "audit"), (with_sender(one, "other", tag), "ignore")]
+            asked += [
+                (with_sender(one, f"{word}-{number}", tag), word) for word in ("trust", "verify")
+            ]
+            asked += [
+                (with_sender(one, "audit", tag), "audit"),
+                (with_sender(one, "other", tag), "ignore"),
+            ]
     answers = ask([case for case, _ in asked], version)
     seen: Counter[str] = Counter()
     stock: Case = {}
@@ -139,7 +148,9 @@ def test_all_honest_claims_of_the_corpus() -> None:
 @pytest.mark.parametrize("version", FILES)
 def test_honest_claims_of_fresh_cases(version: str, seed: int, tmp_path: Path) -> None:
     made = tmp_path / "fresh.jsonl"
-    oracle.run("generate", "--seed", str(seed), "--cases", "20000", str(made), kafka_version=version)
+    oracle.run(
+        "generate", "--seed", str(seed), "--cases", "20000", str(made), kafka_version=version
+    )
     cases = [json.loads(line) for line in made.read_text("utf-8").splitlines()]
     seen = compare_honest(list(with_claims(cases, version)), version)
     assert seen["trust Trusted"] > 500
@@ -151,7 +162,9 @@ def test_honest_claims_of_fresh_cases(version: str, seed: int, tmp_path: Path) -
 def test_the_corpus_has_stock_answers(version: str, options: str) -> None:
     """Patched classes without claims, and an agent that patches nothing, answer as stock."""
     cases = stored(version)
-    answers = ask([{k: v for k, v in case.items() if k != "expect"} for case in cases], version, options)
+    answers = ask(
+        [{k: v for k, v in case.items() if k != "expect"} for case in cases], version, options
+    )
     for case, answer in zip(cases, answers, strict=True):
         assert answer == case["expect"], case["id"]
 
@@ -160,7 +173,9 @@ def claims_about(data: bytes, kind: int) -> BatchClaims:
     """True claims of version 2 or 1 where there are any, else what the header makes likely."""
     claims = compute(data)
     if claims is None or kind == 2:
-        base, count = (int.from_bytes(data[a:b], "big", signed=True) for a, b in ((27, 35), (57, 61)))
+        base, count = (
+            int.from_bytes(data[a:b], "big", signed=True) for a, b in ((27, 35), (57, 61))
+        )
         return BatchClaims(base, count, 0, 61 + 200, 30)
     return claims if kind == 0 else BatchClaims(*claims[:3])
 
@@ -184,7 +199,11 @@ def test_the_comparison_is_the_librarys(version: str) -> None:
             continue
         for kind in range(3):
             tag = tag_of(data, claims_about(data, kind))
-            one = {name: case[name] for name in ("id", "batch_hex", "cfg", "kafka_version") if name in case}
+            one = {
+                name: case[name]
+                for name in ("id", "batch_hex", "cfg", "kafka_version")
+                if name in case
+            }
             cases.append(with_sender(one, f"verify-{number}-{kind}", tag))
             answer = LogValidator(policy_of(cfg), kafka_version=version).check(
                 data,
@@ -213,7 +232,9 @@ def test_the_comparison_is_the_librarys(version: str) -> None:
 def batch_of(codec: int, null_key_at: int | None = None, count: int = 40) -> bytes:
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 24)
     for i in range(count):
-        builder.append(i, 1_700_000_000_000 + i, None if i == null_key_at else b"k", b"value %d" % i * 9, [])
+        builder.append(
+            i, 1_700_000_000_000 + i, None if i == null_key_at else b"k", b"value %d" % i * 9, []
+        )
     return bytes(builder.build())
 
 
@@ -233,7 +254,8 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    "version", [*(pytest.param(version, marks=pytest.mark.slow) for version in ("3.9", "4.1")), "4.4"]
+    "version",
+    [*(pytest.param(version, marks=pytest.mark.slow) for version in ("3.9", "4.1")), "4.4"],
 )
 def test_lies_are_found_and_change_no_answer(version: str) -> None:
     """Each lie, in a tag and in a payload: its sender is demoted, and Kafka's answer stays."""
@@ -304,15 +326,29 @@ def test_demotion_and_a_decompression_bomb() -> None:
     lie = true._replace(null_keys=1)
     asked = [
         ("trust-a", data, settings, true, {"Trusted": 1}),
-        ("trust-a", data, {**settings, "compact": True}, lie, {"NotSettled": 1, "Lying": 1, "Demotions": 1}),
+        (
+            "trust-a",
+            data,
+            {**settings, "compact": True},
+            lie,
+            {"NotSettled": 1, "Lying": 1, "Demotions": 1},
+        ),
         ("trust-a", data, settings, true, {"Verified": 1, "Honest": 1}),
         ("trust-b", data, settings, true, {"Trusted": 1}),
         ("verify-a", data, settings, true, {"Verified": 1, "Honest": 1}),
         ("verify-a", larger, settings, true_of_larger, {"Verified": 1, "Lying": 1, "Demotions": 1}),
-        ("trust-b", larger, settings, true_of_larger, {"NotSettled": 1, "Lying": 1, "Demotions": 1}),
+        (
+            "trust-b",
+            larger,
+            settings,
+            true_of_larger,
+            {"NotSettled": 1, "Lying": 1, "Demotions": 1},
+        ),
     ]
     cases = [
-        with_sender({"id": "x", "batch_hex": batch.hex(), "cfg": cfg}, sender, tag_of(batch, claims))
+        with_sender(
+            {"id": "x", "batch_hex": batch.hex(), "cfg": cfg}, sender, tag_of(batch, claims)
+        )
         for sender, batch, cfg, claims, _ in asked
     ]
     answers = ask(cases, "4.4", f"{OPTIONS};max.decompressed.bytes={true.uncompressed_bytes - 61}")

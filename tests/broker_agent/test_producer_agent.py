@@ -78,7 +78,9 @@ def batches(broker: ScriptedBroker) -> list[Sent]:
                 tags = dict(data.unknown_tagged_fields)
                 assert tags.keys() <= {TAG}
                 tag = tags.get(TAG)
-                found.append(Sent(scenario, codec, bytes(data.records), None if tag is None else bytes(tag)))
+                found.append(
+                    Sent(scenario, codec, bytes(data.records), None if tag is None else bytes(tag))
+                )
     return found
 
 
@@ -119,14 +121,21 @@ class HasBootstrap(Protocol):
     def bootstrap(self) -> str: ...
 
 
-async def produce(classes: Path, profile: str, options: str, *scenarios: tuple[str, str, HasBootstrap]) -> Any:
+async def produce(
+    classes: Path, profile: str, options: str, *scenarios: tuple[str, str, HasBootstrap]
+) -> Any:
     """Run the program; return what it printed as ``{(scenario, codec): text}``, and its errors."""
     arguments = [f"{scenario}:{codec}:{broker.bootstrap}" for scenario, codec, broker in scenarios]
-    jvm = [f"-javaagent:{producer_agent()}={options}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]
+    jvm = [
+        f"-javaagent:{producer_agent()}={options}",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
+    ]
     command = java_command("Produce", *arguments, profile=profile, jvm=jvm)
     at = command.index("-cp") + 1
     command[at] = f"{classes}:{command[at]}"
-    program = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    program = await asyncio.create_subprocess_exec(
+        *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     try:
         out, errors = await asyncio.wait_for(program.communicate(), 150)
     finally:
@@ -149,7 +158,9 @@ def cells(*in_ci: tuple[str, str]) -> list[Any]:
     return [pytest.param(*cell, marks=() if cell in in_ci else pytest.mark.slow) for cell in found]
 
 
-@pytest.mark.parametrize(("profile", "carrier"), cells(("broker", "tag"), ("broker", "payload"), ("3.9", "payload")))
+@pytest.mark.parametrize(
+    ("profile", "carrier"), cells(("broker", "tag"), ("broker", "payload"), ("3.9", "payload"))
+)
 def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path) -> None:
     """With claims in payloads they state schema ids too, where each value has one."""
     kinds = ("plain", "keys", "nullkeys", "transactional", "large", "tiny", "ids")
@@ -168,14 +179,25 @@ def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path)
             assert_honest(found, carrier, schema_ids=schema_ids)
             stating = [one for one in found if one.claims is not None and one.claims.schema_ids]
             all_ids = {("ids", codec) for codec in CODECS[1:]}
-            assert {(one.scenario, one.codec) for one in stating} == (all_ids if schema_ids else set())
+            assert {(one.scenario, one.codec) for one in stating} == (
+                all_ids if schema_ids else set()
+            )
             for (kind, codec), text in printed.items():
                 assert text == f"{12 if kind == 'tiny' else RECORDS} {{}}", (kind, codec)
-            assert {(one.scenario, one.codec) for one in found} == {(kind, codec) for kind, codec, _ in wanted[:-5]}
-            null_keys = {(one.scenario, one.claims.null_keys) for one in found if one.claims is not None}
+            assert {(one.scenario, one.codec) for one in found} == {
+                (kind, codec) for kind, codec, _ in wanted[:-5]
+            }
+            null_keys = {
+                (one.scenario, one.claims.null_keys) for one in found if one.claims is not None
+            }
             assert {("keys", 2), ("nullkeys", 1), ("plain", 0), ("transactional", 0)} <= null_keys
-            assert all(RecordBatch(one.raw).is_transactional == (one.scenario == "transactional") for one in found)
-            carried = Counter(one.codec for one in found if one.in_payload and one.scenario != "tiny")
+            assert all(
+                RecordBatch(one.raw).is_transactional == (one.scenario == "transactional")
+                for one in found
+            )
+            carried = Counter(
+                one.codec for one in found if one.in_payload and one.scenario != "tiny"
+            )
             assert set(carried) == (set(IN_PAYLOADS) if carrier == "payload" else set())
 
             # before version 9 a request has no tagged fields: claims in payloads are left
@@ -188,16 +210,25 @@ def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path)
 
 
 @pytest.mark.parametrize(("profile", "carrier"), cells(("broker", "payload")))
-def test_batches_that_come_again_have_their_own_claims(profile: str, carrier: str, classes: Path) -> None:
+def test_batches_that_come_again_have_their_own_claims(
+    profile: str, carrier: str, classes: Path
+) -> None:
     """Retries keep the bytes; a split makes other batches; a new epoch another crc."""
     chance = random.Random(7)
     turn = itertools.count()
-    failing = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE, None]
+    failing = [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.CORRUPT_MESSAGE,
+        None,
+    ]
 
     async def work() -> None:
         async with (
             ScriptedBroker() as flaky,
-            Refusing(lambda raw: next(turn) % 3 == 2 and RecordBatch(raw).records_count > 1) as small,
+            Refusing(
+                lambda raw: next(turn) % 3 == 2 and RecordBatch(raw).records_count > 1
+            ) as small,
             Refusing(lambda raw: carrier_of(raw) is not None) as full,
             Refusing(lambda raw: True) as closed,
             ScriptedBroker() as bumping,
@@ -214,16 +245,24 @@ def test_batches_that_come_again_have_their_own_claims(profile: str, carrier: st
             bumping.faults.extend([no_fault, no_fault, invalid])
             wanted: list[tuple[str, str, ScriptedBroker]] = []
             for codec in CODECS:
-                wanted += [("retried", codec, flaky), ("alone", codec, full), ("toolarge", codec, closed)]
+                wanted += [
+                    ("retried", codec, flaky),
+                    ("alone", codec, full),
+                    ("toolarge", codec, closed),
+                ]
                 wanted += [("split", codec, small)]
             wanted.append(("reopened", "zstd", bumping))
             letting_go = asyncio.create_task(let_go(bumping))
-            printed, _ = await produce(classes, profile, f"carrier={carrier};schema.ids=true", *wanted)
+            printed, _ = await produce(
+                classes, profile, f"carrier={carrier};schema.ids=true", *wanted
+            )
             await letting_go
             for broker in (flaky, small, full, closed, bumping):
                 found = batches(broker)
                 assert_honest(found, carrier, schema_ids=True)
-                assert all(one.claims.schema_ids is not None for one in found if one.claims is not None)
+                assert all(
+                    one.claims.schema_ids is not None for one in found if one.claims is not None
+                )
 
             for codec in CODECS:
                 assert printed["retried", codec] == printed["split", codec] == f"{RECORDS} {{}}"
@@ -239,7 +278,9 @@ def test_batches_that_come_again_have_their_own_claims(profile: str, carrier: st
                 first = (one.codec, batch.producer_id, next(iter(batch.records())).value)
                 counts.setdefault(first, set()).add(batch.records_count or 0)
             # the others came again as they were: at 512 bytes they compress to no less
-            assert {codec for (codec, *_), sizes in counts.items() if len(sizes) > 1} & set(CODECS[1:])
+            assert {codec for (codec, *_), sizes in counts.items() if len(sizes) > 1} & set(
+                CODECS[1:]
+            )
             tagged = {one.codec for one in split if one.tag is not None}
             assert tagged == set(CODECS[1:])  # what a split made has tags, of either carrier
 
@@ -267,7 +308,9 @@ def test_with_a_wrong_option_the_producer_is_stock(classes: Path) -> None:
 
     async def work() -> None:
         async with ScriptedBroker() as broker:
-            printed, errors = await produce(classes, "broker", "carrier=tags", ("plain", "zstd", broker))
+            printed, errors = await produce(
+                classes, "broker", "carrier=tags", ("plain", "zstd", broker)
+            )
             assert printed["plain", "zstd"] == f"{RECORDS} {{}}"
             assert errors == f"batchval-producer-agent: {line}\n"
             assert all(one.tag is None and one.claims is None for one in batches(broker))
@@ -306,14 +349,21 @@ def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> Non
 
     async def work() -> None:
         jvm = [f"-javaagent:{broker_agent()}=policy=verify"]
-        trusting: dict[str, Any] = {"policies": TopicPolicies(rules), "claims_in": ClaimsPolicy.parse("trust")}
+        trusting: dict[str, Any] = {
+            "policies": TopicPolicies(rules),
+            "claims_in": ClaimsPolicy.parse("trust"),
+        }
         with (
             KafkaBroker(jvm=jvm, config={"num.partitions": 2}, heap="512m") as broker,
             RunningProxy(broker.bootstrap, **trusting) as gate,
         ):
-            wanted: list[tuple[str, str, HasBootstrap]] = [("ids", codec, broker) for codec in CODECS[1:]]
+            wanted: list[tuple[str, str, HasBootstrap]] = [
+                ("ids", codec, broker) for codec in CODECS[1:]
+            ]
             wanted += [("gated_ids", codec, gate) for codec in CODECS[1:]]
-            printed, _ = await produce(classes, "broker", "carrier=payload;schema.ids=true", *wanted)
+            printed, _ = await produce(
+                classes, "broker", "carrier=payload;schema.ids=true", *wanted
+            )
             assert set(printed.values()) == {f"{RECORDS} {{}}"}
             for codec in IN_PAYLOADS:
                 logged = stored(broker, f"t-ids-{codec}")
@@ -322,7 +372,9 @@ def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> Non
                     claims = read(raw)
                     assert claims == compute(raw, schema_ids=True) is not None
                     assert set(claims.schema_ids or ()) <= allowed
-                assert {claim for raw in logged for claim in compute(raw, schema_ids=True).schema_ids} == allowed
+                assert {
+                    claim for raw in logged for claim in compute(raw, schema_ids=True).schema_ids
+                } == allowed
 
             gated = sum(len(stored(broker, f"t-gated_ids-{codec}")) for codec in CODECS[1:])
             # a batch that came before its partition had a leader was sent, and judged, again
@@ -335,7 +387,9 @@ def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> Non
             assert counted["Verified"] == counted["Honest"] > len(CODECS)
 
             # the rule is asked: values without ids are refused, and nothing is settled by claims
-            printed, _ = await produce(classes, "broker", "carrier=payload;schema.ids=true", ("plain", "zstd", gate))
+            printed, _ = await produce(
+                classes, "broker", "carrier=payload;schema.ids=true", ("plain", "zstd", gate)
+            )
             assert "InvalidRecordException" in printed["plain", "zstd"]
             assert gate.proxy.gate.ledger.counts().trusted == trusted
             assert gate.counters.partitions_refused["record-schema-id"] > 0

@@ -66,7 +66,9 @@ class Agented:
 
             def send(topic: str, data: bytes, tag: bytes | None = None, version: int = 9) -> int:
                 tags = () if tag is None else ((TAG, tag),)
-                sock.sendall(produce_frame(1, (topic, 0, data), acks=-1, tags=tags, version=version))
+                sock.sendall(
+                    produce_frame(1, (topic, 0, data), acks=-1, tags=tags, version=version)
+                )
                 answer = ProduceResponse.decode(read_frame(sock), version)
                 return answer.responses[0].partition_responses[0].error_code
 
@@ -95,7 +97,9 @@ def agented(folder: Path, profile: str = "broker", options: str = OPTIONS) -> It
     settings = folder / "claims.properties"
     settings.write_text(options)
     port, sasl, controller = free_port(), free_port(), free_port()
-    broker = KafkaBroker(port=port, profile=profile, jvm=[f"-javaagent:{broker_agent()}={settings}"])
+    broker = KafkaBroker(
+        port=port, profile=profile, jvm=[f"-javaagent:{broker_agent()}={settings}"]
+    )
     names = ("PLAINTEXT", "SASL_PLAINTEXT")
     advertised = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl}"
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice=secret;"
@@ -104,7 +108,8 @@ def agented(folder: Path, profile: str = "broker", options: str = OPTIONS) -> It
             "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "advertised.listeners": advertised,
-            "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in names) + ",CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(f"{name}:{name}" for name in names)
+            + ",CONTROLLER:PLAINTEXT",
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
         }
@@ -181,7 +186,9 @@ def check_policies(one: Agented) -> None:
         assert send("trusted", batches[2], tag_of(batches[2])) == 0
     assert one.counted() == {"Verified": 3, "Honest": 2, "Lying": 1, "Demotions": 1, "Trusted": 2}
     log = one.broker.log.read_text(errors="replace")
-    assert log.count("claims of User:alice lie (topic verified): uncompressed_bytes is 900, but") == 1
+    assert (
+        log.count("claims of User:alice lie (topic verified): uncompressed_bytes is 900, but") == 1
+    )
     assert log.count("claims of User:ANONYMOUS on listener PLAINTEXT are ignored") == 1
 
 
@@ -208,5 +215,8 @@ def test_a_wrong_option_leaves_a_stock_broker(tmp_path: Path) -> None:
             assert send("trusted", data, tag_of(data)) == 0
         assert one.counted() == {}
         status = one.seen["Status"]
-        assert status == "inactive: invalid policy 'believe': expected ignore, verify, audit:RATE or trust"
+        assert (
+            status
+            == "inactive: invalid policy 'believe': expected ignore, verify, audit:RATE or trust"
+        )
         assert one.broker.log.read_text(errors="replace").count("invalid policy 'believe'") == 1

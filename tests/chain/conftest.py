@@ -27,7 +27,9 @@ POLICIES = TopicPolicies(
     {
         "*-small": TopicPolicy(max_message_bytes=1000),
         "*-compact": TopicPolicy(cleanup_policy="compact"),
-        "*-fresh": TopicPolicy(message_timestamp_before_max_ms=HOUR, message_timestamp_after_max_ms=HOUR),
+        "*-fresh": TopicPolicy(
+            message_timestamp_before_max_ms=HOUR, message_timestamp_after_max_ms=HOUR
+        ),
     },
 )
 
@@ -37,12 +39,18 @@ def no_go() -> str | None:
     go = shutil.which("go")
     if go is None:
         return "there is no go on the path"
-    said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False).stdout
+    said = subprocess.run(
+        [go, "env", "GOVERSION"], capture_output=True, text=True, check=False
+    ).stdout
     have = [int(part) for part in re.findall(r"\d+", said)[:2]]
     match = re.search(r"^go (\d+)\.(\d+)", GO_MOD.read_text(), re.MULTILINE)
     assert match is not None
     need = [int(part) for part in match.groups()]
-    return None if have >= need else f"go is {said.strip() or 'of no version'}, {GO_MOD.name} needs {match[0]}"
+    return (
+        None
+        if have >= need
+        else f"go is {said.strip() or 'of no version'}, {GO_MOD.name} needs {match[0]}"
+    )
 
 
 # Go is nothing that a bare machine must have: left out, not skipped, and said in the header
@@ -51,7 +59,11 @@ collect_ignore = ["test_go_client.py", "test_sarama_client.py"] if no_go() else 
 
 def pytest_report_header() -> str | None:
     reason = no_go()
-    return f"tests/chain/test_go_client.py and test_sarama_client.py are left out: {reason}" if reason else None
+    return (
+        f"tests/chain/test_go_client.py and test_sarama_client.py are left out: {reason}"
+        if reason
+        else None
+    )
 
 
 @pytest.fixture(scope="session")
@@ -63,9 +75,11 @@ def broker() -> Iterator[KafkaBroker]:
 def both_ways(
     broker: KafkaBroker, command: Callable[[str, str, str], list[str]], prefix: str = ""
 ) -> tuple[dict[str, str], dict[str, str], RunningProxy]:
-    """What a client prints ("name: text" lines) before the broker itself, and at once through a gate; the gate.
+    """What a client prints ("name: text" lines) before the broker itself, and at once through a
+    gate; the gate.
 
-    ``command`` is given where to begin, what its topics' names begin with, and the ports that it may be told of.
+    ``command`` is given where to begin, what its topics' names begin with, and the ports that it
+    may be told of.
     """
     with RunningProxy(broker.bootstrap, policies=POLICIES) as gate:
         eventually(lambda: gate.proxy.listening)

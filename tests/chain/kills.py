@@ -34,11 +34,27 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chain.senders import IDEMPOTENT, TRANSACTIONAL, JavaSender, Sender, TransactionalSender, create, read
+from tests.chain.senders import (
+    IDEMPOTENT,
+    TRANSACTIONAL,
+    JavaSender,
+    Sender,
+    TransactionalSender,
+    create,
+    read,
+)
 from tests.interop.kafka_broker import KafkaBroker, two_brokers
 from tests.support.gate_command import GateCommand
 from tests.support.gate_process import GateProcess
-from tests.support.record_checker import Acked, Findings, Stored, Transaction, check, check_transactions, unpacked
+from tests.support.record_checker import (
+    Acked,
+    Findings,
+    Stored,
+    Transaction,
+    check,
+    check_transactions,
+    unpacked,
+)
 from tests.support.resent_batches import Resent, last_offsets, without_copies
 
 PARTITIONS = 4
@@ -136,7 +152,8 @@ class _Producers:
         self.progress = 0.0  # the share of kills up to the next one
         self.share = -(-plan.records // plan.producers)
         self.idempotent = [
-            Sender(n, bootstrap, plan.topic, PARTITIONS, _tuned(IDEMPOTENT, n)) for n in range(plan.idempotent)
+            Sender(n, bootstrap, plan.topic, PARTITIONS, _tuned(IDEMPOTENT, n))
+            for n in range(plan.idempotent)
         ]
         # A broker that was killed knows of each producer its last batch alone (Kafka 4.4.0). One
         # before it that comes again is out of order to it; Java's client then raises its epoch and
@@ -144,7 +161,16 @@ class _Producers:
         in_flight = 1 if set(plan.kills) & set("bx") else 5
         first = plan.idempotent
         self.java = [
-            JavaSender(first + n, bootstrap, plan.topic, PARTITIONS, self.share, expected_s, CODECS[n + 1], in_flight)
+            JavaSender(
+                first + n,
+                bootstrap,
+                plan.topic,
+                PARTITIONS,
+                self.share,
+                expected_s,
+                CODECS[n + 1],
+                in_flight,
+            )
             for n in range(plan.java)
         ]
         first += plan.java
@@ -170,9 +196,12 @@ class _Producers:
             TransactionalSender(first + n, bootstrap, name, PARTITIONS, _tuned(TRANSACTIONAL, n))
             for n in range(plan.transactional)
         ]
-        self.threads = [threading.Thread(target=self._send, args=(one,), daemon=True) for one in self.idempotent]
+        self.threads = [
+            threading.Thread(target=self._send, args=(one,), daemon=True) for one in self.idempotent
+        ]
         self.threads += [
-            threading.Thread(target=self._transact, args=(one,), daemon=True) for one in self.transactional
+            threading.Thread(target=self._transact, args=(one,), daemon=True)
+            for one in self.transactional
         ]
 
     def _pace(self, sent: int) -> None:
@@ -281,7 +310,11 @@ def checked(run: Run, brokers: Sequence[KafkaBroker], plan: Plan) -> Findings:
     stored = read(bootstrap, topic, PARTITIONS)
     if plan.old_clients:
         ends = {
-            partition: [end for broker in brokers for end in last_offsets(broker.data / f"{topic}-{partition}")]
+            partition: [
+                end
+                for broker in brokers
+                for end in last_offsets(broker.data / f"{topic}-{partition}")
+            ]
             for partition in range(PARTITIONS)
         }
         stored = without_copies(stored, ends, run.resent)
@@ -297,7 +330,10 @@ def checked(run: Run, brokers: Sequence[KafkaBroker], plan: Plan) -> Findings:
                 yield record
 
         log = noted(read(bootstrap, f"{topic}-transactions", PARTITIONS, committed=True))
-        for part in (check(run.committed, log, run.sent), check_transactions(run.transactions, seen)):
+        for part in (
+            check(run.committed, log, run.sent),
+            check_transactions(run.transactions, seen),
+        ):
             for kind, count in part.counts.items():
                 found.counts[kind] = found.counts.get(kind, 0) + count
                 found.named.setdefault(kind, []).extend(part.named[kind])
@@ -306,12 +342,18 @@ def checked(run: Run, brokers: Sequence[KafkaBroker], plan: Plan) -> Findings:
 
 def summary(run: Run, found: Findings) -> str:
     """Return a line for a person."""
-    wrong = sum(count for kind, count in found.counts.items() if kind not in ("lost", "doubled", "reordered"))
+    wrong = sum(
+        count
+        for kind, count in found.counts.items()
+        if kind not in ("lost", "doubled", "reordered")
+    )
     counts = [f"{found.counts.get(kind, 0)} {kind}" for kind in ("lost", "doubled", "reordered")]
     written = len(run.acked) + len(run.committed)
     kills = f"{run.gate_kills} kills of the gate, {run.broker_kills} of brokers, {run.stops} stops"
     if operated := run.operations:
-        kills = f"{operated['r']} reloads, {operated['w']} kills of workers, {operated['h']} hand-overs"
+        kills = (
+            f"{operated['r']} reloads, {operated['w']} kills of workers, {operated['h']} hand-overs"
+        )
     parts = (
         f"{written:,} records acknowledged of {sum(run.sent.values()):,} sent",
         f"transactions {run.outcomes()}",
@@ -340,13 +382,21 @@ def _gate(upstream: str, plan: Plan) -> GateProcess | GateCommand:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--operate", action="store_true", help="reload, kill workers and hand over, in place of kills")
+    parser.add_argument(
+        "--operate",
+        action="store_true",
+        help="reload, kill workers and hand over, in place of kills",
+    )
     parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--java", type=int, default=1, help="producers with the Java client")
-    parser.add_argument("--old-client", nargs="*", choices=OLD_CLIENTS, help="releases of the only producers: all")
+    parser.add_argument(
+        "--old-client", nargs="*", choices=OLD_CLIENTS, help="releases of the only producers: all"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--quiet", action="store_true", help="the last line alone")
     options = parser.parse_args(argv)
@@ -355,8 +405,13 @@ def main(argv: list[str] | None = None) -> int:
         plan = Plan(options.records, kills, java=options.java, seed=options.seed)
     else:
         plan = of_old_clients(options.records, kills, options.old_client, seed=options.seed)
-    say: Callable[[str], None] = (lambda _: None) if options.quiet else (lambda line: print(line, flush=True))
-    with cluster(options.brokers) as brokers, _gate(",".join(one.bootstrap for one in brokers), plan) as gate:
+    say: Callable[[str], None] = (
+        (lambda _: None) if options.quiet else (lambda line: print(line, flush=True))
+    )
+    with (
+        cluster(options.brokers) as brokers,
+        _gate(",".join(one.bootstrap for one in brokers), plan) as gate,
+    ):
         run = kill_and_write(brokers, gate, plan, say)
         found = checked(run, brokers, plan)
     print(summary(run, found))

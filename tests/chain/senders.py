@@ -31,14 +31,26 @@ class Sender:
     """A librdkafka producer. Record n of it goes to partition n modulo ``partitions``."""
 
     def __init__(
-        self, number: int, bootstrap: str, topic: str, partitions: int, config: Mapping[str, Any], size: int = 40
+        self,
+        number: int,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        config: Mapping[str, Any],
+        size: int = 40,
     ) -> None:
         self.number, self.topic, self.partitions, self.size = number, topic, partitions, size
         self.sent = 0
         self.acked: list[Acked] = []
         self.errors: list[str] = []
         self.producer = Producer(
-            {"bootstrap.servers": bootstrap, "acks": "all", "error_cb": self._error, "log_level": 0, **config}
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "error_cb": self._error,
+                "log_level": 0,
+                **config,
+            }
         )
 
     def _error(self, error: KafkaError) -> None:
@@ -61,7 +73,9 @@ class Sender:
         value = payload(self.number, self.sent, self.topic, partition, self.size)
         while True:
             try:
-                self.producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
+                self.producer.produce(
+                    self.topic, value, partition=partition, on_delivery=self._delivered
+                )
                 break
             except BufferError:
                 self.producer.poll(0.05)
@@ -90,7 +104,13 @@ class TransactionalSender(Sender):
     """
 
     def __init__(
-        self, number: int, bootstrap: str, topic: str, partitions: int, config: Mapping[str, Any], each: int = 50
+        self,
+        number: int,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        config: Mapping[str, Any],
+        each: int = 50,
     ) -> None:
         config = {"transactional.id": f"{topic}-{number}", **config}
         super().__init__(number, bootstrap, topic, partitions, config)
@@ -110,7 +130,13 @@ class TransactionalSender(Sender):
         if error is None:
             offset = message.offset()
             self.delivered.append(
-                Acked(who[0], who[1], message.topic(), message.partition(), -1 if offset is None else offset)
+                Acked(
+                    who[0],
+                    who[1],
+                    message.topic(),
+                    message.partition(),
+                    -1 if offset is None else offset,
+                )
             )
 
     def transact(self) -> None:
@@ -128,7 +154,9 @@ class TransactionalSender(Sender):
         if outcome == "committed":
             self.acked += self.delivered
             if len(self.delivered) != self.sent - first:
-                self.errors.append(f"{first}: committed, and {len(self.delivered)} records were acknowledged")
+                self.errors.append(
+                    f"{first}: committed, and {len(self.delivered)} records were acknowledged"
+                )
 
     def _commit(self) -> str:
         try:
@@ -198,10 +226,23 @@ class JavaSender:
         self.errors: list[str] = []
         self.directory = tempfile.TemporaryDirectory()
         self.file = Path(self.directory.name) / "acks"
-        words = (bootstrap, topic, partitions, number, share, seconds, codec, self.file, in_flight, timeout_ms)
+        words = (
+            bootstrap,
+            topic,
+            partitions,
+            number,
+            share,
+            seconds,
+            codec,
+            self.file,
+            in_flight,
+            timeout_ms,
+        )
         program = "tests/chain/java/Sender.java"
         command = java_command(program, *map(str, words), profile=profile, heap="256m", jvm=[QUIET])
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.first = ""
 
     def await_first(self) -> None:
@@ -222,8 +263,15 @@ class JavaSender:
             said, _ = self.process.communicate()
             self.errors.append(f"the Java producer did not end in {timeout:g} s")
         lines = [self.first, *said.splitlines()]
-        if lines[0] != "sending" or len(lines) < 2 or not lines[1].startswith("sent ") or self.process.returncode:
-            self.errors.append(f"the Java producer said {lines[:3]} and ended with {self.process.returncode}")
+        if (
+            lines[0] != "sending"
+            or len(lines) < 2
+            or not lines[1].startswith("sent ")
+            or self.process.returncode
+        ):
+            self.errors.append(
+                f"the Java producer said {lines[:3]} and ended with {self.process.returncode}"
+            )
         else:
             self.sent = int(lines[1].split()[1])
             self.errors += lines[2:]
@@ -273,12 +321,16 @@ def _log_end(bootstrap: str, partition: TopicPartition, until: float) -> int:
             client.close()
 
 
-def read_all(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> list[Stored]:
+def read_all(
+    bootstrap: str, topic: str, partitions: int, *, committed: bool = False
+) -> list[Stored]:
     """Return every record, or every one of a committed transaction; checksums are checked."""
     return list(read(bootstrap, topic, partitions, committed=committed))
 
 
-def read(bootstrap: str, topic: str, partitions: int, *, committed: bool = False) -> Iterator[Stored]:
+def read(
+    bootstrap: str, topic: str, partitions: int, *, committed: bool = False
+) -> Iterator[Stored]:
     """Yield the same, partition by partition in the order of offsets."""
     consumer = Consumer(
         {

@@ -1,4 +1,5 @@
-"""Two gates in a row, clients that change nothing: the first makes claims, the second believes them but for a sample.
+"""Two gates in a row, clients that change nothing: the first makes claims, the second believes them
+but for a sample.
 
 client → edge (claims_out tag) → core (claims_in audit:0.001, a trusted listener) → broker
 """
@@ -43,7 +44,10 @@ def chain(
     with (
         RunningProxy(upstream, policies=POLICIES, claims_in=audit) as core,
         RunningProxy(
-            core.bootstrap, policies=POLICIES, claims_in=ClaimsPolicy.parse(claims_in), claims_out="tag"
+            core.bootstrap,
+            policies=POLICIES,
+            claims_in=ClaimsPolicy.parse(claims_in),
+            claims_out="tag",
         ) as edge,
     ):
         eventually(lambda: edge.proxy.listening)
@@ -58,7 +62,12 @@ def has_leader(producer: Producer, topic: str) -> bool:
 
 def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> None:
     """So many batches of 20 records through librdkafka."""
-    config = {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 0, "acks": "all"}
+    config = {
+        "bootstrap.servers": bootstrap,
+        "compression.type": codec,
+        "linger.ms": 0,
+        "acks": "all",
+    }
     # what is sent again must not come after what was sent later
     producer = Producer(config | {"max.in.flight": 1})
     eventually(lambda: has_leader(producer, topic), 60)
@@ -108,7 +117,9 @@ def counts(gate: RunningProxy) -> Any:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_tags_travel_and_are_believed_after_the_first_hundred(broker: KafkaBroker, codec: str) -> None:
+def test_tags_travel_and_are_believed_after_the_first_hundred(
+    broker: KafkaBroker, codec: str
+) -> None:
     topic = f"chain-{codec}"
     with chain(broker.bootstrap) as (edge, core):
         seen = tags_seen(core)
@@ -116,7 +127,11 @@ def test_tags_travel_and_are_believed_after_the_first_hundred(broker: KafkaBroke
         batches = len(seen)
         assert batches >= CHECKED_FIRST + 60
         assert all(tag is not None and len(tag) == 27 for tag in seen)
-        assert edge.counters.claims_tags_added_total == core.counters.claims_tags_dropped_total == batches
+        assert (
+            edge.counters.claims_tags_added_total
+            == core.counters.claims_tags_dropped_total
+            == batches
+        )
         after = batches - CHECKED_FIRST
         # one in a thousand of those after the first hundred is verified all the same
         assert after - 5 <= core.counters.batches_by_path["claims"] <= after
@@ -130,19 +145,26 @@ def test_tags_travel_and_are_believed_after_the_first_hundred(broker: KafkaBroke
 @pytest.mark.parametrize("claims_in", ["ignore", "verify"])
 def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in: str) -> None:
     """What comes to the edge with claims, even false ones, goes on with the edge's own."""
-    with chain(broker.bootstrap, claims_in) as (edge, core), RunningProxy(edge.bootstrap, claims_out="tag") as stranger:
+    with (
+        chain(broker.bootstrap, claims_in) as (edge, core),
+        RunningProxy(edge.bootstrap, claims_out="tag") as stranger,
+    ):
         change_tags(stranger, lambda batch, tag: lie(batch))
         came, went = tags_seen(edge), tags_seen(core)
         eventually(lambda: stranger.proxy.listening)
         produce(stranger.bootstrap, f"stranger-{claims_in}", 10)
         assert len(came) == len(went) >= 10
-        assert all(a is not None and b is not None and a != b for a, b in zip(came, went, strict=True))
+        assert all(
+            a is not None and b is not None and a != b for a, b in zip(came, went, strict=True)
+        )
         assert counts(core).lying == 0
         if claims_in == "verify":
             assert counts(edge).lying >= 1
 
 
-def change_tags(gate: RunningProxy, change: Callable[[memoryview, bytes | None], bytes | None]) -> None:
+def change_tags(
+    gate: RunningProxy, change: Callable[[memoryview, bytes | None], bytes | None]
+) -> None:
     """Let a gate send other claims than those that it has computed, before clients connect."""
     gate.proxy.fast_routes = Routes({})  # the fast path puts claims in where nobody can change them
     made = gate.proxy.gate._outgoing
@@ -164,7 +186,8 @@ def lie(batch: Any) -> bytes | None:
 
 
 def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> None:
-    """An edge that lies from its 121st batch on: it is believed until the sample falls on it, and no more after that.
+    """An edge that lies from its 121st batch on: it is believed until the sample falls on it, and
+    no more after that.
 
     One in a hundred is drawn here: that none of 6,000 is has a probability of 6e-27.
     """
@@ -192,7 +215,8 @@ def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> No
         before = core.counters.batches_by_path["claims"]
         produce(edge.bootstrap, "liar", 50)
         assert core.counters.batches_by_path["claims"] == before
-        # demotion costs CPU, nothing else: what comes is judged whole, and refused by the same rules
+        # demotion costs CPU, nothing else: what comes is judged whole, and refused by the same
+        # rules
         assert core.refusals == []
 
 
@@ -201,12 +225,16 @@ def test_a_liar_from_the_start_is_caught_at_once(broker: KafkaBroker) -> None:
         change_tags(edge, lambda batch, tag: lie(batch))
         produce(edge.bootstrap, "liar-at-once", 120)
         assert counts(core).demotions == 1
-        assert counts(core).lying == core.counters.produce_partitions_total  # it is checked on, and lies on
+        assert (
+            counts(core).lying == core.counters.produce_partitions_total
+        )  # it is checked on, and lies on
         assert "claims" not in core.counters.batches_by_path
 
 
 def test_on_a_compacted_topic_a_hop_cannot_lie_a_key_away(broker: KafkaBroker) -> None:
-    """Claims that settle nothing are decided by the records: refused here as ever, with the same answer."""
+    """Claims that settle nothing are decided by the records: refused here as ever, with the same
+    answer.
+    """
     producer_of = {"acks": "all", "compression_type": "gzip", "retries": 0}
     with chain(broker.bootstrap) as (edge, core):
         # an edge that lets all through, and vouches that no key is null
@@ -218,7 +246,9 @@ def test_on_a_compacted_topic_a_hop_cannot_lie_a_key_away(broker: KafkaBroker) -
                 producer.send("chain-compact", b"keyless" * 30, partition=0).get(30)
         finally:
             producer.close()
-        assert [(refusal.rule, refusal.error) for refusal in core.refusals] == [("key-missing", "INVALID_RECORD")]
+        assert [(refusal.rule, refusal.error) for refusal in core.refusals] == [
+            ("key-missing", "INVALID_RECORD")
+        ]
         assert counts(core).lying == 1
 
 
@@ -233,8 +263,12 @@ def test_a_tag_says_what_is_in_the_batch(broker: KafkaBroker) -> None:
         seen = tags_seen(core)
         produce(edge.bootstrap, "said", 1)
         assert None not in seen
-        # librdkafka may send the twenty in more than one batch, and a batch again (the topic has just been made)
-        said = [from_tag(tag, int.from_bytes(tag[-4:], "big")) for tag in {tag for tag in seen if tag is not None}]
+        # librdkafka may send the twenty in more than one batch, and a batch again (the topic has
+        # just been made)
+        said = [
+            from_tag(tag, int.from_bytes(tag[-4:], "big"))
+            for tag in {tag for tag in seen if tag is not None}
+        ]
     assert said
     assert all(claims is not None and claims.null_keys == 2 for claims in said)
     assert sum(claims.records_number for claims in said if claims is not None) == 20

@@ -1,4 +1,6 @@
-"""The checker finds one fault in a hundred thousand records, made in its input, and made by a proxy on the wire."""
+"""The checker finds one fault in a hundred thousand records, made in its input, and made by a proxy
+on the wire.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def honest() -> tuple[list[Acked], list[Stored]]:
     for i in range(MANY):
         partition, offset, producer, sequence = i % 4, i // 4, i // 4 % 2, i // 8 * 4 + i % 4
         acked.append(Acked(producer, sequence, TOPIC, partition, offset))
-        stored.append(Stored(TOPIC, partition, offset, payload(producer, sequence, TOPIC, partition)))
+        stored.append(
+            Stored(TOPIC, partition, offset, payload(producer, sequence, TOPIC, partition))
+        )
     return acked, stored
 
 
@@ -58,7 +62,9 @@ def test_a_sound_log_is_sound(log: tuple[list[Acked], list[Stored]]) -> None:
     assert check(acked, stored, SENT).counts == {}
 
 
-def test_what_was_not_acknowledged_may_be_missing_or_there_once(log: tuple[list[Acked], list[Stored]]) -> None:
+def test_what_was_not_acknowledged_may_be_missing_or_there_once(
+    log: tuple[list[Acked], list[Stored]],
+) -> None:
     acked, stored = log
     assert check(acked[:-5], stored, SENT).counts == {}
     assert check(acked[:-5], stored[:-5], SENT).counts == {}
@@ -91,7 +97,9 @@ def damage(records: list[Any], i: int) -> None:
 
 
 def invent(records: list[Any], i: int) -> None:
-    records.append(records[i]._replace(offset=MANY, value=payload(0, MANY, TOPIC, records[i].partition)))
+    records.append(
+        records[i]._replace(offset=MANY, value=payload(0, MANY, TOPIC, records[i].partition))
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,7 +114,9 @@ def invent(records: list[Any], i: int) -> None:
     ],
 )
 def test_one_fault_is_found(
-    log: tuple[list[Acked], list[Stored]], fault: Callable[[list[Any], int], None], kinds: dict[str, int]
+    log: tuple[list[Acked], list[Stored]],
+    fault: Callable[[list[Any], int], None],
+    kinds: dict[str, int],
 ) -> None:
     acked, stored = log
     stored = list(stored)
@@ -128,9 +138,13 @@ def test_one_fault_is_found(
         ("unknown", {10, 11}, {"torn": 1}),
     ],
 )
-def test_the_outcome_of_a_transaction_is_compared(outcome: str, seen: set[int], kinds: dict[str, int]) -> None:
+def test_the_outcome_of_a_transaction_is_compared(
+    outcome: str, seen: set[int], kinds: dict[str, int]
+) -> None:
     transactions = [Transaction(1, 0, 10, "committed"), Transaction(1, 10, 13, outcome)]
-    log = {(1, sequence) for sequence in (*range(10), *seen)} | {(2, sequence) for sequence in range(20)}
+    log = {(1, sequence) for sequence in (*range(10), *seen)} | {
+        (2, sequence) for sequence in range(20)
+    }
     assert check_transactions(transactions, log).counts == kinds
 
 
@@ -140,7 +154,10 @@ def test_the_outcome_of_a_transaction_is_compared(outcome: str, seen: set[int], 
 def written(*batches: tuple[int, ...]) -> tuple[list[Stored], dict[int, list[int]]]:
     """Return the records of these sequences in partition 0, and the last offset of each batch."""
     sequences = [sequence for batch in batches for sequence in batch]
-    stored = [Stored(TOPIC, 0, offset, payload(0, sequence, TOPIC, 0)) for offset, sequence in enumerate(sequences)]
+    stored = [
+        Stored(TOPIC, 0, offset, payload(0, sequence, TOPIC, 0))
+        for offset, sequence in enumerate(sequences)
+    ]
     return stored, {0: [end - 1 for end in itertools.accumulate(map(len, batches))]}
 
 
@@ -164,7 +181,10 @@ LAST_COPIES = (0, 1, 4, 5, 6, 7)
     ],
 )
 def test_whole_batches_may_be_there_again_that_were_not_acknowledged(
-    batches: tuple[tuple[int, ...], ...], acknowledged: tuple[int, ...], kinds: dict[str, int], resent: Resent
+    batches: tuple[tuple[int, ...], ...],
+    acknowledged: tuple[int, ...],
+    kinds: dict[str, int],
+    resent: Resent,
 ) -> None:
     stored, ends = written(*batches)
     acked = [Acked(0, sequence, TOPIC, 0, offset) for sequence, offset in enumerate(acknowledged)]
@@ -191,7 +211,7 @@ def test_the_ends_of_batches_are_read_from_segments(tmp_path: Path) -> None:
     assert list(last_offsets(tmp_path)) == [1, 4, 5]
 
 
-# ---- a proxy that is no good ---------------------------------------------------------------------------------------
+# ---- a proxy that is no good ---------------------------------------------------------------------
 
 
 def rebuilt(batch: bytes, change: Callable[[list[Any]], None]) -> bytes:
@@ -234,7 +254,9 @@ def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[
                         if change is not None and passed > MANY // 2 and count > 1 and not done:
                             done.append(count)
                             part.records = rebuilt(bytes(part.records), change)
-                            whole = b"".join(request.encode(header.correlation_id, header.client_id))
+                            whole = b"".join(
+                                request.encode(header.correlation_id, header.client_id)
+                            )
                             frames[i] = memoryview(bytearray(whole))  # the gate writes into it
             super()._take(frames)
 
@@ -249,11 +271,15 @@ def test_a_proxy_that_harms_one_record_in_a_hundred_thousand_is_found(
 ) -> None:
     done: list[int] = []
     monkeypatch.setattr(server, "Session", faulty(change, done))
-    cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"})  # librdkafka's own
+    cluster = Producer(
+        {"test.mock.num.brokers": 1, "bootstrap.servers": "ignored"}
+    )  # librdkafka's own
     (broker,) = cluster.list_topics(timeout=10).brokers.values()
     upstream = f"{broker.host}:{broker.port}"
     with RunningProxy(upstream) as gate:
-        sender = Sender(0, gate.bootstrap, TOPIC, PARTITIONS, {"linger.ms": 5, "batch.num.messages": 2000})
+        sender = Sender(
+            0, gate.bootstrap, TOPIC, PARTITIONS, {"linger.ms": 5, "batch.num.messages": 2000}
+        )
         for _ in range(MANY):
             sender.send()
         sender.finish(60)
@@ -276,10 +302,14 @@ def test_the_whole_log_is_read() -> None:
         sender.send()
     sender.finish(30)
     read = read_all(upstream, TOPIC, PARTITIONS)
-    assert sorted((unpacked(record.value) or (0, -1))[:2] for record in read) == [(3, i) for i in range(1000)]
+    assert sorted((unpacked(record.value) or (0, -1))[:2] for record in read) == [
+        (3, i) for i in range(1000)
+    ]
     consumer = Consumer({"bootstrap.servers": upstream, "group.id": "ends"})
     try:
-        ends = [consumer.get_watermark_offsets(TopicPartition(TOPIC, p))[1] for p in range(PARTITIONS)]
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(TOPIC, p))[1] for p in range(PARTITIONS)
+        ]
     finally:
         consumer.close()
     assert ends == [250] * 4

@@ -32,8 +32,13 @@ RECORDS = DenyRule(frozenset({ApiKey.PRODUCE, ApiKey.FETCH}))
 def test_java_clients_see_authorization_errors(broker: KafkaBroker) -> None:
     make_topic(broker.bootstrap, "denied-java")
     upstream = broker.bootstrap
-    with RunningProxy(upstream, deny=(ADMINS,)) as proxy, RunningProxy(upstream, deny=(RECORDS,)) as other:
-        command = java_command("tests/chain/java/Denied.java", proxy.bootstrap, other.bootstrap, "denied-java")
+    with (
+        RunningProxy(upstream, deny=(ADMINS,)) as proxy,
+        RunningProxy(upstream, deny=(RECORDS,)) as other,
+    ):
+        command = java_command(
+            "tests/chain/java/Denied.java", proxy.bootstrap, other.bootstrap, "denied-java"
+        )
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr
     came = dict(line.split(": ", 1) for line in ran.stdout.splitlines())

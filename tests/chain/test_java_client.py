@@ -1,4 +1,6 @@
-"""The Java clients see through the gate what they see without it, line by line; the gate is who refuses."""
+"""The Java clients see through the gate what they see without it, line by line; the gate is who
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def wordless(text: str) -> str:
     return re.sub(r"(Exception): [^=}]*", r"\1", text)
 
 
-def test_the_run_was_what_it_was_meant_to_be(seen: tuple[dict[str, str], dict[str, str], RunningProxy]) -> None:
+def test_the_run_was_what_it_was_meant_to_be(
+    seen: tuple[dict[str, str], dict[str, str], RunningProxy],
+) -> None:
     _, gated, _ = seen
     assert gated["nodes"].endswith("strangers 0")
     assert gated["codecs read"].startswith("100 records")

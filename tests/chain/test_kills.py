@@ -10,7 +10,15 @@ from collections import Counter
 
 import pytest
 
-from tests.chain.kills import OPERATIONS, Plan, checked, kill_and_write, of_old_clients, pattern, summary
+from tests.chain.kills import (
+    OPERATIONS,
+    Plan,
+    checked,
+    kill_and_write,
+    of_old_clients,
+    pattern,
+    summary,
+)
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.gate_command import GateCommand
 from tests.support.gate_process import GateProcess
@@ -30,7 +38,9 @@ def killed(broker: KafkaBroker, plan: Plan) -> None:
     found = checked(run, (broker,), plan)
     print(summary(run, found))
     assert not found, str(found)
-    assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(run.sent.values())
+    assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(
+        run.sent.values()
+    )
     assert sum(run.sent.values()) >= plan.records
     assert plan.transactional == 0 or {"committed", "aborted"} <= set(run.outcomes())
 
@@ -66,7 +76,9 @@ def operated(broker: KafkaBroker, plan: Plan, **limits: int) -> str:
     found = checked(run, (broker,), plan)
     print(summary(run, found))
     assert not found, str(found)
-    assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(run.sent.values())
+    assert len(run.acked) + sum(one.end - one.first for one in run.transactions) == sum(
+        run.sent.values()
+    )
     return metrics
 
 
@@ -74,7 +86,15 @@ def operated(broker: KafkaBroker, plan: Plan, **limits: int) -> str:
 @pytest.mark.alone
 def test_a_gate_is_operated(broker: KafkaBroker) -> None:
     pause_s = (0.1, 0.2)
-    plan = Plan(10_000, "rwhrw", idempotent=1, transactional=1, java=0, pause_s=pause_s, topic="operated-short")
+    plan = Plan(
+        10_000,
+        "rwhrw",
+        idempotent=1,
+        transactional=1,
+        java=0,
+        pause_s=pause_s,
+        topic="operated-short",
+    )
     operated(broker, plan)
 
 

@@ -1,4 +1,6 @@
-"""A broker of Apache Kafka 3.9, the last release before 4.0: clients are told what it and the gate both know."""
+"""A broker of Apache Kafka 3.9, the last release before 4.0: clients are told what it and the gate
+both know.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def offered(address: tuple[str, int], version: int) -> tuple[int, dict[int, tupl
         request = ApiVersionsRequest("test", "1", api_version=version)
         sock.sendall(b"".join(request.encode(1, "test")))
         answer = request.decode(read_frame(sock))
-    return answer.error_code, {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+    return answer.error_code, {
+        api.api_key: (api.min_version, api.max_version) for api in answer.api_keys
+    }
 
 
 @pytest.mark.parametrize("version", [0, 3])
@@ -64,8 +68,15 @@ def test_versions_are_those_of_both(older: KafkaBroker, gate: RunningProxy, vers
     code, theirs = offered((older.host, older.port), version)
     assert code == 0
     own = carried_versions()
-    both = {key: (max(low, own[key][0]), min(high, own[key][1])) for key, (low, high) in theirs.items() if key in own}
-    assert offered(gate.address, version) == (0, {key: span for key, span in both.items() if span[0] <= span[1]})
+    both = {
+        key: (max(low, own[key][0]), min(high, own[key][1]))
+        for key, (low, high) in theirs.items()
+        if key in own
+    }
+    assert offered(gate.address, version) == (
+        0,
+        {key: span for key, span in both.items() if span[0] <= span[1]},
+    )
     assert theirs[PRODUCE] == (0, 11)  # 3.9 it is: 4.0 ended at 12, and took the first three away
     assert both[PRODUCE] == (0, 11)
     assert theirs[FETCH][1] == 17
@@ -77,10 +88,14 @@ def test_produce_refuse_consume(gate: RunningProxy, codec: str) -> None:
     topic = make_topic(gate.bootstrap, fresh("small"))
     said: list[str | None] = []
     who = {"bootstrap.servers": gate.bootstrap, "log_level": 0}
-    producer = Producer({**who, "enable.idempotence": True, "linger.ms": 0, "compression.type": codec})
+    producer = Producer(
+        {**who, "enable.idempotence": True, "linger.ms": 0, "compression.type": codec}
+    )
     large = bytes(range(256)) * 20 if codec == "none" else fresh("x").encode() + random_bytes(3000)
     for value in (b"one", large, b"two"):
-        producer.produce(topic, value, on_delivery=lambda error, _: said.append(error and error.name()))
+        producer.produce(
+            topic, value, on_delivery=lambda error, _: said.append(error and error.name())
+        )
         assert producer.flush(20) == 0
     assert said == [None, "MSG_SIZE_TOO_LARGE", None]
     consumer = Consumer({**who, "group.id": topic, "auto.offset.reset": "earliest"})
@@ -88,7 +103,9 @@ def test_produce_refuse_consume(gate: RunningProxy, codec: str) -> None:
     read: list[bytes] = []
     until = time.monotonic() + 30
     while len(read) < 2 and time.monotonic() < until:
-        read += [message.value() or b"" for message in consumer.consume(10, 0.2) if not message.error()]
+        read += [
+            message.value() or b"" for message in consumer.consume(10, 0.2) if not message.error()
+        ]
     consumer.close()
     assert read == [b"one", b"two"]
 
@@ -104,7 +121,10 @@ def test_kafka_python(gate: RunningProxy) -> None:
         future.get(20)
     producer.close()
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=gate.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+        topic,
+        bootstrap_servers=gate.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
     )
     assert [next(consumer).value for _ in range(50)] == [b"%d" % i for i in range(50)]
     consumer.close()
@@ -118,7 +138,11 @@ def test_a_transaction(gate: RunningProxy) -> None:
         producer.begin_transaction()
         producer.produce(topic, end.encode())
         producer.abort_transaction(30) if end == "abort" else producer.commit_transaction(30)
-    config = {"bootstrap.servers": gate.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
+    config = {
+        "bootstrap.servers": gate.bootstrap,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+    }
     consumer = Consumer(config)
     consumer.subscribe([topic])
     message = eventually(lambda: (m := consumer.poll(0.2)) and not m.error() and m, 30)
@@ -150,8 +174,12 @@ def test_produce_before_3_is_not_carried(older: KafkaBroker, gate: RunningProxy)
     """The broker would take records of 2016 in it; through the gate the connection ends."""
     topic = make_topic(gate.bootstrap, fresh("t"))
     name = topic.encode()
-    body = b"\0\1" + (1000).to_bytes(4, "big")  # acks, timeout; no transactional id before version 3
-    body += b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1" + b"\0\0\0\0" + b"\0\0\0\0"
+    body = b"\0\1" + (1000).to_bytes(
+        4, "big"
+    )  # acks, timeout; no transactional id before version 3
+    body += (
+        b"\0\0\0\1" + len(name).to_bytes(2, "big") + name + b"\0\0\0\1" + b"\0\0\0\0" + b"\0\0\0\0"
+    )
     request = b"\0\0\0\2\0\0\0\1\0\4test" + body
     for address, is_answered in (((older.host, older.port), True), (gate.address, False)):
         with socket.create_connection(address, 10) as sock:

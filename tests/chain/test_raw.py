@@ -1,4 +1,6 @@
-"""Batches that no client makes: the broker's own answer, and the gate's in its place, field by field."""
+"""Batches that no client makes: the broker's own answer, and the gate's in its place, field by
+field.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ TOPICS = {
     "raw-plain": {},
     "raw-small": {"max.message.bytes": "1000"},
     "raw-compact": {"cleanup.policy": "compact"},
-    "raw-fresh": {"message.timestamp.before.max.ms": str(HOUR), "message.timestamp.after.max.ms": str(HOUR)},
+    "raw-fresh": {
+        "message.timestamp.before.max.ms": str(HOUR),
+        "message.timestamp.after.max.ms": str(HOUR),
+    },
 }
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
@@ -38,7 +43,9 @@ def sealed(batch_: bytes, *changes: tuple[int, bytes]) -> bytes:
 
 
 GOOD = batch(b"one" * 40, b"two" * 40)
-COMPRESSED = {codec: batch(b"one" * 40, b"two" * 40, codec=codec) for codec in (GZIP, SNAPPY, LZ4, ZSTD)}
+COMPRESSED = {
+    codec: batch(b"one" * 40, b"two" * 40, codec=codec) for codec in (GZIP, SNAPPY, LZ4, ZSTD)
+}
 OLD_MS = int(time.time() * 1000) - 50 * HOUR
 
 CASES: dict[str, tuple[str, bytes]] = {
@@ -46,7 +53,10 @@ CASES: dict[str, tuple[str, bytes]] = {
     "crc": ("raw-plain", damaged(GOOD)),
     "crc of a compressed one": ("raw-plain", damaged(COMPRESSED[ZSTD])),
     "too large": ("raw-small", batch(b"x" * 2000)),
-    "too large as it comes": ("raw-small", batch(bytes(range(256)) * 8, bytes(range(255, -1, -1)) * 20)),
+    "too large as it comes": (
+        "raw-small",
+        batch(bytes(range(256)) * 8, bytes(range(255, -1, -1)) * 20),
+    ),
     "no key": ("raw-compact", batch(b"a", key=None)),
     "no key, compressed": ("raw-compact", batch(b"a" * 99, b"b" * 99, codec=GZIP, key=None)),
     "old": ("raw-fresh", batch(b"a", b"b", timestamp=OLD_MS)),
@@ -83,7 +93,9 @@ VERSIONS = (3, 7, 8, 9, 10, 12)
 def own(broker: KafkaBroker) -> tuple[str, int]:
     """The broker's own door, the topics made."""
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    admin.create_topics([kafka.admin.NewTopic(name, 1, 1, topic_configs=config) for name, config in TOPICS.items()])
+    admin.create_topics(
+        [kafka.admin.NewTopic(name, 1, 1, topic_configs=config) for name, config in TOPICS.items()]
+    )
     eventually(lambda: set(TOPICS) <= set(admin.list_topics()))
     admin.close()
     address = (broker.host, broker.port)
@@ -100,12 +112,15 @@ def gate(broker: KafkaBroker) -> Iterator[RunningProxy]:
 @pytest.fixture(scope="module")
 def gate_of_kafka(broker: KafkaBroker) -> Iterator[RunningProxy]:
     """One that is to answer as Kafka does, even where Kafka does not know why."""
-    with RunningProxy(broker.bootstrap, policies=POLICIES, validator={"mode": "kafka", "extras": {}}) as running:
+    with RunningProxy(
+        broker.bootstrap, policies=POLICIES, validator={"mode": "kafka", "extras": {}}
+    ) as running:
         yield running
 
 
 def told(address: tuple[str, int], topic: str, records: bytes, version: int) -> tuple[Any, ...]:
-    """Error code, which records are named, base offset (of a refusal) and append time, of the one partition.
+    """Error code, which records are named, base offset (of a refusal) and append time, of the one
+    partition.
 
     Not the message: the gate gives one where a broker's is null.
     """
@@ -124,7 +139,9 @@ def answers(address: tuple[str, int], name: str) -> dict[int, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_answer_is_the_brokers(own: tuple[str, int], gate_of_kafka: RunningProxy, name: str) -> None:
+def test_the_answer_is_the_brokers(
+    own: tuple[str, int], gate_of_kafka: RunningProxy, name: str
+) -> None:
     gate_of_kafka.refusals.clear()
     direct, gated = answers(own, name), answers(gate_of_kafka.address, name)
     assert gated == direct
@@ -135,8 +152,12 @@ def test_the_answer_is_the_brokers(own: tuple[str, int], gate_of_kafka: RunningP
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_answer_of_a_strict_gate_says_what_was_wrong(own: tuple[str, int], gate: RunningProxy, name: str) -> None:
-    """Where a broker stumbles (UNKNOWN_SERVER_ERROR, -1), it names the error; else the answer is the broker's."""
+def test_the_answer_of_a_strict_gate_says_what_was_wrong(
+    own: tuple[str, int], gate: RunningProxy, name: str
+) -> None:
+    """Where a broker stumbles (UNKNOWN_SERVER_ERROR, -1), it names the error; else the answer is
+    the broker's.
+    """
     direct, gated = answers(own, name), answers(gate.address, name)
     for version in VERSIONS:
         if direct[version][0] == STUMBLED:
@@ -168,16 +189,23 @@ def test_a_request_of_two_partitions(
 ) -> None:
     """What cannot be iterated fails the whole request, in the broker as in the gate."""
     bad, *expected = REQUESTS[name]
-    parts = [("raw-plain", 0, bad), ("raw-fresh", 0, batch(b"a", timestamp=int(time.time() * 1000)))]
+    parts = [
+        ("raw-plain", 0, bad),
+        ("raw-fresh", 0, batch(b"a", timestamp=int(time.time() * 1000))),
+    ]
     for address in (own, gate_of_kafka.address):
         with socket.create_connection(address, 20) as sock:
-            sock.sendall(produce_frame(1, *(parts if bad_first else parts[::-1]), version=9, acks=-1))
+            sock.sendall(
+                produce_frame(1, *(parts if bad_first else parts[::-1]), version=9, acks=-1)
+            )
             answer = ProduceResponse.decode(read_frame(sock), 9)
         codes = {topic.name: topic.partition_responses[0].error_code for topic in answer.responses}
         assert [codes["raw-plain"], codes["raw-fresh"]] == expected
 
 
 @pytest.mark.parametrize("version", [3, 6, 7, 9])
-def test_zstd_before_version_7_is_not_supported(own: tuple[str, int], gate: RunningProxy, version: int) -> None:
+def test_zstd_before_version_7_is_not_supported(
+    own: tuple[str, int], gate: RunningProxy, version: int
+) -> None:
     codes = {told(door, "raw-plain", COMPRESSED[ZSTD], version)[0] for door in (own, gate.address)}
     assert codes == ({76} if version < 7 else {0})

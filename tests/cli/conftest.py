@@ -22,7 +22,9 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """``run("check", path)``: exit code, stdout, stderr. Fails where a stack trace would be seen."""
+    """``run("check", path)``: exit code, stdout, stderr. Fails where a stack trace would be
+    seen.
+    """
     from batchval.cli import main
 
     def call(*words: object) -> Ran:

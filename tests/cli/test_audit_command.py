@@ -38,7 +38,9 @@ def write(folder: Path, *parts: bytes, name: str = NAME) -> Path:
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Path:
-    """A good batch, one with a wrong checksum, a stump; and a partition in which offsets are missing."""
+    """A good batch, one with a wrong checksum, a stump; and a partition in which offsets are
+    missing.
+    """
     stump = batch(records(3), base_offset=6, partition_leader_epoch=1)[:40]
     write(tmp_path / "in" / "a-0", GOOD, batch(records(3), base_offset=3, crc=1), stump)
     (tmp_path / "in").joinpath("cleaner-offset-checkpoint").write_text("0\n0\n")
@@ -71,7 +73,16 @@ def test_the_version_of_kafka(run: Run, tmp_path: Path, version: str, rule: str)
     log = tmp_path / "t-0" / f"{0:020}.log"
     log.parent.mkdir()
     log.write_bytes(of_wrong_length(ZSTD))
-    options = ("--engine", "local", "--processes", "1", "--deep", "--json", "--kafka-version", version)
+    options = (
+        "--engine",
+        "local",
+        "--processes",
+        "1",
+        "--deep",
+        "--json",
+        "--kafka-version",
+        version,
+    )
     code, out, _ = run("audit", *options, tmp_path)
     assert (code, json.loads(out.splitlines()[0])["rule"]) == (1, rule)
 
@@ -84,7 +95,11 @@ def test_json_is_what_check_says(run: Run, faulty: Path) -> None:
     expected = [line for line in map(json.loads, checked.splitlines()) if line["type"] == "finding"]
     whose = ("topic", "partition", "segment", "state", "first_seen")
     assert [{k: v for k, v in line.items() if k not in whose} for line in findings] == expected
-    assert [[line[name] for name in whose[:3]] for line in findings] == [["a", 0, 0], ["a", 0, 0], ["b", 0, 0]]
+    assert [[line[name] for name in whose[:3]] for line in findings] == [
+        ["a", 0, 0],
+        ["a", 0, 0],
+        ["b", 0, 0],
+    ]
     assert summary["rules"] == {"14": 1, "L1": 1, "L3": 1}
     assert (summary["batches"], summary["findings"], summary["engine"]) == (4, 3, "local")
 
@@ -133,11 +148,15 @@ def test_since_says_what_was_left_out(run: Run, tmp_path: Path) -> None:
     assert run(*LOCAL, "--out", tmp_path / "a", tmp_path / "in")[0] == 0
     code, out, err = run(*LOCAL, "--since", tmp_path / "a", tmp_path / "in")
     assert (code, err) == (0, "")
-    assert out.splitlines()[-1] == "1 of 1 segments were not read: nothing was written to them since"
+    assert (
+        out.splitlines()[-1] == "1 of 1 segments were not read: nothing was written to them since"
+    )
     assert run(*LOCAL, "--since", tmp_path / "a", "--out", tmp_path / "b", tmp_path / "in")[0] == 0
     code, _, err = run("audit", "--compare", tmp_path / "a", tmp_path / "b")
     assert (code, err.splitlines()) == (1, [err.rstrip("\n")])
-    assert err.startswith(f"batchval audit: {tmp_path / 'b'}: made with --since, so it counts what was new then alone")
+    assert err.startswith(
+        f"batchval audit: {tmp_path / 'b'}: made with --since, so it counts what was new then alone"
+    )
 
 
 def test_wrong_usage(run: Run, tmp_path: Path) -> None:
@@ -151,19 +170,37 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ((), "expected one of PATH…"),
         ((tmp_path, "--compare", "a", "b"), "expected one of PATH…"),
         ((tmp_path / "in", "--out", file), "cannot be written"),
-        ((tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a"), "--since is in --out"),
-        ((tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a" / "segments"), "--since is in --out"),
+        (
+            (tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a"),
+            "--since is in --out",
+        ),
+        (
+            (tmp_path / "in", "--out", tmp_path / "a", "--since", tmp_path / "a" / "segments"),
+            "--since is in --out",
+        ),
         ((tmp_path / "in", "--since", tmp_path / "in"), "no segments/ of an audit"),
         ((tmp_path / "in", "--reread", "30d"), "--reread needs --since"),
-        ((tmp_path / "in", "--since", tmp_path / "a", "--reread", "30"), "invalid duration '30': expected"),
-        ((tmp_path / "in", "--since", tmp_path / "a", "--reread", "0d"), "invalid duration '0d': expected"),
+        (
+            (tmp_path / "in", "--since", tmp_path / "a", "--reread", "30"),
+            "invalid duration '30': expected",
+        ),
+        (
+            (tmp_path / "in", "--since", tmp_path / "a", "--reread", "0d"),
+            "invalid duration '0d': expected",
+        ),
         ((tmp_path / "in", "--split-bytes", "0"), "invalid size"),
         ((tmp_path / "in", "--split-bytes", "many"), "invalid size"),
         ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
         (("gopher://host/x",), "gopher"),
-        (("--compare", tmp_path / "a", tmp_path / "a", "--report", tmp_path / "x.html"), "need PATH"),
+        (
+            ("--compare", tmp_path / "a", tmp_path / "a", "--report", tmp_path / "x.html"),
+            "need PATH",
+        ),
         ((tmp_path / "in", "--assume", "cores=32"), "--assume needs --plan"),
-        (("--compare", tmp_path / "a", tmp_path / "a", "--assume", "cores=32"), "--assume needs --plan"),
+        (
+            ("--compare", tmp_path / "a", tmp_path / "a", "--assume", "cores=32"),
+            "--assume needs --plan",
+        ),
         (("",), "a path is empty"),
         ((tmp_path / "in", "--out", ""), "a path is empty"),
         ((tmp_path / "in", "--since", ""), "a path is empty"),
@@ -209,7 +246,9 @@ def test_what_cannot_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     assert [row["rule"] for row in errors] == ["UNREADABLE"] * 3
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"#!/bin/sh\necho hello\n" * 9, bytes(range(256))])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 100, b"#!/bin/sh\necho hello\n" * 9, bytes(range(256))]
+)
 def test_what_is_no_segment(run: Run, tmp_path: Path, content: bytes) -> None:
     write(tmp_path / "a-0", content)
     code, _, err = run(*LOCAL, tmp_path)
@@ -281,13 +320,19 @@ def test_somebody_elses_files_stay(run: Run, tmp_path: Path) -> None:
     assert f"{theirs} would be removed" in err
 
 
-def test_workers_that_end_again_and_again(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel kills whatever starts: the third time is the last, and the exit code does not say it was the data."""
+def test_workers_that_end_again_and_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel kills whatever starts: the third time is the last, and the exit code does not say
+    it was the data.
+    """
     for n in range(4):
         write(tmp_path / f"a-{n}", GOOD)
 
     def killed(*arguments: Any, **options: Any) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(*arguments, **options | {"initializer": os._exit, "initargs": (9,)})
+        return ProcessPoolExecutor(
+            *arguments, **options | {"initializer": os._exit, "initargs": (9,)}
+        )
 
     monkeypatch.setattr("batchval.audit.local.ProcessPoolExecutor", killed)
     words = ("audit", "--engine", "local", "--processes", 2, "--split-bytes", 2 * len(GOOD))
@@ -307,7 +352,9 @@ def test_a_plan(run: Run) -> None:
     assert run("audit", "--plan", "1GB/s", "--assume", "colour=3")[0] == 2
 
 
-def test_where_spark_cannot_be_had_processes_do_it(run: Run, faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_spark_cannot_be_had_processes_do_it(
+    run: Run, faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("batchval.cli.audit.find_spec", lambda name: None)
     code, out, err = run("audit", faulty)
     assert code == 1
@@ -318,7 +365,7 @@ def test_where_spark_cannot_be_had_processes_do_it(run: Run, faulty: Path, monke
     assert (code, len(err.splitlines())) == (2, 1)
 
 
-# ---- processes -----------------------------------------------------------------------------------------------------
+# ---- processes -----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -350,7 +397,18 @@ def _below(process: int) -> list[int]:
 def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]]:
     """A run with two workers, once both are at work."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "batchval", "audit", "--engine", "local", "--processes", "2", *words, str(large)],
+        [
+            sys.executable,
+            "-m",
+            "batchval",
+            "audit",
+            "--engine",
+            "local",
+            "--processes",
+            "2",
+            *words,
+            str(large),
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -370,7 +428,10 @@ def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]
 
 def _has_open(process: int, ending: str) -> bool:
     try:
-        return any(os.readlink(f"/proc/{process}/fd/{fd}").endswith(ending) for fd in os.listdir(f"/proc/{process}/fd"))
+        return any(
+            os.readlink(f"/proc/{process}/fd/{fd}").endswith(ending)
+            for fd in os.listdir(f"/proc/{process}/fd")
+        )
     except OSError:
         return False
 
@@ -381,7 +442,9 @@ def test_processes_find_what_one_does(run_apart: Run, faulty: Path, tmp_path: Pa
     a = run_apart(*words, "--processes", 1, "--out", one)
     b = run_apart(*words, "--processes", 2, "--out", two)
     assert a == b
-    files = [sorted(str(f.relative_to(out)) for f in out.rglob("*") if f.is_file()) for out in (one, two)]
+    files = [
+        sorted(str(f.relative_to(out)) for f in out.rglob("*") if f.is_file()) for out in (one, two)
+    ]
     assert files[0] == files[1]
     same = [name for name in files[0] if not name.startswith("runs/")]
     assert all((one / name).read_bytes() == (two / name).read_bytes() for name in same)
@@ -412,7 +475,11 @@ def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> Non
 def test_findings_have_a_state(run: Run, faulty: Path, tmp_path: Path) -> None:
     """The exit code is 1 as long as one is left, the runs say what became of them."""
     codes = []
-    for name, since in (("a", ()), ("b", ("--since", tmp_path / "a")), ("c", ("--since", tmp_path / "b"))):
+    for name, since in (
+        ("a", ()),
+        ("b", ("--since", tmp_path / "a")),
+        ("c", ("--since", tmp_path / "b")),
+    ):
         if name == "c":
             write(faulty / "b-0", GOOD)
         code, out, _ = run(*LOCAL, *since, "--out", tmp_path / name, faulty, "--json")
@@ -438,12 +505,14 @@ def test_record_rules_of_an_audit(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "in" / "orders-0", stored)
     write(tmp_path / "in" / "other-0", stored)
     rules = ("--record-rules", '{"orders": {"required_headers": ["trace"]}}')
-    code, out, _ = run(*LOCAL, "--deep", *rules, "--out", tmp_path / "first", "--json", tmp_path / "in")
+    code, out, _ = run(
+        *LOCAL, "--deep", *rules, "--out", tmp_path / "first", "--json", tmp_path / "in"
+    )
     found = [json.loads(line) for line in out.splitlines()]
     assert code == 1
-    assert [(one["topic"], one["rule"], one["reason"]) for one in found if one["type"] == "finding"] == [
-        ("orders", "R5", "record 0: a required header is missing; 3 records break record rules")
-    ]
+    assert [
+        (one["topic"], one["rule"], one["reason"]) for one in found if one["type"] == "finding"
+    ] == [("orders", "R5", "record 0: a required header is missing; 3 records break record rules")]
     code, _, err = run(*LOCAL, *rules, tmp_path / "in")
     assert (code, "--record-rules needs PATH… and --deep" in " ".join(err.split())) == (2, True)
     again = ("--deep", "--since", tmp_path / "first", tmp_path / "in")

@@ -28,7 +28,12 @@ def write(folder: Path, *parts: bytes, name: str = NAME) -> Path:
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
     """A good batch, one with a wrong checksum, a stump."""
-    return write(tmp_path, GOOD, batch(records(3), base_offset=3, crc=1), batch(records(3), base_offset=6)[:40])
+    return write(
+        tmp_path,
+        GOOD,
+        batch(records(3), base_offset=3, crc=1),
+        batch(records(3), base_offset=6)[:40],
+    )
 
 
 def test_a_clean_segment(run: Run, tmp_path: Path) -> None:
@@ -114,7 +119,7 @@ def test_real_segments(run: Run) -> None:
     assert "24 files, 328 batches, 4,305 records" in out
 
 
-# ---- options -------------------------------------------------------------------------------------------------------
+# ---- options -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,11 @@ def test_real_segments(run: Run) -> None:
         (["--extra", "S5=refuse"], 1, ["S5"]),
         (["--as", "log"], 1, ["S5"]),
         (["--now", "0"], 1, ["36"]),
-        (["--now", "0", "--config", "message.timestamp.after.max.ms=9223372036854775807"], 1, ["S5"]),
+        (
+            ["--now", "0", "--config", "message.timestamp.after.max.ms=9223372036854775807"],
+            1,
+            ["S5"],
+        ),
         (["--config", "max.message.bytes=10"], 1, ["13"]),
         (["--config", "cleanup.policy=compact"], 1, ["35"]),
         (["--cleanup-policy", "compact"], 1, ["35"]),
@@ -149,7 +158,9 @@ def test_decompression_is_limited(run: Run, tmp_path: Path) -> None:
     assert "S8 decompressed-too-large" in out
 
 
-@pytest.mark.parametrize("words", [["--cleanup-policy", "compact"], ["--config", "cleanup.policy=compact"], []])
+@pytest.mark.parametrize(
+    "words", [["--cleanup-policy", "compact"], ["--config", "cleanup.policy=compact"], []]
+)
 def test_cleanup_policy_of_segments(run: Run, tmp_path: Path, words: list[str]) -> None:
     path = write(tmp_path, GOOD, batch(records(3), base_offset=9, partition_leader_epoch=1))
     (tmp_path.parent / "cleaner-offset-checkpoint").write_text("0\n0\n")
@@ -196,7 +207,10 @@ def test_an_unknown_configuration_key_is_named_with_the_nearest(run: Run, tmp_pa
     file = write(tmp_path, GOOD, name="a.bin")
     code, _, err = run("check", "--config", "max.mesage.bytes=1", file)
     assert code == 2
-    assert "--config: unknown topic configuration key: 'max.mesage.bytes' (nearest known key: max.message.bytes)" in err
+    assert (
+        "--config: unknown topic configuration key: 'max.mesage.bytes' (nearest known key: max.message.bytes)"
+        in err
+    )
     others = ("retention.ms=-1", "message.format.version=3.0-IV1", "compression.gzip.level=9")
     assert run("check", *(word for other in others for word in ("--config", other)), file)[0] == 0
 
@@ -206,7 +220,7 @@ def test_now_beyond_64_bits_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     assert (code, len(err.splitlines())) == (2, 1)
 
 
-# ---- what is no segment --------------------------------------------------------------------------------------------
+# ---- what is no segment --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["check", "dump"])
@@ -247,7 +261,9 @@ def test_without_permission(run: Run, tmp_path: Path, monkeypatch: pytest.Monkey
     assert (code, err) == (3, f"batchval check: {path}: Permission denied\n")
 
 
-def test_a_folder_that_cannot_be_listed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t-0").mkdir()
     write(tmp_path, GOOD)
     listing = os.scandir
@@ -267,10 +283,19 @@ def test_a_folder_that_cannot_be_listed(run: Run, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("name", ["junk.bin", NAME])
 @pytest.mark.parametrize(
     "content",
-    [b"\x7fELF" + os.urandom(5000), b"#!/bin/sh\necho hello\n", b"\xff" * 4096, b"\0" * 4096, b"\0", os.urandom(3)],
+    [
+        b"\x7fELF" + os.urandom(5000),
+        b"#!/bin/sh\necho hello\n",
+        b"\xff" * 4096,
+        b"\0" * 4096,
+        b"\0",
+        os.urandom(3),
+    ],
     ids=["elf", "text", "ones", "zeros", "zero", "three"],
 )
-def test_binary_junk_is_a_finding(run: Run, tmp_path: Path, command: str, name: str, content: bytes) -> None:
+def test_binary_junk_is_a_finding(
+    run: Run, tmp_path: Path, command: str, name: str, content: bytes
+) -> None:
     code, out, err = run(command, write(tmp_path, content, name=name))
     preallocated = command == "check" and not content.strip(b"\0") and name.startswith("0")
     assert (code, err) == (0 if preallocated else 1, "")
@@ -282,7 +307,7 @@ def test_an_empty_file_is_clean(run: Run, tmp_path: Path, command: str) -> None:
     assert run(command, write(tmp_path))[0] == 0
 
 
-# ---- several at once -----------------------------------------------------------------------------------------------
+# ---- several at once -----------------------------------------------------------------------------
 
 
 def test_unreadable_counts_more_than_findings(run: Run, mixed: Path, tmp_path: Path) -> None:
@@ -305,10 +330,15 @@ def test_an_error_of_our_own_counts_more(
     monkeypatch.setattr("batchval.report.tables.findings_table", broken)
     code, _, err = run("check", mixed, tmp_path / "none")
     assert code == 4
-    assert err == "batchval: internal error: RuntimeError: out of luck (BATCHVAL_TRACEBACK=1 shows where)\n"
+    assert (
+        err
+        == "batchval: internal error: RuntimeError: out of luck (BATCHVAL_TRACEBACK=1 shows where)\n"
+    )
 
 
-def test_interrupted_counts_most(run: Run, mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_counts_most(
+    run: Run, mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -318,14 +348,26 @@ def test_interrupted_counts_most(run: Run, mixed: Path, tmp_path: Path, monkeypa
     assert err.split() == ["batchval:", "interrupted"]
 
 
-# ---- names ---------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "name", ["[red]x[bold].log", "[b]\\[.log", "\x1b[31mred.log", "a\nb.log", "ü – 日本.log", b"\xff\xfe.log"]
+    "name",
+    [
+        "[red]x[bold].log",
+        "[b]\\[.log",
+        "\x1b[31mred.log",
+        "a\nb.log",
+        "ü – 日本.log",
+        b"\xff\xfe.log",
+    ],
 )
 def test_any_file_name(run: Run, tmp_path: Path, name: str | bytes) -> None:
-    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + (name if isinstance(name, bytes) else name.encode())))
+    path = Path(
+        os.fsdecode(
+            os.fsencode(tmp_path) + b"/" + (name if isinstance(name, bytes) else name.encode())
+        )
+    )
     path.write_bytes(GOOD[:50])
     code, out, _ = run("check", path)
     assert code == 1
@@ -353,7 +395,9 @@ def test_the_version_of_kafka(run: Run, tmp_path: Path) -> None:
     assert run(*words, "--kafka-version", "2.8")[0] == 2
 
 
-def test_the_version_of_kafka_changes_the_rule_that_names_a_length(run: Run, tmp_path: Path) -> None:
+def test_the_version_of_kafka_changes_the_rule_that_names_a_length(
+    run: Run, tmp_path: Path
+) -> None:
     data = of_wrong_length(ZSTD)
     file = write(tmp_path, data, name="batches.bin")
     for version, mode, code, rule in (
@@ -362,8 +406,12 @@ def test_the_version_of_kafka_changes_the_rule_that_names_a_length(run: Run, tmp
         ("4.4", "strict", 1, "29"),
         ("4.4", "kafka", 1, "29"),
     ):
-        found, out, _ = run("check", "--json", "--now", NOW, "--mode", mode, "--kafka-version", version, file)
-        rules = [line["rule"] for line in map(json.loads, out.splitlines()) if line["type"] == "finding"]
+        found, out, _ = run(
+            "check", "--json", "--now", NOW, "--mode", mode, "--kafka-version", version, file
+        )
+        rules = [
+            line["rule"] for line in map(json.loads, out.splitlines()) if line["type"] == "finding"
+        ]
         assert (found, rules) == (code, [rule] if rule else [])
 
 
@@ -420,7 +468,11 @@ RULES = '{"orders-*": {"schema_id": {"ids": [7]}}, "*": {"max_value_bytes": 3}}'
 
 
 def test_record_rules_by_topic(run: Run, tmp_path: Path) -> None:
-    with_id = [record(0, value=b"\0\0\0\0\x07long"), record(1, value=b"\0\0\0\0\x08"), record(2, value=b"v")]
+    with_id = [
+        record(0, value=b"\0\0\0\0\x07long"),
+        record(1, value=b"\0\0\0\0\x08"),
+        record(2, value=b"v"),
+    ]
     stored = batch(with_id, codec=ZSTD, partition_leader_epoch=1)
     for topic in ("orders-eu-0", "other-0"):
         (tmp_path / topic).mkdir()
@@ -430,9 +482,19 @@ def test_record_rules_by_topic(run: Run, tmp_path: Path) -> None:
         code, out, err = run("check", "--json", "--record-rules", value, tmp_path)
         assert (code, err) == (1, "")
         *findings, summary = map(json.loads, out.splitlines())
-        assert [(Path(one["file"]).parent.name, one["rule"], one["reason"]) for one in findings] == [
-            ("orders-eu-0", "R1", "record 1: schema id 8 is not allowed; 2 records break record rules"),
-            ("other-0", "R3", "record 0: value of 9 bytes, max_value_bytes is less; 2 records break record rules"),
+        assert [
+            (Path(one["file"]).parent.name, one["rule"], one["reason"]) for one in findings
+        ] == [
+            (
+                "orders-eu-0",
+                "R1",
+                "record 1: schema id 8 is not allowed; 2 records break record rules",
+            ),
+            (
+                "other-0",
+                "R3",
+                "record 0: value of 9 bytes, max_value_bytes is less; 2 records break record rules",
+            ),
         ]
         assert summary["findings"] == 2
     assert run("check", tmp_path)[0] == 0
@@ -448,7 +510,10 @@ def test_record_rules_by_topic(run: Run, tmp_path: Path) -> None:
     [
         ("missing.json", "--record-rules: cannot read missing.json: No such file"),
         ("{", "--record-rules: record rules are not JSON"),
-        ('{"*": {"max_key": 1}}', "record rules of '*': unknown record rule 'max_key': allowed are schema_id"),
+        (
+            '{"*": {"max_key": 1}}',
+            "record rules of '*': unknown record rule 'max_key': allowed are schema_id",
+        ),
         ('{"*": {}, "*": {}}', "record rules have the key '*' twice"),
         ('{"*": 5}', "record rules of '*': record rules must be a mapping, not 5"),
     ],

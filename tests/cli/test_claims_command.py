@@ -26,8 +26,13 @@ from tests.support.batches import (
 
 Run = Callable[..., tuple[int, str, str]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"
-SEGMENTS = [path for path in sorted(FIXTURES.rglob("*.log")) if "preallocated" not in str(path)]  # zeros are no batch
-PARTS = [batch(records(5), codec=codec, base_offset=5 * i) for i, codec in enumerate((0, GZIP, SNAPPY, LZ4, ZSTD))]
+SEGMENTS = [
+    path for path in sorted(FIXTURES.rglob("*.log")) if "preallocated" not in str(path)
+]  # zeros are no batch
+PARTS = [
+    batch(records(5), codec=codec, base_offset=5 * i)
+    for i, codec in enumerate((0, GZIP, SNAPPY, LZ4, ZSTD))
+]
 OLD = message(1, value=b"an old message")
 TRUE = claims.compute(PARTS[3])
 assert TRUE is not None
@@ -51,7 +56,9 @@ def test_attach_then_strip_gives_the_same_bytes(run: Run, tmp_path: Path) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "b.bin", "c.bin"]
 
 
-@pytest.mark.parametrize("segment", SEGMENTS, ids=lambda path: f"{path.parent.name}/{path.stem[-3:]}")
+@pytest.mark.parametrize(
+    "segment", SEGMENTS, ids=lambda path: f"{path.parent.name}/{path.stem[-3:]}"
+)
 def test_real_segments_survive_attach_and_strip(run: Run, tmp_path: Path, segment: Path) -> None:
     assert run("claims", "attach", segment, "--out", tmp_path / "b.bin")[0] == 0
     assert run("claims", "verify", tmp_path / "b.bin")[0] == 0
@@ -67,7 +74,9 @@ def test_the_output_may_be_the_input(run: Run, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_to_standard_output(run_apart: Callable[..., tuple[int, bytes, bytes]], tmp_path: Path) -> None:
+def test_to_standard_output(
+    run_apart: Callable[..., tuple[int, bytes, bytes]], tmp_path: Path
+) -> None:
     with (tmp_path / "b.bin").open("wb") as out:
         words = ("claims", "attach", write(tmp_path, PARTS[1]))
         code, _, err = run_apart(*words, capture_output=False, stdout=out, stderr=subprocess.PIPE)
@@ -92,19 +101,32 @@ def test_a_file_that_is_not_there(run: Run, tmp_path: Path, verb: str) -> None:
 
 
 def test_an_output_that_cannot_be(run: Run, tmp_path: Path) -> None:
-    code, _, err = run("claims", "strip", write(tmp_path, PARTS[0]), "--out", tmp_path / "no" / "b.bin")
+    code, _, err = run(
+        "claims", "strip", write(tmp_path, PARTS[0]), "--out", tmp_path / "no" / "b.bin"
+    )
     assert code == 3
     assert "No such file or directory" in err
 
 
 def test_show(run: Run, tmp_path: Path) -> None:
-    code, out, _ = run("claims", "show", "--json", write(tmp_path, PARTS[3], claims.attach(PARTS[3]), OLD, LIE))
+    code, out, _ = run(
+        "claims", "show", "--json", write(tmp_path, PARTS[3], claims.attach(PARTS[3]), OLD, LIE)
+    )
     assert code == 1
     rows = [json.loads(line) for line in out.splitlines()]
     three = {"batch.min.timestamp": NOW, "records.number": 5, "all.key.is.null": 1}
     in_header = {**three, "uncompressed.bytes": None, "max.record.bytes": None}
-    true = {**three, "uncompressed.bytes": TRUE.uncompressed_bytes, "max.record.bytes": TRUE.max_record_bytes}
-    assert [row["carried"] for row in rows] == [None, in_header, None, {**in_header, "records.number": 6}]
+    true = {
+        **three,
+        "uncompressed.bytes": TRUE.uncompressed_bytes,
+        "max.record.bytes": TRUE.max_record_bytes,
+    }
+    assert [row["carried"] for row in rows] == [
+        None,
+        in_header,
+        None,
+        {**in_header, "records.number": 6},
+    ]
     assert [row["true"] for row in rows] == [true, true, None, true]
     assert [row["carrier"] for row in rows] == [None, "header", None, "header"]
     assert [row["honest"] for row in rows] == [True, True, True, False]
@@ -116,7 +138,11 @@ def test_show(run: Run, tmp_path: Path) -> None:
     assert lines[2].endswith(f"no: true are ({NOW}, 5, 1)")
 
 
-PAYLOADS = [claims.attach(PARTS[1], carrier="payload"), PARTS[2], claims.attach(PARTS[4], carrier="payload")]
+PAYLOADS = [
+    claims.attach(PARTS[1], carrier="payload"),
+    PARTS[2],
+    claims.attach(PARTS[4], carrier="payload"),
+]
 IN_PAYLOAD = claims.compute(PARTS[4])
 assert IN_PAYLOAD is not None
 PAYLOAD_LIE = claims.attach(PARTS[4], IN_PAYLOAD._replace(max_record_bytes=1), carrier="payload")
@@ -124,7 +150,9 @@ PAYLOAD_LIE = claims.attach(PARTS[4], IN_PAYLOAD._replace(max_record_bytes=1), c
 
 def test_claims_in_payloads(run: Run, tmp_path: Path) -> None:
     plain = write(tmp_path, PARTS[1], PARTS[2], PARTS[4])
-    code, _, err = run("claims", "attach", "--carrier", "payload", plain, "--out", tmp_path / "b.bin")
+    code, _, err = run(
+        "claims", "attach", "--carrier", "payload", plain, "--out", tmp_path / "b.bin"
+    )
     assert (code, err) == (0, "2 batches with claims, 1 batch left as they are\n")
     assert (tmp_path / "b.bin").read_bytes() == b"".join(PAYLOADS)
     assert run("claims", "verify", tmp_path / "b.bin")[0] == 0
@@ -140,7 +168,15 @@ def test_batches_that_would_become_too_large_stay_as_they_are(run: Run, tmp_path
     plain = write(tmp_path, PARTS[1], PARTS[4])
     small, large = sorted(len(PAYLOADS[i]) for i in (0, 2))
     for limit, changed in ((small - 1, 0), (small, 1), (large - 1, 1), (large, 2)):
-        words = ("--carrier", "payload", "--max-message-bytes", limit, "--json", "--out", tmp_path / "b.bin")
+        words = (
+            "--carrier",
+            "payload",
+            "--max-message-bytes",
+            limit,
+            "--json",
+            "--out",
+            tmp_path / "b.bin",
+        )
         code, out, _ = run("claims", "attach", *words, plain)
         assert (code, json.loads(out)["changed"]) == (0, changed)
 
@@ -171,8 +207,16 @@ def test_a_weaker_key_byte_is_no_lie(run: Run, tmp_path: Path) -> None:
     said = claims.BatchClaims(NOW, 1, 0)
     assert run("claims", "show", write(tmp_path, claims.attach(keyed, said)))[0] == 0
     assert run("claims", "verify", write(tmp_path, claims.attach(keyed, said)))[0] == 0
-    assert run("claims", "show", write(tmp_path, claims.attach(keyed, said._replace(null_keys=1))))[0] == 1
-    assert run("claims", "verify", write(tmp_path, claims.attach(keyed, said._replace(null_keys=1))))[0] == 1
+    assert (
+        run("claims", "show", write(tmp_path, claims.attach(keyed, said._replace(null_keys=1))))[0]
+        == 1
+    )
+    assert (
+        run("claims", "verify", write(tmp_path, claims.attach(keyed, said._replace(null_keys=1))))[
+            0
+        ]
+        == 1
+    )
 
 
 def test_verify_exits_1_on_a_lie(run: Run, tmp_path: Path) -> None:
@@ -186,17 +230,24 @@ def test_verify_exits_1_on_a_lie(run: Run, tmp_path: Path) -> None:
     assert summary == {
         "schema_version": 1, "type": "summary", "file": str(path), "honest": 1, "false": 1, "without": 1,
     }  # fmt: skip
-    assert (code, row["rule"], row["carried"]["records.number"], row["true"]["records.number"]) == (1, "L7", 6, 5)
+    assert (code, row["rule"], row["carried"]["records.number"], row["true"]["records.number"]) == (
+        1,
+        "L7",
+        6,
+        5,
+    )
 
 
 @pytest.mark.parametrize(("version", "rule"), [("3.9", "S4"), ("4.4", "29")])
-def test_verify_answers_as_the_version_of_kafka(run: Run, tmp_path: Path, version: str, rule: str) -> None:
+def test_verify_answers_as_the_version_of_kafka(
+    run: Run, tmp_path: Path, version: str, rule: str
+) -> None:
     path = write(tmp_path, claims.attach(of_wrong_length(ZSTD), TRUE))
     code, out, _ = run("claims", "verify", "--json", "--kafka-version", version, path)
     assert (code, json.loads(out.splitlines()[0])["rule"]) == (1, rule)
 
 
-# ---- batchval check ------------------------------------------------------------------------------------------------
+# ---- batchval check ------------------------------------------------------------------------------
 
 
 def check(run: Run, path: Path, *words: str) -> tuple[int, dict[str, object], list[str]]:
@@ -223,15 +274,25 @@ def test_trusted_claims_decompress_nothing(run: Run, tmp_path: Path) -> None:
 def test_checked_claims(run: Run, tmp_path: Path, policy: str) -> None:
     good = claims.attach(batch(records(5), codec=LZ4))
     lie = claims.attach(batch(records(5), codec=LZ4), TRUE._replace(batch_min_timestamp=1))
-    code, summary, rules = check(run, write(tmp_path, good, lie), "--accept-claims-header", "--claims", policy)
+    code, summary, rules = check(
+        run, write(tmp_path, good, lie), "--accept-claims-header", "--claims", policy
+    )
     assert (code, rules, summary["claims"]) == (1, ["L7"], {"honest": 1, "lying": 1})
 
 
 def test_claims_in_payloads_are_judged_as_the_policy_says(run: Run, tmp_path: Path) -> None:
     path = write(
-        tmp_path, *(claims.attach(batch(records(5), codec=codec), carrier="payload") for codec in (GZIP, ZSTD))
+        tmp_path,
+        *(
+            claims.attach(batch(records(5), codec=codec), carrier="payload")
+            for codec in (GZIP, ZSTD)
+        ),
     )
-    for policy, found in (("trust", {"trusted": 2}), ("verify", {"honest": 2}), ("audit:1", {"honest": 2})):
+    for policy, found in (
+        ("trust", {"trusted": 2}),
+        ("verify", {"honest": 2}),
+        ("audit:1", {"honest": 2}),
+    ):
         code, summary, rules = check(run, path, "--claims", policy)
         assert (code, summary["claims"], rules) == (0, found, [])
 
@@ -242,7 +303,10 @@ def test_at_rest_claims_are_always_verified(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_file_damaged_between_claims_is_read_on(run: Run, tmp_path: Path) -> None:
-    first, last = claims.attach(batch(records(5), codec=LZ4)), claims.attach(batch(records(5), codec=ZSTD))
+    first, last = (
+        claims.attach(batch(records(5), codec=LZ4)),
+        claims.attach(batch(records(5), codec=ZSTD)),
+    )
     code, summary, _ = check(run, write(tmp_path, first, b"x" * 99, last), "--accept-claims-header")
     assert (code, summary["batches"], summary["findings"]) == (1, 2, 1)
 
@@ -267,7 +331,12 @@ def test_dump_shows_them(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("dump", "--json", "--accept-claims-header", "--records", path)
     first, second = (json.loads(line) for line in out.splitlines())
     assert code == 0
-    assert (first["magic"], first["batch_min_timestamp"], first["records_number"], first["null_keys"]) == (3, NOW, 5, 1)
+    assert (
+        first["magic"],
+        first["batch_min_timestamp"],
+        first["records_number"],
+        first["null_keys"],
+    ) == (3, NOW, 5, 1)
     assert len(first["records"]) == 5
     assert "records_number" not in second
     assert run("dump", path)[0] == 1

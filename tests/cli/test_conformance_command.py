@@ -69,15 +69,36 @@ def test_agreement(run: Run, tmp_path: Path, name: str) -> None:
 DIFFERENT = {
     "request": ({"expect__request": {"ok": False, "code": 87}}, "request: code expected 87, got 0"),
     "analyze": ({"expect__analyze": {"ok": False, "code": 2}}, "analyze: code expected 2, got 0"),
-    "validate": ({"expect__validate": {"ok": False, "code": -1}}, "validate: code expected -1, got 0"),
-    "skipped": ({"expect__validate": {"skipped": True}}, "validate: skipped expected True, got False"),
-    "next_offset": ({"expect__validate__next_offset": 103}, "validate: next_offset expected 103, got 102"),
-    "max_timestamp": ({"expect__validate__max_timestamp": 5}, f"validate: max_timestamp expected 5, got {NOW}"),
-    "in_place": ({"expect__validate__in_place": False}, "validate: in_place expected False, got True"),
+    "validate": (
+        {"expect__validate": {"ok": False, "code": -1}},
+        "validate: code expected -1, got 0",
+    ),
+    "skipped": (
+        {"expect__validate": {"skipped": True}},
+        "validate: skipped expected True, got False",
+    ),
+    "next_offset": (
+        {"expect__validate__next_offset": 103},
+        "validate: next_offset expected 103, got 102",
+    ),
+    "max_timestamp": (
+        {"expect__validate__max_timestamp": 5},
+        f"validate: max_timestamp expected 5, got {NOW}",
+    ),
+    "in_place": (
+        {"expect__validate__in_place": False},
+        "validate: in_place expected False, got True",
+    ),
     "converted": ({"expect__validate__converted": 2}, "validate: converted expected 2, got 0"),
     "bytes": ({"expect__validate__out_sha256": "00"}, "validate: out_sha256 expected '00', got '"),
-    "no bytes": ({"expect__validate__out_sha256": None}, "validate: out_sha256 expected None, got '"),
-    "strict": ({"expect_strict": {"ok": False, "rule": "S1"}}, "strict: ok expected False, got True"),
+    "no bytes": (
+        {"expect__validate__out_sha256": None},
+        "validate: out_sha256 expected None, got '",
+    ),
+    "strict": (
+        {"expect_strict": {"ok": False, "rule": "S1"}},
+        "strict: ok expected False, got True",
+    ),
     "another batch": ({"batch_hex": DATA[:-1].hex() + "01"}, "request: "),
 }
 
@@ -110,7 +131,10 @@ def test_strict_expectations(run: Run, tmp_path: Path) -> None:
     refused = base | {"expect_strict": {"ok": False, "code": 87, "rule": "S1", "reports": []}}
     reported = base | {"expect_strict": {"ok": True, "code": 0, "rule": None, "reports": ["S1"]}}
     reported["cfg"] = base["cfg"] | {"extras": {"S1": "report"}}
-    assert run("conformance", write(tmp_path, refused, reported))[:2] == (0, "conformance: 2 of 2 agree\n")
+    assert run("conformance", write(tmp_path, refused, reported))[:2] == (
+        0,
+        "conformance: 2 of 2 agree\n",
+    )
     reported["cfg"] = base["cfg"]
     assert run("conformance", write(tmp_path, refused, reported))[0] == 1
 
@@ -176,7 +200,11 @@ def test_a_line_that_is_no_case(run: Run, tmp_path: Path, what: str) -> None:
     text = line if isinstance(line, str) else json.dumps(line)
     path.write_bytes(
         b"%s\n%s\n%s\n"
-        % (json.dumps(CASE).encode(), text.encode("utf-8", "surrogateescape"), json.dumps(CASE).encode())
+        % (
+            json.dumps(CASE).encode(),
+            text.encode("utf-8", "surrogateescape"),
+            json.dumps(CASE).encode(),
+        )
     )
     code, out, err = run("conformance", path)
     assert code == 3
@@ -193,11 +221,20 @@ def test_many_bad_lines_are_counted_not_listed(run: Run, tmp_path: Path) -> None
     assert len(err.splitlines()) == 21
 
 
-@pytest.mark.parametrize("kind", ["missing", "empty", "empty folder", "pipe", "null", "cut off", "no gzip", "damaged"])
+@pytest.mark.parametrize(
+    "kind", ["missing", "empty", "empty folder", "pipe", "null", "cut off", "no gzip", "damaged"]
+)
 def test_no_input_is_no_success(run: Run, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / ("cases.jsonl.gz" if kind in ("cut off", "no gzip", "damaged") else "cases.jsonl")
+    path = tmp_path / (
+        "cases.jsonl.gz" if kind in ("cut off", "no gzip", "damaged") else "cases.jsonl"
+    )
     packed = gzip.compress(b" " * 2000)
-    content = {"empty": b"", "cut off": packed[:-20], "no gzip": b"{}", "damaged": packed[:15] + b"\xff" + packed[16:]}
+    content = {
+        "empty": b"",
+        "cut off": packed[:-20],
+        "no gzip": b"{}",
+        "damaged": packed[:15] + b"\xff" + packed[16:],
+    }
     if kind in content:
         path.write_bytes(content[kind])
     elif kind == "empty folder":
@@ -234,14 +271,24 @@ def test_a_case_is_compared_with_the_version_that_it_names(run: Run, tmp_path: P
     refused = {"error": "InvalidRecordException", "code": 87}
     one = case(batch_hex=data.hex(), kafka_version="4.4", expect__validate=refused)
     path = write(
-        tmp_path, one, one | {"id": "two", "kafka_version": "3.9"}, one | {"id": "three", "kafka_version": "4.1"}
+        tmp_path,
+        one,
+        one | {"id": "two", "kafka_version": "3.9"},
+        one | {"id": "three", "kafka_version": "4.1"},
     )
     code, out, _ = run("conformance", path)
     assert code == 1
-    assert [line.partition(":")[0] for line in out.splitlines()] == ["two validate", "three validate", "conformance"]
+    assert [line.partition(":")[0] for line in out.splitlines()] == [
+        "two validate",
+        "three validate",
+        "conformance",
+    ]
     del one["kafka_version"]
     path = write(tmp_path, one)
-    assert [run("conformance", path, *more)[0] for more in ((), ("--kafka-version", "4.1"))] == [0, 1]
+    assert [run("conformance", path, *more)[0] for more in ((), ("--kafka-version", "4.1"))] == [
+        0,
+        1,
+    ]
 
 
 @pytest.mark.parametrize("version", ["2.8", 3.9, None])

@@ -61,10 +61,14 @@ def score(run: Run, tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     """Run the command over cases with a runner that does what ``acts`` says."""
     (tmp_path / "runner.py").write_text(RUNNER)
 
-    def call(cases: list[dict[str, Any]], acts: dict[str, Any], *words: object) -> tuple[int, str, str]:
+    def call(
+        cases: list[dict[str, Any]], acts: dict[str, Any], *words: object
+    ) -> tuple[int, str, str]:
         path = tmp_path / "cases.jsonl"
         path.write_text("".join(f"{json.dumps(one)}\n" for one in cases))
-        command = shlex.join([sys.executable, "-S", "-E", str(tmp_path / "runner.py"), json.dumps(acts)])
+        command = shlex.join(
+            [sys.executable, "-S", "-E", str(tmp_path / "runner.py"), json.dumps(acts)]
+        )
         return run("conformance", "--exec", command, *words, path)
 
     return call
@@ -148,19 +152,27 @@ def test_a_second_verdict_on_a_case_is_a_fault(score: Run) -> None:
     twice = '{"id": "c0", "accept": true}\n{"id": "c0", "accept": true}'
     code, out, err = score(CASES[:1], {"c0": {"write": twice}})
     assert (code, last(out)) == (1, "1 of 1 right, 0 wrong, 0 failed, 0 skipped")
-    assert err == "batchval conformance: the runner wrote a verdict for the id 'c0', which was not asked\n"
+    assert (
+        err
+        == "batchval conformance: the runner wrote a verdict for the id 'c0', which was not asked\n"
+    )
 
 
 def test_a_runner_that_never_answers(score: Run) -> None:
     code, out, err = score(CASES, {one["id"]: {"exit": 1} for one in CASES})
     assert (code, last(out)) == (3, "0 of 5 right, 0 wrong, 5 failed, 0 skipped")
-    assert err.startswith("batchval conformance: the runner failed 5 times in a row: ended with exit status 1\n")
+    assert err.startswith(
+        "batchval conformance: the runner failed 5 times in a row: ended with exit status 1\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--exec", "/no/such/runner"], "cannot start '/no/such/runner': No such file or directory"),
+        (
+            ["--exec", "/no/such/runner"],
+            "cannot start '/no/such/runner': No such file or directory",
+        ),
         (["--exec", "true", "--profile", "reader"], "no case of profile reader in "),
         (["--exec", "'"], "invalid --exec"),
         (["--exec", ""], "--exec is empty"),

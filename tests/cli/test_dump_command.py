@@ -88,17 +88,27 @@ def test_the_row_schema(run: Run, tmp_path: Path, codec: str) -> None:
     assert row["last_sequence"] == 0  # sequences wrap
     assert row["compression_type"] == codec
     assert row["timestamp_type"] == "CreateTime"
-    assert (row["is_transactional"], row["is_control_batch"], row["is_valid"]) == (True, False, True)
+    assert (row["is_transactional"], row["is_control_batch"], row["is_valid"]) == (
+        True,
+        False,
+        True,
+    )
     assert row["delete_horizon_ms"] is None
 
 
 def test_records(run: Run, tmp_path: Path) -> None:
     parts = [
-        record(0, key=b"k", value="ü".encode(), headers=[(b"h", b"v"), (b"n", None)], timestamp_delta=5),
+        record(
+            0, key=b"k", value="ü".encode(), headers=[(b"h", b"v"), (b"n", None)], timestamp_delta=5
+        ),
         record(1, key=None, value=None),
         record(2, key=b"", value=b"\xff\x00"),
     ]
-    code, (row,) = dump(run, tmp_path, batch(parts, base_offset=10, producer_id=1, producer_epoch=0, base_sequence=4))
+    code, (row,) = dump(
+        run,
+        tmp_path,
+        batch(parts, base_offset=10, producer_id=1, producer_epoch=0, base_sequence=4),
+    )
     assert code == 0
     one, two, three = row["records"]
     assert one == {
@@ -111,15 +121,32 @@ def test_records(run: Run, tmp_path: Path) -> None:
         "value": "ü",
         "headers": [["h", "v"], ["n", None]],
     }
-    assert (two["key"], two["value"], two["key_size"], two["value_size"], two["sequence"]) == (None, None, -1, -1, 5)
-    assert (three["key"], three["value"]) == ("", {"base64": base64.b64encode(b"\xff\x00").decode()})
+    assert (two["key"], two["value"], two["key_size"], two["value_size"], two["sequence"]) == (
+        None,
+        None,
+        -1,
+        -1,
+        5,
+    )
+    assert (three["key"], three["value"]) == (
+        "",
+        {"base64": base64.b64encode(b"\xff\x00").decode()},
+    )
 
 
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [
-        (struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 17), {"control_type": "COMMIT", "coordinator_epoch": 17}),
-        (struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 3), {"control_type": "ABORT", "coordinator_epoch": 3}),
+        (
+            struct.pack(">hh", 0, 1),
+            struct.pack(">hi", 0, 17),
+            {"control_type": "COMMIT", "coordinator_epoch": 17},
+        ),
+        (
+            struct.pack(">hh", 0, 0),
+            struct.pack(">hi", 0, 3),
+            {"control_type": "ABORT", "coordinator_epoch": 3},
+        ),
         (struct.pack(">hh", 0, 0), b"\0", {"control_type": "ABORT", "coordinator_epoch": None}),
         (struct.pack(">hh", 0, 0), None, {"control_type": "ABORT", "coordinator_epoch": None}),
         (struct.pack(">hh", 0, 2), b"x", {"control_type": "LEADER_CHANGE"}),
@@ -134,12 +161,16 @@ def test_control_records(
     code, (row,) = dump(run, tmp_path, batch([record(0, key=key, value=value)], attributes=0x20))
     assert code == 0
     got = row["records"][0]
-    assert {name: got[name] for name in got if name in ("control_type", "coordinator_epoch")} == expected
+    assert {
+        name: got[name] for name in got if name in ("control_type", "coordinator_epoch")
+    } == expected
 
 
 def test_magic_0_and_1(run: Run, tmp_path: Path) -> None:
     inner = [message(1, offset=i, key=b"k%d" % i) for i in range(3)]
-    code, rows = dump(run, tmp_path, message(0, offset=7, value=None), wrapper(inner, GZIP, offset=12))
+    code, rows = dump(
+        run, tmp_path, message(0, offset=7, value=None), wrapper(inner, GZIP, offset=12)
+    )
     assert code == 0
     assert [row["magic"] for row in rows] == [0, 1]
     assert rows[0]["timestamp_type"] == "NoTimestampType"
@@ -157,7 +188,13 @@ def test_damage_shows_and_reading_goes_on(run: Run, tmp_path: Path) -> None:
 
 
 def test_records_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
-    code, rows = dump(run, tmp_path, batch(records(2), attributes=GZIP), batch(records(2), records_count=3), batch())
+    code, rows = dump(
+        run,
+        tmp_path,
+        batch(records(2), attributes=GZIP),
+        batch(records(2), records_count=3),
+        batch(),
+    )
     assert code == 1
     assert [row["records"] is None for row in rows] == [True, True, False]
     assert "gzip" in rows[0]["records_error"]
@@ -173,7 +210,9 @@ def test_a_wrong_checksum_is_exit_1(run: Run, tmp_path: Path) -> None:
 
 def test_text(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
-    path.write_bytes(batch([record(0, key=b"\x1b[31m", value=b"two words\n", headers=[(b"h", b"\xc2\x9b")])]))
+    path.write_bytes(
+        batch([record(0, key=b"\x1b[31m", value=b"two words\n", headers=[(b"h", b"\xc2\x9b")])])
+    )
     code, out, _ = run("dump", "--records", path)
     assert code == 0
     first, second = out.splitlines()
@@ -227,7 +266,9 @@ def test_an_offset_after_the_end(run: Run) -> None:
     assert (code, out, err) == (0, "", "batchval dump: no batch has offset 90 or a higher one\n")
 
 
-def test_segments_that_end_before_the_offset_are_not_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_that_end_before_the_offset_are_not_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = []
 
     def noted(path: Path, *_: object) -> list[dict[str, Any]]:
@@ -280,12 +321,23 @@ def test_lines_of_80_columns(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "a.log"
     long = record(0, key=b"k" * 100, value=b"\x1b[31m" * 50)
     plain = batch(records(100), codec=CODECS["lz4"], base_offset=10**12)
-    transactional = batch([long], attributes=0x10, producer_id=10**18, producer_epoch=3, base_sequence=5, crc=1)
+    transactional = batch(
+        [long], attributes=0x10, producer_id=10**18, producer_epoch=3, base_sequence=5, crc=1
+    )
     path.write_bytes(plain + transactional + batch([long]) + b"\xff" * 50)
     code, out, _ = run("dump", "--records", path)
     head, first, *rest = out.splitlines()
     assert code == 1
-    assert head.split() == ["position", "offsets", "records", "bytes", "codec", "max", "timestamp", "(UTC)"]
+    assert head.split() == [
+        "position",
+        "offsets",
+        "records",
+        "bytes",
+        "codec",
+        "max",
+        "timestamp",
+        "(UTC)",
+    ]
     assert first.split()[:1] + first.split()[2:5] == ["0", "100", f"{len(plain)}", "lz4"]
     assert f"{10**12}+99" in first
     assert all(len(line) <= 80 for line in out.splitlines() if line != str(path))

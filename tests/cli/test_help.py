@@ -14,7 +14,9 @@ from batchval.cli.commands import Command, Group
 Run = Callable[..., tuple[int, str, str]]
 
 
-def explained(command: click.Command = cli, path: str = "batchval") -> Iterator[tuple[str, click.Command]]:
+def explained(
+    command: click.Command = cli, path: str = "batchval"
+) -> Iterator[tuple[str, click.Command]]:
     """Every command and group, with the words that call it."""
     yield path, command
     if isinstance(command, click.Group):
@@ -44,7 +46,9 @@ def test_the_examples_are_right_usage(path: str) -> None:
     command = ALL[path]
     assert isinstance(command, Command | Group)
     for example in command.examples:
-        words = shlex.split(example.rpartition(" | batchval ")[2].removeprefix("batchval ").partition(" | ")[0])
+        words = shlex.split(
+            example.rpartition(" | batchval ")[2].removeprefix("batchval ").partition(" | ")[0]
+        )
         found: click.Command = cli
         while isinstance(found, click.Group):
             with click.Context(found) as ctx:
@@ -55,16 +59,33 @@ def test_the_examples_are_right_usage(path: str) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("chek",), "batchval: unknown command 'chek', did you mean check? Commands: audit, check, "),
+        (
+            ("chek",),
+            "batchval: unknown command 'chek', did you mean check? Commands: audit, check, ",
+        ),
         (("frobnicate",), "batchval: unknown command 'frobnicate'. Commands: audit, check, "),
-        (("perf", "prodcue"), "batchval perf: unknown command 'prodcue', did you mean produce? Commands: compare, "),
-        (("claims", "verfy"), "batchval claims: unknown command 'verfy', did you mean verify? Commands: attach, "),
-        (("check", "--jsn", "x"), "batchval check: unknown option '--jsn', did you mean --json? (see batchval check "),
-        (("--verison",), "batchval: unknown option '--verison', did you mean --version? (see batchval --help)"),
+        (
+            ("perf", "prodcue"),
+            "batchval perf: unknown command 'prodcue', did you mean produce? Commands: compare, ",
+        ),
+        (
+            ("claims", "verfy"),
+            "batchval claims: unknown command 'verfy', did you mean verify? Commands: attach, ",
+        ),
+        (
+            ("check", "--jsn", "x"),
+            "batchval check: unknown option '--jsn', did you mean --json? (see batchval check ",
+        ),
+        (
+            ("--verison",),
+            "batchval: unknown option '--verison', did you mean --version? (see batchval --help)",
+        ),
         (("dump",), "batchval dump: Missing argument 'PATH…'. (see batchval dump --help)"),
     ],
 )
-def test_a_mistyped_word_gets_a_suggestion(run: Run, words: tuple[str, ...], complaint: str) -> None:
+def test_a_mistyped_word_gets_a_suggestion(
+    run: Run, words: tuple[str, ...], complaint: str
+) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert err.startswith(complaint)

@@ -46,10 +46,21 @@ class Field(NamedTuple):
 def tables() -> dict[tuple[str, str], dict[str, Field]]:
     """(command, type of document) -> its fields, as the page describes them."""
     found: dict[tuple[str, str], dict[str, Field]] = {}
-    parts = re.split(r"^#{2,3} (.+): (.+)$", "\n".join(page.read_text("utf-8") for page in PAGES), flags=re.MULTILINE)
+    parts = re.split(
+        r"^#{2,3} (.+): (.+)$",
+        "\n".join(page.read_text("utf-8") for page in PAGES),
+        flags=re.MULTILINE,
+    )
     for command, types, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|(?: <!--.*)?$", text.partition("\n#")[0], re.MULTILINE)
-        fields = {name: Field(tuple(kind.partition(",")[0].split(" or ")), "optional" in kind) for name, kind in rows}
+        rows = re.findall(
+            r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \|(?: <!--.*)?$",
+            text.partition("\n#")[0],
+            re.MULTILINE,
+        )
+        fields = {
+            name: Field(tuple(kind.partition(",")[0].split(" or ")), "optional" in kind)
+            for name, kind in rows
+        }
         assert len(fields) == len(rows) > 0
         for type_ in types.split(", "):
             found[command, type_] = fields
@@ -110,18 +121,26 @@ def test_a_field_that_differs_would_be_seen() -> None:
     fields = {"a": Field(("integer",), False), "b": Field(("string", "null"), True)}
     assert list(differences({"a": 1, "b": None}, fields)) == []
     assert list(differences({"a": 1}, fields)) == []
-    assert list(differences({"a": True, "b": 1}, fields)) == ["a is True, not integer", "b is 1, not string or null"]
+    assert list(differences({"a": True, "b": 1}, fields)) == [
+        "a is True, not integer",
+        "b is 1, not string or null",
+    ]
     assert list(differences({"c": 1}, fields)) == ["c is not described", "a is missing"]
 
 
 def test_check(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(batch(records(2), crc=1) + batch([record(0, attributes=1)]) + b"\xff" * 40)
-    _, out, _ = run("check", "--json", "--now", NOW, "--extra", "S5=report", path, tmp_path / "none")
+    _, out, _ = run(
+        "check", "--json", "--now", NOW, "--extra", "S5=report", path, tmp_path / "none"
+    )
     compared("check", lines(out), "finding", "report", "summary")
     folder = tmp_path / "orders-0"
     folder.mkdir()
-    parts = (batch(records(1), base_offset=offset, crc=crc) for offset, crc in ((0, None), (1, 1), (2, None)))
+    parts = (
+        batch(records(1), base_offset=offset, crc=crc)
+        for offset, crc in ((0, None), (1, 1), (2, None))
+    )
     (folder / f"{0:020}.log").write_bytes(b"".join(parts))
     _, out, _ = run("check", "--json", "--salvage", tmp_path / "out", folder)
     compared("check", lines(out), "finding", "lost", "summary")
@@ -148,7 +167,9 @@ def test_transactions(run: Run, words: tuple[str, ...]) -> None:
 
 def test_dump(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    marker = batch([record(0, key=b"\0\0\0\1", value=b"\0\0\0\0\0\1")], attributes=0x30, producer_id=1)
+    marker = batch(
+        [record(0, key=b"\0\0\0\1", value=b"\0\0\0\0\0\1")], attributes=0x30, producer_id=1
+    )
     bytes_ = batch([record(0, key=b"\xff", value=None, headers=[(b"h", b"\xff")])])
     claimed = claims.attach(batch(records(3), codec=ZSTD), claims.BatchClaims(NOW, 3, 1))
     path.write_bytes(marker + bytes_ + batch(records(2), attributes=1) + claimed + b"\xff" * 40)
@@ -169,7 +190,11 @@ def bad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A partition with a gap, to audit."""
     folder = tmp_path_factory.mktemp("logs") / "a-0"
     folder.mkdir()
-    parts = batch(records(2)), batch(records(2), base_offset=5), batch(records(1), base_offset=7, crc=1)
+    parts = (
+        batch(records(2)),
+        batch(records(2), base_offset=5),
+        batch(records(1), base_offset=7, crc=1),
+    )
     (folder / "00000000000000000000.log").write_bytes(b"".join(parts))
     return folder
 
@@ -190,8 +215,15 @@ def test_audit_plan(run: Run) -> None:
 def test_claims(run: Run, tmp_path: Path) -> None:
     plain, claimed, lie = tmp_path / "plain.bin", tmp_path / "claimed.bin", tmp_path / "lie.bin"
     plain.write_bytes(batch(records(3), codec=ZSTD))
-    for verb, source, target in (("attach", plain, claimed), ("strip", claimed, tmp_path / "stripped.bin")):
-        compared("claims attach", lines(run("claims", verb, "--json", source, "--out", target)[1]), "summary")
+    for verb, source, target in (
+        ("attach", plain, claimed),
+        ("strip", claimed, tmp_path / "stripped.bin"),
+    ):
+        compared(
+            "claims attach",
+            lines(run("claims", verb, "--json", source, "--out", target)[1]),
+            "summary",
+        )
     assert (tmp_path / "stripped.bin").read_bytes() == plain.read_bytes()
     lie.write_bytes(claims.attach(plain.read_bytes(), claims.BatchClaims(NOW, 7, 1)))
     for file, code in ((plain, 0), (claimed, 0), (lie, 1)):
@@ -199,7 +231,9 @@ def test_claims(run: Run, tmp_path: Path) -> None:
         assert found == code
         compared("claims show", lines(out), "batch")
     compared("claims verify", lines(run("claims", "verify", "--json", claimed)[1]), "summary")
-    compared("claims verify", lines(run("claims", "verify", "--json", lie)[1]), "finding", "summary")
+    compared(
+        "claims verify", lines(run("claims", "verify", "--json", lie)[1]), "finding", "summary"
+    )
 
 
 @pytest.mark.parametrize("verb", ["attach", "strip"])
@@ -213,7 +247,11 @@ def test_json_of_claims_needs_a_file(run: Run, tmp_path: Path, verb: str) -> Non
 
 def test_conformance(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
-    case = json.loads(next(iter(sorted((ROOT / "fixtures" / "golden").rglob("*.jsonl")))).read_text().splitlines()[0])
+    case = json.loads(
+        next(iter(sorted((ROOT / "fixtures" / "golden").rglob("*.jsonl"))))
+        .read_text()
+        .splitlines()[0]
+    )
     expect = next(iter(case["expect"].values()))
     expect["ok"] = not expect.get("ok")
     path.write_text(json.dumps(case))
@@ -233,7 +271,12 @@ def result(kind: str) -> Result:
     if kind == "produce":
         histogram = Histogram()
         histogram.record(1001)
-        totals |= {"failed": 0, "wire_bytes": 400, "highest_in_flight_total": 1, "highest_in_flight": {"1": 1}}
+        totals |= {
+            "failed": 0,
+            "wire_bytes": 400,
+            "highest_in_flight_total": 1,
+            "highest_in_flight": {"1": 1},
+        }
         totals |= {"errors": {}, "steady_state": None}
     else:
         totals |= {"rebalance_ms": 1, "fetch_ms": 2, "start_ms": 3, "end_ms": 4}
@@ -262,7 +305,9 @@ def test_proxy(capsys: pytest.CaptureFixture[str], metrics: str | None) -> None:
 
     gate: Any = SimpleNamespace(addresses={"default": "127.0.0.1:9092"}, metrics_at=metrics)
     settings: Any = SimpleNamespace(
-        upstream=SimpleNamespace(bootstrap=("kafka:9092",)), log=SimpleNamespace(format="json"), mode="enforce"
+        upstream=SimpleNamespace(bootstrap=("kafka:9092",)),
+        log=SimpleNamespace(format="json"),
+        mode="enforce",
     )
     _announce(gate, settings)
     compared("proxy", lines(capsys.readouterr().out), "listening")
@@ -281,7 +326,11 @@ def test_proxy_clients(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     table = ClientTable()
     for client_id, software in (("c", Software("franz", "1")), (None, Software())):
         served = Served(answers=1 if client_id else 0)
-        table.add(ClientKey(client_id, software, "10.0.0.7", "User:alice", "default"), {1 << 16 | 2: 1}, served)
+        table.add(
+            ClientKey(client_id, software, "10.0.0.7", "User:alice", "default"),
+            {1 << 16 | 2: 1},
+            served,
+        )
     monkeypatch.setattr(proxy_clients, "_answer", lambda *_: page_of(table, {}, Asked())()[1])
     proxy_clients.show_clients("127.0.0.1:9464", as_json=True)
     compared("proxy --clients", lines(capsys.readouterr().out), "client", "summary")

@@ -14,7 +14,17 @@ from batchval.cli import cli
 from batchval.cli.commands import Commands
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("numpy", "rich", "asyncio", "pyarrow", "pyspark", "pydantic", "uvloop", "concurrent", "multiprocessing")
+HEAVY = (
+    "numpy",
+    "rich",
+    "asyncio",
+    "pyarrow",
+    "pyspark",
+    "pydantic",
+    "uvloop",
+    "concurrent",
+    "multiprocessing",
+)
 #: modules of batchval that `batchval --help` may import
 LISTING = {"batchval", "batchval.__main__", "batchval.cli", "batchval.cli.commands"} | {
     "batchval.cli.standard_streams",
@@ -35,13 +45,23 @@ def imported_by(*words: str, **variables: str) -> tuple[str, set[str]]:
     """(standard output, modules) of a run in a process of its own."""
     command = [sys.executable, "-c", _PROGRAM, *words]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=os.environ | variables, check=False, timeout=60
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | variables,
+        check=False,
+        timeout=60,
     )
     return done.stdout, set(done.stderr.split())
 
 
 def heavy(modules: set[str]) -> set[str]:
-    return {name for name in modules if name.partition(".")[0] in HEAVY or name.startswith("batchval.core")}
+    return {
+        name
+        for name in modules
+        if name.partition(".")[0] in HEAVY or name.startswith("batchval.core")
+    }
 
 
 def test_help_imports_click_and_no_command() -> None:
@@ -53,7 +73,9 @@ def test_help_imports_click_and_no_command() -> None:
     out, modules = imported_by("--help")
     assert "\n  check " in out
     assert {name for name in modules if name.startswith("batchval")} <= LISTING
-    new = {name for name in modules - set(plain.stdout.split()) if not name.startswith(("_", "click."))}
+    new = {
+        name for name in modules - set(plain.stdout.split()) if not name.startswith(("_", "click."))
+    }
     assert new <= {"shutil", "bz2", "lzma", "zlib", "fnmatch", "textwrap", "locale"}
 
 
@@ -89,7 +111,9 @@ def test_producing_at_will_needs_no_numpy() -> None:
     """Which takes as long to import as all the rest, and starts threads that spin."""
     limit = ["--command-property", "max.block.ms=1"]
     run = ["--num-records", "1", "--record-size", "1", "--throughput", "-1", *limit]
-    _, modules = imported_by("perf", "produce", "--bootstrap-server", "127.0.0.1:1", "--topic", "t", *run)
+    _, modules = imported_by(
+        "perf", "produce", "--bootstrap-server", "127.0.0.1:1", "--topic", "t", *run
+    )
     assert "batchval.producer.producer" in modules
     assert "numpy" not in modules
 

@@ -1,4 +1,6 @@
-"""The command as a process: pipes that close, Ctrl-C, terminals, and what --version and --help say."""
+"""The command as a process: pipes that close, Ctrl-C, terminals, and what --version and --help
+say.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [["check", "--json"], ["dump"], ["dump", "--json", "--records"]], ids=["check", "dump", "dump-json"]
+    "words",
+    [["check", "--json"], ["dump"], ["dump", "--json", "--records"]],
+    ids=["check", "dump", "dump-json"],
 )
 def test_a_reader_that_goes_away(large: Path, words: list[str]) -> None:
     with subprocess.Popen(
@@ -58,7 +62,12 @@ def test_a_reader_that_is_gone_before_the_first_line() -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [*COMMAND, "check", str(SEGMENTS)], stdout=write, stderr=subprocess.PIPE, cwd=ROOT, check=False, timeout=30
+        [*COMMAND, "check", str(SEGMENTS)],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        check=False,
+        timeout=30,
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
@@ -97,14 +106,21 @@ def test_ctrl_c(large: Path, words: list[str]) -> None:
 
 
 def on_terminal(words: list[str], columns: int, stdout: int | None = None) -> tuple[int, str]:
-    """(exit code, what the terminal shows) with stderr, and if not said otherwise stdout, on a terminal."""
+    """(exit code, what the terminal shows) with stderr, and if not said otherwise stdout, on a
+    terminal.
+    """
     main, second = pty.openpty()
     fcntl.ioctl(second, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")} | {
         "TERM": "xterm-256color"
     }
     process = subprocess.Popen(
-        [*COMMAND, *words], stdout=second if stdout is None else stdout, stderr=second, stdin=second, cwd=ROOT, env=env
+        [*COMMAND, *words],
+        stdout=second if stdout is None else stdout,
+        stderr=second,
+        stdin=second,
+        cwd=ROOT,
+        env=env,
     )
     os.close(second)
     shown = b""
@@ -174,10 +190,15 @@ def test_version_names_the_provider_that_was_forced(run_apart: Run) -> None:
 
 def test_a_wrong_provider_is_one_line(run_apart: Run, tmp_path: Path) -> None:
     code, _, err = run_apart("check", SEGMENTS, env=os.environ | {"BATCHVAL_CODECS": "fast"})
-    assert (code, err) == (2, "batchval: BATCHVAL_CODECS must be one of native, packages, not 'fast'\n")
+    assert (code, err) == (
+        2,
+        "batchval: BATCHVAL_CODECS must be one of native, packages, not 'fast'\n",
+    )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["check", "-h"], ["dump", "--help"], ["conformance", "-h"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["-h"], ["check", "-h"], ["dump", "--help"], ["conformance", "-h"]]
+)
 def test_help(run: Run, words: list[str]) -> None:
     code, out, err = run(*words)
     assert (code, err) == (0, "")
@@ -204,7 +225,12 @@ def test_any_output_encoding(run_apart: Run, tmp_path: Path, encoding: str) -> N
 def test_a_full_disk_is_exit_3(run_apart: Run) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            [*COMMAND, "check", str(SEGMENTS)], stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False, text=True
+            [*COMMAND, "check", str(SEGMENTS)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            check=False,
+            text=True,
         )
     assert done.returncode == 3
     assert len(done.stderr.splitlines()) == 1

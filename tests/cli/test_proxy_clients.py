@@ -41,13 +41,19 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 
 def http(body: bytes, status: str = "200 OK") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+    return (
+        f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode()
+        + body
+    )
 
 
 def page(*uses: dict[int, int], client_id: str = "agent") -> bytes:
     table = ClientTable(clock_ns=lambda: 1_764_064_800 * 10**9)
     for n, one in enumerate(uses):
-        table.add(ClientKey(client_id, Software("franz", "1.22.2"), f"10.0.0.{n}", "User:a", "default"), one)
+        table.add(
+            ClientKey(client_id, Software("franz", "1.22.2"), f"10.0.0.{n}", "User:a", "default"),
+            one,
+        )
     return page_of(table, {}, Asked())()[1]
 
 
@@ -57,7 +63,9 @@ def test_text(run: Run) -> None:
             code, out, err = run("proxy", "--clients", url)
             assert (code, err) == (1, "")
             lines = out.splitlines()
-            assert lines[0] == "2 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 1"
+            assert (
+                lines[0] == "2 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 1"
+            )
             assert lines[3].startswith(r"turned away  a\x1b[2J   franz 1.22.2  10.0.0.1")
             assert lines[3].endswith("Fetch 2")
     assert all(request.startswith(b"GET /clients?limit=10000 HTTP/1.1\r\n") for request in asked)
@@ -104,9 +112,15 @@ def test_without_old_clients_the_exit_code_is_0(run: Run) -> None:
         (http(b"[]"), "the answer is not that of a gate"),
         (http(b"[" * 100_000), "the answer is not that of a gate"),
         (http(b'{"clients": []}'), "the answer is not that of a gate"),
-        (http(page(OLD).replace(b'"uses": [', b'"uses": [1, ')), "the answer is not that of a gate"),
+        (
+            http(page(OLD).replace(b'"uses": [', b'"uses": [1, ')),
+            "the answer is not that of a gate",
+        ),
         (http(page(OLD).replace(b'"10.0.0.0"', b"7")), "the answer is not that of a gate"),
-        (http(page(OLD).replace(b'"version": 2', b'"version": "\\u001b"')), "the answer is not that of a gate"),
+        (
+            http(page(OLD).replace(b'"version": 2', b'"version": "\\u001b"')),
+            "the answer is not that of a gate",
+        ),
         (b"SSH-2.0-OpenSSH\r\n", "SSH-2.0-OpenSSH"),
         (b"", "closed connection without response"),
         (http(page(OLD))[:-20], "the answer is not that of a gate"),
@@ -127,7 +141,9 @@ def test_nothing_listens(run: Run) -> None:
     assert err.endswith("/clients: Connection refused\n")
 
 
-@pytest.mark.parametrize("url", ["https://a:1", "http://", "http://a:b", "http://a:99999", "[::1", "ftp://a", ""])
+@pytest.mark.parametrize(
+    "url", ["https://a:1", "http://", "http://a:b", "http://a:99999", "[::1", "ftp://a", ""]
+)
 def test_addresses_that_are_none(run: Run, url: str) -> None:
     code, _, err = run("proxy", "--clients", url)
     assert code == 2

@@ -16,13 +16,23 @@ from batchval.proxy.observed_file import NAME, _pieces, read_observed
 from batchval.proxy.state_files import replace_file
 from tests.proxy_settings.refused import Refused
 from tests.proxy_settings.test_command import gate
-from tests.support.proxy import BAD, GOOD, ScriptedBroker, codes, eventually, produce_frame, read_frame
+from tests.support.proxy import (
+    BAD,
+    GOOD,
+    ScriptedBroker,
+    codes,
+    eventually,
+    produce_frame,
+    read_frame,
+)
 
 Run = Callable[..., Any]
 EXAMPLE = Path(__file__).parents[2] / "fixtures" / "gate"
 
 
-def written(folder: Path, *refusals: Refused, judged: int = 1_204_330, at_s: float | None = None) -> Path:
+def written(
+    folder: Path, *refusals: Refused, judged: int = 1_204_330, at_s: float | None = None
+) -> Path:
     """A state directory with these refusals."""
     at = int((time.time() if at_s is None else at_s) * 1e9)
     counts = ObservedCounts("observe", judged=lambda: judged, clock_ns=lambda: at)
@@ -36,7 +46,13 @@ def test_text(run: Run, tmp_path: Path) -> None:
     folder = written(
         tmp_path,
         Refused(principal="User:alice", enforced=False, reason="stored 1, computed 2"),
-        Refused(topic="audit", rule="batch-too-large", batches=1_200, client_id=None, error="MESSAGE_TOO_LARGE"),
+        Refused(
+            topic="audit",
+            rule="batch-too-large",
+            batches=1_200,
+            client_id=None,
+            error="MESSAGE_TOO_LARGE",
+        ),
     )
     code, out, err = run("proxy", "--report", "--state-directory", folder)
     assert (code, err) == (1, "")
@@ -44,11 +60,28 @@ def test_text(run: Run, tmp_path: Path) -> None:
     at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
     assert re.fullmatch(rf"mode observe, {at} to {at} UTC, written \d+ s ago", lines[0])
     assert lines[1] == "1,204,330 batches judged: 1 observed (forwarded), 1,200 refused"
-    assert lines[3].split() == ["batches", "outcome", "topic", "principal", "rule", "first", "(UTC)", "last", "(UTC)"]
-    assert re.fullmatch(rf"  1,200  refused   audit   User:ANONYMOUS  batch-too-large  {at}  {at}", lines[4])
+    assert lines[3].split() == [
+        "batches",
+        "outcome",
+        "topic",
+        "principal",
+        "rule",
+        "first",
+        "(UTC)",
+        "last",
+        "(UTC)",
+    ]
+    assert re.fullmatch(
+        rf"  1,200  refused   audit   User:ANONYMOUS  batch-too-large  {at}  {at}", lines[4]
+    )
     assert lines[5].strip() == "partition 0 from 127.0.0.1:1: MESSAGE_TOO_LARGE: why"
-    assert re.fullmatch(rf"      1  observed  orders  User:alice      crc-mismatch     {at}  {at}", lines[6])
-    assert lines[7].strip() == "partition 0 from 127.0.0.1:1, client_id c: CORRUPT_MESSAGE: stored 1, computed 2"
+    assert re.fullmatch(
+        rf"      1  observed  orders  User:alice      crc-mismatch     {at}  {at}", lines[6]
+    )
+    assert (
+        lines[7].strip()
+        == "partition 0 from 127.0.0.1:1, client_id c: CORRUPT_MESSAGE: stored 1, computed 2"
+    )
     assert lines[9:] == [
         "batch-too-large (13): the batch is larger than max.message.bytes",
         "crc-mismatch (14): the checksum is wrong, or the batch is smaller than its own header",
@@ -83,7 +116,9 @@ def test_json(run: Run) -> None:
 
 
 def test_nothing_was_refused(run: Run, tmp_path: Path) -> None:
-    code, out, _ = run("proxy", "--report", "--state-directory", written(tmp_path, at_s=1_700_000_000))
+    code, out, _ = run(
+        "proxy", "--report", "--state-directory", written(tmp_path, at_s=1_700_000_000)
+    )
     assert code == 0
     first, second = out.splitlines()
     assert first.endswith("d ago (the gate does not run, or cannot write this file)")
@@ -138,7 +173,9 @@ def test_json_belongs_to_the_report(run: Run) -> None:
 
 def test_what_clients_chose_is_escaped(run: Run, tmp_path: Path) -> None:
     nasty = "x\nevil\r\x1b[2J\u2028\u202e"
-    folder = written(tmp_path, Refused(principal=nasty, client_id=nasty, reason=nasty, client=nasty, rule=nasty))
+    folder = written(
+        tmp_path, Refused(principal=nasty, client_id=nasty, reason=nasty, client=nasty, rule=nasty)
+    )
     _, out, _ = run("proxy", "--report", "--state-directory", folder)
     assert out.replace("\n", "").isprintable()
     assert len(out.splitlines()) == 8

@@ -33,7 +33,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     quarantine = Quarantine(QuarantineFolder(folder, 1 << 20))
     quarantine.start()
     for name, (data, _) in CASES.items():
-        one = Refusal("edge", "10.0.0.7:1", None, name, 0, "crc-mismatch", "CORRUPT_MESSAGE", "why", True)
+        one = Refusal(
+            "edge", "10.0.0.7:1", None, name, 0, "crc-mismatch", "CORRUPT_MESSAGE", "why", True
+        )
         quarantine.take(one, memoryview(data), {})
     quarantine.stop()
     return {path.name.split("-")[1]: str(path) for path in folder.glob("*.log")}

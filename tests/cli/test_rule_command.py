@@ -29,7 +29,9 @@ def test_a_page_holds_all_that_is_known(run: Run, rule: Rule) -> None:
         assert words_of(part) in words_of(out)
     if rule.error_code is not None:
         assert f"{rule.error_code.name} ({int(rule.error_code)})" in out
-        assert ("), which producers retry\n" in out) == (rule.error_code in RETRIABLE and "produce" in rule.profiles)
+        assert ("), which producers retry\n" in out) == (
+            rule.error_code in RETRIABLE and "produce" in rule.profiles
+        )
 
 
 @pytest.mark.parametrize("name", ["14", "crc-mismatch", "CRC-MISMATCH", "14 crc-mismatch", " 14 "])
@@ -44,7 +46,9 @@ def test_case_of_letters_does_not_matter(run: Run) -> None:
 def test_the_list(run: Run) -> None:
     code, out, err = run("rule")
     assert (code, err) == (0, "")
-    assert [line.split()[:2] for line in out.splitlines()] == [[rule.id, rule.slug] for rule in Rule]
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        [rule.id, rule.slug] for rule in Rule
+    ]
     assert all(len(line) <= 80 for line in out.splitlines())
 
 
@@ -74,7 +78,10 @@ def test_json(run: Run) -> None:
     ("name", "complaint"),
     [
         ("crc-mismach", "unknown rule 'crc-mismach', did you mean crc-mismatch? Expected an id"),
-        ("99", "unknown rule '99'. Expected an id (1 to 47, S1 to S10, L1 to L17, R1 to R8) or a slug"),
+        (
+            "99",
+            "unknown rule '99'. Expected an id (1 to 47, S1 to S10, L1 to L17, R1 to R8) or a slug",
+        ),
         ("", "unknown rule ''. Expected an id"),
     ],
 )

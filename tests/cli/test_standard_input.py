@@ -22,7 +22,13 @@ GOOD = batch(records(3), base_offset=7)
 def piped(data: bytes, *words: str, **more: object) -> subprocess.CompletedProcess[bytes]:
     """A run with data in a pipe."""
     return subprocess.run(
-        [*COMMAND, *words], input=data, capture_output=True, cwd=ROOT, timeout=60, check=False, **more
+        [*COMMAND, *words],
+        input=data,
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+        **more,
     )  # type: ignore[call-overload,no-any-return]
 
 
@@ -30,7 +36,9 @@ def piped(data: bytes, *words: str, **more: object) -> subprocess.CompletedProce
 def test_a_segment_in_a_pipe_is_judged_as_one(name: str) -> None:
     done = piped(GOOD, "check", name)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == f"1 file, 1 batch, 3 records, {len(GOOD)} B (1 full): 0 findings\n"
+    assert (
+        done.stdout.decode() == f"1 file, 1 batch, 3 records, {len(GOOD)} B (1 full): 0 findings\n"
+    )
 
 
 def test_the_profile_can_be_chosen() -> None:
@@ -40,7 +48,9 @@ def test_the_profile_can_be_chosen() -> None:
 
 
 def test_more_than_a_pipe_holds() -> None:
-    done = piped(GOOD * 5_000, "check", "--json", "--as", "produce", "--config", "max.message.bytes=10", "-")
+    done = piped(
+        GOOD * 5_000, "check", "--json", "--as", "produce", "--config", "max.message.bytes=10", "-"
+    )
     assert json.loads(done.stdout.splitlines()[-1])["batches"] == 5_000
 
 
@@ -48,7 +58,9 @@ def test_a_file_on_standard_input(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(GOOD)
     with path.open("rb") as file:
-        done = subprocess.run([*COMMAND, "check", "-"], stdin=file, capture_output=True, cwd=ROOT, check=False)
+        done = subprocess.run(
+            [*COMMAND, "check", "-"], stdin=file, capture_output=True, cwd=ROOT, check=False
+        )
     assert (done.returncode, done.stdout.split()[0]) == (0, b"1")
 
 
@@ -64,7 +76,10 @@ def test_among_files(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(GOOD)
     done = piped(GOOD, "dump", "-", str(path), "-")
-    assert [line.split()[0] for line in done.stdout.decode().splitlines()] == ["file=-", f'file="{path}"']
+    assert [line.split()[0] for line in done.stdout.decode().splitlines()] == [
+        "file=-",
+        f'file="{path}"',
+    ]
 
 
 def test_the_copy_is_removed(tmp_path: Path) -> None:
@@ -81,7 +96,14 @@ def test_empty_input_is_clean() -> None:
 @pytest.mark.parametrize("command", ["check", "dump"])
 def test_a_terminal_is_wrong_usage(command: str) -> None:
     main, second = os.openpty()
-    done = subprocess.run([*COMMAND, command, "-"], stdin=second, capture_output=True, cwd=ROOT, text=True, check=False)
+    done = subprocess.run(
+        [*COMMAND, command, "-"],
+        stdin=second,
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        check=False,
+    )
     os.close(main)
     os.close(second)
     assert (done.returncode, done.stdout) == (2, "")

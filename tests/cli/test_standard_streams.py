@@ -22,7 +22,9 @@ os.write(3, repr((opened, number, [os.get_inheritable(one) for one in range(3)])
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (0, 2), (0, 1, 2)])
 def test_closed_streams_are_opened(closed: tuple[int, ...], tmp_path: Path) -> None:
-    others = "".join(f" {one}{'<' if one == 0 else '>'}{tmp_path}/{one}" for one in range(3) if one not in closed)
+    others = "".join(
+        f" {one}{'<' if one == 0 else '>'}{tmp_path}/{one}" for one in range(3) if one not in closed
+    )
     ends = "".join(f" {one}>&-" for one in closed)
     for one in range(3):
         (tmp_path / str(one)).touch()
@@ -34,5 +36,7 @@ def test_closed_streams_are_opened(closed: tuple[int, ...], tmp_path: Path) -> N
 
 def test_a_command_without_standard_output_ends_as_ever() -> None:
     command = 'exec "$0" -m batchval rule 14 <&- >&-'
-    done = subprocess.run(["sh", "-c", command, sys.executable], check=False, stderr=subprocess.PIPE, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable], check=False, stderr=subprocess.PIPE, timeout=60
+    )
     assert (done.returncode, done.stderr) == (0, b"")

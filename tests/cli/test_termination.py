@@ -34,7 +34,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ["local", "--processes", "2"],
         ["local", "--processes", "1"],
-        pytest.param(["spark", "--conf", "spark.ui.enabled=false"], marks=[pytest.mark.jvm, pytest.mark.long]),
+        pytest.param(
+            ["spark", "--conf", "spark.ui.enabled=false"], marks=[pytest.mark.jvm, pytest.mark.long]
+        ),
     ],
     ids=" ".join,
 )
@@ -43,7 +45,10 @@ def test_an_audit(tmp_path: Path, logs: Path, engine: list[str]) -> None:
     temporary.mkdir()
     words = ["audit", "--engine", *engine, "--split-bytes", "1m", "--out", str(out), str(logs)]
     process = subprocess.Popen(
-        [*COMMAND, *words], stderr=subprocess.PIPE, cwd=ROOT, env=os.environ | {"TMPDIR": str(temporary)}
+        [*COMMAND, *words],
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     until("a row is written", lambda: any(out.glob("batches/**/*.parquet")))
     assert terminated(process, temporary).split() == [b"batchval:", b"terminated"]
@@ -72,7 +77,9 @@ def test_check_of_standard_input(tmp_path: Path) -> None:
 def test_before_anything_is_read() -> None:
     code = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     program = f"from batchval.cli.termination import ends_by_sigterm\nwith ends_by_sigterm():\n    {code}\n"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False
+    )
     assert b"Terminated" in done.stderr
 
 

@@ -65,12 +65,19 @@ def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compression.provider() == "packages"
 
 
-@pytest.mark.parametrize(("value", "expected"), [("packages", "packages"), ("native", "native"), ("", None)])
+@pytest.mark.parametrize(
+    ("value", "expected"), [("packages", "packages"), ("native", "native"), ("", None)]
+)
 def test_the_environment_chooses(value: str, expected: str | None) -> None:
     command = "from batchval import compression; print(compression.provider())"
     environment = os.environ | {"BATCHVAL_CODECS": value}
     done = subprocess.run(
-        [sys.executable, "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", command],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == (expected or compression.use())
 
@@ -78,12 +85,14 @@ def test_the_environment_chooses(value: str, expected: str | None) -> None:
 def test_the_environment_chooses_wrongly() -> None:
     environment = os.environ | {"BATCHVAL_CODECS": "zlib"}
     command = [sys.executable, "-c", "import batchval.compression"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "BATCHVAL_CODECS must be one of native, packages" in done.stderr
 
 
-# ---- finding functions ---------------------------------------------------------------------------------------------
+# ---- finding functions ---------------------------------------------------------------------------
 
 
 def test_what_is_found_works() -> None:
@@ -98,7 +107,9 @@ def only(path: str) -> Any:
     return lambda modules, host: iter([(path, "test")])
 
 
-@pytest.mark.parametrize("path", ["/nowhere/liblz4.so", __file__, ctypes.util.find_library("c") or "libc.so.6"])
+@pytest.mark.parametrize(
+    "path", ["/nowhere/liblz4.so", __file__, ctypes.util.find_library("c") or "libc.so.6"]
+)
 def test_a_library_that_is_none(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Missing, no library at all, and one without the functions."""
     monkeypatch.setattr(native, "_candidates", only(path))
@@ -133,7 +144,7 @@ def test_no_module_and_no_host_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(native._candidates(("json",), "lz4")) == [("liblz4.so.1", "host's liblz4.so.1")]
 
 
-# ---- packages ------------------------------------------------------------------------------------------------------
+# ---- packages ------------------------------------------------------------------------------------
 
 
 def test_lz4_blocks_through_the_package() -> None:
@@ -185,7 +196,9 @@ def test_the_last_block_of_a_frame_that_is_cut_off(step: int, last: int) -> None
 
 def test_blocks_before_a_damaged_one_come_out_whole() -> None:
     blocks = [random.Random(6).randbytes(size) for size in (70_000, 1, 131_072, 5)]
-    frame = b"\x28\xb5\x2f\xfd\0\x50" + b"".join((len(b) << 3).to_bytes(3, "little") + b for b in blocks)
+    frame = b"\x28\xb5\x2f\xfd\0\x50" + b"".join(
+        (len(b) << 3).to_bytes(3, "little") + b for b in blocks
+    )
     for step in (999, 4096, 131_072):
         assert _content(frame + b"\x07\0\0", step) == (b"".join(blocks), False)
         assert _content(frame[:6] + b"\x07\0\0", step) == (b"", False)
@@ -289,8 +302,13 @@ def test_the_provider_may_change_while_batches_are_judged() -> None:
 def test_the_provider_changes_within_a_call() -> None:
     """Without a race: Python code runs within the call, between two frames."""
     half = b"".join(record(i, value=bytes(100)) for i in range(200))
-    frames = [zstandard.ZstdCompressor(write_content_size=False).compress(part) for part in (half[:9000], half[9000:])]
-    data = batch([record(i, value=bytes(100)) for i in range(200)], codec=ZSTD, payload=b"".join(frames))
+    frames = [
+        zstandard.ZstdCompressor(write_content_size=False).compress(part)
+        for part in (half[:9000], half[9000:])
+    ]
+    data = batch(
+        [record(i, value=bytes(100)) for i in range(200)], codec=ZSTD, payload=b"".join(frames)
+    )
     seen: list[int] = []
     read = packages.ZstdFrame.readinto
 

@@ -60,7 +60,9 @@ class Answered(NamedTuple):
 
 def holds_batch(data: bytes) -> bool:
     """Return whether the bytes start with a batch that is whole by its size field."""
-    return len(data) > MAGIC and LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big") <= len(data)
+    return len(data) > MAGIC and LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big") <= len(
+        data
+    )
 
 
 class Kafka:
@@ -68,13 +70,16 @@ class Kafka:
 
     def __init__(self, settings: Sequence[dict[str, Any]]) -> None:
         java, _heap, *rest = oracle.command("accepts")
-        self._process = subprocess.Popen([java, HEAP, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            [java, HEAP, *rest], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self._questions: SimpleQueue[bytes | None] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._writer.start()
         texts = [json.dumps(cfg).encode() for cfg in settings]
         self._questions.put(
-            struct.pack(">i", len(texts)) + b"".join(struct.pack(">i", len(text)) + text for text in texts)
+            struct.pack(">i", len(texts))
+            + b"".join(struct.pack(">i", len(text)) + text for text in texts)
         )
 
     def _write(self) -> None:
@@ -90,7 +95,9 @@ class Kafka:
 
     def ask(self, cases: Sequence[tuple[int, bytes]]) -> None:
         """Send cases: the number of a configuration and a batch each."""
-        self._questions.put(b"".join(_CASE.pack(setting, len(batch)) + batch for setting, batch in cases))
+        self._questions.put(
+            b"".join(_CASE.pack(setting, len(batch)) + batch for setting, batch in cases)
+        )
 
     def answers(self, count: int) -> Iterator[Answered]:
         """Yield the next ``count`` answers, in the order of the cases. Raises OracleFailed if the
@@ -103,13 +110,18 @@ class Kafka:
             if len(data) < _ANSWER.size:
                 raise oracle.OracleFailed(f"oracle accepts: ended with {self._process.wait()}")
             request, analyze, codec, validate, resize = _ANSWER.unpack(data)
-            yield Answered(request, analyze, _SOURCES[codec] if codec >= 0 else "", validate, resize)
+            yield Answered(
+                request, analyze, _SOURCES[codec] if codec >= 0 else "", validate, resize
+            )
 
     def __enter__(self) -> Kafka:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._questions.put(None)
         if kind is not None:

@@ -3,11 +3,12 @@
     python tests/conformance/claims_path.py FILE...              over files of cases, answered or not
     python tests/conformance/claims_path.py --seed S --cases N   over fresh ones by the oracle's generator
 
-Each case of magic 2 is judged as it is, and with the claims that are true of it in both carriers, trusted, verified and
-ignored; under its own configuration, and once more under Kafka's defaults and a clock that shows its max timestamp.
-Where it may enter compressed and in place, trust must take the claims path unless the claims settle nothing, which is
-counted. Prints differences, then the counts; exit code 0 only if there was no difference and something to compare,
-3 where there is no JDK or Maven.
+Each case of magic 2 is judged as it is, and with the claims that are true of it in both carriers,
+trusted, verified and ignored; under its own configuration, and once more under Kafka's defaults and
+a clock that shows its max timestamp. Where it may enter compressed and in place, trust must take
+the claims path unless the claims settle nothing, which is counted. Prints differences, then the
+counts; exit code 0 only if there was no difference and something to compare, 3 where there is no
+JDK or Maven.
 """
 
 from __future__ import annotations
@@ -33,8 +34,25 @@ from batchval.policy import TopicPolicy  # noqa: E402
 from tests.conformance import oracle  # noqa: E402
 
 NO_JDK = 3
-SAME = ("ok", "error_code", "rule", "record_errors", "reports", "next_offset", "max_timestamp", "records_count")
-SAME_IN_PLACE = ("output", "append_time", "in_place", "size_maybe_changed", "converted", "valid_bytes", "source")
+SAME = (
+    "ok",
+    "error_code",
+    "rule",
+    "record_errors",
+    "reports",
+    "next_offset",
+    "max_timestamp",
+    "records_count",
+)
+SAME_IN_PLACE = (
+    "output",
+    "append_time",
+    "in_place",
+    "size_maybe_changed",
+    "converted",
+    "valid_bytes",
+    "source",
+)
 
 
 def lines(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
@@ -65,7 +83,9 @@ def settle_nothing(claims: BatchClaims, data: bytes, cfg: dict[str, Any]) -> str
 
 
 def differences(case: dict[str, Any], counts: Counter[str]) -> list[str]:
-    """One line for each way in which claims changed an answer: to the case, and to its batch in an ordinary topic."""
+    """One line for each way in which claims changed an answer: to the case, and to its batch in an
+    ordinary topic.
+    """
     data = bytes.fromhex(case["batch_hex"])
     counts["cases"] += 1
     if not is_one_batch(data):
@@ -80,11 +100,19 @@ def differences(case: dict[str, Any], counts: Counter[str]) -> list[str]:
 
 
 def asked(
-    case: dict[str, Any], data: bytes, claims: BatchClaims, cfg: dict[str, Any], counts: Counter[str]
+    case: dict[str, Any],
+    data: bytes,
+    claims: BatchClaims,
+    cfg: dict[str, Any],
+    counts: Counter[str],
 ) -> list[str]:
     policy = policy_of(cfg)
     validator, carrying = LogValidator(policy), LogValidator(_accepting(policy))
-    call = {name: cfg[name] for name in ("origin", "produce_version", "first_offset", "leader_epoch") if name in cfg}
+    call = {
+        name: cfg[name]
+        for name in ("origin", "produce_version", "first_offset", "leader_epoch")
+        if name in cfg
+    }
     call |= {"now_ms": cfg.get("now", 0), "to_magic": cfg.get("to_magic", 2)}
     slow = validator.validate(data, **call)
     tag, carried = to_tag(claims, int.from_bytes(data[17:21], "big")), attach(data, claims)
@@ -97,7 +125,9 @@ def asked(
                 quick = validator.validate(data, claims=(tag, word), **call)
             else:
                 quick = carrying.validate(carried, claims=(None, word), **call)
-            names = SAME + (SAME_IN_PLACE if carrier == "tag" else ("output", "append_time", "source"))
+            names = SAME + (
+                SAME_IN_PLACE if carrier == "tag" else ("output", "append_time", "source")
+            )
             found += [
                 f"{case.get('id')} {carrier} {word}: {name} {getattr(quick, name)!r}, without {getattr(slow, name)!r}"
                 for name in names
@@ -105,13 +135,23 @@ def asked(
             ]
             path = "claims" if word == "trust" and not why_not else slow.path
             if quick.path != path:
-                found.append(f"{case.get('id')} {carrier} {word}: path {quick.path}, not {path} ({why_not})")
-            answers = {"ignore": (None,), "verify": ("honest", "unjudged"), "trust": ("trusted", "honest", "unjudged")}
+                found.append(
+                    f"{case.get('id')} {carrier} {word}: path {quick.path}, not {path} ({why_not})"
+                )
+            answers = {
+                "ignore": (None,),
+                "verify": ("honest", "unjudged"),
+                "trust": ("trusted", "honest", "unjudged"),
+            }
             expected = (
-                ("honest",) if word == "verify" and slow.ok and slow.path in ("shallow", "full") else answers[word]
+                ("honest",)
+                if word == "verify" and slow.ok and slow.path in ("shallow", "full")
+                else answers[word]
             )
             if quick.claims not in expected:
-                found.append(f"{case.get('id')} {carrier} {word}: claims {quick.claims}, not {expected}")
+                found.append(
+                    f"{case.get('id')} {carrier} {word}: claims {quick.claims}, not {expected}"
+                )
     if in_place:
         counts["honest, compressed, in place"] += 1
         counts[f"  settled nothing: {why_not}" if why_not else "  by the claims path"] += 1
@@ -141,7 +181,14 @@ def main() -> int:
         if options.cases:
             fresh = Path(folder) / "fresh.jsonl"
             try:
-                oracle.run("generate", "--seed", str(options.seed), "--cases", str(options.cases), str(fresh))
+                oracle.run(
+                    "generate",
+                    "--seed",
+                    str(options.seed),
+                    "--cases",
+                    str(options.cases),
+                    str(fresh),
+                )
             except oracle.OracleUnavailable as error:
                 print(f"claims path: {error}", file=sys.stderr)
                 return NO_JDK

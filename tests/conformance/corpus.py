@@ -37,10 +37,14 @@ VERSION_FAMILIES = ("stated_length", "produce_v0_v2")
 ONE_IN = 12
 
 
-def of_seed(seed: int, cases: int = CASES, kafka_version: str = oracle.DEFAULT_KAFKA_VERSION) -> bytes:
+def of_seed(
+    seed: int, cases: int = CASES, kafka_version: str = oracle.DEFAULT_KAFKA_VERSION
+) -> bytes:
     """Return generated and answered cases as JSON lines."""
     with tempfile.TemporaryDirectory() as folder:
-        questions, answers = (str(Path(folder) / name) for name in ("questions.jsonl", "answers.jsonl"))
+        questions, answers = (
+            str(Path(folder) / name) for name in ("questions.jsonl", "answers.jsonl")
+        )
         settings, jvm = ("--seed", str(seed), "--cases", str(cases)), oracle.options_for(cases)
         oracle.run("generate", *settings, questions, kafka_version=kafka_version, jvm=jvm)
         oracle.run("answer", questions, answers, kafka_version=kafka_version, jvm=jvm)

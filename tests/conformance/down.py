@@ -111,7 +111,9 @@ def make(seed: int, number: int) -> Case:
         data, for_kafka = data + cut, for_kafka + cut
     first_offset = rng.choice((0, rng.randrange(sent[0].base_offset, sent[-1].last_offset + 2)))
     aborted = aborted_in(sent)
-    case = Case(number, to_magic, first_offset, is_damaged, data, for_kafka, None, 0, "", aborted, None)
+    case = Case(
+        number, to_magic, first_offset, is_damaged, data, for_kafka, None, 0, "", aborted, None
+    )
     try:
         made = down_convert(data, to_magic, first_offset=first_offset)
         case.output, case.records = made.output, made.records
@@ -125,8 +127,12 @@ def make(seed: int, number: int) -> Case:
 
 def _asked(case: Case) -> bytes:
     parts = [_CASE.pack(case.to_magic, case.first_offset, len(case.for_kafka)), case.for_kafka]
-    parts.append(_SIZE.pack(-1) if case.output is None else _SIZE.pack(len(case.output)) + case.output)
-    parts.append(_SIZE.pack(len(case.aborted)) + b"".join(struct.pack(">qq", *pair) for pair in case.aborted))
+    parts.append(
+        _SIZE.pack(-1) if case.output is None else _SIZE.pack(len(case.output)) + case.output
+    )
+    parts.append(
+        _SIZE.pack(len(case.aborted)) + b"".join(struct.pack(">qq", *pair) for pair in case.aborted)
+    )
     return b"".join(parts)
 
 
@@ -148,7 +154,9 @@ def _lz4(payload: bytes) -> bytes:
     found, at = [payload[:7]], 7
     while size := int.from_bytes(payload[at : at + 4], "little"):
         block = payload[at + 4 : at + 4 + (size & 0x7FFFFFFF)]
-        found.append(block if size >> 31 else lz4.block.decompress(block, uncompressed_size=1 << 16))
+        found.append(
+            block if size >> 31 else lz4.block.decompress(block, uncompressed_size=1 << 16)
+        )
         at += 4 + len(block)
     return b"".join(found) + payload[at:]
 
@@ -162,7 +170,11 @@ def _content(codec: int, payload: bytes) -> bytes:
 def _without_codec(data: bytes) -> bytes:
     """Return a wrapper decompressed, without sizes and checksum of the compressed bytes."""
     codec, overhead = data[17] & _CODEC, 26 if data[16] == 0 else 34
-    return data if codec == NONE else data[:8] + data[16 : overhead - 4] + _content(codec, data[overhead:])
+    return (
+        data
+        if codec == NONE
+        else data[:8] + data[16 : overhead - 4] + _content(codec, data[overhead:])
+    )
 
 
 def _same(ours: bytes, kafkas: bytes) -> bool:
@@ -208,7 +220,9 @@ def answers(cases: list[Case]) -> Iterator[tuple[Case, Answer]]:
     for case in cases:
         converted, output, difference = number(), source.read(number()), source.read(number())
         offsets = number()
-        committed = None if offsets < 0 else list(struct.unpack(f">{offsets}q", source.read(8 * offsets)))
+        committed = (
+            None if offsets < 0 else list(struct.unpack(f">{offsets}q", source.read(8 * offsets)))
+        )
         yield case, Answer(converted, output, difference.decode(), committed)
 
 
@@ -227,7 +241,9 @@ def disagreements(seed: int, count: int, counted: Counter[str]) -> Iterator[str]
             if found.startswith("["):
                 counted[found[1:-1]] += 1
             elif found:
-                where = f"case {case.number}, magic {case.to_magic}, first offset {case.first_offset}"
+                where = (
+                    f"case {case.number}, magic {case.to_magic}, first offset {case.first_offset}"
+                )
                 yield f"{where}: {found} ({case.data.hex()})"
             counted["agree"] += not found
         print(f"{counted['cases']:,} of {count:,} compared", file=sys.stderr, flush=True)

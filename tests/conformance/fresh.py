@@ -1,4 +1,5 @@
-"""Fresh cases, end to end: makes new ones from a seed, asks Apache Kafka's own classes, and compares.
+"""Fresh cases, end to end: makes new ones from a seed, asks Apache Kafka's own classes, and
+compares.
 
     python tests/conformance/fresh.py --seed S [--cases N] [--kafka-version 3.9] [--families PREFIX]
         [--keep FILE]
@@ -9,10 +10,10 @@ each family, and of each origin that a real log answered (the stage ``append``);
 ``conformance: N of M agree`` (a case agrees if it does under both). Exit code 0 only if all agree,
 3 without JDK 17 or Maven.
 
-Where Kafka itself ran out of memory, which takes a record or a count that claims about two gigabytes, its answer tells
-of the heap and not of the batch. Such a case is printed, is not compared, and is not among the M. A
-length above that of the longest array of a JVM, which brokers before 4.4 try to allocate, fails on
-every heap: that case is compared.
+Where Kafka itself ran out of memory, which takes a record or a count that claims about two
+gigabytes, its answer tells of the heap and not of the batch. Such a case is printed, is not
+compared, and is not among the M. A length above that of the longest array of a JVM, which brokers
+before 4.4 try to allocate, fails on every heap: that case is compared.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def out_of_memory(case: Case) -> bool:
     No JVM has an array of ``array_too_long``, whatever its heap: that answer is Kafka's.
     """
     answers = [case["expect"][stage] for stage in STAGES]
-    return any(a.get("error") == "OutOfMemoryError" and a.get("cause") != "array_too_long" for a in answers)
+    return any(
+        a.get("error") == "OutOfMemoryError" and a.get("cause") != "array_too_long" for a in answers
+    )
 
 
 def providers() -> list[str]:
@@ -88,7 +91,9 @@ def providers() -> list[str]:
     return found
 
 
-def make(seed: int, cases: int, to: Path, kafka_version: str = DEFAULT_KAFKA_VERSION, families: str = "") -> None:
+def make(
+    seed: int, cases: int, to: Path, kafka_version: str = DEFAULT_KAFKA_VERSION, families: str = ""
+) -> None:
     """Write cases with the answers of this version of Kafka to a .jsonl.gz file."""
     with tempfile.TemporaryDirectory() as folder:
         questions = str(Path(folder) / "questions.jsonl")
@@ -138,7 +143,9 @@ def main() -> int:
         default=DEFAULT_KAFKA_VERSION,
         help=f"whose classes answer, default {DEFAULT_KAFKA_VERSION}",
     )
-    parser.add_argument("--families", default="", help="those alone whose names start so, for example append_")
+    parser.add_argument(
+        "--families", default="", help="those alone whose names start so, for example append_"
+    )
     parser.add_argument("--keep", type=Path, help="write the answered cases to this .jsonl.gz file")
     options = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
@@ -156,8 +163,12 @@ def main() -> int:
     print(f"{'family':32} {'agree':>16} {'Kafka refuses':>14} {'strict refuses':>15}")
     for family in sorted(count.total):
         agree = f"{count.agree[family]} of {count.total[family]}"
-        print(f"{family:32} {agree:>16} {count.kafka_refused[family]:14} {count.strict_refused[family]:15}")
-    print(f"refused by Kafka: {count.kafka_refused.total()}, by strict: {count.strict_refused.total()}")
+        print(
+            f"{family:32} {agree:>16} {count.kafka_refused[family]:14} {count.strict_refused[family]:15}"
+        )
+    print(
+        f"refused by Kafka: {count.kafka_refused.total()}, by strict: {count.strict_refused.total()}"
+    )
     for origin in sorted(count.appended):
         print(f"append, {origin:24} {count.appended_agree[origin]:6} of {count.appended[origin]:6}")
     print(f"not compared: {len(count.unanswered)}")

@@ -37,7 +37,11 @@ __all__ = ["OracleFailed", "OracleUnavailable", "answer", "jar", "jar_path", "ja
 SOURCES = Path(__file__).resolve().parent / "oracle"
 MIN_JAVA = 17
 #: Where packages install JDKs, below the root.
-INSTALLED = ("usr/lib/jvm/*/bin", "opt/java/*/bin", "Library/Java/JavaVirtualMachines/*/Contents/Home/bin")
+INSTALLED = (
+    "usr/lib/jvm/*/bin",
+    "opt/java/*/bin",
+    "Library/Java/JavaVirtualMachines/*/Contents/Home/bin",
+)
 #: Commands whose output is Kafka's answer.
 ANSWERS = frozenset({"accepts", "answer", "down-convert", "golden"})
 #: batchval.kafka_versions has the same; this file also runs where batchval is not installed
@@ -129,7 +133,9 @@ def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
     before.
     """
     if kafka_version not in KAFKA_VERSIONS:
-        raise OracleFailed(f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}")
+        raise OracleFailed(
+            f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}"
+        )
     built = jar_path(kafka_version)
     if not built.is_file():
         _build(built, kafka_version)
@@ -138,10 +144,14 @@ def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
 
 def _build(to: Path, kafka_version: str) -> None:
     compilers = [
-        folder for folder in _folders() if (folder / "javac").is_file() and _version(str(folder / "java")) >= MIN_JAVA
+        folder
+        for folder in _folders()
+        if (folder / "javac").is_file() and _version(str(folder / "java")) >= MIN_JAVA
     ]
     if not compilers:
-        raise OracleUnavailable(f"compiling the oracle needs a JDK, {MIN_JAVA} or newer, with a javac")
+        raise OracleUnavailable(
+            f"compiling the oracle needs a JDK, {MIN_JAVA} or newer, with a javac"
+        )
     to.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=to.parent) as folder:
         for file in _source_files():
@@ -159,7 +169,9 @@ def _build(to: Path, kafka_version: str) -> None:
         (Path(folder) / "target" / f"oracle-{kafka_version}.jar").replace(to)
 
 
-def command(*arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION, jvm: Sequence[str] = ()) -> list[str]:
+def command(
+    *arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION, jvm: Sequence[str] = ()
+) -> list[str]:
     """The whole command line for one of the oracle's commands; ``jvm``: options of the JVM."""
     runtime = java(answers=bool(ANSWERS.intersection(arguments[:1])))
     return [runtime, HEAP, "-XX:+UseSerialGC", *jvm, "-jar", str(jar(kafka_version)), *arguments]
@@ -171,11 +183,15 @@ def run(
     kafka_version: str = DEFAULT_KAFKA_VERSION,
     jvm: Sequence[str] = (),
 ) -> bytes:
-    """Runs a command of the oracle and returns what it printed. Raises OracleFailed with its errors if it fails."""
+    """Runs a command of the oracle and returns what it printed. Raises OracleFailed with its errors
+    if it fails.
+    """
     command_line = command(*arguments, kafka_version=kafka_version, jvm=jvm)
     done = subprocess.run(command_line, input=stdin, capture_output=True, check=False)
     if done.returncode:
-        raise OracleFailed(f"oracle {' '.join(arguments)}: {done.stderr.decode(errors='replace')[-2000:]}")
+        raise OracleFailed(
+            f"oracle {' '.join(arguments)}: {done.stderr.decode(errors='replace')[-2000:]}"
+        )
     return done.stdout
 
 
@@ -197,7 +213,9 @@ def answer(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     for version, wanted in places.items():
         lines = "".join(json.dumps(answered[place]) + "\n" for place in wanted)
         jvm = options_for(len(wanted))
-        answers = run("answer", "-", "-", stdin=lines.encode(), kafka_version=version, jvm=jvm).splitlines()
+        answers = run(
+            "answer", "-", "-", stdin=lines.encode(), kafka_version=version, jvm=jvm
+        ).splitlines()
         for place, line in zip(wanted, answers, strict=True):
             answered[place] = json.loads(line)
     return answered

@@ -1,4 +1,6 @@
-"""Honest batches are answered the same with claims as without: golden cases here, a hundred thousand in test-full."""
+"""Honest batches are answered the same with claims as without: golden cases here, a hundred
+thousand in test-full.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -20,13 +22,20 @@ def test_golden_cases(provider):
 
 
 def test_batches_that_clients_sent(provider):
-    """Out of a real broker's segments, their base offset as it was sent: it is not under the checksum."""
+    """Out of a real broker's segments, their base offset as it was sent: it is not under the
+    checksum.
+    """
     cases = []
     for path in sorted((FIXTURES / "segments").rglob("*.log")):
         data = path.read_bytes()
         for row in scan_batches(data).rows():
             whole = data[row["position"] : row["position"] + row["size_in_bytes"]]
-            cases.append({"id": f"{path.parent.name} {row['position']}", "batch_hex": (bytes(8) + whole[8:]).hex()})
+            cases.append(
+                {
+                    "id": f"{path.parent.name} {row['position']}",
+                    "batch_hex": (bytes(8) + whole[8:]).hex(),
+                }
+            )
     counts, found = claims_path.compared(cases)
     assert found == []
     assert counts["  by the claims path"] > 30
@@ -41,7 +50,9 @@ def test_a_difference_is_seen(monkeypatch):
     )
     real = claims_path.compute
     monkeypatch.setattr(claims_path, "compute", lambda data: real(data)._replace(null_keys=9))
-    assert any("path shallow, not claims" in line for line in claims_path.differences(case, Counter()))
+    assert any(
+        "path shallow, not claims" in line for line in claims_path.differences(case, Counter())
+    )
     assert any("claims lying" in line for line in claims_path.differences(case, Counter()))
 
 

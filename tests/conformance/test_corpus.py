@@ -3,7 +3,8 @@
     sample      fixtures/corpus/sample.jsonl.gz, written by corpus.py
     found       found.jsonl, cases in which we once differed from Kafka
 
-Every case is asked under both codec providers, in kafka mode (the three stages are Kafka's) and in strict mode.
+Every case is asked under both codec providers, in kafka mode (the three stages are Kafka's) and in
+strict mode.
 """
 
 import copy
@@ -26,12 +27,30 @@ SAMPLE = list(read_cases([corpus.FILE]))
 CASES = [*SAMPLE, *read_cases([FOUND])]
 #: what strict mode says of what it accepts must be what kafka mode says
 RESULT = (
-    *("records_count", "max_timestamp", "append_time", "next_offset", "size_maybe_changed", "in_place", "converted"),
+    *(
+        "records_count",
+        "max_timestamp",
+        "append_time",
+        "next_offset",
+        "size_maybe_changed",
+        "in_place",
+        "converted",
+    ),
     *("path", "valid_bytes", "source", "output"),
 )
 #: families whose bytes are broken on purpose, or arbitrary
 HOSTILE = (
-    *("header_", "record_", "bitflip", "bomb", "garbage", "legacy_", "mixed_", "stream_", "truncat"),
+    *(
+        "header_",
+        "record_",
+        "bitflip",
+        "bomb",
+        "garbage",
+        "legacy_",
+        "mixed_",
+        "stream_",
+        "truncat",
+    ),
     "follower_damaged",
 )
 
@@ -84,7 +103,9 @@ def test_another_answer_of_kafka_would_be_noticed():
 
 
 def test_both_providers_answer_the_same():
-    """The three stages with all that they say; of recompressed batches the records, for the bytes are the library's."""
+    """The three stages with all that they say; of recompressed batches the records, for the bytes
+    are the library's.
+    """
     before = compression.provider()
     answers = []
     try:
@@ -113,7 +134,9 @@ def test_what_strict_accepts_kafka_accepts_with_the_same_result(provider):
         accepted += 1
         kafka = ask(case, "kafka")
         assert kafka.ok, case["id"]
-        assert {n: getattr(strict, n) for n in RESULT} == {n: getattr(kafka, n) for n in RESULT}, case["id"]
+        assert {n: getattr(strict, n) for n in RESULT} == {n: getattr(kafka, n) for n in RESULT}, (
+            case["id"]
+        )
     assert accepted > 300
 
 
@@ -159,7 +182,9 @@ def no_jdk(monkeypatch, tmp_path):
 def test_without_a_jdk_fresh_says_so(no_jdk, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["fresh.py", "--seed", "7", "--cases", "10"])
     assert fresh.main() == fresh.NO_JDK
-    assert capsys.readouterr().err.startswith("conformance: the oracle needs a JDK, 17 or newer: no java here")
+    assert capsys.readouterr().err.startswith(
+        "conformance: the oracle needs a JDK, 17 or newer: no java here"
+    )
 
 
 def test_answers_are_those_of_a_jdk_17(no_jdk, monkeypatch):
@@ -222,5 +247,7 @@ def test_fresh_counts_what_does_not_agree(kafka, tmp_path):
     file = tmp_path / "cases.jsonl"
     file.write_text("".join(json.dumps(case) + "\n" for case in (right, wrong, heap)))
     count = fresh.Count()
-    assert len(list(fresh.disagreements(file, count))) == 3  # one for each provider, and the one not compared
+    assert (
+        len(list(fresh.disagreements(file, count))) == 3
+    )  # one for each provider, and the one not compared
     assert (count.total["f"], count.agree["f"], count.unanswered) == (2, 1, ["a"])

@@ -41,7 +41,8 @@ def test_a_difference_is_found(kafka):
     output = down_convert(data, 1).output
     wrong = {
         output: "",
-        output[:-1] + b"!": "1700000000000 true, theirs batch 1 none CreateTime 2 1700000000000 false",
+        output[:-1]
+        + b"!": "1700000000000 true, theirs batch 1 none CreateTime 2 1700000000000 false",
         output + message(1, offset=3): "Kafka's is the end",
         output[:-26]: "theirs the end",
     }
@@ -52,4 +53,6 @@ def test_a_difference_is_found(kafka):
         assert down.compare(case, alike) == ("the messages have other bytes" if seen else "")
         if not seen:
             assert "Kafka counts 3" in down.compare(replace(case, records=2), alike)
-            assert "consumer reads [0, 1, 2]" in down.compare(replace(case, committed=[0, 1]), alike)
+            assert "consumer reads [0, 1, 2]" in down.compare(
+                replace(case, committed=[0, 1]), alike
+            )

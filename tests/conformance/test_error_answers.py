@@ -95,7 +95,9 @@ def normal(key: int, values: object) -> object:
     if isinstance(values, dict):
         if key in MAPPED and MAPPED[key] in values:
             return sorted(leaves(values[MAPPED[key]]), key=repr)
-        return {name: normal(key, value) for name, value in values.items() if name != "ErrorMessage"}
+        return {
+            name: normal(key, value) for name, value in values.items() if name != "ErrorMessage"
+        }
     return bytes(values or b"") if isinstance(values, memoryview | None) else values
 
 
@@ -126,7 +128,12 @@ def asked_of(version: str, rng: random.Random, wanted) -> list[dict]:
         for key, v, body in requests(rng, wanted)
     ]
     out = oracle.run(
-        "error-answers", "-", "-", stdin="\n".join(lines).encode(), kafka_version=version, jvm=oracle.QUICK
+        "error-answers",
+        "-",
+        "-",
+        stdin="\n".join(lines).encode(),
+        kafka_version=version,
+        jvm=oracle.QUICK,
     )
     return [json.loads(line) for line in out.splitlines()]
 
@@ -139,7 +146,9 @@ def compare(cases: list[dict]) -> set[tuple[int, int]]:
         is_flexible = APIS[key].is_flexible(version)
         shapes = shape_of(f"{APIS[key].name}Response", version)
         answer = b"".join(
-            error_answer(framed(key, version, bytes.fromhex(case["request"])), key, version, CODE, MESSAGE)
+            error_answer(
+                framed(key, version, bytes.fromhex(case["request"])), key, version, CODE, MESSAGE
+            )
         )
         size, correlation_id = struct.unpack(">ii", answer[:8])
         assert (size, correlation_id) == (len(answer) - 4, CORRELATION_ID), name
@@ -169,7 +178,9 @@ def as_a_broker(version, ours, theirs, case):
         assert normal(1, ours) == normal(1, theirs), version
         return
     request = read(shape_of("FetchRequest", version), Reader(bytes.fromhex(case["request"]), True))
-    assert [topic["TopicId"] for topic in ours["Responses"]] == [topic["TopicId"] for topic in request["Topics"]]
+    assert [topic["TopicId"] for topic in ours["Responses"]] == [
+        topic["TopicId"] for topic in request["Topics"]
+    ]
     for topic, asked in zip(ours["Responses"], request["Topics"], strict=True):
         assert [(p["PartitionIndex"], p["ErrorCode"]) for p in topic["Partitions"]] == [
             (p["Partition"], CODE) for p in asked["Partitions"]
@@ -184,7 +195,9 @@ def is_known_to_3_alone(api, version):
     return version < api.min_version and api.key not in SHARE_GROUPS
 
 
-@pytest.mark.parametrize(("kafka_version", "wanted"), [("4.4", is_known_to_4), ("3.9", is_known_to_3_alone)])
+@pytest.mark.parametrize(
+    ("kafka_version", "wanted"), [("4.4", is_known_to_4), ("3.9", is_known_to_3_alone)]
+)
 def test_answers_are_kafkas(kafka, kafka_version, wanted):
     compared = compare(asked_of(kafka_version, random.Random(1), wanted))
     assert compared == {

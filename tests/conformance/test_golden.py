@@ -23,12 +23,16 @@ def of(rule):
 
 
 def test_a_folder_for_every_rule_and_no_other():
-    assert sorted(p.name for p in GOLDEN.iterdir() if p.is_dir()) == sorted(rule.slug for rule in RULES)
+    assert sorted(p.name for p in GOLDEN.iterdir() if p.is_dir()) == sorted(
+        rule.slug for rule in RULES
+    )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
 def test_obeyed_once_and_broken_once_at_least(rule):
-    lines = [json.loads(line) for line in (GOLDEN / rule.slug / "cases.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (GOLDEN / rule.slug / "cases.jsonl").read_text().splitlines()
+    ]
     assert {line["rule"]["id"] for line in lines} == {rule.id}
     assert {line["rule"]["broken"] for line in lines} == {True, False}
     assert {line["kafka"] for line in lines} == {"4.4.0"}
@@ -40,10 +44,14 @@ def test_our_answer(rule, provider):
     assert [found for case in of(rule) for found in compare(case)] == []
 
 
-@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.id[0] == "S"], ids=lambda rule: rule.slug)
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if rule.id[0] == "S"], ids=lambda rule: rule.slug
+)
 def test_an_extra_refuses_with_its_code(rule):
     broken = [case["expect_strict"] for case in of(rule) if "/breaks" in case["id"]]
-    assert {(answer["rule"], answer["code"]) for answer in broken} == {(rule.id, int(rule.error_code))}
+    assert {(answer["rule"], answer["code"]) for answer in broken} == {
+        (rule.id, int(rule.error_code))
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
@@ -61,7 +69,9 @@ def test_another_expectation_would_be_noticed(case):
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c["rule"]["id"] in ("1", "11", "14", "29", "40")], ids=lambda case: case["id"]
+    "case",
+    [c for c in CASES if c["rule"]["id"] in ("1", "11", "14", "29", "40")],
+    ids=lambda case: case["id"],
 )
 def test_another_rule_or_effect_would_be_noticed(case):
     wrong = copy.deepcopy(case)

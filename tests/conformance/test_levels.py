@@ -25,7 +25,10 @@ SAME_ZSTD = zstandard.ZSTD_VERSION == (1, 5, 7)  # that of the oracle's zstd-jni
 
 
 def words(rng, count):
-    return b" ".join(rng.choice((b"record", b"batch", b"segment", b"%d" % rng.randrange(999))) for _ in range(count))
+    return b" ".join(
+        rng.choice((b"record", b"batch", b"segment", b"%d" % rng.randrange(999)))
+        for _ in range(count)
+    )
 
 
 def samples():
@@ -42,10 +45,14 @@ def cases(codec, levels, **cfg):
 
 
 def ours(case):
-    return LogValidator(policy_of(case["cfg"])).validate(bytes.fromhex(case["batch_hex"]), now_ms=NOW)
+    return LogValidator(policy_of(case["cfg"])).validate(
+        bytes.fromhex(case["batch_hex"]), now_ms=NOW
+    )
 
 
-@pytest.mark.parametrize(("codec", "levels"), [("gzip", GZIP_LEVELS), ("lz4", LZ4_LEVELS), ("zstd", ZSTD_LEVELS)])
+@pytest.mark.parametrize(
+    ("codec", "levels"), [("gzip", GZIP_LEVELS), ("lz4", LZ4_LEVELS), ("zstd", ZSTD_LEVELS)]
+)
 def test_rebuilt_bytes_are_kafkas(kafka, codec, levels):
     answers = kafka.answer(cases(codec, levels))
     sizes = [answer["expect"]["validate"]["out_len"] for answer in answers]
@@ -55,7 +62,9 @@ def test_rebuilt_bytes_are_kafkas(kafka, codec, levels):
         if codec == "zstd" and not SAME_ZSTD:
             assert abs(len(output) - size) <= size // 10
         else:
-            assert hashlib.sha256(output).hexdigest() == answer["expect"]["validate"]["out_sha256"], answer["cfg"]
+            assert (
+                hashlib.sha256(output).hexdigest() == answer["expect"]["validate"]["out_sha256"]
+            ), answer["cfg"]
 
 
 def at_level(level: int) -> dict[str, Any]:
@@ -74,7 +83,10 @@ def test_a_limit_that_the_rebuilt_batch_just_meets(kafka):
     for case in kafka.answer(map(at_level, range(1, 10))):
         size = case["expect"]["validate"]["out_len"]
         assert len(case["batch_hex"]) // 2 < size - 1
-        for limit, answer in ((size, ("ok", "None")), (size - 1, ("resize", "40 rebuilt-batch-too-large"))):
+        for limit, answer in (
+            (size, ("ok", "None")),
+            (size - 1, ("resize", "40 rebuilt-batch-too-large")),
+        ):
             limited.append({**case, "cfg": {**case["cfg"], "max_message_bytes": limit}})
             expected.append(answer)
     answers = kafka.answer(limited)
@@ -94,6 +106,8 @@ def test_levels_count_where_the_topic_names_their_codec(kafka):
     for cfg in (producer, gzip):
         case = {"batch_hex": old.hex(), "cfg": cfg}
         sizes.append(kafka.answer([case])[0]["expect"]["validate"]["out_len"])
-        built = LogValidator(policy_of(cfg), mode="kafka").validate_messages_and_assign_offsets(old, now_ms=NOW)
+        built = LogValidator(policy_of(cfg), mode="kafka").validate_messages_and_assign_offsets(
+            old, now_ms=NOW
+        )
         assert len(built.output) == sizes[-1]
     assert sizes[0] < sizes[1]

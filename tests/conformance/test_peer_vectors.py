@@ -113,7 +113,9 @@ def test_validator(vector, how):
     source = vector["expect"]["codec"]
     target = "producer" if how != "recompress" else "gzip" if source == "lz4" else "lz4"
     policy = policy_of({"compact": how == "compact", "target": target, "after_max_ms": FOREVER})
-    result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(data, now_ms=0, source=source)
+    result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
+        data, now_ms=0, source=source
+    )
     assert verdict(result) == expected(said)
     assert [index for index, _ in result.record_errors] == (
         list(range(facts(said)["recordErrors"])) if "recordErrors" in said else []

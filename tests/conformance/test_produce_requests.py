@@ -13,9 +13,13 @@ from tests.conformance.test_corpus import SAMPLE
 
 pytestmark = pytest.mark.jvm
 
-GOOD = next(c for c in SAMPLE if c["family"] == "valid_v2" and c["expect"]["request"].get("ok"))["batch"]
+GOOD = next(c for c in SAMPLE if c["family"] == "valid_v2" and c["expect"]["request"].get("ok"))[
+    "batch"
+]
 TRANSACTIONAL = next(
-    c["batch"] for c in SAMPLE if len(c["batch"]) > 61 and c["batch"][16] == 2 and c["batch"][22] & 0x10
+    c["batch"]
+    for c in SAMPLE
+    if len(c["batch"]) > 61 and c["batch"][16] == 2 and c["batch"][22] & 0x10
 )
 EDGES = [
     GOOD,
@@ -38,7 +42,10 @@ def requests():
     rng = random.Random(12)
     small = [case["batch"] for case in SAMPLE if len(case["batch"]) < 4096]
     for _ in range(REQUESTS):
-        several = [rng.choice(EDGES) if rng.random() < 0.1 else rng.choice(small) for _ in range(rng.randint(1, 5))]
+        several = [
+            rng.choice(EDGES) if rng.random() < 0.1 else rng.choice(small)
+            for _ in range(rng.randint(1, 5))
+        ]
         yield rng.choice((3, 6, 7, 9, 12)), several
 
 
@@ -47,18 +54,30 @@ def before_the_append(validator, version, partitions):
     refused = validator.scan_produce_request(partitions, produce_version=version)
     if refused is not None:
         return [int(result.error_code) for result in refused]
-    return [int(validator.check_request(records, produce_version=version).error_code) for records in partitions]
+    return [
+        int(validator.check_request(records, produce_version=version).error_code)
+        for records in partitions
+    ]
 
 
 def test_codes_are_kafkas(kafka, tmp_path):
     made = list(requests())
-    lines = [{"produce_version": version, "partitions": [p.hex() for p in several]} for version, several in made]
+    lines = [
+        {"produce_version": version, "partitions": [p.hex() for p in several]}
+        for version, several in made
+    ]
     questions = tmp_path / "requests.jsonl"
     questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
     kafka.run("produce", str(questions), str(tmp_path / "answers.jsonl"))
-    answers = [json.loads(line)["codes"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    answers = [
+        json.loads(line)["codes"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()
+    ]
     validator = LogValidator(mode="kafka")
     ours = [before_the_append(validator, version, several) for version, several in made]
     assert [i for i, pair in enumerate(zip(ours, answers, strict=True)) if pair[0] != pair[1]] == []
-    whole = [codes for codes in answers if len(codes) > 1 and len(set(codes)) == 1 and codes[0] in (-1, 2)]
+    whole = [
+        codes
+        for codes in answers
+        if len(codes) > 1 and len(set(codes)) == 1 and codes[0] in (-1, 2)
+    ]
     assert len(whole) > 200

@@ -36,13 +36,20 @@ def test_defaults_are_kafkas(keys):
     own = {field.name.replace("_", "."): field.default for field in dataclasses.fields(TopicPolicy)}
     for name in ("accept.claims.header", "record.rules"):  # batchval has these alone
         del own[name]
-    assert {key: keys[key]["default"].strip("[]") for key in own} == {key: str(value) for key, value in own.items()}
+    assert {key: keys[key]["default"].strip("[]") for key in own} == {
+        key: str(value) for key, value in own.items()
+    }
 
 
 @pytest.mark.parametrize("key", LEVELS)
 def test_levels_have_kafkas_range(keys, key):
     bounds, _, other = keys[key]["allowed"].partition(" or ")
     low, high = (int(bound) for bound in bounds.strip("[]").split(",...,"))
-    assert [takes(key, value) for value in (low - 1, low, high, high + 1)] == [False, True, True, False]
+    assert [takes(key, value) for value in (low - 1, low, high, high + 1)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     assert takes(key, -1) == (other == "-1" or low <= -1)
     assert not takes(key, low - 3)

@@ -36,7 +36,9 @@ def append(case, mode):
 def by_clients(cases):
     """Cases in which a client appends, and the codec is what the batch loop finds."""
     return [
-        c for c in cases if c["cfg"].get("origin", "CLIENT") == "CLIENT" and c["cfg"].get("source", "auto") == "auto"
+        c
+        for c in cases
+        if c["cfg"].get("origin", "CLIENT") == "CLIENT" and c["cfg"].get("source", "auto") == "auto"
     ]
 
 
@@ -53,7 +55,9 @@ def test_the_sample_is_of_this_version(version):
     assert {case["kafka_version"] for case in SAMPLES[version]} == {version}
     assert len(families) == (104 if version == "3.9" else 103)
     assert families["stated_length"] > 40
-    assert (families["produce_v0_v2"] > 40) == (KAFKA_VERSIONS[version].first_checked_produce_version > 0)
+    assert (families["produce_v0_v2"] > 40) == (
+        KAFKA_VERSIONS[version].first_checked_produce_version > 0
+    )
     assert corpus.VERSION_FILES[version].stat().st_size < 200_000
 
 
@@ -66,7 +70,9 @@ def test_our_answers_are_those_of_this_version(version, provider):
 def test_another_version_answers_otherwise(version, other):
     """Each column of the table that tells two versions apart is met by cases of the sample."""
     differing = Counter(
-        found.stage for case in SAMPLES[version] for found in compare(case | {"kafka_version": other})[:1]
+        found.stage
+        for case in SAMPLES[version]
+        for found in compare(case | {"kafka_version": other})[:1]
     )
     rows = KAFKA_VERSIONS[version], KAFKA_VERSIONS[other]
     versions_differ = rows[0].first_checked_produce_version != rows[1].first_checked_produce_version
@@ -144,12 +150,16 @@ def test_the_table_has_the_defaults_of_kafka(kafka, version):
     policy = TopicPolicy.from_kafka_config({}, kafka_version=version)
     assert int(defaults["message.timestamp.after.max.ms"]) == row.message_timestamp_after_max_ms
     assert int(defaults["message.timestamp.after.max.ms"]) == policy.message_timestamp_after_max_ms
-    assert int(defaults["message.timestamp.before.max.ms"]) == policy.message_timestamp_before_max_ms
+    assert (
+        int(defaults["message.timestamp.before.max.ms"]) == policy.message_timestamp_before_max_ms
+    )
     assert int(defaults["max.message.bytes"]) == policy.max_message_bytes
     assert ("max.decompressed.message.bytes" in defaults) == row.checks_record_length
     if row.checks_record_length:
         assert int(defaults["max.decompressed.message.bytes"]) == row.largest_record
-    assert (row.timestamp_bounds == "before and after") == ("message.timestamp.before.max.ms" in defaults)
+    assert (row.timestamp_bounds == "before and after") == (
+        "message.timestamp.before.max.ms" in defaults
+    )
     assert row.compression_levels == ("compression.zstd.level" in defaults)
 
 

@@ -81,7 +81,9 @@ def questions(cases: list[Case], seed: int) -> Iterator[Asked]:
             carrier = rng.choice(("tag", "block", "payload"))
             asked, tag = _carried(case, data, true, carrier)
         elif len(data) >= 21:
-            some = rng.choice((true, BatchClaims(rng.randrange(2**40), rng.randrange(9), 2, 200, 20)))
+            some = rng.choice(
+                (true, BatchClaims(rng.randrange(2**40), rng.randrange(9), 2, 200, 20))
+            )
             tag = to_tag(some or (0, 1, 2), int.from_bytes(data[17:21], "big") ^ rng.randrange(2))
         else:
             tag = rng.randbytes(rng.randrange(30))
@@ -150,9 +152,13 @@ def _is_of_version_1(case: Case) -> bool:
 def run_round(seed: int, cases: int, version: str, families: str, without_append: bool) -> Round:
     """Make and ask one round. The files go away."""
     with tempfile.TemporaryDirectory() as name:
-        made, asks, answered = (Path(name) / file for file in ("made.jsonl", "asked.jsonl", "answered.jsonl"))
+        made, asks, answered = (
+            Path(name) / file for file in ("made.jsonl", "asked.jsonl", "answered.jsonl")
+        )
         settings = ("--seed", str(seed), "--cases", str(cases), "--families", families)
-        oracle.run("generate", *settings, str(made), kafka_version=version, jvm=oracle.options_for(cases))
+        oracle.run(
+            "generate", *settings, str(made), kafka_version=version, jvm=oracle.options_for(cases)
+        )
         with made.open() as lines:
             some = [json.loads(line) for line in lines]
         some = some[:cases]
@@ -170,13 +176,20 @@ def run_round(seed: int, cases: int, version: str, families: str, without_append
 
 
 def rounds(
-    seed: int, cases: int, version: str, families: str = "", jobs: int = 1, *, without_append: bool = False
+    seed: int,
+    cases: int,
+    version: str,
+    families: str = "",
+    jobs: int = 1,
+    *,
+    without_append: bool = False,
 ) -> Iterator[Round]:
     """Yield the rounds of so many cases."""
     sizes = [min(ROUND, cases - at) for at in range(0, cases, ROUND)]
     with ThreadPoolExecutor(jobs) as pool:
         work = [
-            pool.submit(run_round, seed + n, size, version, families, without_append) for n, size in enumerate(sizes)
+            pool.submit(run_round, seed + n, size, version, families, without_append)
+            for n, size in enumerate(sizes)
         ]
         for one in work:
             yield one.result()
@@ -185,11 +198,17 @@ def rounds(
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, help="Random seed; one at random unless set.")
-    parser.add_argument("--cases", type=int, default=DEFAULT_CASES, help=f"Default {DEFAULT_CASES}.")
-    parser.add_argument("--kafka-version", choices=list(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION)
+    parser.add_argument(
+        "--cases", type=int, default=DEFAULT_CASES, help=f"Default {DEFAULT_CASES}."
+    )
+    parser.add_argument(
+        "--kafka-version", choices=list(KAFKA_VERSIONS), default=DEFAULT_KAFKA_VERSION
+    )
     parser.add_argument("--families", default="", help="Those alone whose names start so.")
     parser.add_argument("--jobs", type=int, default=1, help="JVMs at once.")
-    parser.add_argument("--without-append", action="store_true", help="Ask LogValidator, and no log.")
+    parser.add_argument(
+        "--without-append", action="store_true", help="Ask LogValidator, and no log."
+    )
     options = parser.parse_args()
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"seed {seed}, {options.cases} cases, Kafka {options.kafka_version}", flush=True)
@@ -209,7 +228,10 @@ def main() -> int:
             differ += len(one.differences)
             for line in one.differences:
                 print(line, flush=True)
-            print(f"{total['cases']} cases, {differ} differ, {time.monotonic() - started:.0f} s", flush=True)
+            print(
+                f"{total['cases']} cases, {differ} differ, {time.monotonic() - started:.0f} s",
+                flush=True,
+            )
     except oracle.OracleUnavailable as error:
         print(f"with_agent: {error}", file=sys.stderr)
         return NO_JDK

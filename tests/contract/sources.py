@@ -64,7 +64,9 @@ def imports(path: Path, package: Path = PACKAGE) -> Iterator[Import]:
                 module, names = found.groups()
                 dots = len(module) - len(module.lstrip("."))
                 if dots:
-                    module = ".".join([*folder[: len(folder) - dots + 1], *filter(None, [module.lstrip(".")])])
+                    module = ".".join(
+                        [*folder[: len(folder) - dots + 1], *filter(None, [module.lstrip(".")])]
+                    )
                 for name in _names(names):
                     yield Import(number, module, name)
             elif found := _IMPORT.match(statement):

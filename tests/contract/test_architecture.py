@@ -63,7 +63,11 @@ def test_a_missing_and_a_lost_file_are_found(tmp_path: Path) -> None:
         (package / name).write_text("")
     rows = [f"| `{name}` | x |" for name in ("a.pyx", "b.h", "old.py", "b.h")]
     page.write_text("\n".join(["## `batchval/core/`", *rows, ""]))
-    assert unlike([page], package) == ["missing: core/new.py", "gone: core/old.py", "twice: core/b.h"]
+    assert unlike([page], package) == [
+        "missing: core/new.py",
+        "gone: core/old.py",
+        "twice: core/b.h",
+    ]
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)

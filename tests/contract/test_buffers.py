@@ -18,7 +18,9 @@ from batchval.core.down_conversion import down_convert
 from batchval.core.fetched import walk_fetched
 from tests.contract.sources import ROOT
 
-SEGMENT = (ROOT / "fixtures" / "segments" / "codec-none-0" / "00000000000000000000.log").read_bytes()
+SEGMENT = (
+    ROOT / "fixtures" / "segments" / "codec-none-0" / "00000000000000000000.log"
+).read_bytes()
 DATA = SEGMENT[: RecordBatch(SEGMENT).size_in_bytes]
 NOW = RecordBatch(DATA).max_timestamp
 

@@ -37,14 +37,26 @@ VERSION_1 = BatchClaims(NOW, 3, 2)
 def test_all_blocks_are_read() -> None:
     tags = ["tag", "tagged fields", "tag of version one"]
     payloads = ["zstd batch", "zstd carrying", "gzip batch", "gzip carrying"]
-    assert list(BLOCKS) == ["batch", "block", "claims", "schema ids", "fields", *tags, *payloads, "carried", "lie"]
+    assert list(BLOCKS) == [
+        "batch",
+        "block",
+        "claims",
+        "schema ids",
+        "fields",
+        *tags,
+        *payloads,
+        "carried",
+        "lie",
+    ]
     assert PAGE.count("```hex") == len(BLOCKS)
 
 
 def test_the_example_is_the_batch_that_is_described() -> None:
     batch = RecordBatch(BLOCKS["batch"])
     assert (batch.magic, batch.is_valid, batch.compression_type.kafka_name) == (2, True, "snappy")
-    found = [(bytes(r.key or b""), bytes(r.value or b""), r.timestamp - NOW) for r in batch.records()]
+    found = [
+        (bytes(r.key or b""), bytes(r.value or b""), r.timestamp - NOW) for r in batch.records()
+    ]
     assert found == [(b"a", b"one", 10), (b"b", b"two", 0), (b"c", b"three", 20)]
     assert batch.max_timestamp == NOW + 20
 
@@ -52,16 +64,29 @@ def test_the_example_is_the_batch_that_is_described() -> None:
 def test_the_claims() -> None:
     assert compute(BLOCKS["batch"]) == CLAIMS == BatchClaims.from_block(BLOCKS["block"])
     assert BLOCKS["block"] == CLAIMS.to_block() == struct.pack(">bqibiib", 2, *CLAIMS[:5], 0)
-    assert BLOCKS["claims"] == VERSION_1.to_bytes() == CLAIMS.to_bytes() == struct.pack(">qib", *CLAIMS[:3])
+    assert (
+        BLOCKS["claims"]
+        == VERSION_1.to_bytes()
+        == CLAIMS.to_bytes()
+        == struct.pack(">qib", *CLAIMS[:3])
+    )
 
 
 @pytest.mark.parametrize(
     ("heading", "block", "values"),
-    [("## What is claimed", "block", (2, *CLAIMS[:5], 0)), ("### Version 1", "claims", VERSION_1[:3])],
+    [
+        ("## What is claimed", "block", (2, *CLAIMS[:5], 0)),
+        ("### Version 1", "claims", VERSION_1[:3]),
+    ],
 )
-def test_where_the_claims_stand_in_their_bytes(heading: str, block: str, values: tuple[int, ...]) -> None:
+def test_where_the_claims_stand_in_their_bytes(
+    heading: str, block: str, values: tuple[int, ...]
+) -> None:
     fields = rows(heading)
-    found = [int.from_bytes(BLOCKS[block][at : at + size], "big", signed=True) for at, size in fields.values()]
+    found = [
+        int.from_bytes(BLOCKS[block][at : at + size], "big", signed=True)
+        for at, size in fields.values()
+    ]
     assert tuple(found) == values
     names = [name for name in fields if name not in ("version", "fields")]
     assert names == [*BatchClaims._fields[: len(names)]]
@@ -71,7 +96,11 @@ def test_the_tag() -> None:
     crc = RecordBatch(BLOCKS["batch"]).crc
     assert BLOCKS["tag"] == to_tag(CLAIMS, crc) == BLOCKS["block"] + BLOCKS["batch"][17:21]
     assert from_tag(BLOCKS["tag"], crc) == CLAIMS
-    assert BLOCKS["tag of version one"] == to_tag(VERSION_1, crc) == b"\1" + BLOCKS["claims"] + BLOCKS["batch"][17:21]
+    assert (
+        BLOCKS["tag of version one"]
+        == to_tag(VERSION_1, crc)
+        == b"\1" + BLOCKS["claims"] + BLOCKS["batch"][17:21]
+    )
     assert from_tag(BLOCKS["tag of version one"], crc) == VERSION_1
     assert len(BLOCKS["tag of version one"]) == 18
 
@@ -79,7 +108,10 @@ def test_the_tag() -> None:
 @pytest.mark.parametrize("codec", ["zstd", "gzip"])
 def test_the_payload(codec: str) -> None:
     plain, carrying = BLOCKS[f"{codec} batch"], BLOCKS[f"{codec} carrying"]
-    assert (RecordBatch(plain).compression_type.kafka_name, RecordBatch(carrying).is_valid) == (codec, True)
+    assert (RecordBatch(plain).compression_type.kafka_name, RecordBatch(carrying).is_valid) == (
+        codec,
+        True,
+    )
     assert attach(plain, carrier="payload") == carrying
     assert (strip(carrying), read(carrying)) == (plain, CLAIMS)
     fields = rows(f"\n{codec}, a ")
@@ -119,7 +151,9 @@ def test_the_formula_of_the_patch() -> None:
     assert patched == RecordBatch(three).crc
 
 
-def judged(data: bytes, word: str, tag: bytes | None = None, **policy: Any) -> tuple[bool, str | None, str | None]:
+def judged(
+    data: bytes, word: str, tag: bytes | None = None, **policy: Any
+) -> tuple[bool, str | None, str | None]:
     validator = LogValidator(TopicPolicy(accept_claims_header=True, **policy))
     result = validator.check(data, now_ms=NOW, claims=(tag, word))  # type: ignore[arg-type]
     return result.ok, result.claims, result.rule and result.rule.id

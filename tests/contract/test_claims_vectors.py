@@ -34,7 +34,9 @@ def test_make_does_not_import_batchval() -> None:
 
 
 def test_a_tag_is_its_block_and_the_stored_crc() -> None:
-    blocks = {json.dumps(line["claims"]): line["block"] for line in lines("blocks") if line["claims"]}
+    blocks = {
+        json.dumps(line["claims"]): line["block"] for line in lines("blocks") if line["claims"]
+    }
     for line in lines("carriers"):
         block = blocks.get(json.dumps(line["claims"]))
         assert block is not None, line["name"]
@@ -58,8 +60,17 @@ def test_a_payload_carrier_adds_its_bytes_and_keeps_the_others() -> None:
 
 
 def test_each_answer_occurs() -> None:
-    found = [line["reads"] if isinstance(line["reads"], str) else "claims" for line in lines("readings")]
+    found = [
+        line["reads"] if isinstance(line["reads"], str) else "claims" for line in lines("readings")
+    ]
     assert set(found) == {"claims", "none", "unbound"}
     steps = [step for line in lines("ledger") for step in line["steps"]]
     assert {step["decision"] for step in steps} == {"verify", "trust"}
-    assert {step["answer"] for step in steps} == {"honest", "lying", "unjudged", "unbound", "trusted", None}
+    assert {step["answer"] for step in steps} == {
+        "honest",
+        "lying",
+        "unjudged",
+        "unbound",
+        "trusted",
+        None,
+    }

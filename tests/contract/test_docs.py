@@ -1,4 +1,6 @@
-"""The pages say what is true: examples are run, commands print what is shown, links lead somewhere."""
+"""The pages say what is true: examples are run, commands print what is shown, links lead
+somewhere.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ TOP = sorted(set(ROOT.glob("*.md")) - set(PAGES))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 #: the repository on the web, as a file and as a picture
-WEB = ("https://github.com/batchval/batchval/blob/main/", "https://raw.githubusercontent.com/batchval/batchval/main/")
+WEB = (
+    "https://github.com/batchval/batchval/blob/main/",
+    "https://raw.githubusercontent.com/batchval/batchval/main/",
+)
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -62,7 +67,9 @@ def sessions(language: str) -> list[tuple[Path, ...]]:
     """Return the pages with examples of a language, grouped by session."""
     found = {page: (page,) for page in pages_with(language)}
     for folder, names in SESSIONS:
-        pages = tuple(page for name in names if (page := ROOT / "docs" / folder / f"{name}.md") in found)
+        pages = tuple(
+            page for name in names if (page := ROOT / "docs" / folder / f"{name}.md") in found
+        )
         if pages:
             found[pages[0]] = pages
             for page in pages[1:]:
@@ -76,7 +83,9 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("pages", sessions("python"), ids=name)
-def test_python(pages: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python(
+    pages: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(ROOT)
     text = "\n".join(block for page in pages for block in blocks(page, "python"))
     example = doctest.DocTestParser().get_doctest(text, {}, pages[0].name, str(pages[0]), 0)
@@ -86,7 +95,9 @@ def test_python(pages: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
-    """(command, what is shown under it); a line ``exit code N`` where it is not 0, and … for any text."""
+    """(command, what is shown under it); a line ``exit code N`` where it is not 0, and … for any
+    text.
+    """
     found = []
     for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -97,7 +108,8 @@ def commands(page: Path) -> list[tuple[str, str]]:
 
 #: an audit takes long, and each command of these pages is one
 CONSOLE = [
-    pytest.param(pages, marks=pytest.mark.long if pages[0].name == "audit.md" else ()) for pages in sessions("console")
+    pytest.param(pages, marks=pytest.mark.long if pages[0].name == "audit.md" else ())
+    for pages in sessions("console")
 ]
 
 
@@ -113,7 +125,11 @@ def test_console(pages: tuple[Path, ...], tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m batchval "$@"\n')
     program.chmod(0o755)
-    env = os.environ | {"PYTHONPATH": str(ROOT), "PATH": f"{program.parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    env = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
     for command, shown in (one for page in pages for one in commands(page)):
         ran = subprocess.run(
             ["bash", "-c", command],
@@ -127,7 +143,9 @@ def test_console(pages: tuple[Path, ...], tmp_path: Path) -> None:
         printed = ran.stdout + (f"exit code {ran.returncode}\n" if ran.returncode else "")
         printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
         pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
-        assert re.fullmatch(pattern, printed, re.DOTALL), f"$ {command}\n{printed}\n--- the page shows:\n{shown}"
+        assert re.fullmatch(pattern, printed, re.DOTALL), (
+            f"$ {command}\n{printed}\n--- the page shows:\n{shown}"
+        )
 
 
 def test_the_rules_page_is_generated() -> None:
@@ -161,7 +179,9 @@ def test_links_lead_to_files(page: Path) -> None:
 
 def test_every_page_is_in_an_index_that_the_readme_links_to() -> None:
     indexes = [page for page in linked(ROOT / "README.md") if page.name == "README.md"]
-    assert set(PAGES) - {ROOT / "README.md"} <= {target for page in indexes for target in (page, *linked(page))}
+    assert set(PAGES) - {ROOT / "README.md"} <= {
+        target for page in indexes for target in (page, *linked(page))
+    }
 
 
 def test_every_dependency_has_a_reason() -> None:
@@ -176,9 +196,13 @@ def test_every_dependency_has_a_reason() -> None:
 
 
 def test_every_make_target_that_is_named_exists() -> None:
-    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    )
     named = set()
     for page in (ROOT / "README.md", *TOP):
-        named |= set(re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text("utf-8"), re.MULTILINE))
+        named |= set(
+            re.findall(r"(?:^|`)make ([a-z][a-z-]*)", page.read_text("utf-8"), re.MULTILINE)
+        )
     assert named <= targets
     assert {"demo", "test"} <= named

@@ -18,7 +18,12 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.network.errors import BrokerError, DisconnectError, broker_error
 from batchval.optional import MissingExtraError
-from batchval.producer.errors import DeliveryError, DeliveryFailure, ProducerFencedError, RecordTooLargeError
+from batchval.producer.errors import (
+    DeliveryError,
+    DeliveryFailure,
+    ProducerFencedError,
+    RecordTooLargeError,
+)
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
 from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
@@ -68,7 +73,9 @@ MADE: dict[type[BatchvalError], Callable[[], BatchvalError]] = {
     HandshakeError: lambda: HandshakeError("timeout", "no TLS handshake within 10 s"),
     NoHandshakeError: lambda: NoHandshakeError("client", "the client sent nothing"),
     MissingExtraError: lambda: MissingExtraError("batchval.audit", "pyarrow", "audit"),
-    DeliveryError: lambda: DeliveryError(3, (DeliveryFailure("t", 0, 3, RecordTooLargeError("too large")),)),
+    DeliveryError: lambda: DeliveryError(
+        3, (DeliveryFailure("t", 0, 3, RecordTooLargeError("too large")),)
+    ),
     ProducerFencedError: lambda: ProducerFencedError(90, "InitProducerId: PRODUCER_FENCED"),
 }
 CLASSES = all_errors()
@@ -107,11 +114,15 @@ def test_pickled_copied_and_compared(kind: type[BatchvalError]) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=name_of)
-def test_a_class_that_takes_more_than_a_message_is_built_as_the_package_builds_it(kind: type[BatchvalError]) -> None:
+def test_a_class_that_takes_more_than_a_message_is_built_as_the_package_builds_it(
+    kind: type[BatchvalError],
+) -> None:
     """A new class with an ``__init__`` of its own must be made by ``made`` with what it takes."""
     own = next(base for base in kind.__mro__ if "__init__" in vars(base))
     builders = {*MADE, BrokerError, ProtocolError}
-    assert not own.__module__.startswith("batchval.") or any(issubclass(kind, one) for one in builders)
+    assert not own.__module__.startswith("batchval.") or any(
+        issubclass(kind, one) for one in builders
+    )
 
 
 def test_errors_of_real_calls() -> None:

@@ -8,7 +8,10 @@ from tests.contract.sources import ROOT
 
 HOSTILE = ROOT / "tests" / "hostile"
 COVERED: dict[str, tuple[str, ...]] = runpy.run_path(str(HOSTILE / "covered.py"))["COVERED"]
-NATIVE = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in (ROOT / "batchval").rglob("*.pyx")}
+NATIVE = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "batchval").rglob("*.pyx")
+}
 
 
 def test_every_native_module_has_a_target() -> None:

@@ -32,8 +32,12 @@ def bare_imports(root: Path) -> Iterator[str]:
                     continue
                 for name in sorted(names):
                     first, _, rest = name.partition(".")
-                    is_folder = bool(rest) and first in folders and rest.partition(".")[0] in modules
-                    is_neighbour = not rest and first in modules and _is_near(root / top, path, first)
+                    is_folder = (
+                        bool(rest) and first in folders and rest.partition(".")[0] in modules
+                    )
+                    is_neighbour = (
+                        not rest and first in modules and _is_near(root / top, path, first)
+                    )
                     if first not in ROOTS and (is_folder or is_neighbour):
                         yield f"{path.relative_to(root)}:{node.lineno}: {name}"
                         break
@@ -42,7 +46,10 @@ def bare_imports(root: Path) -> Iterator[str]:
 def _is_near(top: Path, path: Path, name: str) -> bool:
     """Return whether a bare import can mean a module next to the file or above it."""
     folders = [folder for folder in path.parents if folder.is_relative_to(top)]
-    return any((folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists() for folder in folders)
+    return any(
+        (folder / f"{name}.py").exists() or (folder / name / "__init__.py").exists()
+        for folder in folders
+    )
 
 
 def added_paths(root: Path) -> Iterator[str]:
@@ -50,7 +57,9 @@ def added_paths(root: Path) -> Iterator[str]:
     for path in sorted((root / "tests").rglob("*.py")):
         for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
             text = line.strip()
-            if text.startswith(("sys.path.insert(", "sys.path.append(", "sys.path[:0] =", "sys.path +=")):
+            if text.startswith(
+                ("sys.path.insert(", "sys.path.append(", "sys.path[:0] =", "sys.path +=")
+            ):
                 yield f"{path.relative_to(root)}:{number}: {text}"
 
 
@@ -96,5 +105,7 @@ def test_bare_imports_are_found(tmp_path: Path) -> None:
 
 def test_added_paths_are_found(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "a.py").write_text('import sys\nsys.path.insert(0, "tests")\nprint(sys.path)\n')
+    (tmp_path / "tests" / "a.py").write_text(
+        'import sys\nsys.path.insert(0, "tests")\nprint(sys.path)\n'
+    )
     assert list(added_paths(tmp_path)) == ['tests/a.py:2: sys.path.insert(0, "tests")']

@@ -1,7 +1,8 @@
-"""Two sentences hold this house: every import runs down, and native code knows bytes, never sockets or files.
+"""Two sentences hold this house: every import runs down, and native code knows bytes, never sockets
+or files.
 
-import-linter reads .py files (``make check``); this reads .pyx, .pxd and own C too, which it cannot. The floors are
-those of pyproject.toml.
+import-linter reads .py files (``make check``); this reads .pyx, .pxd and own C too, which it
+cannot. The floors are those of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -20,13 +21,33 @@ from tests.contract.sources import PACKAGE, ROOT, externs, files, imports
 _CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 (_CONTRACT,) = (c for c in _CONFIG["tool"]["importlinter"]["contracts"] if c["id"] == "floors")
 LAYERS: list[str] = _CONTRACT["layers"]
-FLOORS = {room.strip(): len(LAYERS) - n for n, layer in enumerate(LAYERS) for room in layer.split("|")}
+FLOORS = {
+    room.strip(): len(LAYERS) - n for n, layer in enumerate(LAYERS) for room in layer.split("|")
+}
 
-#: down, and still not allowed: the core judges batches whoever sends them, the network carries bytes whatever they are
-STRANGERS = {("core", "protocol"), ("network", "policy"), ("network", "compression"), ("network", "rules")}
+#: down, and still not allowed: the core judges batches whoever sends them, the network carries
+#: bytes whatever they are
+STRANGERS = {
+    ("core", "protocol"),
+    ("network", "policy"),
+    ("network", "compression"),
+    ("network", "rules"),
+}
 
-#: what native code may ask of Python; a room below perf has no clock either (perf/histogram is the one that may)
-PYTHON = {"__future__", "collections", "enum", "functools", "numpy", "pyarrow", "re", "struct", "typing", "cython"}
+#: what native code may ask of Python; a room below perf has no clock either (perf/histogram is the
+#: one that may)
+PYTHON = {
+    "__future__",
+    "collections",
+    "enum",
+    "functools",
+    "numpy",
+    "pyarrow",
+    "re",
+    "struct",
+    "typing",
+    "cython",
+}
 CLOCKS = {"time", "libc.time", "cpython.time", "datetime", "cpython.datetime", "posix.time"}
 #: They measure how long requests take.
 WITH_A_CLOCK = {"perf/histogram", "proxy/durations"}
@@ -102,7 +123,10 @@ def reaching_out(package: Path) -> Iterator[str]:
                 continue
             yield f"{where}:{found.line}: {found.whole}"
         own = {p.name for p in path.parent.glob("*.h")}
-        taken = [*externs(path), *((0, header) for header in _INCLUDE.findall(path.read_text("utf-8")))]
+        taken = [
+            *externs(path),
+            *((0, header) for header in _INCLUDE.findall(path.read_text("utf-8"))),
+        ]
         known = HEADERS | own | ON_SOCKETS.get(where.with_suffix("").as_posix(), set()) | {"*"}
         yield from (f"{where}:{n}: {header}" for n, header in taken if header not in known)
         for n, line in enumerate(path.read_text("utf-8").splitlines(), 1):
@@ -112,7 +136,9 @@ def reaching_out(package: Path) -> Iterator[str]:
         where = path.relative_to(package)
         text = _C_COMMENT.sub("", path.read_text("utf-8"))
         own = {p.name for p in path.parent.glob("*.h")}
-        yield from (f"{where}: {header}" for header in _INCLUDE.findall(text) if header not in HEADERS | own)
+        yield from (
+            f"{where}: {header}" for header in _INCLUDE.findall(text) if header not in HEADERS | own
+        )
         yield from (f"{where}: {word[1]}" for word in _WORDS.finditer(text))
 
 
@@ -130,7 +156,11 @@ def test_native_code_knows_bytes_alone() -> None:
 
 
 def test_all_files_were_read() -> None:
-    read = {package_of(path, PACKAGE) for path in files(PACKAGE, ".py", ".pyx", ".pxd") for _ in imports(path)}
+    read = {
+        package_of(path, PACKAGE)
+        for path in files(PACKAGE, ".py", ".pyx", ".pxd")
+        for _ in imports(path)
+    }
     assert {"core", "compression", "cli", "segment", "rules", "policy"} <= read
     assert {path.name for path in own_c(PACKAGE)} >= {"crc_kernels.c", "inflate.c"}
     assert sum(1 for path in files(PACKAGE, ".pyx", ".pxd") for _ in imports(path)) > 300
@@ -140,11 +170,23 @@ PLANTED_UPWARD = [
     ("core/a.pyx", "from batchval.segment.reader import SegmentFile", "core must not know segment"),
     ("core/a.pyx", "def f():\n    from batchval.cli import main", "core must not know cli"),
     ("core/a.pxd", "from batchval.network.client cimport send", "core must not know network"),
-    ("core/a.pyx", "from batchval.core.b cimport x; cimport batchval.proxy.gate", "core must not know proxy"),
+    (
+        "core/a.pyx",
+        "from batchval.core.b cimport x; cimport batchval.proxy.gate",
+        "core must not know proxy",
+    ),
     ("core/a.pyx", "from ..segment import reader", "core must not know segment"),
-    ("core/a.pyx", "from batchval import (\n    segment,\n    rules)", "core must not know segment"),
+    (
+        "core/a.pyx",
+        "from batchval import (\n    segment,\n    rules)",
+        "core must not know segment",
+    ),
     ("core/a.pyx", "from batchval.protocol.frame cimport read", "core must not know protocol"),
-    ("compression/a.pyx", "from batchval.core.bytes cimport be32", "compression must not know core"),
+    (
+        "compression/a.pyx",
+        "from batchval.core.bytes cimport be32",
+        "compression must not know core",
+    ),
     ("policy.py", "import batchval.compression", "policy must not know compression"),
     ("segment/a.py", "from batchval import LogValidator", "a room that has no floor"),
     ("core/a.py", "from batchval.helpers import x", "a room that has no floor"),
@@ -153,7 +195,9 @@ PLANTED_UPWARD = [
 
 
 @pytest.mark.parametrize(("name", "text", "complaint"), PLANTED_UPWARD)
-def test_a_planted_import_upwards_is_found(name: str, text: str, complaint: str, tmp_path: Path) -> None:
+def test_a_planted_import_upwards_is_found(
+    name: str, text: str, complaint: str, tmp_path: Path
+) -> None:
     path = tmp_path / "batchval" / name
     path.parent.mkdir(parents=True)
     path.write_text(f'"""A module."""\n{text}\n')
@@ -196,7 +240,9 @@ def test_a_planted_file_or_socket_is_found(name: str, text: str, tmp_path: Path)
 def test_words_in_comments_and_docstrings_are_no_imports(tmp_path: Path) -> None:
     path = tmp_path / "batchval" / "core" / "a.pyx"
     path.parent.mkdir(parents=True)
-    path.write_text('"""Not so:\n\nimport os\nfrom batchval.cli import main\n"""\n# import socket\nx = 1\n')
+    path.write_text(
+        '"""Not so:\n\nimport os\nfrom batchval.cli import main\n"""\n# import socket\nx = 1\n'
+    )
     assert [*upward(tmp_path / "batchval"), *reaching_out(tmp_path / "batchval")] == []
 
 
@@ -207,7 +253,9 @@ def test_import_linter_agrees(tmp_path: Path) -> None:
         "-c",
         "import sys; from importlinter.cli import lint_imports_command; lint_imports_command()",
     ]
-    ran = subprocess.run([*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 kept, 0 broken" in ran.stdout
 

@@ -17,28 +17,46 @@ from tests.contract.sources import PACKAGE, files
 _CONSTANT = re.compile(r"^ +([A-Z][A-Z0-9_]*) = (-?[0-9]+)\b", re.MULTILINE)
 _HOMES = {"core/layout.py", "core/layout.pxd", "core/claims.pxd"}
 
-FIELDS = {name: getattr(layout, name) for name in layout.__all__ if name not in ("CODEC_MASK", "LEGACY_SMALLEST")}
+FIELDS = {
+    name: getattr(layout, name)
+    for name in layout.__all__
+    if name not in ("CODEC_MASK", "LEGACY_SMALLEST")
+}
 #: The end of each field of a batch of magic 2, by its start.
-ENDS = dict(zip(sorted({*FIELDS.values()} - {74, 3}), sorted({*FIELDS.values()} - {74, 3, 0}), strict=False))
+ENDS = dict(
+    zip(sorted({*FIELDS.values()} - {74, 3}), sorted({*FIELDS.values()} - {74, 3, 0}), strict=False)
+)
 #: Other names that such a position has had.
 OTHER_NAMES = {"SIZE", "HEADER", "HEADER_SIZE", "BATCH_HEADER", "CODEC", "FLAGS"}
 
 
 def native() -> dict[str, int]:
-    text = "".join((PACKAGE / "core" / name).read_text("utf-8") for name in ("layout.pxd", "claims.pxd"))
+    text = "".join(
+        (PACKAGE / "core" / name).read_text("utf-8") for name in ("layout.pxd", "claims.pxd")
+    )
     return {name: int(value) for name, value in _CONSTANT.findall(text)}
 
 
 def declarations(text: str) -> Iterator[tuple[str, int]]:
     """Names that a Python module sets to whole numbers, also several in one statement."""
     for node in ast.walk(ast.parse(text)):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if _is_annotated(node) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if _is_annotated(node)
+            else []
+        )
         for target in targets:
             pairs = [(target, node.value)]
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(target.elts, node.value.elts, strict=True))
             for name, value in pairs:
-                if isinstance(name, ast.Name) and isinstance(value, ast.Constant) and type(value.value) is int:
+                if (
+                    isinstance(name, ast.Name)
+                    and isinstance(value, ast.Constant)
+                    and type(value.value) is int
+                ):
                     yield name.id, value.value
 
 
@@ -60,7 +78,11 @@ def slices(text: str) -> Iterator[tuple[int, int]]:
 def positions(path: str, text: str) -> list[str]:
     """Header positions that a file declares or reads as bare numbers."""
     found = []
-    constants = declarations(text) if path.endswith(".py") else ((n, int(v)) for n, v in _CONSTANT.findall(text))
+    constants = (
+        declarations(text)
+        if path.endswith(".py")
+        else ((n, int(v)) for n, v in _CONSTANT.findall(text))
+    )
     for name, value in constants:
         plain = name.strip("_").removesuffix("_AT")
         if (plain in FIELDS and value == FIELDS[plain]) or (
@@ -68,7 +90,9 @@ def positions(path: str, text: str) -> list[str]:
         ):
             found.append(f"{path}: {name} = {value}")
     if path.endswith(".py"):
-        found += [f"{path}: [{low}:{high}]" for low, high in slices(text) if low and ENDS.get(low) == high]
+        found += [
+            f"{path}: [{low}:{high}]" for low, high in slices(text) if low and ENDS.get(low) == high
+        ]
     return found
 
 
@@ -105,7 +129,12 @@ def test_a_position_is_found(path: str, text: str) -> None:
 
 
 def test_other_numbers_are_not_positions() -> None:
-    assert positions("a.py", "SIZE = 8 << 20\nCOUNT = 61\nMAGIC = 2\nkey = row[2:4]\nmagic = header[MAGIC]") == []
+    assert (
+        positions(
+            "a.py", "SIZE = 8 << 20\nCOUNT = 61\nMAGIC = 2\nkey = row[2:4]\nmagic = header[MAGIC]"
+        )
+        == []
+    )
 
 
 # ---- API keys ------------------------------------------------------------------------------------
@@ -120,8 +149,16 @@ def test_python_and_native_code_have_the_same_api_keys() -> None:
 
 def keys_declared(path: str, text: str) -> list[str]:
     """API keys that a file declares under their names."""
-    constants = declarations(text) if path.endswith(".py") else ((n, int(v)) for n, v in _CONSTANT.findall(text))
-    return [f"{path}: {name} = {key}" for name, key in constants if ApiKey.__members__.get(name.strip("_")) == key]
+    constants = (
+        declarations(text)
+        if path.endswith(".py")
+        else ((n, int(v)) for n, v in _CONSTANT.findall(text))
+    )
+    return [
+        f"{path}: {name} = {key}"
+        for name, key in constants
+        if ApiKey.__members__.get(name.strip("_")) == key
+    ]
 
 
 @pytest.mark.parametrize("suffix", [".py", ".pyx", ".pxd"])
@@ -136,7 +173,11 @@ def test_nobody_else_declares_an_api_key(suffix: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "text"),
-    [("a.py", "_PRODUCE: Final = 0"), ("a.py", "A, FETCH = 0, 1"), ("a.pyx", "    API_VERSIONS = 18\n")],
+    [
+        ("a.py", "_PRODUCE: Final = 0"),
+        ("a.py", "A, FETCH = 0, 1"),
+        ("a.pyx", "    API_VERSIONS = 18\n"),
+    ],
 )
 def test_an_api_key_is_found(path: str, text: str) -> None:
     assert keys_declared(path, text)

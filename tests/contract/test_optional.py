@@ -91,9 +91,21 @@ def test_what_is_installed_is_not_missing() -> None:
 @pytest.mark.parametrize(
     ("module", "blocked", "message"),
     [
-        ("batchval.audit.arrow_rows", "pyarrow", "batchval.audit needs pyarrow, which is not installed: pip"),
-        ("batchval.proxy.tls", "pydantic", "batchval.proxy needs pydantic, which is not installed: pip"),
-        ("batchval.spark.udf", "pyspark", "batchval.spark needs pyspark, which is not installed: pip"),
+        (
+            "batchval.audit.arrow_rows",
+            "pyarrow",
+            "batchval.audit needs pyarrow, which is not installed: pip",
+        ),
+        (
+            "batchval.proxy.tls",
+            "pydantic",
+            "batchval.proxy needs pydantic, which is not installed: pip",
+        ),
+        (
+            "batchval.spark.udf",
+            "pyspark",
+            "batchval.spark needs pyspark, which is not installed: pip",
+        ),
         (
             "batchval.perf.clients.rdkafka_producer",
             "confluent_kafka",
@@ -111,9 +123,13 @@ try:
 except BatchvalError as error:
     print(type(error).__name__, error.name, error.extra, error)
 """
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     extra = next(name for start, (name, _) in EXTRAS.items() if module.startswith(start))
-    assert ran.stdout == f"MissingExtraError {blocked} {extra} {message} install 'batchval[{extra}]'\n", ran.stderr
+    assert (
+        ran.stdout == f"MissingExtraError {blocked} {extra} {message} install 'batchval[{extra}]'\n"
+    ), ran.stderr
 
 
 def test_the_error_is_an_import_error_too() -> None:
@@ -126,12 +142,16 @@ def test_the_error_is_an_import_error_too() -> None:
 def test_the_core_tests_need_no_other_extra_and_no_source() -> None:
     """tests/core runs against an installed wheel that has the extra test alone."""
     brought = {normal(one) for one in PROJECT["optional-dependencies"]["test"]}
-    blocked = {name for _, names in EXTRAS.values() for name in names} - {name.replace("-", "_") for name in brought}
+    blocked = {name for _, names in EXTRAS.values() for name in names} - {
+        name.replace("-", "_") for name in brought
+    }
     assert "pydantic" in blocked
     files = sorted((ROOT / "tests" / "core").glob("test_*.py"))
     script = "import importlib, sys\n"
     script += f"sys.modules.update(dict.fromkeys({sorted(blocked)}))\n"
     script += "".join(f"importlib.import_module('tests.core.{path.stem}')\n" for path in files)
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     assert [path.name for path in files if re.search(r"\bPACKAGE\b", path.read_text("utf-8"))] == []

@@ -23,7 +23,17 @@ NEVER = (
     "batchval.network",
     "batchval.report",
 )
-NEVER += ("click", "rich", "pyarrow", "pyspark", "yaml", "pydantic", "prometheus_client", "uvloop", "asyncio")
+NEVER += (
+    "click",
+    "rich",
+    "pyarrow",
+    "pyspark",
+    "yaml",
+    "pydantic",
+    "prometheus_client",
+    "uvloop",
+    "asyncio",
+)
 
 PROMISED = {
     "AppendOrigin",
@@ -63,7 +73,9 @@ PROMISED = {
 def loaded_after(statement: str) -> set[str]:
     """All modules that a fresh interpreter has loaded after a statement."""
     command = [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"]
-    return set(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    )
 
 
 def test_the_public_names() -> None:
@@ -104,11 +116,15 @@ def test_import_batchval_loads_next_to_nothing() -> None:
 
 
 def test_an_error_code_costs_no_numpy() -> None:
-    assert "numpy" not in loaded_after("import batchval; batchval.ErrorCode, batchval.TopicPolicy, batchval.Rule")
+    assert "numpy" not in loaded_after(
+        "import batchval; batchval.ErrorCode, batchval.TopicPolicy, batchval.Rule"
+    )
 
 
 def test_a_verdict_loads_nothing_of_the_upper_floors() -> None:
-    modules = loaded_after("import batchval; batchval.LogValidator().check(b'', now_ms=0); batchval.scan_batches(b'')")
+    modules = loaded_after(
+        "import batchval; batchval.LogValidator().check(b'', now_ms=0); batchval.scan_batches(b'')"
+    )
     assert "batchval.core.validator" in modules
     unwanted = {name for name in modules if name.startswith(NEVER)}
     assert unwanted == set()

@@ -86,7 +86,9 @@ def test_a_result_of_an_unknown_commit_is_named(
     assert all_pages.main(["--commits"]) == 0
     (tmp_path / "claims.json").write_text('{"machine": {"commit": "0123abc with changes"}}')
     assert all_pages.main(["--commits"]) == 1
-    expected = "claims.json: commit 0123abc with changes is not in the history of HEAD: measure again\n"
+    expected = (
+        "claims.json: commit 0123abc with changes is not in the history of HEAD: measure again\n"
+    )
     assert capsys.readouterr().out == expected
 
 
@@ -108,7 +110,9 @@ def test_a_new_result_is_seen(
     assert "77 µs" in (docs / "validation.svg").read_text()
     assert (tmp_path / "README.md").read_text() == README
     assert all_pages.main(["--check"]) == 1
-    assert capsys.readouterr().out == "README.md differs from bench/results: python -m bench.pages\n"
+    assert (
+        capsys.readouterr().out == "README.md differs from bench/results: python -m bench.pages\n"
+    )
     assert all_pages.main([]) == 0
     readme = (tmp_path / "README.md").read_text()
     assert "| 77 µs | Kafka's LogValidator: " in readme
@@ -118,7 +122,9 @@ def test_a_new_result_is_seen(
 
 def test_a_readme_without_marks_is_refused() -> None:
     with pytest.raises(SystemExit, match="the document has no"):
-        headline.put("# batchval", headline.rows({name: pages.read(name) for name in headline.SOURCES}))
+        headline.put(
+            "# batchval", headline.rows({name: pages.read(name) for name in headline.SOURCES})
+        )
 
 
 def test_an_empty_column_is_left_out() -> None:

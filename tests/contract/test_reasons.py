@@ -10,5 +10,7 @@ from tests.contract.sources import PACKAGE
 
 def test_every_reason_is_used() -> None:
     core = PACKAGE / "core"
-    sources = "".join(p.read_text() for p in [*core.glob("*.pyx"), *core.glob("*.pxd"), core / "continuity.py"])
+    sources = "".join(
+        p.read_text() for p in [*core.glob("*.pyx"), *core.glob("*.pxd"), core / "continuity.py"]
+    )
     assert [n for n in REASONS if not re.search(rf"reasons\.{n}\b|\"{n}\"", sources)] == []

@@ -23,13 +23,26 @@ def run(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[
     shutil.copy(Path(__file__).parents[1] / "conftest.py", folder)
     ours = {"CI", "BATCHVAL_NO_SKIPS", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"}
     clean = {key: value for key, value in os.environ.items() if key not in ours}
-    command = [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", *options, str(folder)]
-    return subprocess.run(command, env=clean | env, cwd=folder, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-ra",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        str(folder),
+    ]
+    return subprocess.run(
+        command, env=clean | env, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture
 def skips(tmp_path: Path) -> Path:
-    """A folder of tests that are skipped, each for another reason and in another way, and one that is not."""
+    """A folder of tests that are skipped, each for another reason and in another way, and one that
+    is not.
+    """
     for n, text in enumerate(SKIPS.values()):
         (tmp_path / f"test_skips_{n}.py").write_text(text)
     (tmp_path / "test_passes.py").write_text("def test_it():\n    pass\n")
@@ -45,7 +58,9 @@ def test_a_skip_is_an_error(skips: Path, env: dict[str, str], options: list[str]
     ran = run(skips, "--continue-on-collection-errors", *options, **env)
     assert ran.returncode != 0
     assert "1 failed, 1 passed, 2 errors in" in ran.stdout
-    assert ran.stdout.partition("short test summary")[0].count("nothing may be skipped here: ") == len(SKIPS)
+    assert ran.stdout.partition("short test summary")[0].count(
+        "nothing may be skipped here: "
+    ) == len(SKIPS)
     for reason in SKIPS:
         assert reason in ran.stdout
 
@@ -65,7 +80,9 @@ def test_elsewhere_it_is_listed_with_its_reason(skips: Path, options: list[str])
 
 
 def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
-    (tmp_path / "test_xfail.py").write_text("import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n")
+    (tmp_path / "test_xfail.py").write_text(
+        "import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n"
+    )
     ran = run(tmp_path, CI="true")
     assert ran.returncode == 0
     assert "1 xfailed" in ran.stdout

@@ -41,7 +41,9 @@ def unmarked(root: Path) -> Iterator[str]:
 
 
 def _is_alone(node: ast.AST) -> bool:
-    return any(isinstance(found, ast.Attribute) and found.attr == "alone" for found in ast.walk(node))
+    return any(
+        isinstance(found, ast.Attribute) and found.attr == "alone" for found in ast.walk(node)
+    )
 
 
 def test_every_test_that_measures_is_marked() -> None:
@@ -54,7 +56,10 @@ def test_every_test_that_measures_is_marked() -> None:
         ("def test_a():\n    time.process_time()\n", ["tests/test_x.py: test_a: process_time"]),
         ("async def test_a():\n    peak_bytes()\n", ["tests/test_x.py: test_a: peak_bytes"]),
         ("@pytest.mark.alone\ndef test_a():\n    peak_bytes()\n", []),
-        ("pytestmark = [pytest.mark.jvm, pytest.mark.alone]\ndef test_a():\n    peak_bytes()\n", []),
+        (
+            "pytestmark = [pytest.mark.jvm, pytest.mark.alone]\ndef test_a():\n    peak_bytes()\n",
+            [],
+        ),
         ("def helper():\n    peak_bytes()\n", []),
     ],
 )

@@ -38,7 +38,9 @@ def declared(body: list[ast.stmt]) -> dict[str, ast.stmt]:
 
 def offered(module: ModuleType, path: Path) -> dict[str, Any]:
     """Public names that a module defines: what it has, without what it imports."""
-    imported = {found.name for found in imports(path)} | {found.module.split(".")[0] for found in imports(path)}
+    imported = {found.name for found in imports(path)} | {
+        found.module.split(".")[0] for found in imports(path)
+    }
     return {
         name: value
         for name, value in vars(module).items()
@@ -51,8 +53,13 @@ def written(node: Function) -> list[tuple[str, str, object]]:
     a = node.args
     plain = [*a.posonlyargs, *a.args]
     defaults: list[ast.expr | None] = [*[None] * (len(plain) - len(a.defaults)), *a.defaults]
-    rows = [(arg.arg, "plain", value(default)) for arg, default in zip(plain, defaults, strict=True)]
-    rows += [(arg.arg, "keyword", value(default)) for arg, default in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
+    rows = [
+        (arg.arg, "plain", value(default)) for arg, default in zip(plain, defaults, strict=True)
+    ]
+    rows += [
+        (arg.arg, "keyword", value(default))
+        for arg, default in zip(a.kwonlyargs, a.kw_defaults, strict=True)
+    ]
     return [row for row in rows if row[0] not in {"self", "cls"}]
 
 
@@ -84,9 +91,13 @@ def compare_class(name: str, node: ast.ClassDef, kind: type) -> list[str]:
         statement = says[attribute]
         if not isinstance(statement, Function):
             continue
-        is_property = any(isinstance(d, ast.Name) and d.id == "property" for d in statement.decorator_list)
+        is_property = any(
+            isinstance(d, ast.Name) and d.id == "property" for d in statement.decorator_list
+        )
         if is_property != inspect.isdatadescriptor(getattr(kind, attribute)):
-            wrong.append(f"{name}.{attribute}: one of stub and module has a property here, the other a method")
+            wrong.append(
+                f"{name}.{attribute}: one of stub and module has a property here, the other a method"
+            )
         elif not is_property and written(statement) != real(getattr(kind, attribute)):
             wrong.append(
                 f"{name}.{attribute}: {written(statement)} in the stub, {real(getattr(kind, attribute))} in truth"
@@ -118,14 +129,20 @@ def test_a_stub_and_its_module_say_the_same(path: Path) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "complaint"),
     [
-        ("def decode(block: bytes, limit: int = 2147483648)", "def decode(block: bytes, limit: int = 1)", "decode: "),
+        (
+            "def decode(block: bytes, limit: int = 2147483648)",
+            "def decode(block: bytes, limit: int = 1)",
+            "decode: ",
+        ),
         ("def decode(block", "def decode(blocks", "decode: "),
         ("def decode", "def encode(): ...\ndef decode", "encode is not in the module"),
         ("def decode", "def _decode", "decode is not in the stub"),
     ],
     ids=["default", "parameter", "name too many", "name too few"],
 )
-def test_a_lying_stub_is_found(right: str, wrong: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lying_stub_is_found(
+    right: str, wrong: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stub = PACKAGE / "core" / "snappy.pyi"
     text = stub.read_text("utf-8")
     assert right in text
@@ -139,11 +156,21 @@ def test_a_lying_stub_is_found(right: str, wrong: str, complaint: str, monkeypat
 
 
 def test_stubtest(tmp_path: Path) -> None:
-    """mypy's own comparison, which also asks whether defaults fit their types and classes their bases."""
+    """mypy's own comparison, which also asks whether defaults fit their types and classes their
+    bases.
+    """
     config = tmp_path / "mypy.ini"
     config.write_text("[mypy]\nignore_missing_imports = true\n")
     modules = [module_of(path) for path in STUBS]
-    command = [sys.executable, "-m", "mypy.stubtest", "--mypy-config-file", str(config), "--allowlist", str(ALLOWED)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy.stubtest",
+        "--mypy-config-file",
+        str(config),
+        "--allowlist",
+        str(ALLOWED),
+    ]
     command += ["--ignore-unused-allowlist", *modules]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -17,7 +17,9 @@ _COMPLAINT = re.compile(r"^.*?:(\d+): error: .*\[([\w-]+)\]$")
 def complaints(path: Path, tmp_path: Path) -> set[tuple[int, str]]:
     """(line, code) of everything that mypy --strict finds in a file."""
     config = tmp_path / "mypy.ini"
-    config.write_text("[mypy]\nstrict = true\n[mypy-pyarrow,lz4.*]\nignore_missing_imports = true\n")
+    config.write_text(
+        "[mypy]\nstrict = true\n[mypy-pyarrow,lz4.*]\nignore_missing_imports = true\n"
+    )
     command = [
         sys.executable,
         "-m",
@@ -58,8 +60,18 @@ def test_a_user_script_in_another_folder(tmp_path: Path) -> None:
     """Type checkers find the package of an editable install: it is a folder on the path."""
     script = tmp_path / "script.py"
     script.write_text(USER_SCRIPT)
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path / "cache")]
-    ran = subprocess.run([*command, script.name], cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-error-summary",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]
+    ran = subprocess.run(
+        [*command, script.name], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     lines = ran.stdout.splitlines()
     assert lines[:2] == [
         'script.py:5: note: Revealed type is "bool"',
@@ -73,7 +85,15 @@ def test_a_user_script_in_another_folder(tmp_path: Path) -> None:
 
 def test_a_user_script_by_pyright(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(USER_SCRIPT)
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", "script.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--pythonpath",
+        sys.executable,
+        "--outputjson",
+        "script.py",
+    ]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     found = [
         (one["range"]["start"]["line"] + 1, one["severity"], one["message"].partition("\n")[0])

@@ -59,11 +59,17 @@ def test_ci_runs_one_script() -> None:
     workflow = loaded(ROOT / ".github" / "workflows" / "ci.yml")
     assert [step["run"] for step in steps(workflow) if "run" in step] == [".ci/run"]
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
-    pythons = [step["with"]["python-version"] for step in steps(workflow) if "python-version" in step.get("with", {})]
+    pythons = [
+        step["with"]["python-version"]
+        for step in steps(workflow)
+        if "python-version" in step.get("with", {})
+    ]
     assert pythons == ["3.11"]
 
 
-@pytest.mark.parametrize("line", ["make tset", "tools/gone.py", "python -m tools.gone", "pip -r requirements/no.txt"])
+@pytest.mark.parametrize(
+    "line", ["make tset", "tools/gone.py", "python -m tools.gone", "pip -r requirements/no.txt"]
+)
 def test_a_lost_command_is_found(line: str) -> None:
     assert lost(line)
 
@@ -76,7 +82,9 @@ def lint_commands() -> list[str]:
 
 
 def plain(command: str) -> str:
-    words = re.sub(r'PATH="?[^ ]*"? |exec |\$\(VENV\)/bin/|\.venv/bin/|bash -c ', "", command.replace("'", ""))
+    words = re.sub(
+        r'PATH="?[^ ]*"? |exec |\$\(VENV\)/bin/|\.venv/bin/|bash -c ', "", command.replace("'", "")
+    )
     return words.replace("$(PY)", "python").removesuffix(" .")
 
 

@@ -1,4 +1,6 @@
-"""The three stages, each alone and then together: every rule obeyed to the last number and broken by one."""
+"""The three stages, each alone and then together: every rule obeyed to the last number and broken
+by one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ PLAIN = batch(records(3))
 
 
 class Row(NamedTuple):
-    """A buffer, what the stage is told besides, and Kafka's answer: the rule that refuses and its code."""
+    """A buffer, what the stage is told besides, and Kafka's answer: the rule that refuses and its
+    code.
+    """
 
     data: bytes
     rule: str | None = None
@@ -56,7 +60,7 @@ def sized(field: int, size: int = 61) -> bytes:
     return PLAIN[:8] + struct.pack(">i", field) + PLAIN[12:size]
 
 
-# ---- ProduceRequest.validateRecords --------------------------------------------------------------------------------
+# ---- ProduceRequest.validateRecords --------------------------------------------------------------
 
 REQUEST = {
     "one batch": Row(PLAIN),
@@ -74,7 +78,9 @@ REQUEST = {
     "magic 3": Row(batch(magic=3), "4", 2),
     "magic 127": Row(batch(magic=127), "4", 2),
     "magic -1": Row(batch(magic=-1), "4", 2),
-    "magic is asked before the size's overflow": Row(sized(INT_MAX)[:16] + b"\x09" + PLAIN[17:61], "4", 2),
+    "magic is asked before the size's overflow": Row(
+        sized(INT_MAX)[:16] + b"\x09" + PLAIN[17:61], "4", 2
+    ),
     "magic is asked of a batch that is cut off": Row(batch(magic=3)[:17], "4", 2),
     "magic 0": Row(message(0), "6", 87),
     "magic 1": Row(message(1), "6", 87),
@@ -101,7 +107,12 @@ def test_the_request(what: str) -> None:
     row = REQUEST[what]
     result = KAFKA.check_request(row.data, **row.told)
     assert (result.rule and result.rule.id, int(result.error_code)) == (row.rule, row.code), result
-    assert (result.path, result.stats, result.output, result.next_offset) == (None, None, None, None)
+    assert (result.path, result.stats, result.output, result.next_offset) == (
+        None,
+        None,
+        None,
+        None,
+    )
     same_in_strict(row, STRICT.check_request(row.data, **row.told))
 
 
@@ -114,9 +125,13 @@ def same_in_strict(row: Row, result: Any) -> None:
     assert bool(result.reason) == (row.rule is not None)
 
 
-# ---- UnifiedLog.analyzeAndValidateRecords --------------------------------------------------------------------------
+# ---- UnifiedLog.analyzeAndValidateRecords --------------------------------------------------------
 
-RAFT, REPLICA, COORDINATOR = {"origin": "RAFT_LEADER"}, {"origin": "REPLICATION"}, {"origin": "COORDINATOR"}
+RAFT, REPLICA, COORDINATOR = (
+    {"origin": "RAFT_LEADER"},
+    {"origin": "REPLICATION"},
+    {"origin": "COORDINATOR"},
+)
 AT_5 = batch(base_offset=5, partition_leader_epoch=7)
 AT_6 = batch(base_offset=6, partition_leader_epoch=7)
 EPOCH_7 = {"leader_epoch": 7}
@@ -150,9 +165,15 @@ ANALYZE = {
     "61 bytes": Row(batch([])),
     "as large as allowed": Row(PLAIN, policy={"max_message_bytes": len(PLAIN)}),
     "one byte too large": Row(PLAIN, "13", 10, policy={"max_message_bytes": len(PLAIN) - 1}),
-    "too large for a coordinator": Row(PLAIN, "13", 10, COORDINATOR, {"max_message_bytes": len(PLAIN) - 1}),
-    "too large for the leader of a replica": Row(AT_5, told=REPLICA | EPOCH_7, policy={"max_message_bytes": 1}),
-    "a message one byte too large": Row(message(1), "13", 10, policy={"max_message_bytes": len(message(1)) - 1}),
+    "too large for a coordinator": Row(
+        PLAIN, "13", 10, COORDINATOR, {"max_message_bytes": len(PLAIN) - 1}
+    ),
+    "too large for the leader of a replica": Row(
+        AT_5, told=REPLICA | EPOCH_7, policy={"max_message_bytes": 1}
+    ),
+    "a message one byte too large": Row(
+        message(1), "13", 10, policy={"max_message_bytes": len(message(1)) - 1}
+    ),
     "size before checksum": Row(batch(crc=1), "13", 10, policy={"max_message_bytes": 1}),
     "checksum wrong": Row(batch(crc=1), "14", 2),
     "checksum wrong in the second": Row(PLAIN + batch(crc=1), "14", 2),
@@ -168,12 +189,18 @@ ANALYZE = {
     "offsets of a raft leader back": Row(AT_6 + AT_5, "16", -1, RAFT | EPOCH_7, extra="S9"),
     "offsets of a coordinator back": Row(AT_6 + AT_5, told=COORDINATOR),
     "the first last offset below 0": Row(
-        batch(base_offset=-3, last_offset_delta=1, partition_leader_epoch=7), "16", -1, REPLICA | EPOCH_7, extra="S9"
+        batch(base_offset=-3, last_offset_delta=1, partition_leader_epoch=7),
+        "16",
+        -1,
+        REPLICA | EPOCH_7,
+        extra="S9",
     ),
     "offsets back, and a record that does not parse": Row(
         AT_6 + batch([b"\x02"], records_count=1, base_offset=5), "29", 87, REPLICA | EPOCH_7
     ),
-    "offsets back, and behind them a size of 13": Row(AT_6 + AT_5 + sized(13), "2", 2, REPLICA | EPOCH_7),
+    "offsets back, and behind them a size of 13": Row(
+        AT_6 + AT_5 + sized(13), "2", 2, REPLICA | EPOCH_7
+    ),
     "offsets back in what is skipped": Row(AT_6 + AT_5, told=REPLICA | {"leader_epoch": 3}),
 }
 
@@ -184,7 +211,12 @@ def test_the_batch_loop(what: str) -> None:
     policy = TopicPolicy(**row.policy)
     result = LogValidator(policy, mode="kafka").analyze(row.data, **row.told)
     assert (result.rule and result.rule.id, int(result.error_code)) == (row.rule, row.code), result
-    assert (result.path, result.stats, result.output, result.next_offset) == (None, None, None, None)
+    assert (result.path, result.stats, result.output, result.next_offset) == (
+        None,
+        None,
+        None,
+        None,
+    )
     same_in_strict(row, LogValidator(policy).analyze(row.data, **row.told))
 
 
@@ -200,7 +232,9 @@ def test_what_the_batch_loop_finds() -> None:
 def test_a_follower_skips_from_the_first_epoch_ahead_on() -> None:
     behind = batch(base_offset=7, partition_leader_epoch=1)
     result = KAFKA.analyze(
-        AT_5 + batch(base_offset=6, partition_leader_epoch=9) + behind, origin=AppendOrigin.REPLICATION, leader_epoch=7
+        AT_5 + batch(base_offset=6, partition_leader_epoch=9) + behind,
+        origin=AppendOrigin.REPLICATION,
+        leader_epoch=7,
     )
     assert result.ok
     assert (result.valid_bytes, result.skipped_batches) == (len(AT_5), 2)
@@ -219,7 +253,7 @@ def test_where_the_refused_batch_starts(position: int) -> None:
     assert "stored crc 1," in result.reason
 
 
-# ---- LogValidator.validateMessagesAndAssignOffsets -----------------------------------------------------------------
+# ---- LogValidator.validateMessagesAndAssignOffsets -----------------------------------------------
 
 DOWN, TO_0 = {"to_magic": 1}, {"to_magic": 0}
 TRANSACTION = {"attributes": 16, "producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
@@ -249,7 +283,9 @@ VALIDATE = {
     "last offset delta the greatest": Row(batch(last_offset_delta=INT_MAX), "24", 87),
     "records count 0": Row(batch([], last_offset_delta=0), "23", 87),
     "records count -1": Row(batch(ONE, records_count=-1, last_offset_delta=0), "23", 87),
-    "records count the least": Row(batch(ONE, records_count=INT_MIN, last_offset_delta=0), "23", 87),
+    "records count the least": Row(
+        batch(ONE, records_count=INT_MIN, last_offset_delta=0), "23", 87
+    ),
     "records count above the offsets": Row(batch(records(2), last_offset_delta=0), "24", 87),
     "records count below the offsets": Row(batch(records(2), last_offset_delta=2), "24", 87),
     "control batch": Row(batch(attributes=32), "25", 87),
@@ -258,20 +294,27 @@ VALIDATE = {
     "counts by a coordinator": Row(batch(records(2), last_offset_delta=7), told=COORDINATOR),
     "no record by a coordinator": Row(batch([]), told=COORDINATOR),
     "sequence -1 with a producer": Row(batch(producer_id=0, producer_epoch=0), "26", 87),
-    "sequence the least with a producer": Row(batch(producer_id=LONG_MAX, base_sequence=INT_MIN), "26", 87),
+    "sequence the least with a producer": Row(
+        batch(producer_id=LONG_MAX, base_sequence=INT_MIN), "26", 87
+    ),
     "sequence 0 with a producer": Row(batch(producer_id=0, producer_epoch=0, base_sequence=0)),
-    "sequence -1 with a producer, by a coordinator": Row(batch(producer_id=9, producer_epoch=0), told=COORDINATOR),
+    "sequence -1 with a producer, by a coordinator": Row(
+        batch(producer_id=9, producer_epoch=0), told=COORDINATOR
+    ),
     "producer -2 without a sequence": Row(batch(producer_id=-2)),
     "22 before 23": Row(batch([], last_offset_delta=-1), "22", 87),
     "24 before 25": Row(batch(records(2), attributes=32, last_offset_delta=9), "24", 87),
     "25 before 26": Row(batch(attributes=32, producer_id=9), "25", 87),
-    # rules 27 and 28: down, uncompressed records are measured and the builder made before the batch is asked
+    # rules 27 and 28: down, uncompressed records are measured and the builder made before the batch
+    # is asked
     "transaction": Row(batch(**TRANSACTION)),
     "transaction to magic 1": Row(batch(**TRANSACTION), "39", -1, DOWN, extra="S9"),
     "transaction to magic 1, compressed": Row(batch(**TRANSACTION, codec=LZ4), "27", 43, DOWN),
     "transaction to magic 0, compressed": Row(batch(**TRANSACTION, codec=LZ4), "27", 43, TO_0),
     "producer to magic 1": Row(batch(producer_id=9, base_sequence=0), "28", 43, DOWN),
-    "producer to magic 1, compressed": Row(batch(producer_id=9, base_sequence=0, codec=LZ4), "28", 43, DOWN),
+    "producer to magic 1, compressed": Row(
+        batch(producer_id=9, base_sequence=0, codec=LZ4), "28", 43, DOWN
+    ),
     # smaller than what is read
     "26 bytes": Row(stump(26), "12", -1, extra="S9"),
     "27 bytes": Row(stump(27), "12", -1, extra="S9"),
@@ -279,7 +322,9 @@ VALIDATE = {
     # records
     "a record too few": Row(batch(ONE, records_count=2), "29", 87),
     "a record too many": Row(batch(records(2), records_count=1), "29", 87),
-    "a damaged stream": Row(batch(payload=b"\x1f\x8b\x08\x00no gzip", codec=GZIP), "29", -1, extra="S7"),
+    "a damaged stream": Row(
+        batch(payload=b"\x1f\x8b\x08\x00no gzip", codec=GZIP), "29", -1, extra="S7"
+    ),
     "no stream": Row(batch(payload=b"", codec=LZ4), "29", -1, extra="S7"),
     "codec 5": Row(batch(attributes=5), "15", -1, extra="S6"),
     "odd deltas in place": Row(batch([record(1), record(0)], codec=LZ4), "29", -1, extra="S3"),
@@ -289,20 +334,29 @@ VALIDATE = {
     "a key": Row(KEYED, policy=COMPACT),
     "no key": Row(PLAIN, "35", 87, policy=COMPACT),
     "no key, compressed": Row(batch(records(2), codec=SNAPPY), "35", 87, policy=COMPACT),
-    "no key, compacted and deleted": Row(PLAIN, "35", 87, policy={"cleanup_policy": "delete,compact"}),
+    "no key, compacted and deleted": Row(
+        PLAIN, "35", 87, policy={"cleanup_policy": "delete,compact"}
+    ),
     "no key in a message": Row(message(1), "35", 87, DOWN, COMPACT),
     "no key in a converted message": Row(message(1), "35", 87, policy=COMPACT),
     # time
     "an hour ahead": Row(batch(base_timestamp=NOW + 3_600_000)),
     "more than an hour ahead": Row(batch(base_timestamp=NOW + 3_600_001), "36", 32),
     "as old as allowed": Row(
-        batch(base_timestamp=NOW - 5, max_timestamp=NOW), policy={"message_timestamp_before_max_ms": 5}
+        batch(base_timestamp=NOW - 5, max_timestamp=NOW),
+        policy={"message_timestamp_before_max_ms": 5},
     ),
-    "older than allowed": Row(batch(base_timestamp=NOW - 6), "36", 32, policy={"message_timestamp_before_max_ms": 5}),
+    "older than allowed": Row(
+        batch(base_timestamp=NOW - 6), "36", 32, policy={"message_timestamp_before_max_ms": 5}
+    ),
     "no timestamp": Row(batch(base_timestamp=-1), policy={"message_timestamp_before_max_ms": 5}),
-    "any time where the log gives it": Row(batch(base_timestamp=NOW + 10**10), policy=TYPE_BY_TOPIC),
+    "any time where the log gives it": Row(
+        batch(base_timestamp=NOW + 10**10), policy=TYPE_BY_TOPIC
+    ),
     "the log's bit, where the producer gives it": Row(batch(attributes=8)),
-    "the log's bit, where the log gives it": Row(batch(attributes=8), "37", 32, policy=TYPE_BY_TOPIC),
+    "the log's bit, where the log gives it": Row(
+        batch(attributes=8), "37", 32, policy=TYPE_BY_TOPIC
+    ),
     "the log's bit without a timestamp": Row(batch(attributes=8, base_timestamp=-1), "37", 32),
     "the log's bit on a message": Row(message(1, attributes=8), "37", 32, DOWN, TYPE_BY_TOPIC),
     "no key and a bad time, two records": Row(
@@ -315,10 +369,16 @@ VALIDATE = {
     "a wrong checksum in a wrapper": Row(wrapper([message(1, crc=5)], GZIP), "34", 2, DOWN),
     "size 13 in a wrapper": Row(wrapper([message(1, size=13)], GZIP), "31", 2, DOWN),
     # rule 39: what the builder refuses
-    "a negative time, rebuilt": Row(batch(base_timestamp=-2), "39", -1, policy=LZ4_TOPIC, extra="S10"),
+    "a negative time, rebuilt": Row(
+        batch(base_timestamp=-2), "39", -1, policy=LZ4_TOPIC, extra="S10"
+    ),
     "headers down": Row(batch([record(headers=[(b"h", b"")])]), "39", -1, DOWN, extra="S9"),
-    "no epoch, rebuilt": Row(batch(producer_id=9, base_sequence=0), "39", -1, policy=LZ4_TOPIC, extra="S9"),
-    "a transaction without a producer, rebuilt": Row(batch(attributes=16), "39", -1, policy=LZ4_TOPIC, extra="S9"),
+    "no epoch, rebuilt": Row(
+        batch(producer_id=9, base_sequence=0), "39", -1, policy=LZ4_TOPIC, extra="S9"
+    ),
+    "a transaction without a producer, rebuilt": Row(
+        batch(attributes=16), "39", -1, policy=LZ4_TOPIC, extra="S9"
+    ),
     "no sequence, rebuilt, by a coordinator": Row(
         batch(producer_id=9, producer_epoch=0), "39", -1, COORDINATOR, LZ4_TOPIC, extra="S9"
     ),
@@ -338,13 +398,20 @@ VALIDATE = {
         wrapper([message(1, size=13)], GZIP), "31", 2, {"source": "none"}
     ),
     "a bad time before a negative one, down": Row(
-        batch([record(0, timestamp_delta=10**9), record(1, timestamp_delta=-NOW - 5)]), "36", 32, DOWN
+        batch([record(0, timestamp_delta=10**9), record(1, timestamp_delta=-NOW - 5)]),
+        "36",
+        32,
+        DOWN,
     ),
     "a bad time before headers, down": Row(
         batch([record(0, timestamp_delta=10**9), record(1, headers=[(b"h", b"")])]), "36", 32, DOWN
     ),
     "headers before a bad time, down": Row(
-        batch([record(0, headers=[(b"h", b"")]), record(1, timestamp_delta=10**9)]), "39", -1, DOWN, extra="S9"
+        batch([record(0, headers=[(b"h", b"")]), record(1, timestamp_delta=10**9)]),
+        "39",
+        -1,
+        DOWN,
+        extra="S9",
     ),
     "the log's bit on a message without fields": Row(
         message(1, attributes=8, tail=b""), "30", -1, DOWN, TYPE_BY_TOPIC, extra="S9"
@@ -358,7 +425,9 @@ def test_the_messages(what: str) -> None:
     row = VALIDATE[what]
     policy = TopicPolicy(**row.policy)
     told = {"now_ms": NOW} | row.told
-    result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(row.data, **told)
+    result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
+        row.data, **told
+    )
     assert (result.rule and result.rule.id, int(result.error_code)) == (row.rule, row.code), result
     assert (result.output is None) == (not result.ok)
     strict = LogValidator(policy, extras={f"S{n}": "report" for n in range(1, 11) if n != 8})
@@ -380,7 +449,7 @@ def test_rules_21_to_26_mark_kafkas_meters() -> None:
     assert meters(PLAIN) == {}
 
 
-# ---- the whole door ------------------------------------------------------------------------------------------------
+# ---- the whole door ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -409,10 +478,24 @@ def test_the_door_answers_as_its_stages(codec: str) -> None:
     last = STRICT.validate_messages_and_assign_offsets(
         data, now_ms=NOW, first_offset=70, leader_epoch=3, source=analyzed.source.kafka_name
     )
-    for name in ("ok", "path", "records_count", "max_timestamp", "append_time", "next_offset", "in_place", "stats"):
+    for name in (
+        "ok",
+        "path",
+        "records_count",
+        "max_timestamp",
+        "append_time",
+        "next_offset",
+        "in_place",
+        "stats",
+    ):
         assert getattr(whole, name) == getattr(last, name), name
     assert bytes(whole.output) == bytes(last.output)
-    assert (whole.next_offset, whole.append_time, whole.max_timestamp, whole.records_count) == (75, NOW, NOW, 5)
+    assert (whole.next_offset, whole.append_time, whole.max_timestamp, whole.records_count) == (
+        75,
+        NOW,
+        NOW,
+        5,
+    )
 
 
 def test_what_stands_behind_is_trimmed() -> None:
@@ -428,10 +511,11 @@ def test_a_follower_that_takes_nothing() -> None:
     assert (bytes(result.output), result.records_count, result.path) == (b"", 0, None)
 
 
-# ---- extras --------------------------------------------------------------------------------------------------------
+# ---- extras --------------------------------------------------------------------------------------
 
 WIDE = wrapper([message(1, key=b"k")], GZIP)
-#: a batch that Kafka accepts and one extra does not: every one through each way by which batches come
+#: a batch that Kafka accepts and one extra does not: every one through each way by which batches
+#: come
 EXTRAS = {
     "S1-bit-6": ("S1", batch(attributes=64)),
     "S1-bit-7": ("S1", batch(attributes=128)),
@@ -461,7 +545,12 @@ def test_an_extra_refuses_or_reports(what: str) -> None:
         result = ask(data, now_ms=NOW)
         assert (result.rule, result.error_code) == (Rule[extra], Rule[extra].error_code)
         assert result.reason
-        assert (result.reports, result.output, result.stats, result.records_count) == ([], None, None, 0)
+        assert (result.reports, result.output, result.stats, result.records_count) == (
+            [],
+            None,
+            None,
+            0,
+        )
     reporting = LogValidator(extras={extra: "report"})
     assert reporting.check(data, now_ms=NOW).reports == [Rule[extra]]
     result = reporting.validate(data, now_ms=NOW, first_offset=5)
@@ -495,7 +584,9 @@ def test_a_failing_broker_is_named_whatever_the_setting(extra: str) -> None:
 
 def test_several_extras_at_once() -> None:
     data = batch([record(1, attributes=1), record(0)], base_timestamp=-2, attributes=64) + b"behind"
-    reported = LogValidator(extras=dict.fromkeys(("S1", "S2", "S3", "S5", "S10"), "report")).check(data, now_ms=NOW)
+    reported = LogValidator(extras=dict.fromkeys(("S1", "S2", "S3", "S5", "S10"), "report")).check(
+        data, now_ms=NOW
+    )
     assert [rule.id for rule in reported.reports] == ["S1", "S2", "S3", "S5", "S10"]
     assert STRICT.check(data, now_ms=NOW).rule is Rule.S1  # the first that refuses
     mixed = LogValidator(extras={"S1": "report", "S2": "report"}).check(data, now_ms=NOW)
@@ -510,9 +601,13 @@ def test_s8_bounds_the_whole_batch() -> None:
     assert (result.rule, result.error_code) == (Rule.S8, ErrorCode.INVALID_RECORD)
     assert str(size - 1) in result.reason
     assert LogValidator(mode="kafka").check(data, now_ms=NOW).ok
-    assert LogValidator(mode="kafka", max_decompressed_bytes=1).check(data, now_ms=NOW).rule is Rule.S8
+    assert (
+        LogValidator(mode="kafka", max_decompressed_bytes=1).check(data, now_ms=NOW).rule is Rule.S8
+    )
     plain = batch(records(50, value=bytes(1000)))
-    assert LogValidator(max_decompressed_bytes=1).check(plain, now_ms=NOW).ok  # what is not compressed is not bounded
+    assert (
+        LogValidator(max_decompressed_bytes=1).check(plain, now_ms=NOW).ok
+    )  # what is not compressed is not bounded
 
 
 def test_unused_bits_are_a_clients_alone() -> None:
@@ -521,7 +616,7 @@ def test_unused_bits_are_a_clients_alone() -> None:
         assert STRICT.check(data, now_ms=NOW, origin=origin).ok
 
 
-# ---- at rest -------------------------------------------------------------------------------------------------------
+# ---- at rest -------------------------------------------------------------------------------------
 
 LOG = LogValidator(profile="log")
 
@@ -566,7 +661,11 @@ LOG = LogValidator(profile="log")
 def test_at_rest(data: bytes, rule: str | None) -> None:
     result = LOG.check(data)
     assert (result.rule and result.rule.id) == rule, result
-    assert result.error_code == (Rule.__members__.get(str(rule)) or by_id(rule)).error_code if rule else result.ok
+    assert (
+        result.error_code == (Rule.__members__.get(str(rule)) or by_id(rule)).error_code
+        if rule
+        else result.ok
+    )
     if rule:
         assert (result.position, result.reason != "") == (0, True)
 
@@ -576,7 +675,9 @@ def by_id(wanted: str | None) -> Rule:
 
 
 def test_an_extra_at_rest_can_be_reported() -> None:
-    data = batch([record(4), record(1)], last_offset_delta=5) + batch(base_offset=6, base_timestamp=-9)
+    data = batch([record(4), record(1)], last_offset_delta=5) + batch(
+        base_offset=6, base_timestamp=-9
+    )
     result = LogValidator(profile="log", extras={"S3": "report", "S10": "report"}).check(data)
     assert (result.ok, result.reports) == (True, [Rule.S3, Rule.S10])
 
@@ -621,7 +722,12 @@ KINDS: dict[str, dict[str, Any]] = {
         (("below", "plain"), {"first_offset": LONG_MAX}, Rule.S10, "record 0: timestamp -2"),
         (("headed", "below"), {"to_magic": 1}, Rule.S9, "record 0: headers"),
         (("below", "headed"), {"to_magic": 1}, Rule.S10, "record 0: timestamp -2"),
-        (("headed", "plain"), {"to_magic": 1, "first_offset": LONG_MAX}, Rule.S9, "record 0: headers"),
+        (
+            ("headed", "plain"),
+            {"to_magic": 1, "first_offset": LONG_MAX},
+            Rule.S9,
+            "record 0: headers",
+        ),
         (("plain", "headed"), {"to_magic": 1, "now_ms": -2}, Rule.S10, "now_ms -2"),
         (("headed", "plain"), {"to_magic": 1, "now_ms": -2}, Rule.S9, "record 0: headers"),
     ],

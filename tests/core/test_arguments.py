@@ -46,12 +46,18 @@ CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
         lambda **to: STRICT.check_produce_request([DATA], **{"now_ms": NOW, **to}),
         {"now_ms", "produce_version"},
     ),
-    "scan_produce_request": (lambda **to: STRICT.scan_produce_request([DATA], **to), {"produce_version"}),
+    "scan_produce_request": (
+        lambda **to: STRICT.scan_produce_request([DATA], **to),
+        {"produce_version"},
+    ),
     "check_request": (lambda **to: STRICT.check_request(DATA, **to), {"produce_version"}),
     "analyze": (lambda **to: STRICT.analyze(DATA, **to), {"origin", "leader_epoch"}),
     "at rest": (lambda **to: AT_REST.check(DATA, **to), {"now_ms", "origin", "leader_epoch"}),
     "check_batches": (lambda **to: AT_REST.check_batches(DATA, **to), {"position"}),
-    "rejudge_at_rest": (lambda **to: AT_REST.rejudge_at_rest(DATA, **{"position": 0, **to}), {"position"}),
+    "rejudge_at_rest": (
+        lambda **to: AT_REST.rejudge_at_rest(DATA, **{"position": 0, **to}),
+        {"position"},
+    ),
     "LogValidator": (LogValidator, {"max_decompressed_bytes"}),
     "compute": (lambda **to: claims.compute(DATA, **to), {"max_decompressed_bytes"}),
     "scan_batches": (lambda **to: scan_batches(DATA, **to), {"position"}),
@@ -65,7 +71,19 @@ CALLS: dict[str, tuple[Callable[..., Any], set[str]]] = {
     "to_tag": (lambda **to: claims.to_tag(BatchClaims(NOW, 1, 2), **{"crc": CRC, **to}), {"crc"}),
     "from_tag": (lambda **to: claims.from_tag(bytes(18), **{"crc": CRC, **to}), {"crc"}),
 }
-OF_NO_INT = [1.5, float(NOW), True, False, "1", b"1", [1], np.float64(1), np.array([1, 2]), np.True_, object()]
+OF_NO_INT = [
+    1.5,
+    float(NOW),
+    True,
+    False,
+    "1",
+    b"1",
+    [1],
+    np.float64(1),
+    np.array([1, 2]),
+    np.True_,
+    object(),
+]
 OUT_OF_RANGE = {
     "now_ms": [2**63, -(2**63) - 1, 10**5000],
     "first_offset": [2**63, -(2**63) - 1],
@@ -109,7 +127,9 @@ def test_what_is_not_a_whole_number(call: str, name: str) -> None:
 FORGIVING = ("resynchronise", "position")
 
 
-@pytest.mark.parametrize(("call", "name"), [one for one in TAKING if one[1] in OUT_OF_RANGE and one != FORGIVING])
+@pytest.mark.parametrize(
+    ("call", "name"), [one for one in TAKING if one[1] in OUT_OF_RANGE and one != FORGIVING]
+)
 def test_numbers_out_of_range(call: str, name: str) -> None:
     ask = CALLS[call][0]
     for value in OUT_OF_RANGE[name]:
@@ -139,7 +159,9 @@ def test_origins_that_are_none(origin: Any) -> None:
         if "origin" in names:
             with pytest.raises(BatchvalError, match="origin must be one of REPLICATION") as caught:
                 ask(origin=origin)
-            assert isinstance(caught.value, ValueError if isinstance(origin, str) else TypeError), call
+            assert isinstance(caught.value, ValueError if isinstance(origin, str) else TypeError), (
+                call
+            )
 
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
@@ -192,7 +214,9 @@ def test_messages(name: str) -> None:
 
 def test_extras_of_kafkas_mode_that_say_nothing() -> None:
     assert LogValidator(mode="kafka", extras={}) == LogValidator(mode="kafka")
-    assert LogValidator(mode="kafka").with_policy(STRICT.policy) == LogValidator(STRICT.policy, mode="kafka")
+    assert LogValidator(mode="kafka").with_policy(STRICT.policy) == LogValidator(
+        STRICT.policy, mode="kafka"
+    )
 
 
 def test_the_newest_produce_version_is_the_protocols() -> None:

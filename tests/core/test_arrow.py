@@ -83,7 +83,10 @@ def test_types() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 63, 64, 65, 200])
 def test_booleans_and_nulls_are_bits(count: int) -> None:
-    parts = [batch(crc=1 if i % 3 else None, attributes=64 * (i % 5 == 0), base_timestamp=i) for i in range(count)]
+    parts = [
+        batch(crc=1 if i % 3 else None, attributes=64 * (i % 5 == 0), base_timestamp=i)
+        for i in range(count)
+    ]
     columns = scan_batches(b"".join(parts))
     table = columns.to_arrow()
     table.validate(full=True)
@@ -156,7 +159,11 @@ def test_arrays_hold_the_columns_until_they_are_released() -> None:
 
 def test_capsules_that_nobody_reads_are_released() -> None:
     columns = growing()
-    capsules = [columns.__arrow_c_array__(), columns.__arrow_c_stream__(), columns.__arrow_c_schema__()]
+    capsules = [
+        columns.__arrow_c_array__(),
+        columns.__arrow_c_stream__(),
+        columns.__arrow_c_schema__(),
+    ]
     assert is_held(columns)
     capsules.reverse()
     capsules.clear()
@@ -199,7 +206,10 @@ def test_children_outlive_their_parent() -> None:
     parent = moved(c_array(capsule))
     del capsule
     names = columns.names
-    children = {name: moved(parent.children[names.index(name)].contents) for name in ("crc", "compression_type")}
+    children = {
+        name: moved(parent.children[names.index(name)].contents)
+        for name in ("crc", "compression_type")
+    }
     parent.release(ctypes.byref(parent))
     assert not parent.release
     assert is_held(columns)
@@ -242,7 +252,17 @@ print("made", flush=True)
 
 # ---- bytes by reference --------------------------------------------------------------------------
 
-VALUES = [b"", b"a", b"eleven byte", b"twelve bytes", b"thirteen byte", b"v" * 1000, None, b"again", b"\0" * 20]
+VALUES = [
+    b"",
+    b"a",
+    b"eleven byte",
+    b"twelve bytes",
+    b"thirteen byte",
+    b"v" * 1000,
+    None,
+    b"again",
+    b"\0" * 20,
+]
 
 
 def laid_out(values: list[bytes | None]) -> tuple[bytes, list[int], list[int]]:

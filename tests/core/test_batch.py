@@ -42,7 +42,13 @@ from tests.support.batches import (
 from tests.support.unreadable import UNREADABLE
 
 FULL = [
-    record(0, key=b"k0", value=b"v0", headers=[(b"a", b"1"), (b"a", None), (b"", b"")], timestamp_delta=5),
+    record(
+        0,
+        key=b"k0",
+        value=b"v0",
+        headers=[(b"a", b"1"), (b"a", None), (b"", b"")],
+        timestamp_delta=5,
+    ),
     record(1, key=None, value=b"", timestamp_delta=-7),
     record(2, key=b"", value=None, timestamp_delta=2**40),
 ]
@@ -65,7 +71,9 @@ def test_every_field(said: dict[str, int]) -> None:
     for name, value in head.items():
         assert getattr(b, name) == value, name
     assert b.size_in_bytes == len(data)
-    assert b.last_offset == (head["base_offset"] + head["last_offset_delta"] + 2**63) % 2**64 - 2**63
+    assert (
+        b.last_offset == (head["base_offset"] + head["last_offset_delta"] + 2**63) % 2**64 - 2**63
+    )
     assert b.is_valid
     assert b.is_transactional is bool(head["attributes"] & 16)
     assert b.is_control_batch is bool(head["attributes"] & 32)
@@ -104,7 +112,11 @@ def test_sequences_of_records_wrap_too() -> None:
 def test_records(codec: str) -> None:
     data = batch(FULL, codec=CODECS[codec], base_offset=100)
     found = list(RecordBatch(data).records())
-    assert [(r.offset, r.timestamp) for r in found] == [(100, NOW + 5), (101, NOW - 7), (102, NOW + 2**40)]
+    assert [(r.offset, r.timestamp) for r in found] == [
+        (100, NOW + 5),
+        (101, NOW - 7),
+        (102, NOW + 2**40),
+    ]
     assert [(r.key, r.value) for r in found] == [(b"k0", b"v0"), (None, b""), (b"", None)]
     assert [r.headers for r in found] == [(("a", b"1"), ("a", None), ("", b"")), (), ()]
     assert [r.size_in_bytes for r in found] == [len(part) for part in FULL]
@@ -139,7 +151,12 @@ def test_log_append_time_is_every_records_time() -> None:
 
 
 def test_header_keys_go_through_a_java_string() -> None:
-    keys = {b"\xff": "\ufffd", "ü€𝄞".encode(): "ü€𝄞", b"\xed\xa0\x80": "\ufffd", b"a\xc3": "a\ufffd"}
+    keys = {
+        b"\xff": "\ufffd",
+        "ü€𝄞".encode(): "ü€𝄞",
+        b"\xed\xa0\x80": "\ufffd",
+        b"a\xc3": "a\ufffd",
+    }
     data = batch([record(0, headers=[(key, b"") for key in keys])])
     assert [key for key, _ in next(RecordBatch(data).records()).headers] == list(keys.values())
 
@@ -155,20 +172,31 @@ def test_header_keys_of_any_bytes() -> None:
     surrogate = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
     expected = [surrogate.sub(b"\xef\xbf\xbd", key).decode("utf-8", "replace") for key in keys]
     assert [key for key, _ in next(RecordBatch(data).records()).headers] == expected
-    rebuilt = LogValidator(TopicPolicy(compression_type="zstd"), mode="kafka").validate(data, now_ms=NOW)
+    rebuilt = LogValidator(TopicPolicy(compression_type="zstd"), mode="kafka").validate(
+        data, now_ms=NOW
+    )
     assert [key for key, _ in next(RecordBatch(rebuilt.output).records()).headers] == expected
 
 
 def test_negative_lengths_are_null() -> None:
-    data = batch([raw(Body(key=varint(-5), value=varint(-9), headers=varint(1) + blob(b"k") + varint(-3)))])
+    data = batch(
+        [raw(Body(key=varint(-5), value=varint(-9), headers=varint(1) + blob(b"k") + varint(-3)))]
+    )
     (found,) = RecordBatch(data).records()
     assert (found.key, found.value, found.headers) == (None, None, (("k", None),))
 
 
 def test_a_control_batch() -> None:
     key, value = struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 5)
-    b = RecordBatch(batch([record(0, key=key, value=value)], attributes=48, producer_id=4, producer_epoch=2))
-    assert (b.is_control_batch, b.is_transactional, b.base_sequence, b.last_sequence) == (True, True, -1, -1)
+    b = RecordBatch(
+        batch([record(0, key=key, value=value)], attributes=48, producer_id=4, producer_epoch=2)
+    )
+    assert (b.is_control_batch, b.is_transactional, b.base_sequence, b.last_sequence) == (
+        True,
+        True,
+        -1,
+        -1,
+    )
     assert [(r.key, r.value) for r in b.records()] == [(key, value)]
 
 
@@ -185,7 +213,7 @@ def test_the_least_codec_that_is_none() -> None:
         list(b.records())
 
 
-# ---- magic 0 and 1 -------------------------------------------------------------------------------------------------
+# ---- magic 0 and 1 -------------------------------------------------------------------------------
 
 
 def test_one_message() -> None:
@@ -198,11 +226,22 @@ def test_one_message() -> None:
             time,
             kind,
         )
-        assert (b.partition_leader_epoch, b.producer_id, b.producer_epoch, b.base_sequence, b.last_sequence) == (
-            -1,
-        ) * 5
-        assert (b.records_count, b.last_offset_delta, b.base_timestamp, b.delete_horizon_ms) == (None,) * 4
-        assert (b.is_transactional, b.is_control_batch, b.is_valid, b.attributes) == (False, False, True, 0)
+        assert (
+            b.partition_leader_epoch,
+            b.producer_id,
+            b.producer_epoch,
+            b.base_sequence,
+            b.last_sequence,
+        ) == (-1,) * 5
+        assert (b.records_count, b.last_offset_delta, b.base_timestamp, b.delete_horizon_ms) == (
+            None,
+        ) * 4
+        assert (b.is_transactional, b.is_control_batch, b.is_valid, b.attributes) == (
+            False,
+            False,
+            True,
+            0,
+        )
         size = len(message(magic, key=b"k", value=None))
         assert list(b.records()) == [DecodedRecord(12, time, -1, b"k", None, (), 0, size)]
         assert b.size_in_bytes == b.batch_length + 12 == size
@@ -213,9 +252,14 @@ def test_one_message() -> None:
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_wrapper(magic: int, codec: int) -> None:
-    """Offsets of magic 1 are counted from the wrapper's, which is the last one's; magic 0 holds the real ones."""
+    """Offsets of magic 1 are counted from the wrapper's, which is the last one's; magic 0 holds the
+    real ones.
+    """
     shift = 0 if magic else 50
-    inner = [message(magic, offset=shift + i, key=b"%d" % i, value=b"v" * i, timestamp=NOW + i) for i in range(3)]
+    inner = [
+        message(magic, offset=shift + i, key=b"%d" % i, value=b"v" * i, timestamp=NOW + i)
+        for i in range(3)
+    ]
     b = RecordBatch(wrapper(inner, codec, magic, offset=52))
     assert (b.base_offset, b.last_offset, b.compression_type) == (50, 52, codec)
     assert [(r.offset, r.key, r.value) for r in b.records()] == [
@@ -228,14 +272,22 @@ def test_a_wrapper(magic: int, codec: int) -> None:
 
 def test_wrapper_offsets() -> None:
     inner = [message(1, offset=i) for i in (4, 9)]
-    assert [r.offset for r in RecordBatch(wrapper(inner, GZIP, offset=0)).records()] == [4, 9]  # as librdkafka writes
+    assert [r.offset for r in RecordBatch(wrapper(inner, GZIP, offset=0)).records()] == [
+        4,
+        9,
+    ]  # as librdkafka writes
     assert [r.offset for r in RecordBatch(wrapper(inner, GZIP, offset=109)).records()] == [104, 109]
     with pytest.raises(NotABatch, match="below"):
         list(RecordBatch(wrapper(inner, GZIP, offset=8)).records())
 
 
 def test_a_wrapper_with_the_logs_time() -> None:
-    data = wrapper([message(1, timestamp=5), message(1, offset=1, timestamp=6)], LZ4, attributes=8, timestamp=NOW)
+    data = wrapper(
+        [message(1, timestamp=5), message(1, offset=1, timestamp=6)],
+        LZ4,
+        attributes=8,
+        timestamp=NOW,
+    )
     assert {r.timestamp for r in RecordBatch(data).records()} == {NOW}
 
 
@@ -259,7 +311,10 @@ def test_the_limit(codec: str) -> None:
     size = len(parts[0])
     for data, fits in (
         (batch(parts, codec=CODECS[codec]), size),
-        (wrapper([message(1, value=bytes(10_000))], CODECS[codec]), len(message(1, value=bytes(10_000)))),
+        (
+            wrapper([message(1, value=bytes(10_000))], CODECS[codec]),
+            len(message(1, value=bytes(10_000))),
+        ),
     ):
         if codec == "zstd" and data[16] == 1:
             continue
@@ -269,7 +324,7 @@ def test_the_limit(codec: str) -> None:
     assert len(list(RecordBatch(batch(parts)).records(max_decompressed_bytes=1))) == 1
 
 
-# ---- positions -----------------------------------------------------------------------------------------------------
+# ---- positions -----------------------------------------------------------------------------------
 
 
 def test_positions() -> None:
@@ -286,7 +341,16 @@ def test_positions() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"x", batch()[:-1], batch()[:16], batch(magic=3), batch(magic=-1), bytes(61), batch(batch_length=2**31 - 1)],
+    [
+        b"",
+        b"x",
+        batch()[:-1],
+        batch()[:16],
+        batch(magic=3),
+        batch(magic=-1),
+        bytes(61),
+        batch(batch_length=2**31 - 1),
+    ],
 )
 def test_no_batch(data: bytes) -> None:
     with pytest.raises(NotABatch):
@@ -329,7 +393,9 @@ def test_no_buffer(what: Any) -> None:
 
 def test_what_a_batch_says_of_itself() -> None:
     data = batch(records(2), codec=LZ4)
-    assert repr(RecordBatch(data)) == (f"<RecordBatch magic=2 last_offset=1 records_count=2 lz4 size={len(data)}>")
+    assert repr(RecordBatch(data)) == (
+        f"<RecordBatch magic=2 last_offset=1 records_count=2 lz4 size={len(data)}>"
+    )
     assert "codec 7" in repr(RecordBatch(batch(attributes=7)))
 
 
@@ -379,7 +445,10 @@ def test_records_are_copied_and_compared_by_their_fields() -> None:
     match second:
         case DecodedRecord(1, _, _, key, value):
             assert (key, value) == (None, b"")
-    assert repr(second) == f"DecodedRecord(offset=1, timestamp={NOW - 7}, key=None, value=b'', headers=())"
+    assert (
+        repr(second)
+        == f"DecodedRecord(offset=1, timestamp={NOW - 7}, key=None, value=b'', headers=())"
+    )
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.0, "1", None, True, 2**63])
@@ -442,5 +511,7 @@ print("alive")
 
 
 def test_a_batch_dies_in_a_cycle_with_its_buffer() -> None:
-    ran = subprocess.run([sys.executable, "-c", DEATHS], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", DEATHS], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "alive\n", "")

@@ -1,4 +1,6 @@
-"""Columns that are cut, added up and asked which sizes can be believed; headers followed without checksums."""
+"""Columns that are cut, added up and asked which sizes can be believed; headers followed without
+checksums.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,20 @@ def test_blocks_add_up_to_the_whole(checked: bool) -> None:
     def look(data: bytes) -> BatchColumns:
         return LOG.check_batches(data) if checked else scan_batches(data)
 
-    data = DATA + batch(records(1), base_offset=99, crc=3) + message(0, offset=100) + batch(codec=ZSTD, base_offset=101)
+    data = (
+        DATA
+        + batch(records(1), base_offset=99, crc=3)
+        + message(0, offset=100)
+        + batch(codec=ZSTD, base_offset=101)
+    )
     whole = look(data)
     joined = BatchColumns(checked)
-    for start, end in ((0, 4 * SIZE), (4 * SIZE, 4 * SIZE), (4 * SIZE, 9 * SIZE), (9 * SIZE, len(data))):
+    for start, end in (
+        (0, 4 * SIZE),
+        (4 * SIZE, 4 * SIZE),
+        (4 * SIZE, 9 * SIZE),
+        (9 * SIZE, len(data)),
+    ):
         joined.extend(look(data[start:end]), start)
     assert (len(joined), joined.end, joined.tail) == (len(whole), whole.end, whole.tail)
     for name in (*whole.names, *(["uncompressed_size", "null_keys"] if checked else [])):
@@ -79,8 +91,15 @@ def test_sizes_that_need_more_than_their_own_columns() -> None:
     far = batch(base_offset=2**31 + 1, crc=1)
     assert scan_batches(batch(base_offset=1, crc=1) + far + PARTS[0]).first_doubtful() == 0
     assert scan_batches(batch(base_offset=2, crc=1) + far + PARTS[0]).first_doubtful() == -1
-    assert scan_batches(batch(base_offset=-(2**63), crc=1) + batch(base_offset=2**63 - 1, crc=1)).first_doubtful() == 0
-    assert scan_batches(wrong[0] + message(1, offset=1, crc=1)).first_doubtful() == 0  # another magic
+    assert (
+        scan_batches(
+            batch(base_offset=-(2**63), crc=1) + batch(base_offset=2**63 - 1, crc=1)
+        ).first_doubtful()
+        == 0
+    )
+    assert (
+        scan_batches(wrong[0] + message(1, offset=1, crc=1)).first_doubtful() == 0
+    )  # another magic
     assert scan_batches(b"").first_doubtful() == -1
 
 
@@ -94,7 +113,12 @@ def test_headers_are_followed_while_they_go_on() -> None:
     assert follow(PARTS[0] + message(1, offset=9), 1 << 20) == (0, SIZE)
     small = struct.pack(">qi", 5, 13) + PARTS[1][12:]
     assert follow(PARTS[0] + small, 1 << 20) == (SIZE, SIZE)
-    assert follow(b"", 1 << 20) == follow(bytes(16), 1 << 20) == follow(b"\xff" * 61, 1 << 20) == (0, 0)
+    assert (
+        follow(b"", 1 << 20)
+        == follow(bytes(16), 1 << 20)
+        == follow(b"\xff" * 61, 1 << 20)
+        == (0, 0)
+    )
     claimed = carrying(PARTS[0], (0, 2, 0))
     assert follow(claimed, 1 << 20) == (0, 0)
     assert follow(claimed, 1 << 20, accept_claims_header=True) == (0, len(claimed))
@@ -105,7 +129,13 @@ def test_headers_are_followed_while_they_go_on() -> None:
 def test_without_deep_compressed_payloads_stay_closed() -> None:
     junk = batch(payload=b"junk", codec=ZSTD)
     malformed = batch(payload=b"junk")
-    data = junk + malformed + batch(records(3), codec=GZIP) + batch(attributes=5) + batch(codec=ZSTD, crc=1)
+    data = (
+        junk
+        + malformed
+        + batch(records(3), codec=GZIP)
+        + batch(attributes=5)
+        + batch(codec=ZSTD, crc=1)
+    )
     shallow, deep = LOG.check_batches(data, deep=False), LOG.check_batches(data)
     assert [row["rule"] for row in shallow.rows()] == [None, "29", None, "S6", "14"]
     assert [row["rule"] for row in deep.rows()] == ["S7", "29", None, "S6", "14"]

@@ -17,12 +17,19 @@ from batchval.policy import TopicPolicy
 
 NOW = 1_700_000_000_000
 CODECS = range(5)
-STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1))
+STRICT = LogValidator(
+    TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
+)
 
 maybe_bytes = st.none() | st.binary(max_size=300)
-headers = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), maybe_bytes), max_size=3)
+headers = st.lists(
+    st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), maybe_bytes),
+    max_size=3,
+)
 timestamps = st.integers(0, 2**62) | st.integers(NOW - 10_000, NOW + 10_000)
-records = st.lists(st.tuples(maybe_bytes, maybe_bytes, headers, timestamps), min_size=1, max_size=40)
+records = st.lists(
+    st.tuples(maybe_bytes, maybe_bytes, headers, timestamps), min_size=1, max_size=40
+)
 
 
 def decoded(batch: Any) -> list[tuple[Any, ...]]:
@@ -52,7 +59,9 @@ def test_what_goes_in_is_accepted_and_comes_out(
     batch = bytes(builder.view())
     result = STRICT.validate(batch, now_ms=NOW)
     assert result.ok, result
-    assert decoded(batch) == [(key, value, heads, timestamp) for key, value, heads, timestamp in input_records]
+    assert decoded(batch) == [
+        (key, value, heads, timestamp) for key, value, heads, timestamp in input_records
+    ]
     found = RecordBatch(batch)
     assert found.producer_id == producer_id
     assert found.partition_leader_epoch == -1
@@ -124,7 +133,10 @@ def test_splitting_keeps_records_and_stamps(codec: int, count: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_splitting_keeps_keys_headers_and_times(codec: int) -> None:
-    input_records = [(b"k%d" % n, None if n % 3 else b"v", [("h", None), ("ü", b"1")], NOW - n * n) for n in range(9)]
+    input_records = [
+        (b"k%d" % n, None if n % 3 else b"v", [("h", None), ("ü", b"1")], NOW - n * n)
+        for n in range(9)
+    ]
     builder = BatchBuilder(1 << 20, codec)
     for key, value, heads, timestamp in input_records:
         builder.append(key, value, heads, timestamp)

@@ -1,4 +1,5 @@
-"""Batches of magic 3, whatever their bytes: judged as the batch of magic 2 that they carry, or refused as by Kafka.
+"""Batches of magic 3, whatever their bytes: judged as the batch of magic 2 that they carry, or
+refused as by Kafka.
 
 header of 61 bytes, claims:13, records
 """
@@ -33,8 +34,21 @@ from tests.support.claims import Said, carried, carrying, damage
 
 ACCEPTING = TopicPolicy(accept_claims_header=True)
 STRICT = LogValidator(ACCEPTING)
-ANSWER = ("ok", "error_code", "rule", "record_errors", "reports", "next_offset", "max_timestamp", "append_time", "path")
-PARTS = [record(i, key=b"k%d" % i, value=b"value %d" % i, timestamp_delta=d) for i, d in enumerate((10, 0, 20))]
+ANSWER = (
+    "ok",
+    "error_code",
+    "rule",
+    "record_errors",
+    "reports",
+    "next_offset",
+    "max_timestamp",
+    "append_time",
+    "path",
+)
+PARTS = [
+    record(i, key=b"k%d" % i, value=b"value %d" % i, timestamp_delta=d)
+    for i, d in enumerate((10, 0, 20))
+]
 TRUE = Said(NOW, 3, 2)
 
 
@@ -46,7 +60,7 @@ def answers(result: Any, names: tuple[str, ...] = ANSWER) -> dict[str, Any]:
     return {name: getattr(result, name) for name in names}
 
 
-# ---- who takes it --------------------------------------------------------------------------------------------------
+# ---- who takes it --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -54,7 +68,11 @@ def answers(result: Any, names: tuple[str, ...] = ANSWER) -> dict[str, Any]:
 def test_off_by_default_and_then_refused_as_kafka_does(codec: str, word: str) -> None:
     data = carrying(plain(CODECS[codec]), TRUE)
     stock = LogValidator(mode="kafka").check(data, now_ms=NOW)
-    assert (stock.error_code.name, str(stock.rule), stock.reason) == ("CORRUPT_MESSAGE", "4 magic-unknown", "magic 3")
+    assert (stock.error_code.name, str(stock.rule), stock.reason) == (
+        "CORRUPT_MESSAGE",
+        "4 magic-unknown",
+        "magic 3",
+    )
     for policy in (TopicPolicy(), TopicPolicy(accept_claims_header=False)):
         result = LogValidator(policy).check(data, now_ms=NOW, claims=(None, word))
         assert answers(result) == answers(stock)
@@ -91,7 +109,7 @@ def test_no_other_magic_is_taken(magic: int) -> None:
     assert str(STRICT.check(data, now_ms=NOW, claims=(None, "trust")).rule) == "4 magic-unknown"
 
 
-# ---- what it is ----------------------------------------------------------------------------------------------------
+# ---- what it is ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -100,7 +118,9 @@ def test_the_log_gets_the_batch_without_the_claims(codec: str, word: str | None)
     two = plain(CODECS[codec], producer_id=7, producer_epoch=2, base_sequence=5)
     three = carrying(two, TRUE)
     before = bytes(three)
-    result = STRICT.validate(three, now_ms=NOW, first_offset=90, leader_epoch=4, claims=word and (None, word))
+    result = STRICT.validate(
+        three, now_ms=NOW, first_offset=90, leader_epoch=4, claims=word and (None, word)
+    )
     slow = STRICT.validate(two, now_ms=NOW, first_offset=90, leader_epoch=4)
     assert result.output == slow.output
     assert fields(result.output)["magic"] == 2
@@ -111,7 +131,12 @@ def test_the_log_gets_the_batch_without_the_claims(codec: str, word: str | None)
     assert answers(result) == answers(slow) | {"path": expected}
     assert three == before
     checked = STRICT.check(three, now_ms=NOW, claims=word and (None, word))
-    assert (checked.ok, checked.output, checked.size_maybe_changed, checked.path) == (True, None, True, expected)
+    assert (checked.ok, checked.output, checked.size_maybe_changed, checked.path) == (
+        True,
+        None,
+        True,
+        expected,
+    )
 
 
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
@@ -120,14 +145,18 @@ def test_rebuilt_for_a_topic_of_another_codec(codec: str, target: str) -> None:
     policy = TopicPolicy(accept_claims_header=True, compression_type=target)
     two = plain(CODECS[codec])
     for word in ("trust", "verify"):
-        result = LogValidator(policy).validate(carrying(two, TRUE), now_ms=NOW, first_offset=4, claims=(None, word))
+        result = LogValidator(policy).validate(
+            carrying(two, TRUE), now_ms=NOW, first_offset=4, claims=(None, word)
+        )
         slow = LogValidator(policy).validate(two, now_ms=NOW, first_offset=4)
         assert (result.output, result.converted, result.ok) == (slow.output, slow.converted, True)
 
 
 def test_own_time_is_written_into_what_is_left() -> None:
     policy = TopicPolicy(accept_claims_header=True, message_timestamp_type="LogAppendTime")
-    result = LogValidator(policy).validate(carrying(plain(), TRUE), now_ms=NOW + 99, claims=(None, "trust"))
+    result = LogValidator(policy).validate(
+        carrying(plain(), TRUE), now_ms=NOW + 99, claims=(None, "trust")
+    )
     assert (result.path, fields(result.output)["max_timestamp"]) == ("claims", NOW + 99)
     assert RecordBatch(result.output).is_valid
 
@@ -148,14 +177,19 @@ def test_a_limit_is_asked_of_the_batch_that_is_carried() -> None:
     for limit, ok in ((len(two), True), (len(two) - 1, False)):
         policy = TopicPolicy(accept_claims_header=True, max_message_bytes=limit)
         for word in ("ignore", "verify", "trust"):
-            assert LogValidator(policy).check(carrying(two, TRUE), now_ms=NOW, claims=(None, word)).ok == ok
+            assert (
+                LogValidator(policy).check(carrying(two, TRUE), now_ms=NOW, claims=(None, word)).ok
+                == ok
+            )
 
 
 def test_a_follower_that_skips_it_appends_nothing() -> None:
     """Its epoch is ahead of the replica's: no bytes are left to strip."""
     data = carrying(plain(partition_leader_epoch=9), TRUE)
     for word in ("ignore", "verify", "trust"):
-        result = STRICT.validate(data, now_ms=NOW, origin="REPLICATION", leader_epoch=3, claims=(None, word))
+        result = STRICT.validate(
+            data, now_ms=NOW, origin="REPLICATION", leader_epoch=3, claims=(None, word)
+        )
         assert (result.ok, result.output, result.skipped_batches) == (True, b"", 1)
 
 
@@ -196,7 +230,7 @@ def test_the_verdict_is_the_carried_batchs(how: str, codec: int) -> None:
         assert result.reason == f"stored crc {fields(patched)['crc']}, computed {computed}"
 
 
-# ---- hostile bytes -------------------------------------------------------------------------------------------------
+# ---- hostile bytes -------------------------------------------------------------------------------
 
 
 def judged(data: bytes, word: str, validator: LogValidator = STRICT) -> Any:
@@ -230,7 +264,9 @@ def test_cut_off_anywhere(codec: str, word: str) -> None:
         judged(shorter, word)
 
 
-@pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 14, 48, 49, 61, 62, 2**31 - 13, 2**31 - 12, 2**31 - 1])
+@pytest.mark.parametrize(
+    "length", [-(2**31), -1, 0, 13, 14, 48, 49, 61, 62, 2**31 - 13, 2**31 - 12, 2**31 - 1]
+)
 @pytest.mark.parametrize("word", ["ignore", "verify", "trust"])
 def test_lengths_that_lie(length: int, word: str) -> None:
     data = carrying(plain(), TRUE)
@@ -242,7 +278,9 @@ def test_lengths_that_lie(length: int, word: str) -> None:
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
 @pytest.mark.parametrize("word", ["ignore", "verify", "trust"])
 def test_every_byte_of_the_header_flipped(codec: str, word: str) -> None:
-    """With the old checksum none but the four fields before it can change; sealed anew, all are judged."""
+    """With the old checksum none but the four fields before it can change; sealed anew, all are
+    judged.
+    """
     data = carrying(plain(CODECS[codec]), TRUE)
     for at in range(74):
         for bits in (1, 0x10, 0x80, 0xFF):
@@ -274,14 +312,18 @@ def test_every_byte_of_the_header_flipped(codec: str, word: str) -> None:
     ids=["a byte", "12", "17", "junk", "magic 2", "half a batch", "magic 3", "negative size"],
 )
 def test_bytes_behind(word: str, behind: bytes) -> None:
-    """Never by the claims path, and never let in: what stands there was not looked at by whoever made the claims."""
+    """Never by the claims path, and never let in: what stands there was not looked at by whoever
+    made the claims.
+    """
     two, three = plain(), carrying(plain(), TRUE)
     result = judged(three + behind, word)
     assert (result.ok, result.claims) != (True, "trusted")
     slow = LogValidator(ACCEPTING).check(two + behind, now_ms=NOW)
     assert not result.ok
     assert answers(result) == answers(slow)
-    assert result.position == (None if slow.position is None else slow.position + 13 * (slow.position > 0))
+    assert result.position == (
+        None if slow.position is None else slow.position + 13 * (slow.position > 0)
+    )
     reporting = LogValidator(ACCEPTING, extras={"S2": "report"})
     written = reporting.validate(three + behind, now_ms=NOW, claims=(None, word))
     expected = reporting.validate(two + behind, now_ms=NOW)
@@ -310,7 +352,9 @@ def test_random_claims_under_a_right_checksum() -> None:
     for _ in range(2000):
         codec = rng.choice(list(CODECS.values()))
         two = plain(codec)
-        said = Said(rng.choice(pick), rng.choice([3, 3, 3, 2, 4, -1]), rng.choice([2, 2, 0, 1, 3, -1]))
+        said = Said(
+            rng.choice(pick), rng.choice([3, 3, 3, 2, 4, -1]), rng.choice([2, 2, 0, 1, 3, -1])
+        )
         result = STRICT.check(carrying(two, said), now_ms=NOW, claims=(None, "verify"))
         honest = said in (TRUE, TRUE._replace(null_keys=0))
         assert (result.claims, result.ok) == ("honest" if honest else "lying", honest)
@@ -326,17 +370,26 @@ def test_many_in_a_request() -> None:
     assert columns.result(2).rule.id == "L7"
     assert [row["magic"] for row in rows] == [3, 2, 3, 3]
     assert [row["size_in_bytes"] for row in rows] == [len(good), len(plain()), len(lie), len(good)]
-    assert [row["position"] for row in rows] == [0, len(good), len(good + plain()), len(good + plain() + lie)]
+    assert [row["position"] for row in rows] == [
+        0,
+        len(good),
+        len(good + plain()),
+        len(good + plain() + lie),
+    ]
     trusted = STRICT.check_ranges(data, now_ms=NOW, claims=(None, "trust"))
     assert [row["path"] for row in trusted.rows()] == ["claims", "shallow", "claims", "claims"]
     each = [TopicPolicy(), TopicPolicy(), ACCEPTING, ACCEPTING]
     mixed = LogValidator().check_ranges(
-        data, [(r["position"], r["size_in_bytes"]) for r in rows], each, now_ms=NOW, claims=(None, "trust")
+        data,
+        [(r["position"], r["size_in_bytes"]) for r in rows],
+        each,
+        now_ms=NOW,
+        claims=(None, "trust"),
     )
     assert mixed["error_code"].tolist() == [2, 0, 0, 0]
 
 
-# ---- at rest -------------------------------------------------------------------------------------------------------
+# ---- at rest -------------------------------------------------------------------------------------
 
 RESTING = LogValidator(ACCEPTING, profile="log")
 
@@ -372,7 +425,11 @@ def test_lying_claims_at_rest_are_l7(codec: str, how: str) -> None:
     columns = RESTING.check_batches(data)
     assert [row["claims"] for row in columns.rows()] == ["honest", "lying"]
     result = RESTING.check(data)
-    assert (str(result.rule), int(result.error_code), result.position) == ("L7 lying-claims", 87, len(good))
+    assert (str(result.rule), int(result.error_code), result.position) == (
+        "L7 lying-claims",
+        87,
+        len(good),
+    )
     assert str(columns.result(1).rule) == "L7 lying-claims"
 
 
@@ -383,13 +440,21 @@ def test_at_rest_a_finding_of_the_batch_comes_before_l7() -> None:
     odd = stored(plain(parts=[record(0, attributes=1), *PARTS[1:]]), TRUE)
     assert (RESTING.check(odd).rule.id, RESTING.check(odd).claims) == ("S5", "lying")
     flipped = damage(stored(plain(), TRUE), 70)
-    assert (str(RESTING.check(flipped).rule), RESTING.check(flipped).claims) == ("14 crc-mismatch", None)
+    assert (str(RESTING.check(flipped).rule), RESTING.check(flipped).claims) == (
+        "14 crc-mismatch",
+        None,
+    )
 
 
 def test_at_rest_brokers_own_batches_have_nothing_to_claim() -> None:
     """Where a broker wrote the timestamps, or the batch is a marker."""
     own_time = stored(plain(attributes=8), TRUE)
-    marker = batch([record(0, key=b"\0\0\0\1", value=bytes(6))], attributes=0x30, producer_id=4, producer_epoch=0)
+    marker = batch(
+        [record(0, key=b"\0\0\0\1", value=bytes(6))],
+        attributes=0x30,
+        producer_id=4,
+        producer_epoch=0,
+    )
     for data in (own_time, stored(marker, (0, 9, 9))):
         result = RESTING.check(data)
         assert (result.ok, result.claims) == (True, None)
@@ -404,7 +469,10 @@ def test_gaps_that_a_cleaner_leaves_are_against_the_claims() -> None:
 
 def test_not_accepted_at_rest_it_ends_the_stretch() -> None:
     data = stored(plain(), TRUE)
-    for validator in (LogValidator(profile="log"), LogValidator(ACCEPTING, profile="log", mode="kafka")):
+    for validator in (
+        LogValidator(profile="log"),
+        LogValidator(ACCEPTING, profile="log", mode="kafka"),
+    ):
         columns = validator.check_batches(data)
         assert (len(columns), columns.tail) == (0, "magic")
         assert str(validator.check(data).rule) == "4 magic-unknown"
@@ -426,7 +494,10 @@ def test_scanned_only_where_asked_for() -> None:
     data = stored(plain(), TRUE) + stored(plain(LZ4), TRUE, 3)
     assert (len(scan_batches(data)), scan_batches(data).tail) == (0, "magic")
     columns = scan_batches(data, accept_claims_header=True)
-    assert ([r["magic"] for r in columns.rows()], columns["is_valid"].tolist()) == ([3, 3], [True, True])
+    assert ([r["magic"] for r in columns.rows()], columns["is_valid"].tolist()) == (
+        [3, 3],
+        [True, True],
+    )
     assert [b.batch_min_timestamp for b in batches(data)] == [NOW, NOW]
 
 
@@ -446,4 +517,6 @@ def test_a_batch_too_small_for_claims_is_none(size: int) -> None:
 def test_records_are_where_they_are() -> None:
     for codec in CODECS.values():
         shown = RecordBatch(carrying(batch(records(4), codec=codec), (NOW, 4, 1)))
-        assert [bytes(r.value or b"") for r in shown.records()] == [b"value %d" % i for i in range(4)]
+        assert [bytes(r.value or b"") for r in shown.records()] == [
+            b"value %d" % i for i in range(4)
+        ]

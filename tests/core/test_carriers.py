@@ -11,12 +11,32 @@ from typing import Any
 import pytest
 
 from batchval.core.batch import RecordBatch
-from batchval.core.claims import BatchClaims, attach, carrier_of, compute, from_tag, read, strip, to_tag
+from batchval.core.claims import (
+    BatchClaims,
+    attach,
+    carrier_of,
+    compute,
+    from_tag,
+    read,
+    strip,
+    to_tag,
+)
 from batchval.core.native_validator import settled_by_claims
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
-from tests.support.batches import GZIP, LZ4, NOW, SNAPPY, ZSTD, batch, crc32c, fields, record, with_crc
+from tests.support.batches import (
+    GZIP,
+    LZ4,
+    NOW,
+    SNAPPY,
+    ZSTD,
+    batch,
+    crc32c,
+    fields,
+    record,
+    with_crc,
+)
 from tests.support.claims import damage
 
 VECTORS = Path(__file__).parents[2] / "fixtures" / "claims"
@@ -32,7 +52,9 @@ def vectors(name: str) -> list[Any]:
 def claims_of(case: dict[str, Any]) -> BatchClaims:
     values = dict(case)
     values.pop("version", None)
-    further = tuple((number, bytes.fromhex(content)) for number, content in values.pop("fields", ()))
+    further = tuple(
+        (number, bytes.fromhex(content)) for number, content in values.pop("fields", ())
+    )
     return BatchClaims(**values, fields=further)
 
 
@@ -159,7 +181,9 @@ def test_other_subfields_stay() -> None:
     good = claimed(GZIP)
     own = int.from_bytes(good[71:73], "little")
     other = b"XY\3\0abc"
-    data = bytearray(good[:71] + (own + len(other)).to_bytes(2, "little") + good[73 : 73 + own] + other)
+    data = bytearray(
+        good[:71] + (own + len(other)).to_bytes(2, "little") + good[73 : 73 + own] + other
+    )
     data += good[73 + own :]
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
     both = with_crc(data)
@@ -216,15 +240,27 @@ def test_a_topic_that_bounds_single_records_is_settled_by_version_2(codec: int) 
         assert (result.ok, result.path == "claims") == (by_claims, by_claims)
         assert result.claims == ("trusted" if by_claims else "unjudged")
         assert settled_by_claims(topic, data, tag_for(data)[0], NOW, 9) == by_claims
-        assert topic.check(data, now_ms=NOW, claims=(to_tag(true[:3], fields(data)["crc"]), "trust")).path != "claims"
+        assert (
+            topic.check(
+                data, now_ms=NOW, claims=(to_tag(true[:3], fields(data)["crc"]), "trust")
+            ).path
+            != "claims"
+        )
 
 
 def test_a_record_above_the_limit_that_was_claimed_to_be_smaller_is_a_lie() -> None:
     data = batch([record(0, value=bytes(500))], codec=ZSTD)
     topic = LogValidator(TopicPolicy(max_decompressed_message_bytes=100))
-    for claims, answer in ((tag_for(data), "unjudged"), (tag_for(data, max_record_bytes=100), "lying")):
+    for claims, answer in (
+        (tag_for(data), "unjudged"),
+        (tag_for(data, max_record_bytes=100), "lying"),
+    ):
         result = topic.check(data, now_ms=NOW, claims=(claims[0], "verify"))
-        assert (result.ok, result.claims, str(result.rule)) == (False, answer, "29 record-malformed")
+        assert (result.ok, result.claims, str(result.rule)) == (
+            False,
+            answer,
+            "29 record-malformed",
+        )
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])

@@ -71,7 +71,14 @@ def changeable(data: bytes) -> mmap.mmap:
 def copied(found: Iterable[DecodedRecord]) -> list[Any]:
     """Every field of every record."""
     return [
-        (r.offset, r.timestamp, r.key and bytes(r.key), r.value and bytes(r.value), r.headers, r.attributes)
+        (
+            r.offset,
+            r.timestamp,
+            r.key and bytes(r.key),
+            r.value and bytes(r.value),
+            r.headers,
+            r.attributes,
+        )
         for r in found
     ]
 
@@ -81,7 +88,9 @@ def all_of(data: Any) -> list[Any]:
 
 
 @pytest.fixture
-def while_unpacking(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[], object]], None]]:
+def while_unpacking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[[Callable[[], object]], None]]:
     """``while_unpacking(change)``: ``change`` is called once, in the middle of a walk that
     decompresses lz4 or zstd.
     """
@@ -140,7 +149,9 @@ def test_messages_are_rebuilt_from_what_was_judged(magic: int, codec: str, to_ma
     set_of = [message(magic, offset=i, key=b"k", value=b"v%d" % i) for i in range(5)]
     data = b"".join(set_of) if codec == "none" else wrapper(set_of, CODECS[codec], magic)
     policy = TopicPolicy(compression_type="snappy" if codec == "none" else "uncompressed")
-    expected = LogValidator(policy).validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=to_magic)
+    expected = LogValidator(policy).validate_messages_and_assign_offsets(
+        data, now_ms=NOW, to_magic=to_magic
+    )
     assert expected.path == "rebuilt", expected
     memory = changeable(data)
 
@@ -167,7 +178,9 @@ def test_no_memory_of_the_process_gets_into_a_batch() -> None:
         return 0
 
     validator = LogValidator(TopicPolicy(compression_type="uncompressed"), clock_ns=clock)
-    gzipped = LogValidator(TopicPolicy(compression_type="gzip"), clock_ns=clock).validate(buffer, now_ms=NOW)
+    gzipped = LogValidator(TopicPolicy(compression_type="gzip"), clock_ns=clock).validate(
+        buffer, now_ms=NOW
+    )
     plain = validator.validate(gzipped.output, now_ms=NOW)
     assert [value for *_, value, _ in decoded(plain.output)] == [b"v" * 200]
 
@@ -191,7 +204,9 @@ def test_what_an_append_assigns_is_of_what_was_judged(
         memory[:] = changed
 
     while_unpacking(change)
-    found = validator.validate(memory, now_ms=NOW, first_offset=100, leader_epoch=7, in_place=in_place)
+    found = validator.validate(
+        memory, now_ms=NOW, first_offset=100, leader_epoch=7, in_place=in_place
+    )
     assert found.ok
     if not in_place:
         assert found.output == expected
@@ -209,7 +224,9 @@ def test_what_an_append_assigns_is_of_what_was_judged(
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", [bytearray, changeable])
-def test_records_of_a_buffer_that_changes_between_them(codec: str, kind: Callable[[bytes], Any]) -> None:
+def test_records_of_a_buffer_that_changes_between_them(
+    codec: str, kind: Callable[[bytes], Any]
+) -> None:
     data = batch(HEADED, codec=CODECS[codec], base_offset=5)
     buffer = kind(data)
     one = RecordBatch(buffer)
@@ -221,7 +238,12 @@ def test_records_of_a_buffer_that_changes_between_them(codec: str, kind: Callabl
     expected = all_of(data)
     for these in (rest, from_batches):
         assert copied(these) == expected
-    assert (one.base_offset, one.records_count, one.compression_type, one.is_valid) == (5, 40, CODECS[codec], False)
+    assert (one.base_offset, one.records_count, one.compression_type, one.is_valid) == (
+        5,
+        40,
+        CODECS[codec],
+        False,
+    )
     assert next(other, None) is None
 
 
@@ -244,7 +266,9 @@ def test_messages_of_a_buffer_that_changes_between_them(codec: str) -> None:
     buffer = bytearray(data)
     found = RecordBatch(buffer).records()
     buffer[8:] = b"\x7f" * (len(data) - 8)
-    assert [bytes(r.value) for r in found] == [b"value %d" % i for i in range(1 if codec == "none" else 3)]
+    assert [bytes(r.value) for r in found] == [
+        b"value %d" % i for i in range(1 if codec == "none" else 3)
+    ]
 
 
 def test_a_batch_holds_its_buffer_and_its_records_do_not() -> None:
@@ -361,7 +385,9 @@ def test_a_buffer_that_changes_in_the_middle_of_a_walk(
         memory = changeable(data)
         changes: list[None] = []
 
-        def change(memory: mmap.mmap = memory, other: bytes = other, changes: list[None] = changes) -> None:
+        def change(
+            memory: mmap.mmap = memory, other: bytes = other, changes: list[None] = changes
+        ) -> None:
             changes.append(None)
             memory[:] = other
 
@@ -423,7 +449,9 @@ def test_a_list_of_claims_that_empties_itself() -> None:
 
     data = batch(records(3))
     asked: list[Any] = [Pair(), Pair()]
-    columns = LogValidator().check_ranges(data * 2, [(0, len(data)), (len(data), len(data))], now_ms=NOW, claims=asked)
+    columns = LogValidator().check_ranges(
+        data * 2, [(0, len(data)), (len(data), len(data))], now_ms=NOW, claims=asked
+    )
     assert (len(columns), columns.all_ok) == (2, True)
     assert columns.result(1).ok  # which asks for the claims again
 
@@ -459,7 +487,9 @@ def test_latencies_that_change_while_they_are_counted() -> None:
     from batchval.perf.histogram import Histogram
 
     code = "import sys; sys.path[:0] = [sys.argv[1]]; from shared_mapping import latencies; latencies()"
-    done = subprocess.run([sys.executable, "-c", code, str(SUPPORT)], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SUPPORT)], capture_output=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stderr) == (0, b"")
     histogram = Histogram()
     histogram.record_many(array("q", [5, 7]))
@@ -512,7 +542,19 @@ def test_results_of_a_buffer_that_is_gone() -> None:
 
 @pytest.mark.parametrize(
     "reader",
-    ["check", "validate", "stage", "ranges", "rest", "scan", "fetched", "records", "in_place", "claims", "sizes"],
+    [
+        "check",
+        "validate",
+        "stage",
+        "ranges",
+        "rest",
+        "scan",
+        "fetched",
+        "records",
+        "in_place",
+        "claims",
+        "sizes",
+    ],
 )
 def test_a_mapping_that_another_process_writes_to(reader: str) -> None:
     """By chance, and so in a process of its own, with a child that writes: it may find nothing, but

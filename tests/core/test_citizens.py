@@ -26,7 +26,9 @@ GOOD = batch(records(3), codec=LZ4)
 NINES = b"\x09" * 80  # a batch that fails the whole request
 KEYLESS = batch([record(i, key=None) for i in range(3)])
 COMPACTED = TopicPolicy(cleanup_policy="compact")
-CLOCKED = LogValidator(TopicPolicy(compression_type="zstd"), extras={"S2": "report"}, clock_ns=time.monotonic_ns)
+CLOCKED = LogValidator(
+    TopicPolicy(compression_type="zstd"), extras={"S2": "report"}, clock_ns=time.monotonic_ns
+)
 TRUE = claims.compute(GOOD)
 assert TRUE is not None
 TAG = claims.to_tag(TRUE, int.from_bytes(GOOD[17:21], "big"))
@@ -39,7 +41,9 @@ def in_place() -> ValidationResult:
 RESULTS: dict[str, Callable[[], ValidationResult]] = {
     "accepted": lambda: LogValidator().check(GOOD, now_ms=NOW),
     "in place": in_place,
-    "rebuilt": lambda: CLOCKED.validate(GOOD + b"junk", now_ms=NOW, first_offset=100, leader_epoch=3),
+    "rebuilt": lambda: CLOCKED.validate(
+        GOOD + b"junk", now_ms=NOW, first_offset=100, leader_epoch=3
+    ),
     "reported": lambda: CLOCKED.check(GOOD + b"junk", now_ms=NOW),
     "refused": lambda: LogValidator().check(batch(crc=1), now_ms=NOW),
     "record errors": lambda: LogValidator(COMPACTED).check(KEYLESS, now_ms=NOW),
@@ -109,13 +113,32 @@ def states() -> list[Any]:
     pickled: Any = LogValidator().check(batch(crc=1), now_ms=NOW).__reduce__()
     good: dict[str, Any] = pickled[1][0]
     verdict: dict[str, Any] = good["verdict"]
-    wrong: list[Any] = [None, [], {}, {**good, "output": "text"}, {**good, "text": 5}, {**good, "errors": [(1, 2)]}]
+    wrong: list[Any] = [
+        None,
+        [],
+        {},
+        {**good, "output": "text"},
+        {**good, "text": 5},
+        {**good, "errors": [(1, 2)]},
+    ]
     wrong += [{**good, "errors": [(0, 35, NOW)] * 1001}, {**good, "errors": [(0, 999, NOW)]}]
-    wrong += [{name: value for name, value in good.items() if name != "now"}, {**good, "now": 2**70}]
-    numbers = {"path": 99, "claims": 200, "reason": 9999, "source": 7, "rule": 999, "error_code": 500}
+    wrong += [
+        {name: value for name, value in good.items() if name != "now"},
+        {**good, "now": 2**70},
+    ]
+    numbers = {
+        "path": 99,
+        "claims": 200,
+        "reason": 9999,
+        "source": 7,
+        "rule": 999,
+        "error_code": 500,
+    }
     wrong += [{**good, "verdict": {**verdict, name: value}} for name, value in numbers.items()]
     wrong += [{**good, "verdict": {**verdict, "reason": -1}}]
-    wrong += [{**good, "verdict": {name: value for name, value in verdict.items() if name != "meters"}}]
+    wrong += [
+        {**good, "verdict": {name: value for name, value in verdict.items() if name != "meters"}}
+    ]
     return wrong
 
 
@@ -128,12 +151,19 @@ def test_other_states_are_refused(state: Any) -> None:
 @pytest.mark.parametrize("validator", VALIDATORS, ids=repr)
 def test_a_validator_comes_back_with_its_settings(validator: LogValidator) -> None:
     twins = [pickle.loads(pickle.dumps(validator, protocol)) for protocol in PROTOCOLS]
-    for twin in [*twins, copy.copy(validator), copy.deepcopy(validator), validator.with_policy(validator.policy)]:
+    for twin in [
+        *twins,
+        copy.copy(validator),
+        copy.deepcopy(validator),
+        validator.with_policy(validator.policy),
+    ]:
         assert twin == validator
         assert hash(twin) == hash(validator)
         assert repr(twin) == repr(validator)
         if validator.profile == "produce":
-            assert public(twin.check(GOOD + b"junk", now_ms=NOW)) == public(validator.check(GOOD + b"junk", now_ms=NOW))
+            assert public(twin.check(GOOD + b"junk", now_ms=NOW)) == public(
+                validator.check(GOOD + b"junk", now_ms=NOW)
+            )
     assert [other for other in VALIDATORS if other == validator] == [validator]
     assert validator != "a validator"
 
@@ -151,7 +181,10 @@ def test_a_validator_comes_back_with_its_settings(validator: LogValidator) -> No
     ids=repr,
 )
 def test_values_come_back(value: Any) -> None:
-    for twin in [pickle.loads(pickle.dumps(value, p)) for p in PROTOCOLS] + [copy.copy(value), copy.deepcopy(value)]:
+    for twin in [pickle.loads(pickle.dumps(value, p)) for p in PROTOCOLS] + [
+        copy.copy(value),
+        copy.deepcopy(value),
+    ]:
         assert type(twin) is type(value)
         assert twin == value
         assert hash(twin) == hash(value)
@@ -177,10 +210,20 @@ def test_reprs() -> None:
     )
     assert eval(repr(VALIDATORS[-1])) == VALIDATORS[-1]
     assert repr(TopicPolicy()) == "TopicPolicy()"
-    assert repr(RESULTS["trusted"]()) == "<ValidationResult ok path=claims records=3 reports=[] claims=trusted>"
-    assert repr(RESULTS["reported"]()) == "<ValidationResult ok path=rebuilt records=3 reports=['S2']>"
-    assert repr(in_place()) == f"<ValidationResult ok path=shallow records=3 reports=[] output={len(GOOD)} bytes>"
-    assert repr(RESULTS["refused"]()).startswith("<ValidationResult CORRUPT_MESSAGE rule=14 crc-mismatch: stored crc 1")
+    assert (
+        repr(RESULTS["trusted"]())
+        == "<ValidationResult ok path=claims records=3 reports=[] claims=trusted>"
+    )
+    assert (
+        repr(RESULTS["reported"]()) == "<ValidationResult ok path=rebuilt records=3 reports=['S2']>"
+    )
+    assert (
+        repr(in_place())
+        == f"<ValidationResult ok path=shallow records=3 reports=[] output={len(GOOD)} bytes>"
+    )
+    assert repr(RESULTS["refused"]()).startswith(
+        "<ValidationResult CORRUPT_MESSAGE rule=14 crc-mismatch: stored crc 1"
+    )
 
 
 # ---- in a worker process -------------------------------------------------------------------------
@@ -208,7 +251,12 @@ def test_workers_return_and_raise_them() -> None:
         mistake = pool.submit(ask_wrongly, validator).exception()
     assert results == [judge(validator, data) for data in batches]
     assert [result.ok for result in results] == [True, False, False, True]
-    assert [None if error is None else type(error) for error in raised] == [None, RejectedBatch, RejectedBatch, None]
+    assert [None if error is None else type(error) for error in raised] == [
+        None,
+        RejectedBatch,
+        RejectedBatch,
+        None,
+    ]
     for error, data in zip(raised, batches, strict=True):
         if isinstance(error, RejectedBatch):
             assert error.result == validator.check(data, now_ms=NOW)

@@ -45,7 +45,7 @@ CORNERS = [
 ]
 
 
-# ---- bytes ---------------------------------------------------------------------------------------------------------
+# ---- bytes ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("values", CORNERS)
@@ -67,11 +67,26 @@ def test_another_number_of_bytes_is_refused(size: int) -> None:
 
 
 def test_all_key_is_null_is_true_for_one_value_alone() -> None:
-    assert [BatchClaims(0, 1, n).all_key_is_null for n in (0, 1, 2, 3, -1)] == [False, True, False, False, False]
+    assert [BatchClaims(0, 1, n).all_key_is_null for n in (0, 1, 2, 3, -1)] == [
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
-    "values", [(2**63, 1, 0), (0, 2**31, 0), (0, 1, 128), (0, 1, -129), (0.5, 1, 0), (None, 1, 0), ("1", 1, 0)]
+    "values",
+    [
+        (2**63, 1, 0),
+        (0, 2**31, 0),
+        (0, 1, 128),
+        (0, 1, -129),
+        (0.5, 1, 0),
+        (None, 1, 0),
+        ("1", 1, 0),
+    ],
 )
 def test_values_that_do_not_fit_are_a_callers_mistake(values: tuple[int, int, int]) -> None:
     with pytest.raises(BatchvalError, match="int64"):
@@ -88,7 +103,7 @@ def test_too_few_values_are_a_callers_mistake() -> None:
             make()
 
 
-# ---- tag -----------------------------------------------------------------------------------------------------------
+# ---- tag -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("values", CORNERS)
@@ -113,12 +128,16 @@ def test_the_tagged_fields_number() -> None:
     assert TAG == 25206
 
 
-# ---- attach, read, strip -------------------------------------------------------------------------------------------
+# ---- attach, read, strip -------------------------------------------------------------------------
 
 
 def compressed(size: int, codec: int, count: int = 3) -> bytes:
     value = random.Random(size).randbytes(size)
-    return batch([record(i, value=value, timestamp_delta=i) for i in range(count)], codec=codec, max_timestamp=NOW + 2)
+    return batch(
+        [record(i, value=value, timestamp_delta=i) for i in range(count)],
+        codec=codec,
+        max_timestamp=NOW + 2,
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 700, 3000, 90_000])
@@ -132,7 +151,9 @@ def test_the_patched_checksum_is_the_full_one(codec: str, size: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_damage_to_the_records_shows_as_before(codec: str) -> None:
-    """Patched by what changed in the header: computed anew, the checksum would vouch for the damage."""
+    """Patched by what changed in the header: computed anew, the checksum would vouch for the
+    damage.
+    """
     good = compressed(500, CODECS[codec])
     for at in (HEADER, HEADER + 30, len(good) - 1):
         data = damage(good, at)
@@ -208,7 +229,15 @@ def test_one_whole_batch_of_the_right_magic_is_needed() -> None:
     for data in (b"", two[:16], two[:60], two[:-1], two + b"\0", two + two, claimed, legacy):
         with pytest.raises(BatchvalError, match="magic 2"):
             attach(data, (1, 2, 0))
-    for data in (b"", claimed[:16], claimed[:73], claimed[:-1], claimed + b"\0", claimed + claimed, legacy):
+    for data in (
+        b"",
+        claimed[:16],
+        claimed[:73],
+        claimed[:-1],
+        claimed + b"\0",
+        claimed + claimed,
+        legacy,
+    ):
         with pytest.raises(BatchvalError, match="magic 3"):
             strip(data)
     with pytest.raises(BatchvalError, match="has no claims"):
@@ -230,7 +259,12 @@ def test_record_batch_shows_the_three_by_name() -> None:
     parts = [record(i, value=b"v%d" % i) for i in range(3)]
     for codec in CODECS.values():
         shown = RecordBatch(carrying(batch(parts, codec=codec), (NOW, 3, 1)))
-        assert (shown.magic, shown.batch_min_timestamp, shown.records_number, shown.all_key_is_null) == (
+        assert (
+            shown.magic,
+            shown.batch_min_timestamp,
+            shown.records_number,
+            shown.all_key_is_null,
+        ) == (
             *(3, NOW, 3),
             True,
         )
@@ -239,10 +273,14 @@ def test_record_batch_shows_the_three_by_name() -> None:
     for null_keys in (0, 2):
         assert RecordBatch(carrying(batch(parts), (NOW, 3, null_keys))).all_key_is_null is False
     plain = RecordBatch(batch(parts))
-    assert (plain.batch_min_timestamp, plain.records_number, plain.all_key_is_null) == (None, None, None)
+    assert (plain.batch_min_timestamp, plain.records_number, plain.all_key_is_null) == (
+        None,
+        None,
+        None,
+    )
 
 
-# ---- what is true --------------------------------------------------------------------------------------------------
+# ---- what is true --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -255,7 +293,10 @@ def test_the_truth_about_a_batch(codec: str) -> None:
         ([b"k", None, b"k", None], 0),
         ([None, b"k", b"k", b"k"], 0),
     ):
-        parts = [record(i, key=k, timestamp_delta=d) for i, (k, d) in enumerate(zip(keys, deltas, strict=True))]
+        parts = [
+            record(i, key=k, timestamp_delta=d)
+            for i, (k, d) in enumerate(zip(keys, deltas, strict=True))
+        ]
         data = batch(parts, codec=CODECS[codec], max_timestamp=NOW + 7)
         assert three(compute(data)) == (NOW - 20, 4, null_keys)
         assert isinstance(compute(data), BatchClaims)
@@ -286,8 +327,15 @@ UNTRUE = {
     "a delta twice": {"parts": [record(0), record(0), record(2)]},
     "deltas swapped": {"parts": [record(0), record(2), record(1)]},
     "record attributes": {"parts": [record(0, attributes=1), record(1), record(2)]},
-    "a timestamp below -1": {"base_timestamp": 0, "parts": [record(0, timestamp_delta=-2), record(1), record(2)]},
-    "bytes behind the records": {"parts": [*records(3), b"\0"], "records_count": 3, "last_offset_delta": 2},
+    "a timestamp below -1": {
+        "base_timestamp": 0,
+        "parts": [record(0, timestamp_delta=-2), record(1), record(2)],
+    },
+    "bytes behind the records": {
+        "parts": [*records(3), b"\0"],
+        "records_count": 3,
+        "last_offset_delta": 2,
+    },
     "a record cut off": {"parts": [record(0), record(1), record(2)[:-2]]},
     "a key length below -1": {"parts": [raw(Body(key=varint(-2)))]},
     "a header key that is no UTF-8": {"parts": [record(0, headers=[(b"\xff", b"")])]},

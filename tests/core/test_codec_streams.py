@@ -1,4 +1,6 @@
-"""lz4 and zstd frames as Kafka's stream classes read them, and limits of every codec; under both providers."""
+"""lz4 and zstd frames as Kafka's stream classes read them, and limits of every codec; under both
+providers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ RECORDS = b"".join(record(i, value=b"value %d " % i * 5) for i in range(20))
 HALF = len(RECORDS) // 2
 
 
-# ---- lz4 -----------------------------------------------------------------------------------------------------------
+# ---- lz4 -----------------------------------------------------------------------------------------
 
 
 def xxh32(data: bytes) -> int:
@@ -91,7 +93,11 @@ def stored(data: bytes, checksum: int | None = None) -> bytes:
 
 def packed(data: bytes, checksum: bool = False, wrong: int = 0) -> bytes:
     block = lz4.block.compress(data, store_size=False)
-    return struct.pack("<I", len(block)) + block + (struct.pack("<I", xxh32(block) ^ wrong) if checksum else b"")
+    return (
+        struct.pack("<I", len(block))
+        + block
+        + (struct.pack("<I", xxh32(block) ^ wrong) if checksum else b"")
+    )
 
 
 R = RECORDS
@@ -114,7 +120,11 @@ LZ4_FRAMES = {  # what Kafka says (None: it accepts), what strict mode says
     "wrong content checksum": (lz4_frame(packed(R), content_checksum=1), None, Rule.S7),
     "content size": (lz4_frame(packed(R), size=len(R)), None, None),
     "wrong content size": (lz4_frame(packed(R), size=len(R) + 1), None, Rule.S7),
-    "content size and checksum": (lz4_frame(packed(R), size=len(R), content_checksum=xxh32(R)), None, None),
+    "content size and checksum": (
+        lz4_frame(packed(R), size=len(R), content_checksum=xxh32(R)),
+        None,
+        None,
+    ),
     "blocks of 4 MiB": (lz4_frame(packed(R), descriptor=0x70), None, None),
     "wrong descriptor checksum": (lz4_frame(packed(R), checksum=1), -1, Rule.S7),
     "linked blocks": (lz4_frame(packed(R), flags=0x40), -1, Rule.S7),
@@ -127,7 +137,11 @@ LZ4_FRAMES = {  # what Kafka says (None: it accepts), what strict mode says
     "block size 3": (lz4_frame(packed(R), descriptor=0x30), -1, Rule.S7),
     "wrong magic": (b"\x05" + lz4_frame(packed(R))[1:], -1, Rule.S7),
     "a second frame": (lz4_frame(packed(R)) + lz4_frame(packed(R)), None, Rule.S7),
-    "split over two frames": (lz4_frame(packed(R[:HALF])) + lz4_frame(packed(R[HALF:])), 87, Rule.RECORD_MALFORMED),
+    "split over two frames": (
+        lz4_frame(packed(R[:HALF])) + lz4_frame(packed(R[HALF:])),
+        87,
+        Rule.RECORD_MALFORMED,
+    ),
     "junk behind": (lz4_frame(packed(R)) + b"junk", None, Rule.S7),
     "skippable frame first": (b"\x50\x2a\x4d\x18\1\0\0\0x" + lz4_frame(packed(R)), -1, Rule.S7),
     "block larger than stated": (lz4_frame(stored(bytes(65537))), -1, Rule.S7),
@@ -142,7 +156,11 @@ LZ4_FRAMES = {  # what Kafka says (None: it accepts), what strict mode says
     "size cut off": (lz4_frame(size=5)[:10], -1, Rule.S7),
     "no block": (lz4_frame(), 87, Rule.RECORD_MALFORMED),
     "written by the package": (lz4.frame.compress(R, block_linked=False), None, None),
-    "linked by the package": (lz4.frame.compress(R * 200, block_linked=True, block_size=4), -1, Rule.S7),
+    "linked by the package": (
+        lz4.frame.compress(R * 200, block_linked=True, block_size=4),
+        -1,
+        Rule.S7,
+    ),
 }
 
 
@@ -162,21 +180,29 @@ def test_clients_of_magic_0_hash_the_descriptor_wrongly(provider: str) -> None:
         payload = lz4_frame(packed(message(magic)), checksum=0x55)
         data = message(magic, value=payload, attributes=LZ4)
         assert kafka.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=magic).ok == ok
-    assert kafka.validate_messages_and_assign_offsets(wrapper([inner], LZ4, 0), now_ms=NOW, to_magic=0).ok
+    assert kafka.validate_messages_and_assign_offsets(
+        wrapper([inner], LZ4, 0), now_ms=NOW, to_magic=0
+    ).ok
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 64, 1000])
 def test_xxh32_of_blocks_and_content(size: int, provider: str) -> None:
-    """Right checksums pass and wrong ones do not, at every length around the stripes of 16 bytes."""
+    """Right checksums pass and wrong ones do not, at every length around the stripes of 16
+    bytes.
+    """
     part = record(0, value=RANDOM.randbytes(size))
     for wrong in (0, 1):
         payload = lz4_frame(stored(part, xxh32(part) ^ wrong), flags=0x70)
-        assert LogValidator().check(batch([part], codec=LZ4, payload=payload), now_ms=NOW).ok == (not wrong)
+        assert LogValidator().check(batch([part], codec=LZ4, payload=payload), now_ms=NOW).ok == (
+            not wrong
+        )
         payload = lz4_frame(stored(part), content_checksum=xxh32(part) ^ wrong)
-        assert LogValidator().check(batch([part], codec=LZ4, payload=payload), now_ms=NOW).ok == (not wrong)
+        assert LogValidator().check(batch([part], codec=LZ4, payload=payload), now_ms=NOW).ok == (
+            not wrong
+        )
 
 
-# ---- zstd ----------------------------------------------------------------------------------------------------------
+# ---- zstd ----------------------------------------------------------------------------------------
 
 
 def zstd(data: bytes, **options: object) -> bytes:
@@ -190,7 +216,13 @@ def zstd_frame(
     middle: bytes = b"",
     magic: bytes = b"\x28\xb5\x2f\xfd",
 ) -> bytes:
-    return magic + bytes([descriptor]) + (b"" if window is None else bytes([window])) + middle + b"".join(blocks)
+    return (
+        magic
+        + bytes([descriptor])
+        + (b"" if window is None else bytes([window]))
+        + middle
+        + b"".join(blocks)
+    )
 
 
 def block(data: bytes, kind: int = 0, last: bool = True, size: int | None = None) -> bytes:
@@ -209,13 +241,21 @@ ZSTD_FRAMES = {
     "wrong checksum": (zstd(R, write_checksum=True)[:-1] + b"\0", -1, Rule.S7),
     "two frames": (zstd(R[:HALF]) + zstd(R[HALF:]), None, None),
     "an empty frame between": (zstd(R[:HALF]) + zstd(b"") + zstd(R[HALF:]), None, None),
-    "skippable frames": (SKIPPABLE + zstd(R[:HALF]) + SKIPPABLE + zstd(R[HALF:]) + SKIPPABLE, None, None),
+    "skippable frames": (
+        SKIPPABLE + zstd(R[:HALF]) + SKIPPABLE + zstd(R[HALF:]) + SKIPPABLE,
+        None,
+        None,
+    ),
     # Kafka's stream class has seen a whole frame in the same fetch, and takes the cut for the end
     "a skippable frame cut off": (zstd(R) + SKIPPABLE[:-1], None, Rule.S7),
     "a skippable head cut off": (zstd(R) + SKIPPABLE[:7], None, Rule.S7),
     "a raw block": (zstd_frame(block(R)), None, None),
     "two raw blocks": (zstd_frame(block(R[:HALF], last=False), block(R[HALF:])), None, None),
-    "a byte a block": (zstd_frame(*(block(R[i : i + 1], last=i == len(R) - 1) for i in range(len(R)))), None, None),
+    "a byte a block": (
+        zstd_frame(*(block(R[i : i + 1], last=i == len(R) - 1) for i in range(len(R)))),
+        None,
+        None,
+    ),
     "a reserved block": (zstd_frame(block(R, kind=3)), -1, Rule.S7),
     "a block too large": (zstd_frame(block(bytes(131073))), -1, Rule.S7),
     "reserved bit": (zstd_frame(block(R), descriptor=8), -1, Rule.S7),
@@ -267,7 +307,7 @@ def test_zstd_windows_and_matches_far_back(level: int, size: int, provider: str)
         assert result.ok, result
 
 
-# ---- limits --------------------------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
@@ -279,18 +319,25 @@ def test_a_whole_batch_is_bounded_to_the_byte(codec: str, size: int, provider: s
         result = LogValidator(max_decompressed_bytes=limit).check(data, now_ms=NOW)
         assert result.ok == ok
         if not ok:
-            assert (result.rule, result.reason) == (Rule.S8, f"more than {limit} bytes decompressed")
+            assert (result.rule, result.reason) == (
+                Rule.S8,
+                f"more than {limit} bytes decompressed",
+            )
         # and so where it would be rebuilt, and in kafka mode, which has no limit of its own
         policy = TopicPolicy(compression_type="uncompressed", max_message_bytes=2**30)
         assert LogValidator(policy, max_decompressed_bytes=limit).check(data, now_ms=NOW).ok == ok
-        kafka = LogValidator(policy, mode="kafka", max_decompressed_bytes=limit).check(data, now_ms=NOW)
+        kafka = LogValidator(policy, mode="kafka", max_decompressed_bytes=limit).check(
+            data, now_ms=NOW
+        )
         assert (kafka.ok, kafka.error_code) == (result.ok, result.error_code)
         assert LogValidator(policy, mode="kafka").check(data, now_ms=NOW).ok
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "none"])
 def test_damage_never_raises(codec: str, provider: str) -> None:
-    """Flipped bits and cuts anywhere in the payload: a result each time, and kafka mode's is a Kafka code."""
+    """Flipped bits and cuts anywhere in the payload: a result each time, and kafka mode's is a
+    Kafka code.
+    """
     payload = compress(CODECS[codec], RECORDS * 3)
     codes = set()
     for i in range(400):

@@ -1,4 +1,6 @@
-"""scan_batches and BatchColumns: the base row, held against struct, RecordBatch and a walk of its own."""
+"""scan_batches and BatchColumns: the base row, held against struct, RecordBatch and a walk of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import pyarrow
 import pytest
 
 from batchval.core.batch import RecordBatch
-from batchval.core.columns import BASE_COLUMNS, CHECK_COLUMNS, SCHEMA_VERSION, resynchronise, scan_batches
+from batchval.core.columns import (
+    BASE_COLUMNS,
+    CHECK_COLUMNS,
+    SCHEMA_VERSION,
+    resynchronise,
+    scan_batches,
+)
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy
@@ -40,10 +48,20 @@ def odd_header() -> bytes:
 
     def number(bits: int) -> int:
         top = 1 << (bits - 1)
-        return RANDOM.choice([0, 1, -1, top - 1, -top, RANDOM.randrange(-top, top), RANDOM.randrange(100)])
+        return RANDOM.choice(
+            [0, 1, -1, top - 1, -top, RANDOM.randrange(-top, top), RANDOM.randrange(100)]
+        )
 
     body = struct.pack(
-        ">hiqqqhii", number(16), number(32), number(64), number(64), number(64), number(16), number(32), number(32)
+        ">hiqqqhii",
+        number(16),
+        number(32),
+        number(64),
+        number(64),
+        number(64),
+        number(16),
+        number(32),
+        number(32),
     ) + RANDOM.randbytes(RANDOM.randrange(30))
     head = struct.pack(">qiibI", number(64), len(body) + 9, number(32), 2, 0)
     return with_crc(head + body)
@@ -52,7 +70,14 @@ def odd_header() -> bytes:
 SEGMENT = [
     PLAIN,
     batch(codec=GZIP, base_offset=3, partition_leader_epoch=5),
-    batch(records(9), codec=ZSTD, base_offset=100, producer_id=7, producer_epoch=3, base_sequence=2**31 - 5),
+    batch(
+        records(9),
+        codec=ZSTD,
+        base_offset=100,
+        producer_id=7,
+        producer_epoch=3,
+        base_sequence=2**31 - 5,
+    ),
     batch(attributes=8 | 16 | 32, producer_id=7, producer_epoch=3),
     batch(attributes=64, base_timestamp=12345),
     batch([], last_offset_delta=6, base_offset=2**62),
@@ -112,7 +137,9 @@ def test_positions_and_end() -> None:
     sizes = [len(data) for data in SEGMENT]
     assert columns["position"].tolist() == [sum(sizes[:i]) for i in range(len(sizes))]
     assert (len(columns), columns.end, columns.tail) == (len(SEGMENT), len(DATA), None)
-    assert columns["is_valid"].tolist() == [data not in (batch(crc=1), message(0, crc=2)) for data in SEGMENT]
+    assert columns["is_valid"].tolist() == [
+        data not in (batch(crc=1), message(0, crc=2)) for data in SEGMENT
+    ]
 
 
 def test_from_a_position_on() -> None:
@@ -170,7 +197,9 @@ def test_columns_grow(count: int) -> None:
 def test_long_scans_let_go_of_the_gil() -> None:
     data = batch(records(100)) * 3000
     results: list[int] = []
-    threads = [threading.Thread(target=lambda: results.append(len(scan_batches(data)))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: results.append(len(scan_batches(data)))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -200,12 +229,20 @@ def test_names() -> None:
             scanned[name]
     with pytest.raises(BatchvalError, match="no record"):
         scanned.result(0)
-    assert (repr(scanned), repr(checked)) == ("<BatchColumns 1 batches, scanned>", "<BatchColumns 1 batches, checked>")
+    assert (repr(scanned), repr(checked)) == (
+        "<BatchColumns 1 batches, scanned>",
+        "<BatchColumns 1 batches, checked>",
+    )
 
 
 def test_rows_have_names() -> None:
     extras = {"S10": "report"}
-    data = batch(codec=ZSTD, base_timestamp=-9) + batch(attributes=64, base_timestamp=5) + batch(crc=1) + message(0)
+    data = (
+        batch(codec=ZSTD, base_timestamp=-9)
+        + batch(attributes=64, base_timestamp=5)
+        + batch(crc=1)
+        + message(0)
+    )
     rows = list(LogValidator(profile="log", extras=extras).check_batches(data).rows())
     assert [row["compression_type"] for row in rows] == ["zstd", "none", "none", "none"]
     assert [row["timestamp_type"] for row in rows] == ["CreateTime"] * 3 + ["NoTimestampType"]
@@ -266,7 +303,9 @@ def test_arrow() -> None:
 
 
 def test_a_scan_looks_at_no_record() -> None:
-    data = batch(payload=b"not zstd at all", codec=ZSTD, records_count=77) + batch([b"\xff"], records_count=3)
+    data = batch(payload=b"not zstd at all", codec=ZSTD, records_count=77) + batch(
+        [b"\xff"], records_count=3
+    )
     columns = scan_batches(data)
     assert columns["is_valid"].all()
     assert columns["records_count"].tolist() == [77, 3]
@@ -282,14 +321,16 @@ def test_batches_smaller_than_their_header(size: int) -> None:
     assert columns["records_count"][0] == (3 if size == 61 else -1)
 
 
-@pytest.mark.parametrize("what", ["text", None, 5, np.zeros((8, 8), "u1")[:, ::2], memoryview(PLAIN)[::2]])
+@pytest.mark.parametrize(
+    "what", ["text", None, 5, np.zeros((8, 8), "u1")[:, ::2], memoryview(PLAIN)[::2]]
+)
 def test_what_is_no_contiguous_buffer(what: Any) -> None:
     for ask in (scan_batches, resynchronise, RecordBatch):
         with pytest.raises(BatchvalError, match="contiguous"):
             ask(what)
 
 
-# ---- resynchronise -------------------------------------------------------------------------------------------------
+# ---- resynchronise -------------------------------------------------------------------------------
 
 
 def proven_by_crc(data: bytes, start: int = 0) -> int:
@@ -303,10 +344,26 @@ def proven_by_crc(data: bytes, start: int = 0) -> int:
 
 @pytest.mark.parametrize(
     "found",
-    [PLAIN, message(0), message(1), wrapper([message(1)], GZIP), batch(codec=LZ4), batch([], last_offset_delta=2)],
+    [
+        PLAIN,
+        message(0),
+        message(1),
+        wrapper([message(1)], GZIP),
+        batch(codec=LZ4),
+        batch([], last_offset_delta=2),
+    ],
 )
 def test_the_next_batch_behind_damage(found: bytes) -> None:
-    for noise in (b"", b"x", bytes(5), bytes(100), RANDOM.randbytes(300), PLAIN[:-2], b"\xff" * 64, batch(crc=1)):
+    for noise in (
+        b"",
+        b"x",
+        bytes(5),
+        bytes(100),
+        RANDOM.randbytes(300),
+        PLAIN[:-2],
+        b"\xff" * 64,
+        batch(crc=1),
+    ):
         data = noise + found + PLAIN
         assert resynchronise(data) == proven_by_crc(data) == len(noise)
         assert resynchronise(data, 1) == (len(noise) or len(found))
@@ -317,7 +374,9 @@ def test_the_next_batch_behind_damage(found: bytes) -> None:
 
 
 def test_long_batches_are_proven_by_prefixes() -> None:
-    """Every byte of the noise looks like the start of a batch of megabytes: each checksum must still be right."""
+    """Every byte of the noise looks like the start of a batch of megabytes: each checksum must
+    still be right.
+    """
     head = batch()[:61]
     liar = head[:8] + struct.pack(">i", 300_000) + head[12:]
     target = batch([record(0, value=RANDOM.randbytes(200_000))])
@@ -331,6 +390,8 @@ def test_long_batches_are_proven_by_prefixes() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_check_of_the_log_goes_on_to_the_row_behind(codec: str) -> None:
-    data = batch(records(2), codec=CODECS[codec]) + batch(crc=9, base_offset=2) + batch(base_offset=3)
+    data = (
+        batch(records(2), codec=CODECS[codec]) + batch(crc=9, base_offset=2) + batch(base_offset=3)
+    )
     columns = LogValidator(TopicPolicy(), profile="log").check_batches(data)
     assert columns["rule"].tolist() == [0, 14, 0]

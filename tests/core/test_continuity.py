@@ -21,8 +21,12 @@ def at(base: int, count: int = 1, **said: Any) -> bytes:
     return batch(records(count), base_offset=base, **said)
 
 
-def produced(base: int, sequence: int, count: int = 1, epoch: int = 0, producer: int = 9, **said: Any) -> bytes:
-    return at(base, count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **said)
+def produced(
+    base: int, sequence: int, count: int = 1, epoch: int = 0, producer: int = 9, **said: Any
+) -> bytes:
+    return at(
+        base, count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **said
+    )
 
 
 def found(*parts: bytes, compacted: bool = False) -> list[tuple[str, int]]:
@@ -51,7 +55,16 @@ def test_a_log_in_order() -> None:
 
 @pytest.mark.parametrize(
     ("second", "rule"),
-    [(0, "L2"), (1, "L2"), (2, "L2"), (3, None), (4, "L3"), (2**62, "L3"), (-1, "L2"), (-(2**63), "L2")],
+    [
+        (0, "L2"),
+        (1, "L2"),
+        (2, "L2"),
+        (3, None),
+        (4, "L3"),
+        (2**62, "L3"),
+        (-1, "L2"),
+        (-(2**63), "L2"),
+    ],
 )
 def test_offsets_of_the_next_batch(second: int, rule: str | None) -> None:
     assert found(at(0, 3), at(second)) == ([(rule, 1)] if rule else [])
@@ -69,14 +82,21 @@ def test_the_least_offset_there_is() -> None:
 
 def test_messages_know_their_last_offset_alone() -> None:
     """So a gap before one may be its own records."""
-    assert found(message(1, offset=3), wrapper([message(1, offset=i) for i in range(3)], GZIP, offset=6)) == []
+    assert (
+        found(
+            message(1, offset=3), wrapper([message(1, offset=i) for i in range(3)], GZIP, offset=6)
+        )
+        == []
+    )
     assert found(message(1, offset=6), message(1, offset=6)) == [("L2", 1)]
     assert found(message(0, offset=6), message(0, offset=5)) == [("L2", 1)]
     assert found(message(1, offset=6), at(9)) == [("L3", 1)]
     assert found(message(1, offset=6), at(7)) == []
 
 
-@pytest.mark.parametrize(("epochs", "where"), [((1, 1, 2, 5), []), ((3, 2, 3), [1]), ((3, -1, 2), [2]), ((-1, 0), [])])
+@pytest.mark.parametrize(
+    ("epochs", "where"), [((1, 1, 2, 5), []), ((3, 2, 3), [1]), ((3, -1, 2), [2]), ((-1, 0), [])]
+)
 def test_leader_epochs(epochs: tuple[int, ...], where: list[int]) -> None:
     parts = [at(i, partition_leader_epoch=epoch) for i, epoch in enumerate(epochs)]
     assert found(*parts) == [("L4", i) for i in where]
@@ -99,7 +119,12 @@ def test_sequences_wrap_to_zero() -> None:
 
 
 def test_each_producer_has_its_own() -> None:
-    assert found(produced(0, 0), produced(1, 0, producer=10), produced(2, 1), produced(3, 1, producer=10)) == []
+    assert (
+        found(
+            produced(0, 0), produced(1, 0, producer=10), produced(2, 1), produced(3, 1, producer=10)
+        )
+        == []
+    )
     assert found(produced(0, 0), produced(1, 5, producer=10), produced(2, 5)) == [("L5", 2)]
     assert found(produced(0, 0), at(1), produced(2, 1)) == []  # others do not disturb
 
@@ -177,9 +202,14 @@ def _any_log(rng: random.Random) -> list[bytes]:
                 partition_leader_epoch=rng.choice([-1, 5, 5, 5, 4 + (rng.random() < 0.9)]),
                 attributes=32 if rng.random() < 0.1 else 0,
                 **({"crc": 1} if rng.random() < 0.06 else {}),
-                **({} if rng.random() < 0.2 else {"producer_id": producer, "base_sequence": sequence}),  # type: ignore[arg-type]
+                **(
+                    {}
+                    if rng.random() < 0.2
+                    else {"producer_id": producer, "base_sequence": sequence}
+                ),  # type: ignore[arg-type]
                 producer_epoch=int(rng.random() < 0.05),
-                base_timestamp=NOW + (rng.randrange(2) * 2 * PRODUCER_ID_EXPIRATION_MS if rng.random() < 0.1 else 0),
+                base_timestamp=NOW
+                + (rng.randrange(2) * 2 * PRODUCER_ID_EXPIRATION_MS if rng.random() < 0.1 else 0),
             )
         )
         if rng.random() < 0.03:
@@ -221,7 +251,11 @@ def test_pieces_that_are_joined_in_any_order_are_the_whole(seed: int) -> None:
 
 
 def test_findings_come_in_order_of_position_and_rule() -> None:
-    parts = at(5, partition_leader_epoch=4), produced(6, 0), produced(3, 5, partition_leader_epoch=1)
+    parts = (
+        at(5, partition_leader_epoch=4),
+        produced(6, 0),
+        produced(3, 5, partition_leader_epoch=1),
+    )
     assert found(*parts) == [("L2", 2), ("L4", 2), ("L5", 2)]
 
 
@@ -251,7 +285,16 @@ def test_the_validators_log_profile_asks_them_too() -> None:
 def test_how_a_stretch_may_end(tail: bytes, rule: str, reason: str) -> None:
     data = at(0, 2)
     result = LogValidator(profile="log").check(data + tail)
-    assert (result.rule and result.rule.id, result.reason, result.position) == (rule, reason, len(data))
+    assert (result.rule and result.rule.id, result.reason, result.position) == (
+        rule,
+        reason,
+        len(data),
+    )
     assert result.error_code.name == "CORRUPT_MESSAGE"
     good = LogValidator(profile="log").check(data)
-    assert (good.ok, good.records_count, good.valid_bytes, good.path) == (True, 2, len(data), "full")
+    assert (good.ok, good.records_count, good.valid_bytes, good.path) == (
+        True,
+        2,
+        len(data),
+        "full",
+    )

@@ -1,4 +1,6 @@
-"""CRC-32C by every kernel that this processor runs, against a table of one byte at a time; CRC-32 against zlib."""
+"""CRC-32C by every kernel that this processor runs, against a table of one byte at a time; CRC-32
+against zlib.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,11 @@ def test_every_short_length_at_every_alignment(kernel: str) -> None:
 def test_lengths_around_every_threshold(kernel: str) -> None:
     """Kernels change their way at 72, 256, 1024 bytes, and by rounds of 136, 256 and 3072."""
     expected = prefixes(NOISE[:14000])
-    lengths = {n + d for n in (1024, 136 * 8, 136 * 64, 3072, 2 * 3072, 4096, 8192, 13999) for d in range(-9, 10)}
+    lengths = {
+        n + d
+        for n in (1024, 136 * 8, 136 * 64, 3072, 2 * 3072, 4096, 8192, 13999)
+        for d in range(-9, 10)
+    }
     for length in sorted(n for n in lengths if n < 14001):
         assert crc32c.crc32c_by(kernel, NOISE[:length]) == expected[length], length
 
@@ -105,7 +111,9 @@ def test_combining(length: int) -> None:
 
 
 def test_combining_over_lengths_no_buffer_has() -> None:
-    """Moving over a + b bytes is moving over a, then over b; and 2^31 - 1 bits are the order of the polynomial."""
+    """Moving over a + b bytes is moving over a, then over b; and 2^31 - 1 bits are the order of the
+    polynomial.
+    """
     crc = 0x12345678
     for a, b in ((2**40, 12345), (2**63, 2**62), (1, 2**64 - 2)):
         moved = crc32c.crc32c_combine(crc32c.crc32c_combine(crc, 0, a), 0, b)
@@ -114,12 +122,16 @@ def test_combining_over_lengths_no_buffer_has() -> None:
 
 
 def test_patching_a_header() -> None:
-    """What assigning offsets does: the checksum of a changed head without a second pass over the tail."""
+    """What assigning offsets does: the checksum of a changed head without a second pass over the
+    tail.
+    """
     for tail in (0, 1, 100, 3000, 100_000):
         old, new = NOISE[:40], RANDOM.randbytes(53)
         crc = crc32c.crc32c(old + NOISE[:tail])
         difference = crc32c.crc32c(old) ^ crc32c.crc32c(new)
-        assert crc ^ crc32c.crc32c_combine(difference, 0, tail) == crc32c.crc32c_by("table", new + NOISE[:tail])
+        assert crc ^ crc32c.crc32c_combine(difference, 0, tail) == crc32c.crc32c_by(
+            "table", new + NOISE[:tail]
+        )
 
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview], ids=lambda kind: kind.__name__)

@@ -35,15 +35,21 @@ def test_nothing_is_wrong(nothing):
 def test_rows_and_their_texts():
     long_values = found(
         lambda columns: (
-            (row, f"{len(columns.value(row))} bytes") for row in range(len(columns)) if len(columns.value(row)) > 3
+            (row, f"{len(columns.value(row))} bytes")
+            for row in range(len(columns))
+            if len(columns.value(row)) > 3
         )
     )
     assert long_values == [RecordFinding(2, "5 bytes")]
-    assert found(lambda columns: columns["value_length"] > 3) == [RecordFinding(2, "custom rule r refuses this record")]
+    assert found(lambda columns: columns["value_length"] > 3) == [
+        RecordFinding(2, "custom rule r refuses this record")
+    ]
 
 
 def test_a_row_counts_once_and_its_text_is_bounded_and_escaped():
-    texts = found(lambda _: [(1, "a\nb\x00\ud800"), (1, "again"), (np.int64(2), "x" * 500), (0, "")])
+    texts = found(
+        lambda _: [(1, "a\nb\x00\ud800"), (1, "again"), (np.int64(2), "x" * 500), (0, "")]
+    )
     assert texts == [
         RecordFinding(1, "a\\nb\\x00\\ud800"),
         RecordFinding(2, "x" * 197 + "..."),

@@ -65,7 +65,11 @@ def read(output: bytes) -> list[Converted]:
             assert one.max_timestamp == latest
         for each in inner:
             is_appended = one.magic > 0 and bool(one.attributes & LOG_APPEND_TIME)
-            found.append(Converted(one.magic, codec, each.offset, each.timestamp, is_appended, each.key, each.value))
+            found.append(
+                Converted(
+                    one.magic, codec, each.offset, each.timestamp, is_appended, each.key, each.value
+                )
+            )
     assert size == len(output)
     return found
 
@@ -76,7 +80,13 @@ def offsets(output: bytes) -> list[int]:
 
 def marked(kind: int, producer_id: int, offset: int) -> bytes:
     attributes = TRANSACTIONAL | CONTROL
-    return batch([marker(kind)], base_offset=offset, attributes=attributes, producer_id=producer_id, producer_epoch=0)
+    return batch(
+        [marker(kind)],
+        base_offset=offset,
+        attributes=attributes,
+        producer_id=producer_id,
+        producer_epoch=0,
+    )
 
 
 def sent(offset: int, producer_id: int, count: int = 2, **fields: object) -> bytes:
@@ -118,7 +128,12 @@ def test_offsets_times_nulls_and_codec_are_kept(codec: int, to_magic: int) -> No
 
 @ALL_CODECS
 def test_log_append_time_is_that_of_every_message(codec: int) -> None:
-    data = batch(records(3, timestamp_delta=9), codec=codec, attributes=LOG_APPEND_TIME, max_timestamp=NOW + 50)
+    data = batch(
+        records(3, timestamp_delta=9),
+        codec=codec,
+        attributes=LOG_APPEND_TIME,
+        max_timestamp=NOW + 50,
+    )
     assert {one[3:5] for one in read(down_convert(data, 1).output)} == {(NOW + 50, True)}
     assert {one[3:5] for one in read(down_convert(data, 0).output)} == {(-1, False)}
 
@@ -135,7 +150,9 @@ def test_wrappers_count_as_their_magic_does() -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
 @pytest.mark.parametrize(("from_magic", "to_magic"), [(2, 0), (2, 1), (1, 0)])
-def test_a_wrapper_that_is_made_in_pieces_is_that_of_one_piece(codec: int, from_magic: int, to_magic: int) -> None:
+def test_a_wrapper_that_is_made_in_pieces_is_that_of_one_piece(
+    codec: int, from_magic: int, to_magic: int
+) -> None:
     """Messages above SET_PIECE are compressed in pieces, and one of them may be larger."""
     values = [b"%d" % i * (i % 70) for i in range(6000)]
     values[3000] = bytes(range(256)) * 3000
@@ -150,7 +167,8 @@ def test_a_wrapper_that_is_made_in_pieces_is_that_of_one_piece(codec: int, from_
     output = found.output[len(down_convert(first, to_magic).output) :]
     base = 10 if to_magic == 0 else 0
     content = b"".join(
-        message(to_magic, offset=base + i, key=b"k", value=value, timestamp=NOW) for i, value in enumerate(values)
+        message(to_magic, offset=base + i, key=b"k", value=value, timestamp=NOW)
+        for i, value in enumerate(values)
     )
     assert len(content) > 4 * SET_PIECE
     overhead = 26 if to_magic == 0 else 34
@@ -165,7 +183,9 @@ def test_what_a_batch_takes_is_reported_while_it_is_converted(from_magic: int) -
     values = [bytes(100)] * (8 * SET_PIECE // 100)
     if from_magic == 2:
         content = b"".join(record(i, value=value) for i, value in enumerate(values))
-        data = batch([content], codec=GZIP, records_count=len(values), last_offset_delta=len(values) - 1)
+        data = batch(
+            [content], codec=GZIP, records_count=len(values), last_offset_delta=len(values) - 1
+        )
     else:
         content = b"".join(message(1, offset=i, value=value) for i, value in enumerate(values))
         data = wrapper([content], GZIP, 1, offset=len(values) - 1)
@@ -179,7 +199,9 @@ def test_what_a_batch_takes_is_reported_while_it_is_converted(from_magic: int) -
 
 
 @pytest.mark.parametrize("from_magic", [2, 1])
-def test_nothing_remains_of_a_wrapper_whose_last_message_cannot_be_converted(from_magic: int) -> None:
+def test_nothing_remains_of_a_wrapper_whose_last_message_cannot_be_converted(
+    from_magic: int,
+) -> None:
     count = 4 * SET_PIECE // 100
     if from_magic == 2:
         parts = [record(i, value=bytes(100)) for i in range(count)]
@@ -212,7 +234,9 @@ def test_snappy_is_framed_as_old_clients_read_it() -> None:
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4])
 def test_what_is_old_enough_passes_as_it_is(codec: int) -> None:
     inner = [message(1, offset=i, timestamp=NOW + i) for i in range(3)]
-    data = message(1, offset=7, crc=5) if codec == NONE else wrapper(inner, codec, 1, offset=7, crc=5)
+    data = (
+        message(1, offset=7, crc=5) if codec == NONE else wrapper(inner, codec, 1, offset=7, crc=5)
+    )
     found = down_convert(data, 1, first_offset=1000)
     assert (found.output, found.records, found.next_offset) == (data, 0, 8)
     plain = message(0, offset=7)
@@ -229,7 +253,9 @@ def test_magic_1_becomes_magic_0(codec: int) -> None:
         data = wrapper(inner, codec, 1, offset=9)
         rows = [(4, b"", b"v" * 90), (6, b"kk", b"v" * 90), (9, b"k" * 5, b"v" * 90)]
     found = down_convert(data, 0)
-    assert read(found.output) == [Converted(0, codec, offset, -1, False, *rest) for offset, *rest in rows]
+    assert read(found.output) == [
+        Converted(0, codec, offset, -1, False, *rest) for offset, *rest in rows
+    ]
     assert (found.records, found.next_offset) == (len(rows), 10)
 
 
@@ -259,7 +285,9 @@ def test_nothing_was_read() -> None:
     assert down_convert(b"", 1, first_offset=44) == DownConverted(b"", 0, 44, 44, 0, False, ())
     cut = batch(records(2), base_offset=44)[:-1]
     for size in (1, 11, 16, 17, len(cut)):
-        assert down_convert(cut[:size], 1, first_offset=44) == DownConverted(b"", 0, 44, 44, 0, True, ())
+        assert down_convert(cut[:size], 1, first_offset=44) == DownConverted(
+            b"", 0, 44, 44, 0, True, ()
+        )
 
 
 def test_a_batch_that_is_cut_off_is_left_for_the_next_answer() -> None:
@@ -272,7 +300,9 @@ def test_of_a_control_batch_nothing_is_read_unless_transactions_were_aborted() -
     """Nor does Kafka look at its codec."""
     data = batch([b"?"], attributes=TRANSACTIONAL | CONTROL | 7, producer_id=5, producer_epoch=0)
     assert down_convert(data, 1).next_offset == 1
-    assert down_convert(message(1, offset=4, tail=b"\0\0\0\x09k"), 0, first_offset=5).next_offset == 5
+    assert (
+        down_convert(message(1, offset=4, tail=b"\0\0\0\x09k"), 0, first_offset=5).next_offset == 5
+    )
     with pytest.raises(NotConverted, match="compression codec 7"):
         down_convert(data, 1, aborted=[(5, 0)])
 
@@ -307,13 +337,23 @@ def test_a_transaction_counts_from_its_first_offset() -> None:
 
 
 def test_only_transactional_batches_of_a_producer_are_aborted() -> None:
-    data = batch(records(2), producer_id=5, producer_epoch=0, base_sequence=0) + batch(records(1), base_offset=2)
+    data = batch(records(2), producer_id=5, producer_epoch=0, base_sequence=0) + batch(
+        records(1), base_offset=2
+    )
     assert offsets(down_convert(data, 1, aborted=[(5, 0)]).output) == [0, 1, 2]
 
 
 def test_slices_carry_the_open_transactions_on() -> None:
     """A transaction that ended in an earlier slice does not take the producer's next one."""
-    parts = [sent(0, 5), sent(2, 6), marked(ABORT, 5, 4), sent(5, 5), sent(7, 6), marked(ABORT, 6, 9), sent(10, 6)]
+    parts = [
+        sent(0, 5),
+        sent(2, 6),
+        marked(ABORT, 5, 4),
+        sent(5, 5),
+        sent(7, 6),
+        marked(ABORT, 6, 9),
+        sent(10, 6),
+    ]
     data = b"".join(parts)
     pending: Any = [(5, 0), (6, 2)]
     position, found, seen = 0, [], []
@@ -327,7 +367,9 @@ def test_slices_carry_the_open_transactions_on() -> None:
     assert seen[-1] == set()
 
 
-@pytest.mark.parametrize(("key", "reason"), [(b"\0\0\0", "3 bytes"), (b"\xff\xff\0\0", "4 bytes"), (None, "-1 bytes")])
+@pytest.mark.parametrize(
+    ("key", "reason"), [(b"\0\0\0", "3 bytes"), (b"\xff\xff\0\0", "4 bytes"), (None, "-1 bytes")]
+)
 def test_a_marker_that_cannot_be_read(key: bytes | None, reason: str) -> None:
     data = batch([record(0, key)], attributes=TRANSACTIONAL | CONTROL, producer_id=5)
     assert down_convert(data, 1).next_offset == 1
@@ -381,12 +423,17 @@ GOOD = batch(records(2))
         (batch([record(1), record(0)], base_offset=2, codec=LZ4), "record 1: offset 2, expected 4"),
         (batch(base_offset=2, codec=GZIP, payload=b"no"), "gzip: the member's header is damaged"),
         (batch(base_offset=2, codec=ZSTD, payload=b"xyz"), "zstd"),
-        (batch([record(value=bytes(2000))], base_offset=2, codec=ZSTD), "more than 1000 bytes decompressed"),
+        (
+            batch([record(value=bytes(2000))], base_offset=2, codec=ZSTD),
+            "more than 1000 bytes decompressed",
+        ),
     ],
 )
 def test_an_error_names_the_place_and_keeps_what_came_before(bad: bytes, reason: str) -> None:
     assert down_convert(GOOD, 0).next_offset == 2
-    with pytest.raises(NotConverted, match=rf"the batch at byte {len(GOOD)} \(offset 2.*{reason}") as caught:
+    with pytest.raises(
+        NotConverted, match=rf"the batch at byte {len(GOOD)} \(offset 2.*{reason}"
+    ) as caught:
         down_convert(GOOD + bad + GOOD, 0, max_decompressed_bytes=1000)
     before = caught.value.converted
     assert (offsets(before.output), before.next_offset) == ([0, 1], 2)
@@ -398,11 +445,17 @@ def test_an_error_names_the_place_and_keeps_what_came_before(bad: bytes, reason:
     ("bad", "reason"),
     [
         (message(1, offset=2, tail=b"\0\0\0\x09k"), "its key or value runs past its end"),
-        (wrapper([message(1, attributes=1)], GZIP, 1, offset=2), "compressed inside a compressed message"),
+        (
+            wrapper([message(1, attributes=1)], GZIP, 1, offset=2),
+            "compressed inside a compressed message",
+        ),
         (wrapper([message(1, offset=9)], GZIP, 1, offset=2), "wrapper offset 2 is below"),
         (wrapper([], GZIP, 1, offset=2), "holds no message"),
         (wrapper([message(1), message(1)], GZIP, 1, offset=2), "record 1: offset 2, expected 3"),
-        (wrapper([message(1, value=bytes(2000))], GZIP, 1, offset=2), "more than 1000 bytes decompressed"),
+        (
+            wrapper([message(1, value=bytes(2000))], GZIP, 1, offset=2),
+            "more than 1000 bytes decompressed",
+        ),
     ],
 )
 def test_messages_of_magic_1_that_cannot_be_read(bad: bytes, reason: str) -> None:
@@ -458,14 +511,24 @@ def test_as_the_rules_in_plain_python(seed: int, provider: str) -> None:
         for first_offset in (0, inside):
             for aborted in ((), aborted_in(batches_sent)):
                 cut = data[: rng.randrange(len(batches_sent[0].data))]
-                found = down_convert(guarded(data + cut), to_magic, first_offset=first_offset, aborted=aborted)
+                found = down_convert(
+                    guarded(data + cut), to_magic, first_offset=first_offset, aborted=aborted
+                )
                 assert read(found.output) == expected(batches_sent, to_magic, first_offset, aborted)
                 assert (found.position, found.is_partial) == (len(data), bool(cut))
                 assert found.next_offset == batches_sent[-1].last_offset + 1
 
 
 def test_slices_may_share_the_aborted_transactions() -> None:
-    parts = [sent(0, 5), sent(2, 6), marked(ABORT, 5, 4), sent(5, 5), sent(7, 6), marked(ABORT, 6, 9), sent(10, 6)]
+    parts = [
+        sent(0, 5),
+        sent(2, 6),
+        marked(ABORT, 5, 4),
+        sent(5, 5),
+        sent(7, 6),
+        marked(ABORT, 6, 9),
+        sent(10, 6),
+    ]
     data = b"".join(parts)
     aborted = AbortedTransactions([(6, 2), (5, 0)])
     position, found = 0, []
@@ -478,7 +541,11 @@ def test_slices_may_share_the_aborted_transactions() -> None:
 
 
 def test_aborted_transactions_may_come_in_any_order() -> None:
-    pairs = [(producer, first) for producer in (-5, 2**62, 0, 7, -(2**62)) for first in (9, -1, 2**63 - 1, 0)]
+    pairs = [
+        (producer, first)
+        for producer in (-5, 2**62, 0, 7, -(2**62))
+        for first in (9, -1, 2**63 - 1, 0)
+    ]
     for seed in range(5):
         random.Random(seed).shuffle(pairs)
         assert down_convert(b"", 1, aborted=pairs).aborted == tuple(sorted(pairs))
@@ -512,7 +579,9 @@ def test_two_calls_at_a_time_do_not_share_aborted_transactions() -> None:
 def test_a_call_ends_when_it_has_done_its_work() -> None:
     """Batches of which nothing comes out count as well: read, decompressed and compressed bytes."""
     large = batch(records(1, value=bytes(10_000)), codec=GZIP)
-    packed = b"".join(batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=n) for n in range(10))
+    packed = b"".join(
+        batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=n) for n in range(10)
+    )
     assert down_convert(packed, 1, max_work=1).next_offset == 1
     assert down_convert(packed, 1, max_work=30_000).next_offset == 2
     assert down_convert(packed, 1, max_work=1 << 20).next_offset == 10
@@ -524,7 +593,10 @@ def test_a_call_ends_when_it_has_done_its_work() -> None:
 
 @pytest.mark.parametrize("to_magic", MAGICS)
 def test_a_heavy_batch_is_left_for_a_call_that_may_convert_it(to_magic: int) -> None:
-    small, large = batch(records(1)), batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=1)
+    small, large = (
+        batch(records(1)),
+        batch(records(1, value=bytes(10_000)), codec=GZIP, base_offset=1),
+    )
     with pytest.raises(NotConverted, match="max_batch_work, 9999 bytes") as caught:
         down_convert(small + large, to_magic, max_batch_work=9_999)
     made = caught.value.converted

@@ -1,4 +1,6 @@
-"""walk_fetched, held against RecordBatch's own records: what is counted, what is left out, what is refused."""
+"""walk_fetched, held against RecordBatch's own records: what is counted, what is left out, what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ CONTROL, TRANSACTIONAL = 32, 16
 
 
 def by_python(data: bytes, fetch_offset: int = 0) -> tuple[int, int, int, int, int]:
-    """The same by RecordBatch: records, bytes of keys and values, next offset, batches, bytes of batches."""
+    """The same by RecordBatch: records, bytes of keys and values, next offset, batches, bytes of
+    batches.
+    """
     count = size = number = wire = 0
     next_offset = fetch_offset
     for one in batches(data):
@@ -61,7 +65,10 @@ def mixed(count: int, seed: int = 7) -> list[bytes]:
         return None if size is None else rng.randbytes(size)
 
     headers = [(), [(b"h", None), (b"long" * 40, b"v" * 200)]]
-    return [record(i, some(), some(), rng.choice(headers), rng.randrange(-9, 10**9)) for i in range(count)]
+    return [
+        record(i, some(), some(), rng.choice(headers), rng.randrange(-9, 10**9))
+        for i in range(count)
+    ]
 
 
 @pytest.mark.parametrize("codec", list(CODECS.values()), ids=list(CODECS))
@@ -72,7 +79,9 @@ def test_as_decoded_in_python(codec: int, fetch_offset: int) -> None:
             batch(mixed(40), codec=codec),
             batch(mixed(30, 8), codec=codec, base_offset=40, attributes=TRANSACTIONAL),
             batch(records(1), base_offset=70, attributes=TRANSACTIONAL | CONTROL),
-            batch([record(0), record(5)], codec=codec, base_offset=71, last_offset_delta=9),  # compacted
+            batch(
+                [record(0), record(5)], codec=codec, base_offset=71, last_offset_delta=9
+            ),  # compacted
             batch([], base_offset=81, last_offset_delta=3),  # compacted to nothing
         ]
     )
@@ -84,7 +93,9 @@ def test_as_decoded_in_python(codec: int, fetch_offset: int) -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_messages_of_magic_0_and_1(magic: int) -> None:
-    inner = [message(magic, offset=i, key=b"k" * i, value=None if i == 2 else b"v") for i in range(5)]
+    inner = [
+        message(magic, offset=i, key=b"k" * i, value=None if i == 2 else b"v") for i in range(5)
+    ]
     wrapped = wrapper(inner, LZ4 if magic else GZIP, magic, offset=14 if magic else 4)
     data = message(magic, offset=0 if magic == 0 else 9, key=b"k", value=b"vv") + wrapped
     for fetch_offset in (0, 3, 9, 10, 12, 15):
@@ -135,7 +146,9 @@ def test_headers_count_what_headers_say() -> None:
 )
 def test_what_cannot_be_read_is_said_with_its_place(data: bytes, said: str) -> None:
     good = batch(records(3))
-    with pytest.raises(NotABatch, match=rf"the batch at byte {len(good)} cannot be read: .*") as raised:
+    with pytest.raises(
+        NotABatch, match=rf"the batch at byte {len(good)} cannot be read: .*"
+    ) as raised:
         walk_fetched(good + data)
     assert said in str(raised.value)
 
@@ -175,17 +188,27 @@ def test_segments_of_a_real_broker() -> None:
 def test_hostile_bytes_end_in_an_answer_or_an_error_and_never_beyond_the_buffer() -> None:
     """Each case ends at a page that may not be read."""
     guarded, rng = Guarded(), random.Random(41)
-    seeds = [batch(records(4), codec=codec) + batch(mixed(3)[:1], codec=codec) for codec in CODECS.values()]
+    seeds = [
+        batch(records(4), codec=codec) + batch(mixed(3)[:1], codec=codec)
+        for codec in CODECS.values()
+    ]
     seeds.append(message(0) + wrapper([message(1), message(1, offset=1, key=b"k")], LZ4))
     answers = errors = 0
     for n in range(6000):
         data = bytearray(rng.choice(seeds)[:2000])
         for _ in range(rng.randrange(1, 4)):
-            data[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
-        view = guarded.at_end(bytes(data[: rng.randrange(len(data) + 1)]) if n % 3 == 0 else bytes(data))
+            data[rng.randrange(len(data))] = rng.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)]
+            )
+        view = guarded.at_end(
+            bytes(data[: rng.randrange(len(data) + 1)]) if n % 3 == 0 else bytes(data)
+        )
         try:
             found = walk_fetched(
-                view, rng.randrange(6), rng.choice(["records", "headers"]), max_decompressed_bytes=1 << 20
+                view,
+                rng.randrange(6),
+                rng.choice(["records", "headers"]),
+                max_decompressed_bytes=1 << 20,
             )
         except NotABatch:
             errors += 1
@@ -200,7 +223,10 @@ def test_hostile_bytes_end_in_an_answer_or_an_error_and_never_beyond_the_buffer(
 def test_several_threads_walk_at_once() -> None:
     data = b"".join(batch(records(200), codec=ZSTD, base_offset=200 * n) for n in range(50))
     expected, seen = walk_fetched(data), []
-    threads = [threading.Thread(target=lambda: seen.extend(walk_fetched(data) for _ in range(20))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: seen.extend(walk_fetched(data) for _ in range(20)))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

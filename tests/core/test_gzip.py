@@ -1,4 +1,6 @@
-"""Inflate beside zlib: the same bytes, the same input used, the same idea of what is valid. Then gzip members."""
+"""Inflate beside zlib: the same bytes, the same input used, the same idea of what is valid. Then
+gzip members.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def contents() -> Iterator[bytes]:
     yield b"".join(RANDOM.choice(words) for _ in range(20_000))
     for _ in range(60):
         size = RANDOM.choice((3, 40, 300, 3000, 40_000))
-        yield b"".join(words[RANDOM.randrange(RANDOM.randrange(1, 60))] for _ in range(size // 2 + 1))[:size]
+        yield b"".join(
+            words[RANDOM.randrange(RANDOM.randrange(1, 60))] for _ in range(size // 2 + 1)
+        )[:size]
 
 
 def deflated(data: bytes, level: int, strategy: int, flush: int = 0) -> bytes:
@@ -78,7 +82,11 @@ def small() -> list[bytes]:
     out = []
     for data in CONTENTS:
         if len(data) <= 3000:
-            out += [deflated(data, level, strategy) for level in (0, 1, 9) for strategy in (0, zlib.Z_FIXED)]
+            out += [
+                deflated(data, level, strategy)
+                for level in (0, 1, 9)
+                for strategy in (0, zlib.Z_FIXED)
+            ]
     return out
 
 
@@ -101,7 +109,8 @@ def agrees(data: bytes) -> str:
     expected, before, consumed = by_zlib(data)
     assert status == expected
     if status == "bad":
-        # how far zlib hands on what precedes damage depends on its chunks; neither may contradict the other
+        # how far zlib hands on what precedes damage depends on its chunks; neither may contradict
+        # the other
         assert content.startswith(before) or before.startswith(content)
     else:
         assert content == before
@@ -124,7 +133,9 @@ def test_random_bytes() -> None:
     seen = {"done": 0, "short": 0, "bad": 0}
     for _ in range(12_000):
         data = bytearray(RANDOM.randbytes(RANDOM.randrange(1, 90)))
-        data[0] = data[0] & 0xF8 | RANDOM.choice((0, 1, 2, 3, 4, 5, 5, 5, 6))  # mostly blocks that exist
+        data[0] = data[0] & 0xF8 | RANDOM.choice(
+            (0, 1, 2, 3, 4, 5, 5, 5, 6)
+        )  # mostly blocks that exist
         if RANDOM.random() < 0.3 and len(data) > 5 and not data[0] & 6:
             data[3:5] = bytes(b ^ 0xFF for b in data[1:3])  # a stored block whose length is right
         seen[agrees(bytes(data))] += 1
@@ -147,7 +158,8 @@ def dynamic(precode: dict[int, int], hlit: int, hdist: int, *rest: tuple[int, in
     return bits((1, 1), (2, 2), (hlit - 257, 5), (hdist - 1, 5), (15, 4), *lengths, *rest)
 
 
-# a precode of two symbols: 18 (many zeros) is bit 0, 1 (a length of 1) is bit 1; repeat counts of 18: 7 bits + 11
+# a precode of two symbols: 18 (many zeros) is bit 0, 1 (a length of 1) is bit 1; repeat counts of
+# 18: 7 bits + 11
 P = {18: 1, 1: 1}
 ZEROS_138, ONE = [(1, 1), (127, 7)], [(0, 1)]
 HEADERS = {
@@ -179,12 +191,19 @@ def test_a_reserved_block_kind(kind: int) -> None:
 
 def test_a_distance_before_the_start() -> None:
     """Fixed codes: a literal, then length 3 from distance 2."""
-    # literal 0x30 + n is 8 bits, most significant first; length code 257 is 0000001; distance code 1 is 00001
+    # literal 0x30 + n is 8 bits, most significant first; length code 257 is 0000001; distance code
+    # 1 is 00001
     stream = bits(
-        (1, 1), (1, 2), (int("01100001"[::-1], 2), 8), (int("0000001"[::-1], 2), 7), (int("00001"[::-1], 2), 5)
+        (1, 1),
+        (1, 2),
+        (int("01100001"[::-1], 2), 8),
+        (int("0000001"[::-1], 2), 7),
+        (int("00001"[::-1], 2), 5),
     )
     assert agrees(stream) == "bad"
-    stream = bits((1, 1), (1, 2), (int("01100001"[::-1], 2), 8), (int("0000001"[::-1], 2), 7), (0, 5), (0, 7))
+    stream = bits(
+        (1, 1), (1, 2), (int("01100001"[::-1], 2), 8), (int("0000001"[::-1], 2), 7), (0, 5), (0, 7)
+    )
     assert inflate(stream)[:2] == ("done", b"1111")
 
 
@@ -278,7 +297,7 @@ def test_matches_across_the_window(size: int) -> None:
     assert inflate(packed)[:2] == ("done", data)
 
 
-# ---- members, as GZIPInputStream reads them ------------------------------------------------------------------------
+# ---- members, as GZIPInputStream reads them ------------------------------------------------------
 
 RECORDS = b"".join(record(i, value=b"value %d" % i) for i in range(20))
 

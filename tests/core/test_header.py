@@ -1,4 +1,6 @@
-"""From one batch to the next, byte by byte: ByteBufferLogInputStream.nextBatch, as every door meets it."""
+"""From one batch to the next, byte by byte: ByteBufferLogInputStream.nextBatch, as every door meets
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ INT_MAX = 2**31 - 1
 
 
 def next_batch(data: bytes) -> int | str | None:
-    """The rule in plain Python: a batch's size, the refusing rule's id, or None where the iteration ends."""
+    """The rule in plain Python: a batch's size, the refusing rule's id, or None where the iteration
+    ends.
+    """
     if len(data) < 12:
         return None
     (size,) = struct.unpack_from(">i", data, 8)
@@ -49,7 +53,9 @@ def agrees(data: bytes) -> None:
                 RecordBatch(data)
 
 
-@pytest.mark.parametrize("size", [-(2**31), -1, 0, 13, 14, 15, 48, 49, 50, INT_MAX - 12, INT_MAX - 11, INT_MAX])
+@pytest.mark.parametrize(
+    "size", [-(2**31), -1, 0, 13, 14, 15, 48, 49, 50, INT_MAX - 12, INT_MAX - 11, INT_MAX]
+)
 @pytest.mark.parametrize("magic", [0, 1, 2, 3, 127, 128, 255])
 @pytest.mark.parametrize("length", [12, 16, 17, 18, 26, 27, 61, 62])
 def test_size_magic_and_length(size: int, magic: int, length: int) -> None:
@@ -68,7 +74,9 @@ def test_random_headers() -> None:
     for _ in range(3000):
         data = bytearray(noise.randbytes(noise.randrange(80)))
         if len(data) > 16 and noise.random() < 0.9:
-            data[8:12] = struct.pack(">i", noise.choice([noise.randrange(80), len(data) - 12, noise.randrange(2**31)]))
+            data[8:12] = struct.pack(
+                ">i", noise.choice([noise.randrange(80), len(data) - 12, noise.randrange(2**31)])
+            )
             data[16] = noise.randrange(4)
         agrees(bytes(data))
 
@@ -109,7 +117,13 @@ def test_the_checksum_covers_what_kafkas_does() -> None:
 
 
 def test_messages_and_batches_in_one_buffer() -> None:
-    parts = [PLAIN, message(0, offset=5), wrapper([message(1)], GZIP), batch(base_timestamp=NOW + 1), message(1)]
+    parts = [
+        PLAIN,
+        message(0, offset=5),
+        wrapper([message(1)], GZIP),
+        batch(base_timestamp=NOW + 1),
+        message(1),
+    ]
     columns = scan_batches(b"".join(parts))
     assert columns["magic"].tolist() == [2, 0, 1, 2, 1]
     assert columns["size_in_bytes"].tolist() == [len(part) for part in parts]

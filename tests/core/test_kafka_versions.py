@@ -48,13 +48,24 @@ def test_a_validator_knows_its_version(version: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("2.8", "3.9"), ("3.6", "3.9"), ("3.9.2", "3.9"), ("3.10", "3.9"), ("4.0", "4.1"), ("4.3", "4.1"), ("5.0", "4.4")],
+    [
+        ("2.8", "3.9"),
+        ("3.6", "3.9"),
+        ("3.9.2", "3.9"),
+        ("3.10", "3.9"),
+        ("4.0", "4.1"),
+        ("4.3", "4.1"),
+        ("5.0", "4.4"),
+    ],
 )
 def test_an_unknown_version_names_the_known_ones(name: str, nearest: str) -> None:
     for ask in (kafka_version, lambda name: LogValidator(kafka_version=name)):
         with pytest.raises(BatchvalError) as refused:
             ask(name)
-        assert str(refused.value) == f"kafka_version must be one of 3.9, 4.1, 4.4, not '{name}' (nearest: {nearest})"
+        assert (
+            str(refused.value)
+            == f"kafka_version must be one of 3.9, 4.1, 4.4, not '{name}' (nearest: {nearest})"
+        )
 
 
 @pytest.mark.parametrize("name", ["", "latest", "4.x", " "])
@@ -121,7 +132,10 @@ def test_no_topic_limits_a_record_before_4_4() -> None:
 def test_the_reason_of_a_length_that_no_array_has() -> None:
     policy = TopicPolicy(compression_type="uncompressed")
     result = kafka("3.9", policy).check(stated(2**31 - 1, CODECS["gzip"]), now_ms=NOW)
-    assert result.reason == "record 0: length 2147483647 is above 2147483645, the longest array of a JVM"
+    assert (
+        result.reason
+        == "record 0: length 2147483647 is above 2147483645, the longest array of a JVM"
+    )
 
 
 # ---- Produce v0 to v2 ----------------------------------------------------------------------------
@@ -132,10 +146,14 @@ TWO_MESSAGES = message(offset=0, key=b"k") + message(offset=1, key=b"k", value=b
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("produce_version", [0, 1, 2, 3, 9])
 @pytest.mark.parametrize("mode", ["strict", "kafka"])
-def test_old_requests_hold_messages_before_4_0(version: str, produce_version: int, mode: Any) -> None:
+def test_old_requests_hold_messages_before_4_0(
+    version: str, produce_version: int, mode: Any
+) -> None:
     validator = LogValidator(mode=mode, kafka_version=version)  # type: ignore[arg-type]
     admitted = version == "3.9" and produce_version < 3
-    result = validator.validate(TWO_MESSAGES, now_ms=NOW, first_offset=5, produce_version=produce_version)
+    result = validator.validate(
+        TWO_MESSAGES, now_ms=NOW, first_offset=5, produce_version=produce_version
+    )
     assert result.ok == admitted
     assert validator.check_request(TWO_MESSAGES, produce_version=produce_version).ok == admitted
     assert validator.check_request(b"", produce_version=produce_version).ok == admitted
@@ -184,11 +202,17 @@ def test_records_of_tomorrow(version: str) -> None:
     assert code(LogValidator(kafka_version=version), tomorrow) == expected  # type: ignore[arg-type]
     policy = TopicPolicy.from_kafka_config({"max.message.bytes": "1000"}, kafka_version=version)
     assert code(kafka(version, policy), tomorrow) == expected
-    hour = TopicPolicy.from_kafka_config({"message.timestamp.after.max.ms": "3600000"}, kafka_version=version)
+    hour = TopicPolicy.from_kafka_config(
+        {"message.timestamp.after.max.ms": "3600000"}, kafka_version=version
+    )
     assert code(kafka(version, hour), tomorrow) == 32
 
 
 def test_a_policy_has_the_default_of_4_4() -> None:
-    assert TopicPolicy.from_kafka_config({}, kafka_version="4.4") == TopicPolicy.from_kafka_config({}) == TopicPolicy()
+    assert (
+        TopicPolicy.from_kafka_config({}, kafka_version="4.4")
+        == TopicPolicy.from_kafka_config({})
+        == TopicPolicy()
+    )
     with pytest.raises(BatchvalError, match="kafka_version must be one of"):
         TopicPolicy.from_kafka_config({}, kafka_version="2.8")

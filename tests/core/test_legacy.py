@@ -31,29 +31,43 @@ KAFKA = LogValidator(mode="kafka")
 
 
 def judge(data: bytes, to_magic: int = 1, validator: LogValidator = KAFKA, **told: Any) -> Any:
-    return validator.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=to_magic, **told)
+    return validator.validate_messages_and_assign_offsets(
+        data, now_ms=NOW, to_magic=to_magic, **told
+    )
 
 
 def said(data: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
     return [
-        (r.offset, r.timestamp, None if r.key is None else bytes(r.key), None if r.value is None else bytes(r.value))
+        (
+            r.offset,
+            r.timestamp,
+            None if r.key is None else bytes(r.key),
+            None if r.value is None else bytes(r.value),
+        )
         for b in batches(data)
         for r in b.records()
     ]
 
 
 def messages(magic: int, count: int = 3, first: int = 0) -> list[bytes]:
-    return [message(magic, offset=first + i, key=b"k%d" % i, timestamp=NOW + i) for i in range(count)]
+    return [
+        message(magic, offset=first + i, key=b"k%d" % i, timestamp=NOW + i) for i in range(count)
+    ]
 
 
-# ---- in place ------------------------------------------------------------------------------------------------------
+# ---- in place ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_set_of_messages_gets_its_offsets(magic: int) -> None:
     data = b"".join(messages(magic, first=70))
     result = judge(data, magic, first_offset=500)
-    assert (result.in_place, result.path, result.next_offset, result.records_count) == (True, "full", 503, 3)
+    assert (result.in_place, result.path, result.next_offset, result.records_count) == (
+        True,
+        "full",
+        503,
+        3,
+    )
     times = [NOW + i for i in range(3)] if magic else [-1] * 3
     assert said(result.output) == [(500 + i, times[i], b"k%d" % i, b"v") for i in range(3)]
     assert result.max_timestamp == times[-1]
@@ -93,7 +107,12 @@ def test_the_wrappers_time_is_the_greatest_of_its_messages(codec: str) -> None:
     data = wrapper(messages(1), WRAPPED[codec], timestamp=3)
     result = judge(data)
     (b,) = batches(result.output)
-    assert (b.max_timestamp, b.is_valid, result.in_place, result.max_timestamp) == (NOW + 2, True, True, NOW + 2)
+    assert (b.max_timestamp, b.is_valid, result.in_place, result.max_timestamp) == (
+        NOW + 2,
+        True,
+        True,
+        NOW + 2,
+    )
     policy = TopicPolicy(message_timestamp_type="LogAppendTime")
     result = judge(data, 1, LogValidator(policy, mode="kafka"))
     (b,) = batches(result.output)
@@ -119,7 +138,7 @@ def test_a_wrapper_of_magic_0_is_always_rebuilt() -> None:
         assert said(result.output) == [(500 + i, -1, b"k%d" % i, b"v") for i in range(3)]
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
@@ -174,10 +193,16 @@ ROWS = {
     "value runs out inside": Row(pack(VALUE_RUNS_OUT), None, 0),
     "key length that wraps inside": Row(pack(KEY_WRAPS), None, 0),
     "14 bytes": Row(message(1, attributes=GZIP, tail=b""), "30", -1, "S9"),
-    "value runs out": Row(message(1, attributes=GZIP, tail=struct.pack(">ii", -1, 100)), "30", -1, "S9"),
+    "value runs out": Row(
+        message(1, attributes=GZIP, tail=struct.pack(">ii", -1, 100)), "30", -1, "S9"
+    ),
     "key runs out": Row(message(1, attributes=GZIP, tail=struct.pack(">i", 100)), "30", -1, "S9"),
     "negative key length": Row(
-        message(1, attributes=GZIP, tail=struct.pack(">ii", -9, len(compress(GZIP, ONE))) + compress(GZIP, ONE)),
+        message(
+            1,
+            attributes=GZIP,
+            tail=struct.pack(">ii", -9, len(compress(GZIP, ONE))) + compress(GZIP, ONE),
+        ),
         None,
         0,
     ),
@@ -213,7 +238,9 @@ def test_14_bytes_without_a_key_on_a_compacted_topic() -> None:
 def test_the_limit_of_one_message() -> None:
     inner = message(1, value=bytes(300))
     for limit, ok in ((len(inner) - 12, True), (len(inner) - 13, False)):
-        result = judge(pack(inner), validator=LogValidator(TopicPolicy(max_decompressed_message_bytes=limit)))
+        result = judge(
+            pack(inner), validator=LogValidator(TopicPolicy(max_decompressed_message_bytes=limit))
+        )
         assert result.ok == ok
         if not ok:
             assert (result.rule, str(limit) in result.reason) == (Rule.WRAPPER_MALFORMED, True)
@@ -228,7 +255,11 @@ def test_record_errors_of_a_wrapper() -> None:
         message(1, offset=3, key=b"k", timestamp=NOW + 10**8),
     ]
     result = judge(pack(*inner), validator=LogValidator(TopicPolicy(cleanup_policy="compact")))
-    assert [(i, rule.id) for i, rule in result.record_error_rules] == [(1, "33"), (2, "35"), (3, "36")]
+    assert [(i, rule.id) for i, rule in result.record_error_rules] == [
+        (1, "33"),
+        (2, "35"),
+        (3, "36"),
+    ]
     assert result.record_errors[0][1] == "Record's magic does not match the batch's"
     assert (result.rule, result.error_code) == (Rule.RECORD_ERRORS, ErrorCode.INVALID_TIMESTAMP)
     assert result.meters == {"magic": 1, "nokey": 1}
@@ -265,7 +296,7 @@ def test_strict_extras_of_messages() -> None:
     assert judge(big, validator=LogValidator(max_decompressed_bytes=5000)).rule is Rule.S8
 
 
-# ---- up and down ---------------------------------------------------------------------------------------------------
+# ---- up and down ---------------------------------------------------------------------------------
 
 SOURCES = {
     "messages 0": (b"".join(messages(0)), 0),
@@ -273,7 +304,10 @@ SOURCES = {
     "wrapper 0": (wrapper(messages(0), GZIP, magic=0), 0),
     "wrapper 1": (wrapper(messages(1), SNAPPY), 1),
     "batch": (batch([record(i, key=b"k%d" % i, timestamp_delta=i) for i in range(3)]), 2),
-    "compressed batch": (batch([record(i, key=b"k%d" % i, timestamp_delta=i) for i in range(3)], codec=LZ4), 2),
+    "compressed batch": (
+        batch([record(i, key=b"k%d" % i, timestamp_delta=i) for i in range(3)], codec=LZ4),
+        2,
+    ),
 }
 
 
@@ -296,7 +330,12 @@ def test_conversion(source: str, to_magic: int, target: str) -> None:
         assert (result.path, result.converted, result.size_maybe_changed) == ("rebuilt", 3, True)
     if to_magic == 2:
         (b,) = found
-        assert (b.producer_id, b.producer_epoch, b.base_sequence, b.partition_leader_epoch) == (-1, -1, -1, 3)
+        assert (b.producer_id, b.producer_epoch, b.base_sequence, b.partition_leader_epoch) == (
+            -1,
+            -1,
+            -1,
+            3,
+        )
         assert (b.base_timestamp, b.max_timestamp, b.attributes & ~7) == (times[0], times[2], 0)
 
 

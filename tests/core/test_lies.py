@@ -1,6 +1,8 @@
-"""Every lie that claims can tell: what trust makes of it, that verify finds it, what it is answered with.
+"""Every lie that claims can tell: what trust makes of it, that verify finds it, what it is answered
+with.
 
-The batch is Kafka's to refuse or not; only in a header a lie makes a batch malformed that would else be accepted (L7).
+The batch is Kafka's to refuse or not; only in a header a lie makes a batch malformed that would
+else be accepted (L7).
 """
 
 from __future__ import annotations
@@ -34,7 +36,17 @@ from tests.support.claims import Said, carry, carrying, tag, three
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
 KEYED = [record(i, key=b"k%d" % i, timestamp_delta=d) for i, d in enumerate((10, 0, 20))]
 TRUE = Said(NOW, 3, 2)
-ANSWER = ("ok", "error_code", "rule", "record_errors", "reports", "next_offset", "max_timestamp", "reason", "path")
+ANSWER = (
+    "ok",
+    "error_code",
+    "rule",
+    "record_errors",
+    "reports",
+    "next_offset",
+    "max_timestamp",
+    "reason",
+    "path",
+)
 
 
 def keyed(codec: int = ZSTD, **fields: Any) -> bytes:
@@ -51,14 +63,18 @@ class CarrierCase:
 
     def __init__(self, carrier: str, **policy: Any) -> None:
         self.carrier = carrier
-        self.validator = LogValidator(TopicPolicy(accept_claims_header=carrier == "header", **policy))
+        self.validator = LogValidator(
+            TopicPolicy(accept_claims_header=carrier == "header", **policy)
+        )
 
     def judge(self, data: bytes, said: tuple[int, int, int], word: str, now_ms: int = NOW) -> Any:
         sent, its_tag = carry(self.carrier, said, data)
         return self.validator.check(sent, now_ms=now_ms, claims=(its_tag, word))
 
     def found_by_verify(self, data: bytes, said: tuple[int, int, int], now_ms: int = NOW) -> Any:
-        """The lie is named, and the verdict is Kafka's; or L7, where a header lies and Kafka would accept."""
+        """The lie is named, and the verdict is Kafka's; or L7, where a header lies and Kafka would
+        accept.
+        """
         result = self.judge(data, said, "verify", now_ms)
         # a stream that is cut off ends otherwise after a whole frame, such as one of claims
         sent = carry(self.carrier, said, data)[0] if self.carrier == "payload" else data
@@ -88,7 +104,7 @@ def test_the_truth_is_no_lie(carrier: str) -> None:
         assert (result.ok, result.claims, three(result.batch_claims)) == (True, "honest", TRUE)
 
 
-# ---- each field ----------------------------------------------------------------------------------------------------
+# ---- each field ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -134,8 +150,12 @@ def test_a_count_that_header_and_claims_share(carrier: str, codec: int, count: i
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@pytest.mark.parametrize(("by", "believed"), [(1, True), (-1, True), (3_600_001, False), (-21, False), (-NOW, False)])
-def test_a_header_max_timestamp_that_is_wrong(carrier: str, codec: int, by: int, believed: bool) -> None:
+@pytest.mark.parametrize(
+    ("by", "believed"), [(1, True), (-1, True), (3_600_001, False), (-21, False), (-NOW, False)]
+)
+def test_a_header_max_timestamp_that_is_wrong(
+    carrier: str, codec: int, by: int, believed: bool
+) -> None:
     """The fourth claim: Kafka recomputes it and answers with the right one."""
     data = keyed(codec, max_timestamp=NOW + 20 + by)
     slow = CarrierCase(carrier).found_by_verify(data, TRUE)
@@ -146,7 +166,11 @@ def test_a_header_max_timestamp_that_is_wrong(carrier: str, codec: int, by: int,
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize(
     ("keys", "true", "lies"),
-    [([None] * 3, 1, (0, 2, 3, -1)), ([b"k"] * 3, 2, (1, 3, -1)), ([b"k", None, b""], 0, (1, 2, 3, -1))],
+    [
+        ([None] * 3, 1, (0, 2, 3, -1)),
+        ([b"k"] * 3, 2, (1, 3, -1)),
+        ([b"k", None, b""], 0, (1, 2, 3, -1)),
+    ],
     ids=["no keys", "keys", "some keys"],
 )
 def test_a_key_byte_that_is_not_true(
@@ -162,13 +186,17 @@ def test_a_key_byte_that_is_not_true(
 
 def test_saying_less_than_one_could_is_no_lie_where_it_can_mislead_nobody(carrier: str) -> None:
     """0: not every key is null, and nothing more is known."""
-    assert CarrierCase(carrier).judge(keyed(), TRUE._replace(null_keys=0), "verify").claims == "honest"
+    assert (
+        CarrierCase(carrier).judge(keyed(), TRUE._replace(null_keys=0), "verify").claims == "honest"
+    )
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_a_hidden_null_key_on_a_compacted_topic(carrier: str, codec: int, where: int) -> None:
-    """The cleaner would drop the record in silence: why compacted topics are to be verified, or trusted with care."""
+    """The cleaner would drop the record in silence: why compacted topics are to be verified, or
+    trusted with care.
+    """
     data = batch([record(i, key=None if i == where else b"k") for i in range(3)], codec=codec)
     door = CarrierCase(carrier, cleanup_policy="compact")
     slow = door.found_by_verify(data, (NOW, 3, 2))
@@ -176,7 +204,7 @@ def test_a_hidden_null_key_on_a_compacted_topic(carrier: str, codec: int, where:
     assert door.believed(data, (NOW, 3, 2))
 
 
-# ---- structure -----------------------------------------------------------------------------------------------------
+# ---- structure -----------------------------------------------------------------------------------
 
 BROKEN = {
     "a length too long": [raw(Body(), varint(9)), *KEYED[1:]],
@@ -184,10 +212,19 @@ BROKEN = {
     "a key length below -1": [raw(Body(key=varint(-2))), *KEYED[1:]],
     "a value length below -1": [raw(Body(value=varint(-5))), *KEYED[1:]],
     "a key past the end": [*KEYED[:2], raw(Body(offset_delta=varint(2), key=varint(1000)))],
-    "a value past the end": [*KEYED[:2], raw(Body(offset_delta=varint(2), value=varint(10**6) + b"v"))],
+    "a value past the end": [
+        *KEYED[:2],
+        raw(Body(offset_delta=varint(2), value=varint(10**6) + b"v")),
+    ],
     "negative headers": [raw(Body(headers=varint(-1))), *KEYED[1:]],
-    "a header key that is null": [raw(Body(headers=varint(1) + varint(-1) + blob(b""))), *KEYED[1:]],
-    "a header key that is no UTF-8": [record(0, key=b"k", headers=[(b"\xc0\x80", b"")]), *KEYED[1:]],
+    "a header key that is null": [
+        raw(Body(headers=varint(1) + varint(-1) + blob(b""))),
+        *KEYED[1:],
+    ],
+    "a header key that is no UTF-8": [
+        record(0, key=b"k", headers=[(b"\xc0\x80", b"")]),
+        *KEYED[1:],
+    ],
     "record attributes": [record(0, key=b"k", attributes=4), *KEYED[1:]],
     "a varint that does not end": [b"\xff" * 11, *KEYED[1:]],
     "the last one cut off": [*KEYED[:2], KEYED[2][:-1]],
@@ -222,7 +259,10 @@ def test_deltas_that_are_wrong_under_a_true_count(carrier: str, codec: int, how:
     """Two batches' offsets would overlap, or a consumer wait for one that never comes."""
     deltas = DELTAS[how]
     data = keyed(
-        codec, parts=[record(d, key=b"k", timestamp_delta=t) for d, t in zip(deltas, (10, 0, 20), strict=True)]
+        codec,
+        parts=[
+            record(d, key=b"k", timestamp_delta=t) for d, t in zip(deltas, (10, 0, 20), strict=True)
+        ],
     )
     slow = CarrierCase(carrier).found_by_verify(data, TRUE)
     assert (slow.rule.id, int(slow.error_code)) == ("S3", 87)
@@ -271,7 +311,9 @@ def test_a_bomb_under_true_facts(carrier: str, codec: int) -> None:
     assert topic.found_by_verify(bomb, (NOW, 1, 1)).rule.id == "S8"
     states_its_size = codec == SNAPPY and topic.judge(bomb, (NOW, 1, 1), "trust").claims == "lying"
     # true sizes of version 2 settle nothing here
-    assert topic.believed(bomb, (NOW, 1, 1)) == (not states_its_size and carrier in ("tag", "header"))
+    assert topic.believed(bomb, (NOW, 1, 1)) == (
+        not states_its_size and carrier in ("tag", "header")
+    )
     topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=400_000)
     assert topic.judge(bomb, (NOW, 1, 1), "verify").claims == "honest"
 
@@ -280,7 +322,9 @@ def test_a_frame_that_states_too_much_is_read_and_is_a_lie(carrier: str) -> None
     """The stated size makes trust read the records: nothing was sampled, and it is a lie all the
     same.
     """
-    payload = zstandard.ZstdCompressor(write_content_size=True).compress(record(0, value=bytes(300_000)))
+    payload = zstandard.ZstdCompressor(write_content_size=True).compress(
+        record(0, value=bytes(300_000))
+    )
     bomb = batch([], codec=ZSTD, payload=payload, records_count=1)
     topic = CarrierCase(carrier)
     topic.validator = LogValidator(topic.validator.policy, max_decompressed_bytes=100_000)
@@ -288,7 +332,7 @@ def test_a_frame_that_states_too_much_is_read_and_is_a_lie(carrier: str) -> None
     assert (result.rule.id, result.claims) == ("S8", "lying")
 
 
-# ---- other people's claims -----------------------------------------------------------------------------------------
+# ---- other people's claims -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -315,7 +359,9 @@ def test_a_replay_is_answered_as_the_first_time(carrier: str) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
-@pytest.mark.parametrize("fields", [{"attributes": 0x20}, {"attributes": 0x30, "producer_id": 9, "base_sequence": 0}])
+@pytest.mark.parametrize(
+    "fields", [{"attributes": 0x20}, {"attributes": 0x30, "producer_id": 9, "base_sequence": 0}]
+)
 def test_claims_on_a_control_batch(carrier: str, codec: int, fields: dict[str, int]) -> None:
     """Not a client's to send; nothing was read, so nobody lied."""
     data = keyed(codec, **fields)
@@ -361,10 +407,14 @@ def test_a_lie_beside_another_refusal_is_noted_and_changes_nothing(carrier: str)
 
 @pytest.mark.parametrize("extra", ["S1", "S3", "S4", "S5"])
 def test_extras_that_are_only_reported(carrier: str, extra: str) -> None:
-    """Claims also say that strict's walk passes, whatever a door makes of the extras; S1 is the header's matter."""
+    """Claims also say that strict's walk passes, whatever a door makes of the extras; S1 is the
+    header's matter.
+    """
     data = {
         "S1": keyed(attributes=0x100),
-        "S3": keyed(parts=[record(d, key=b"k", timestamp_delta=t) for d, t in ((0, 10), (1, 0), (1, 20))]),
+        "S3": keyed(
+            parts=[record(d, key=b"k", timestamp_delta=t) for d, t in ((0, 10), (1, 0), (1, 20))]
+        ),
         "S4": keyed(parts=[raw(Body(key=blob(b"k")), varint(9)), *KEYED[1:]]),
         "S5": keyed(parts=[record(0, key=b"k", timestamp_delta=10, attributes=1), *KEYED[1:]]),
     }[extra]
@@ -381,7 +431,10 @@ def test_the_thirteen_bytes_are_under_the_checksum() -> None:
         changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         for word in ("ignore", "verify", "trust"):
             result = door.validator.check(changed, now_ms=NOW, claims=(None, word))
-            assert (str(result.rule), result.error_code.name) == ("14 crc-mismatch", "CORRUPT_MESSAGE")
+            assert (str(result.rule), result.error_code.name) == (
+                "14 crc-mismatch",
+                "CORRUPT_MESSAGE",
+            )
     assert struct.unpack(">qib", data[61:74]) == TRUE
 
 

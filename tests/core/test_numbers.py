@@ -1,4 +1,6 @@
-"""The numbers that the core shares with Python: rules, reasons, codes, origins. Read from the .pxd files themselves."""
+"""The numbers that the core shares with Python: rules, reasons, codes, origins. Read from the .pxd
+files themselves.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from batchval.types import AppendOrigin, CompressionType, TimestampType
 CORE = Path(batchval.__file__).parent / "core"
 LAYOUT = {
     name: int(value, 0)
-    for name, value in re.findall(r"^    ([A-Z0-9_]+) = (-?[0-9xA-F]+)", (CORE / "layout.pxd").read_text(), re.M)
+    for name, value in re.findall(
+        r"^    ([A-Z0-9_]+) = (-?[0-9xA-F]+)", (CORE / "layout.pxd").read_text(), re.M
+    )
 }
 
 
@@ -48,11 +52,18 @@ def test_rules_that_the_core_does_not_name() -> None:
 
 
 def test_numbers_are_one_a_rule() -> None:
-    assert len({r.number for r in Rule}) == len({r.slug for r in Rule}) == len({r.id for r in Rule}) == len(Rule)
+    assert (
+        len({r.number for r in Rule})
+        == len({r.slug for r in Rule})
+        == len({r.id for r in Rule})
+        == len(Rule)
+    )
     assert {r.number for r in EXTRAS} == set(range(51, 61))
 
 
-@pytest.mark.parametrize("code", [code for code in ErrorCode if code.name in LAYOUT], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "code", [code for code in ErrorCode if code.name in LAYOUT], ids=lambda c: c.name
+)
 def test_error_codes_have_the_cores_numbers(code: ErrorCode) -> None:
     if code is not ErrorCode.NONE:  # NONE is a codec in the core, and OK the code
         assert LAYOUT[code.name] == code
@@ -108,5 +119,7 @@ def test_messages_of_record_errors() -> None:
         Rule.RECORD_MAGIC_DIFFERS,
     ):
         assert message_of(rule.number, True, 5) != "Invalid record"
-    assert message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, True, -7) == "Timestamp -7 is out of range"
+    assert (
+        message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, True, -7) == "Timestamp -7 is out of range"
+    )
     assert message_of(0, True, 0) == "Invalid record"

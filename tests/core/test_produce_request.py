@@ -30,7 +30,9 @@ UNKNOWN_CODEC = batch(records(2), attributes=5)
 
 
 def codes(validator: LogValidator, *partitions: bytes | None, **kw: Any) -> list[int]:
-    return [int(r.error_code) for r in validator.check_produce_request(partitions, now_ms=NOW, **kw)]
+    return [
+        int(r.error_code) for r in validator.check_produce_request(partitions, now_ms=NOW, **kw)
+    ]
 
 
 @pytest.mark.parametrize(("bad", "rule", "in_kafka", "in_strict"), [
@@ -40,7 +42,9 @@ def codes(validator: LogValidator, *partitions: bytes | None, **kw: Any) -> list
     (GOOD + OVERFLOWING, "3", -1, 87),
 ])  # fmt: skip
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_one_partition_fails_all(bad: bytes, rule: str, in_kafka: int, in_strict: int, place: int) -> None:
+def test_one_partition_fails_all(
+    bad: bytes, rule: str, in_kafka: int, in_strict: int, place: int
+) -> None:
     partitions = [GOOD, WRONG_CRC, GOOD]
     partitions[place] = bad
     results = KAFKA.check_produce_request(partitions, now_ms=NOW)
@@ -56,7 +60,17 @@ def test_one_partition_fails_all(bad: bytes, rule: str, in_kafka: int, in_strict
 
 def test_what_is_a_partitions_own() -> None:
     legacy = message(1)
-    partitions = (GOOD, WRONG_CRC, None, b"", legacy, GOOD + SMALL, GOOD + MAGIC_3, GOOD + GOOD, GOOD[:40])
+    partitions = (
+        GOOD,
+        WRONG_CRC,
+        None,
+        b"",
+        legacy,
+        GOOD + SMALL,
+        GOOD + MAGIC_3,
+        GOOD + GOOD,
+        GOOD[:40],
+    )
     assert KAFKA.scan_produce_request(partitions) is None
     assert codes(KAFKA, *partitions) == [0, 2, 87, 87, 87, 2, 2, 87, 87]
     assert KAFKA.scan_produce_request([]) is None

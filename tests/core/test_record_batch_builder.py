@@ -10,12 +10,21 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from batchval import BatchvalError, CompressionType, LogValidator, RecordBatch, RecordBatchBuilder, TopicPolicy
+from batchval import (
+    BatchvalError,
+    CompressionType,
+    LogValidator,
+    RecordBatch,
+    RecordBatchBuilder,
+    TopicPolicy,
+)
 from batchval.core.claims import compute
 from batchval.errors import ArgumentTypeError, ArgumentValueError
 from tests.support.batches import NOW
 
-STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1))
+STRICT = LogValidator(
+    TopicPolicy(max_message_bytes=2**31 - 1, message_timestamp_after_max_ms=2**63 - 1)
+)
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 ROWS: list[Row] = [
     (b"key", b"value", NOW, []),
@@ -61,10 +70,15 @@ def test_accepted_with_the_records_that_went_in(codec: CompressionType, by_name:
 
 @pytest.mark.parametrize("codec", CompressionType)
 @pytest.mark.parametrize("transactional", [False, True])
-def test_the_same_records_as_aiokafka_and_kafka_python(codec: CompressionType, transactional: bool) -> None:
+def test_the_same_records_as_aiokafka_and_kafka_python(
+    codec: CompressionType, transactional: bool
+) -> None:
     ours = built(compression=codec, is_transactional=transactional, **SENDER)
     settings = {"magic": 2, "compression_type": int(codec), "batch_size": 1 << 20, **SENDER}
-    peers = [kind(is_transactional=transactional, **settings) for kind in (AiokafkaBuilder, KafkaPythonBuilder)]
+    peers = [
+        kind(is_transactional=transactional, **settings)
+        for kind in (AiokafkaBuilder, KafkaPythonBuilder)
+    ]
     for peer in peers:
         for offset, (key, value, timestamp, headers) in enumerate(ROWS):
             taken = peer.append(offset, timestamp, key, value, list(headers))
@@ -77,7 +91,14 @@ def test_the_same_records_as_aiokafka_and_kafka_python(codec: CompressionType, t
 
 
 def header(batch: bytes) -> dict[str, Any]:
-    names = ("magic", "base_offset", "last_offset", "records_count", "compression_type", "timestamp_type")
+    names = (
+        "magic",
+        "base_offset",
+        "last_offset",
+        "records_count",
+        "compression_type",
+        "timestamp_type",
+    )
     names += ("base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence")
     names += ("last_sequence", "is_transactional", "is_control_batch", "is_valid")
     found = RecordBatch(batch)
@@ -120,14 +141,21 @@ def test_a_log_holds_what_was_built() -> None:
     first = built(ROWS[4:9], base_offset=10, partition_leader_epoch=3, log_append_time=NOW)
     second = built(ROWS[4:6], base_offset=15, partition_leader_epoch=3, compression="zstd")
     assert LogValidator(profile="log").check(first + second).ok
-    follower = LogValidator().validate(first, now_ms=NOW, origin="REPLICATION", first_offset=10, leader_epoch=3)
+    follower = LogValidator().validate(
+        first, now_ms=NOW, origin="REPLICATION", first_offset=10, leader_epoch=3
+    )
     assert (follower.ok, follower.next_offset, follower.output) == (True, 15, first)
 
 
 def test_a_transaction_marker() -> None:
     """Key: version 0, type 1 (commit). Value: version 0, coordinator epoch 4."""
     sender = {"producer_id": 5, "producer_epoch": 1, "base_sequence": -1}
-    marker = built([(b"\0\0\0\1", b"\0\0\0\0\0\4", NOW, [])], is_transactional=True, is_control_batch=True, **sender)
+    marker = built(
+        [(b"\0\0\0\1", b"\0\0\0\0\0\4", NOW, [])],
+        is_transactional=True,
+        is_control_batch=True,
+        **sender,
+    )
     assert str(STRICT.check(marker, now_ms=NOW).rule).startswith("25 ")
     assert STRICT.check(marker, now_ms=NOW, origin="COORDINATOR").ok
 
@@ -167,7 +195,11 @@ def test_the_estimate_is_an_upper_bound(row: Row) -> None:
 
 
 def test_buffers_may_change_after_append() -> None:
-    key, value, content = bytearray(b"key"), np.frombuffer(bytearray(b"value"), "u1"), bytearray(b"content")
+    key, value, content = (
+        bytearray(b"key"),
+        np.frombuffer(bytearray(b"value"), "u1"),
+        bytearray(b"content"),
+    )
     builder = RecordBatchBuilder()
     builder.append(key, memoryview(value), NOW, [("h", content)])
     key[:], value[:], content[:] = b"???", 63, b"???????"
@@ -185,7 +217,9 @@ def test_build_is_the_end() -> None:
     with pytest.raises(BatchvalError, match="the batch is built"):
         builder.append(None, b"value", NOW)
     assert builder.room == 0
-    assert repr(builder) == f"<RecordBatchBuilder records=1 size={len(batch)} compression=lz4 built>"
+    assert (
+        repr(builder) == f"<RecordBatchBuilder records=1 size={len(batch)} compression=lz4 built>"
+    )
 
 
 def test_a_header_that_builds_the_batch_meanwhile() -> None:
@@ -209,10 +243,16 @@ BUILDER: Any = RecordBatchBuilder  # Any: what a type checker would find is pass
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"compression": "brotli"}, "compression must be one of none, gzip, snappy, lz4, zstd, not 'brotli'"),
+        (
+            {"compression": "brotli"},
+            "compression must be one of none, gzip, snappy, lz4, zstd, not 'brotli'",
+        ),
         ({"compression": 4}, "compression must be"),
         ({"compression": None}, "compression must be"),
-        ({"compression": "gzip", "level": 10}, "compression_gzip_level must be a whole number from 1 to 9"),
+        (
+            {"compression": "gzip", "level": 10},
+            "compression_gzip_level must be a whole number from 1 to 9",
+        ),
         ({"compression": "zstd", "level": 1.5}, "compression_zstd_level must be"),
         ({"compression": "snappy", "level": 1}, "snappy has no levels"),
         ({"level": 1}, "none has no levels"),
@@ -225,7 +265,10 @@ BUILDER: Any = RecordBatchBuilder  # Any: what a type checker would find is pass
         ({"producer_id": 5, "producer_epoch": 2**15}, "producer_epoch must be"),
         ({"producer_id": 5, "base_sequence": 0}, "Invalid negative producer epoch"),
         ({"producer_id": 5, "producer_epoch": 0}, "Invalid negative sequence number used"),
-        ({"is_transactional": True}, "Cannot write transactional messages without a valid producer ID"),
+        (
+            {"is_transactional": True},
+            "Cannot write transactional messages without a valid producer ID",
+        ),
         ({"log_append_time": -1}, "log_append_time must be"),
         ({"log_append_time": 1.7e9}, "log_append_time must be"),
     ],

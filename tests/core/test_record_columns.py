@@ -38,7 +38,9 @@ ODD = [
     record(2, key=b"", value=None, timestamp_delta=2**40),
     record(3, key=b"k" * 300, value=b"v" * 20_000),
 ]
-LEGACY = [message(1, offset=i, key=b"k%d" % i, value=None if i == 2 else b"v" * i) for i in range(4)]
+LEGACY = [
+    message(1, offset=i, key=b"k%d" % i, value=None if i == 2 else b"v" * i) for i in range(4)
+]
 
 
 def decoded(data: bytes) -> list[RecordRow]:
@@ -118,7 +120,9 @@ def test_positions_count_in_data() -> None:
     columns = record_columns(data)
     shown = columns.data
     assert shown.readonly
-    for row, (start, size) in enumerate(zip(columns["value_position"], columns["value_length"], strict=True)):
+    for row, (start, size) in enumerate(
+        zip(columns["value_position"], columns["value_length"], strict=True)
+    ):
         assert (None if size < 0 else bytes(shown[start : start + size])) == columns.value(row)
 
 
@@ -132,7 +136,11 @@ def test_a_buffer_that_changes_later_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("rest", "tail"),
-    [(batch()[:-1], "partial"), (bytes(99), "zeros"), (b"no batch, longer than its overhead", "magic")],
+    [
+        (batch()[:-1], "partial"),
+        (bytes(99), "zeros"),
+        (b"no batch, longer than its overhead", "magic"),
+    ],
 )
 def test_where_it_stops(rest: bytes, tail: str) -> None:
     data = batch(PLAIN)
@@ -157,7 +165,10 @@ def test_a_batch_that_cannot_be_read_is_named(bad: bytes) -> None:
 
 def test_checksums() -> None:
     data = batch(PLAIN) + batch(PLAIN, crc=1)
-    with pytest.raises(NotABatch, match=r"batch 1 at position .*: its checksum is 0x00000001, but its bytes have 0x"):
+    with pytest.raises(
+        NotABatch,
+        match=r"batch 1 at position .*: its checksum is 0x00000001, but its bytes have 0x",
+    ):
         record_columns(data)
     assert len(record_columns(data, check_crcs=False)) == 80
     with pytest.raises(NotABatch, match="checksum"):
@@ -165,11 +176,15 @@ def test_checksums() -> None:
 
 
 def test_the_limit_counts_all_batches() -> None:
-    parts = [batch(PLAIN, codec=codec) for codec in (GZIP, SNAPPY, LZ4, ZSTD)] + [wrapper(LEGACY, GZIP, offset=3)]
+    parts = [batch(PLAIN, codec=codec) for codec in (GZIP, SNAPPY, LZ4, ZSTD)] + [
+        wrapper(LEGACY, GZIP, offset=3)
+    ]
     size = 4 * sum(map(len, PLAIN)) + sum(map(len, LEGACY))
     data = b"".join(parts) + batch(PLAIN)
     assert len(record_columns(data, max_decompressed_bytes=size)) == 204
-    with pytest.raises(NotABatch, match=f"batch 4 at .* more than max_decompressed_bytes={size - 1}"):
+    with pytest.raises(
+        NotABatch, match=f"batch 4 at .* more than max_decompressed_bytes={size - 1}"
+    ):
         record_columns(data, max_decompressed_bytes=size - 1)
     with pytest.raises(NotABatch, match="batch 1 at"):
         record_columns(data, max_decompressed_bytes=size // 4)
@@ -188,7 +203,12 @@ def test_arguments(wrong: Any) -> None:
 def test_rows_that_are_not_there() -> None:
     columns = record_columns(batch(ODD))
     assert columns.key(-1) == b"k" * 300
-    for ask in (columns.key, columns.value, columns.headers, lambda row: columns.last_header(row, "a")):
+    for ask in (
+        columns.key,
+        columns.value,
+        columns.headers,
+        lambda row: columns.last_header(row, "a"),
+    ):
         for row in (4, -5):
             with pytest.raises(IndexError, match=f"row {row} of 4"):
                 ask(row)
@@ -219,11 +239,19 @@ def test_the_golden_cases() -> None:
 
 def test_batches_with_a_few_bytes_changed() -> None:
     rng = random.Random(13)
-    kinds = [batch(PLAIN[:6]), batch(ODD), batch(ODD[:3], codec=GZIP), wrapper(LEGACY, LZ4, offset=3), LEGACY[1]]
+    kinds = [
+        batch(PLAIN[:6]),
+        batch(ODD),
+        batch(ODD[:3], codec=GZIP),
+        wrapper(LEGACY, LZ4, offset=3),
+        LEGACY[1],
+    ]
     for turn in range(3000):
         data = bytearray(kinds[turn % len(kinds)])
         for _ in range(rng.randrange(1, 4)):
-            data[rng.randrange(12, len(data))] = rng.choice((0, 1, 2, 127, 128, 255, rng.randrange(256)))
+            data[rng.randrange(12, len(data))] = rng.choice(
+                (0, 1, 2, 127, 128, 255, rng.randrange(256))
+            )
         read_both(bytes(data))
 
 

@@ -39,13 +39,16 @@ def rules_of(**mapping: object) -> RecordRules:
 def validator(rules: RecordRules | None, **options: Any) -> LogValidator:
     policy = options.pop("policy", TopicPolicy())
     return LogValidator(
-        TopicPolicy(**{**{n: getattr(policy, n) for n in policy.__slots__}, "record_rules": rules}), **options
+        TopicPolicy(**{**{n: getattr(policy, n) for n in policy.__slots__}, "record_rules": rules}),
+        **options,
     )
 
 
 def of_parts(parts: Sequence[Parts], codec: int = 0, **header: Any) -> bytes:
     return batch(
-        [record(i, key, value, headers) for i, (key, value, headers) in enumerate(parts)], codec=codec, **header
+        [record(i, key, value, headers) for i, (key, value, headers) in enumerate(parts)],
+        codec=codec,
+        **header,
     )
 
 
@@ -167,9 +170,27 @@ ROWS: list[tuple[dict[str, object], Parts, Parts, str, str]] = [
         "R1",
         "header 'id' is missing, it holds the schema id of the key",
     ),
-    ({"max_key_bytes": 3}, (b"key", b"v", ()), (b"keys", b"v", ()), "R2", "key has 4 bytes, max_key_bytes is 3"),
-    ({"max_key_bytes": 0}, (None, b"v", ()), (b"k", b"v", ()), "R2", "key has 1 bytes, max_key_bytes is 0"),
-    ({"max_value_bytes": 3}, (None, None, ()), (None, b"long", ()), "R3", "value has 4 bytes, max_value_bytes is 3"),
+    (
+        {"max_key_bytes": 3},
+        (b"key", b"v", ()),
+        (b"keys", b"v", ()),
+        "R2",
+        "key has 4 bytes, max_key_bytes is 3",
+    ),
+    (
+        {"max_key_bytes": 0},
+        (None, b"v", ()),
+        (b"k", b"v", ()),
+        "R2",
+        "key has 1 bytes, max_key_bytes is 0",
+    ),
+    (
+        {"max_value_bytes": 3},
+        (None, None, ()),
+        (None, b"long", ()),
+        "R3",
+        "value has 4 bytes, max_value_bytes is 3",
+    ),
     (
         {"max_headers": 1},
         (None, b"v", [(b"a", b"")]),
@@ -198,7 +219,13 @@ ROWS: list[tuple[dict[str, object], Parts, Parts, str, str]] = [
         "R6",
         "header 'b' is forbidden",
     ),
-    ({"tombstones": "refuse"}, (None, b"", ()), (None, None, ()), "R7", "value is null, tombstones are refused"),
+    (
+        {"tombstones": "refuse"},
+        (None, b"", ()),
+        (None, None, ()),
+        "R7",
+        "value is null, tombstones are refused",
+    ),
     (
         {"utf8_keys": True},
         ("schlüssel".encode(), b"v", ()),
@@ -232,9 +259,14 @@ def test_each_rule(row: tuple[dict[str, object], Parts, Parts, str, str], codec:
         assert result.record_error_rules == [(1, Rule[rule]), (3, Rule[rule])]
         assert (result.record_errors_count, result.position) == (2, 0)
         assert result.reason == f"record 1: {sentence}; 2 records break record rules"
-    assert validator(rules).check(of_parts([bad], codec), now_ms=NOW).reason == f"record 0: {sentence}"
+    assert (
+        validator(rules).check(of_parts([bad], codec), now_ms=NOW).reason == f"record 0: {sentence}"
+    )
     result = validator(rules, profile="log").check(data)
-    assert (result.rule, result.reason) == (Rule[rule], f"record 1: {sentence}; 2 records break record rules")
+    assert (result.rule, result.reason) == (
+        Rule[rule],
+        f"record 1: {sentence}; 2 records break record rules",
+    )
     # nothing else has changed for who does not ask
     assert validator(None).check(data, now_ms=NOW).ok
 
@@ -250,7 +282,8 @@ def random_field(noise: random.Random) -> bytes | None:
         return None
     if kind <= 4:
         return wire(
-            noise.choice([0, 1, 2, 3, 100, 2**31 - 1, -1, -(2**31)]), noise.randbytes(noise.choice([0, 0, 3, 300]))
+            noise.choice([0, 1, 2, 3, 100, 2**31 - 1, -1, -(2**31)]),
+            noise.randbytes(noise.choice([0, 0, 3, 300])),
         )
     if kind == 5:
         return noise.randbytes(noise.randrange(8))
@@ -264,7 +297,11 @@ def random_header(noise: random.Random) -> tuple[bytes, bytes | None]:
     content = noise.choice(
         [
             *(None, b"", noise.randbytes(noise.choice([1, 17, 70_000]))),
-            *(struct.pack(">i", number % 2**31), struct.pack(">q", number), b"\0" + struct.pack(">i", number % 100)),
+            *(
+                struct.pack(">i", number % 2**31),
+                struct.pack(">q", number),
+                b"\0" + struct.pack(">i", number % 100),
+            ),
             *(b"\x01" + GUID.bytes, b"\x01" + KEY16, b"\x02" + GUID.bytes),
         ]
     )
@@ -288,7 +325,9 @@ def random_rules(noise: random.Random) -> RecordRules:
         schemas.append(SchemaIds("key", noise.choice(ids)))
     if some():
         guids = noise.choice([None, frozenset({str(GUID)})])
-        schemas.append(SchemaIds("header", noise.choice([*ids, frozenset({2**40})]), "id", guids=guids))
+        schemas.append(
+            SchemaIds("header", noise.choice([*ids, frozenset({2**40})]), "id", guids=guids)
+        )
     if some(4):
         schemas.append(SchemaIds("header", noise.choice(ids), "key-id", "key"))
     noise.shuffle(schemas)
@@ -328,7 +367,10 @@ def test_the_walk_and_the_reference_agree(seed: int) -> None:
             found = asks.check(data, now_ms=NOW)
             assert [(index, rule.id) for index, rule in found.record_error_rules] == wanted
             assert found.ok == (not wanted)
-            assert (found.record_errors_count, len(found.record_errors)) == (len(wanted), len(wanted))
+            assert (found.record_errors_count, len(found.record_errors)) == (
+                len(wanted),
+                len(wanted),
+            )
             (row,) = rest.check_batches(data)
             assert row.rule == (wanted[0][1] if wanted else None)
             changeable = asks.check(bytearray(data), now_ms=NOW)
@@ -352,7 +394,9 @@ def test_messages_and_the_reference_agree(seed: int) -> None:
         for source, data in whole.items():
             asks = validator(rules, mode="kafka")
             for to_magic in (magic, 2):
-                found = asks.validate_messages_and_assign_offsets(data, now_ms=NOW, source=source, to_magic=to_magic)
+                found = asks.validate_messages_and_assign_offsets(
+                    data, now_ms=NOW, source=source, to_magic=to_magic
+                )
                 assert [(index, rule.id) for index, rule in found.record_error_rules] == wanted
                 assert found.ok == (not wanted)
                 assert (found.output is None) == bool(wanted)
@@ -366,7 +410,9 @@ def test_messages_and_the_reference_agree(seed: int) -> None:
 def test_the_position_of_the_message_at_fault() -> None:
     first = message(1, key=b"k", value=b"v")
     data = first + message(1, offset=1, key=b"k" * 9, value=b"v") + message(1, offset=2, value=b"v")
-    result = validator(rules_of(max_key_bytes=5)).validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=1)
+    result = validator(rules_of(max_key_bytes=5)).validate_messages_and_assign_offsets(
+        data, now_ms=NOW, to_magic=1
+    )
     assert (result.position, result.record_error_rules) == (len(first), [(1, Rule.R2)])
 
 
@@ -387,10 +433,16 @@ def test_a_field_of_a_message_that_cannot_be_read(
     """Kafka takes such a message where it asks for neither key nor value."""
     data = message(1, tail=tail)
     assert validator(None).validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=1).ok
-    result = validator(rules_of(**mapping)).validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=1)
+    result = validator(rules_of(**mapping)).validate_messages_and_assign_offsets(
+        data, now_ms=NOW, to_magic=1
+    )
     assert result.rule is rule
     assert result.reason == f"record 0: {field} cannot be read: it runs past the end of the message"
-    assert validator(rules_of(max_headers=0)).validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=1).ok
+    assert (
+        validator(rules_of(max_headers=0))
+        .validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=1)
+        .ok
+    )
 
 
 # ---- when they are asked -----------------------------------------------------------------------
@@ -407,17 +459,26 @@ def test_kafkas_rules_come_first(codec: int) -> None:
     assert (result.rule, result.record_error_rules) == (Rule.KEY_MISSING, [(1, Rule.KEY_MISSING)])
     result = validator(ASK_ID).check(of_parts(parts, codec, attributes=64), now_ms=NOW)
     assert result.rule is Rule.S1
-    result = validator(ASK_ID, extras={"S1": "report"}).check(of_parts(parts, codec, attributes=64), now_ms=NOW)
+    result = validator(ASK_ID, extras={"S1": "report"}).check(
+        of_parts(parts, codec, attributes=64), now_ms=NOW
+    )
     assert (result.rule, result.reports) == (Rule.R1, [])
     data = of_parts(parts, codec)
     assert validator(ASK_ID).check(data, now_ms=NOW, leader_epoch=-1).rule is Rule.S9
-    assert validator(ASK_ID).check(data[:-1] + bytes([data[-1] ^ 1]), now_ms=NOW).rule is Rule.CRC_MISMATCH
+    assert (
+        validator(ASK_ID).check(data[:-1] + bytes([data[-1] ^ 1]), now_ms=NOW).rule
+        is Rule.CRC_MISMATCH
+    )
 
 
 @EVERY_CODEC
 def test_the_first_record_at_fault_names_the_rule(codec: int) -> None:
     rules = rules_of(schema_id={}, max_value_bytes=20, tombstones="refuse", max_headers=0)
-    parts: list[Parts] = [(None, None, ()), (None, b"v" * 30, [(b"h", b"")]), (None, wire(1, b"v" * 30), ())]
+    parts: list[Parts] = [
+        (None, None, ()),
+        (None, b"v" * 30, [(b"h", b"")]),
+        (None, wire(1, b"v" * 30), ()),
+    ]
     result = validator(rules).check(of_parts(parts, codec), now_ms=NOW)
     assert result.rule is Rule.R7
     assert result.record_error_rules == [(0, Rule.R7), (1, Rule.R1), (2, Rule.R3)]
@@ -441,7 +502,11 @@ def test_a_batch_that_is_rebuilt_is_asked(codec: int) -> None:
 def test_control_batches_and_followers_are_not_asked(codec: int) -> None:
     rules = rules_of(max_key_bytes=1, schema_id={}, required_headers=["trace"])
     marker = batch(
-        [record(0, b"\0\0\0\1", b"\0\0\0\0\0\0")], codec=codec, attributes=32 | 16, producer_id=1, producer_epoch=0
+        [record(0, b"\0\0\0\1", b"\0\0\0\0\0\0")],
+        codec=codec,
+        attributes=32 | 16,
+        producer_id=1,
+        producer_epoch=0,
     )
     assert validator(rules).check(marker, now_ms=NOW, origin="COORDINATOR").ok
     assert validator(rules, profile="log").check(marker).ok
@@ -496,7 +561,10 @@ def test_claims_in_a_header() -> None:
     assert claims is not None
     carried = bytes(attach(data, claims, carrier="header"))
     for word in ("trust", "verify", "ignore"):
-        assert validator(ASK_ID, policy=policy).check(carried, now_ms=NOW, claims=(None, word)).rule is Rule.R1
+        assert (
+            validator(ASK_ID, policy=policy).check(carried, now_ms=NOW, claims=(None, word)).rule
+            is Rule.R1
+        )
     rest = validator(ASK_ID, policy=policy, profile="log")
     assert [row.rule for row in rest.check_batches(carried)] == ["R1"]
 
@@ -531,15 +599,24 @@ def test_columns_say_it_in_numbers(mapping: dict[str, object], parts: Parts, sen
 def test_each_range_by_its_own_rules(codec: int) -> None:
     """A refusal leaves nothing for the next range."""
     bad, good = of_parts([BAD], codec), of_parts([(b"k", wire(7), ())], codec)
-    policies = [TopicPolicy(record_rules=ASK_ID), TopicPolicy(), TopicPolicy(record_rules=rules_of(max_key_bytes=1))]
+    policies = [
+        TopicPolicy(record_rules=ASK_ID),
+        TopicPolicy(),
+        TopicPolicy(record_rules=rules_of(max_key_bytes=1)),
+    ]
     data = bad * 3 + good * 3
     starts = [i * len(bad) for i in range(3)] + [3 * len(bad) + i * len(good) for i in range(3)]
     ranges = list(zip(starts, [len(bad)] * 3 + [len(good)] * 3, strict=True))
     columns = LogValidator().check_ranges(data, ranges, policies * 2, now_ms=NOW)
     assert [row.rule for row in columns] == ["R1", None, None, None, None, None]
-    assert columns.result(0).record_errors == [(0, "value starts with byte 119, the magic byte of a schema id is 0")]
+    assert columns.result(0).record_errors == [
+        (0, "value starts with byte 119, the magic byte of a schema id is 0")
+    ]
     # columns hold numbers alone
-    assert columns[0].reason == "record 0: no allowed schema id at its place; 1 records break record rules"
+    assert (
+        columns[0].reason
+        == "record 0: no allowed schema id at its place; 1 records break record rules"
+    )
     assert columns.result(0).reason.startswith("record 0: value starts with byte 119")
     columns = LogValidator().check_ranges(data, ranges, policies[0], now_ms=NOW)
     assert [row.rule for row in columns] == ["R1", "R1", "R1", None, None, None]
@@ -555,7 +632,9 @@ def test_1000_records_are_kept_and_all_are_counted(codec: int) -> None:
 
 
 def test_results_can_be_pickled_and_compared() -> None:
-    result = validator(ASK_ID).check(of_parts([BAD, (None, wire(7), ()), (None, wire(6), ())]), now_ms=NOW)
+    result = validator(ASK_ID).check(
+        of_parts([BAD, (None, wire(7), ()), (None, wire(6), ())]), now_ms=NOW
+    )
     again = pickle.loads(pickle.dumps(result))
     assert again == result == copy.deepcopy(result)
     assert again.record_errors == result.record_errors != []
@@ -575,7 +654,10 @@ def test_sets_of_many_ids() -> None:
     guids = frozenset(str(UUID(int=number)) for number in range(1000))
     asks = validator(RecordRules(schema_id=SchemaIds("header", guids=guids)))
     header = b"__value_schema_id"
-    parts = [(None, b"v", [(header, b"\x01" + UUID(int=n).bytes)]) for n in (0, 999, 500, 1000, 2**128 - 1)]
+    parts = [
+        (None, b"v", [(header, b"\x01" + UUID(int=n).bytes)])
+        for n in (0, 999, 500, 1000, 2**128 - 1)
+    ]
     assert [index for index, _ in asks.check(of_parts(parts), now_ms=NOW).record_errors] == [3, 4]
 
 
@@ -588,14 +670,20 @@ def test_names_of_one_size_are_told_apart() -> None:  # style: allow(told)
     for i in (0, 31, 63):
         result = asks.check(of_parts([(None, b"v", headers[:i] + headers[i + 1 :])]), now_ms=NOW)
         assert result.reason == f"record 0: header 'name-{i:03}' is missing, which is required"
-        result = asks.check(of_parts([(None, b"v", [*headers, (others[i].encode(), b"")])]), now_ms=NOW)
+        result = asks.check(
+            of_parts([(None, b"v", [*headers, (others[i].encode(), b"")])]), now_ms=NOW
+        )
         assert result.reason == f"record 0: header 'other-{i:02}' is forbidden"
 
 
 def test_a_name_across_blocks() -> None:
     """Blocks of lz4 and snappy end inside names and values."""
     asks = validator(
-        rules_of(required_headers=["n" * 255], schema_id=header_schema(ids=[7]), forbidden_headers=["x" * 200])
+        rules_of(
+            required_headers=["n" * 255],
+            schema_id=header_schema(ids=[7]),
+            forbidden_headers=["x" * 200],
+        )
     )
     for before in range(65_000, 65_700, 41):
         for last, rule in ((b"n" * 255, None), (b"n" * 254 + b"m", Rule.R5), (b"x" * 200, Rule.R5)):

@@ -1,4 +1,6 @@
-"""Kafka's record parsers and where they disagree: one test for each row of the table, under each parser and codec."""
+"""Kafka's record parsers and where they disagree: one test for each row of the table, under each
+parser and codec.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ S = Rule.__members__
 
 
 class Row(NamedTuple):
-    """A batch's records, and Kafka's answers: uncompressed, compressed and rebuilt, compressed and in place."""
+    """A batch's records, and Kafka's answers: uncompressed, compressed and rebuilt, compressed and
+    in place.
+    """
 
     parts: list[bytes]
     buffer: int | None
     stream: int | None
     skip: int | None
-    strict: str | None = None  # the extra that refuses what Kafka accepts, or names the cause of its -1
+    strict: str | None = (
+        None  # the extra that refuses what Kafka accepts, or names the cause of its -1
+    )
     more: dict[str, int] = {}  # noqa: RUF012
 
 
@@ -90,16 +96,28 @@ ROWS = {
     "headers count above what is left": Row(defect(headers=varint(9)), INVALID, INVALID, INVALID),
     "headers count 2^31 - 1": Row(defect(headers=varint(2**31 - 1)), INVALID, INVALID, INVALID),
     "header": Row(defect(headers=header(blob(b"k"), blob(b"v"))), OK, OK, OK),
-    "header key null": Row(defect(headers=header(varint(-1), blob(b"v"))), INVALID, INVALID, INVALID),
+    "header key null": Row(
+        defect(headers=header(varint(-1), blob(b"v"))), INVALID, INVALID, INVALID
+    ),
     "header key empty": Row(defect(headers=header(blob(b""), blob(b"v"))), OK, OK, OK),
     "header value null": Row(defect(headers=header(blob(b"k"), varint(-1))), OK, OK, OK),
     "header value length -2": Row(defect(headers=header(blob(b"k"), varint(-2))), OK, OK, OK, "S5"),
-    "header key past the end": Row(defect(headers=header(varint(90), b"k")), INVALID, INVALID, INVALID),
-    "header value past the end": Row(defect(headers=header(blob(b"k"), varint(90))), INVALID, INVALID, INVALID),
+    "header key past the end": Row(
+        defect(headers=header(varint(90), b"k")), INVALID, INVALID, INVALID
+    ),
+    "header value past the end": Row(
+        defect(headers=header(blob(b"k"), varint(90))), INVALID, INVALID, INVALID
+    ),
     "header key not UTF-8": Row(defect(headers=header(blob(b"\xff"), blob(b""))), OK, OK, OK, "S5"),
-    "header key a surrogate": Row(defect(headers=header(blob(b"\xed\xa0\x80"), blob(b""))), OK, OK, OK, "S5"),
-    "header key cut off UTF-8": Row(defect(headers=header(blob("ü".encode()[:1]), blob(b""))), OK, OK, OK, "S5"),
-    "header key UTF-8": Row(defect(headers=header(blob("ü€𝄞".encode()), blob(b"\xff"))), OK, OK, OK),
+    "header key a surrogate": Row(
+        defect(headers=header(blob(b"\xed\xa0\x80"), blob(b""))), OK, OK, OK, "S5"
+    ),
+    "header key cut off UTF-8": Row(
+        defect(headers=header(blob("ü".encode()[:1]), blob(b""))), OK, OK, OK, "S5"
+    ),
+    "header key UTF-8": Row(
+        defect(headers=header(blob("ü€𝄞".encode()), blob(b"\xff"))), OK, OK, OK
+    ),
     # the rest of a record
     "bytes behind the fields": Row(defect(behind=b"\0\0"), INVALID, INVALID, INVALID),
     "attributes": Row(defect(attributes=b"\x07"), OK, OK, OK, "S5"),
@@ -111,14 +129,25 @@ ROWS = {
     "delta negative": Row([record(-1), record(1)], OK, OK, FAILS, "S3"),
     # how many
     "fewer than stated": Row([record(0)], INVALID, INVALID, INVALID, more={"records_count": 2}),
-    "more than stated": Row([record(0), record(1)], INVALID, INVALID, INVALID, more={"records_count": 1}),
-    "one byte behind": Row([record(0), b"\0"], INVALID, INVALID, INVALID, more={"records_count": 1}),
+    "more than stated": Row(
+        [record(0), record(1)], INVALID, INVALID, INVALID, more={"records_count": 1}
+    ),
+    "one byte behind": Row(
+        [record(0), b"\0"], INVALID, INVALID, INVALID, more={"records_count": 1}
+    ),
     "no byte at all": Row([], INVALID, INVALID, INVALID, more={"records_count": 1}),
     "a length alone": Row([varint(SIZE)], INVALID, INVALID, INVALID, more={"records_count": 1}),
-    "cut in the middle": Row([REC[: len(REC) // 2]], INVALID, INVALID, INVALID, more={"records_count": 1}),
+    "cut in the middle": Row(
+        [REC[: len(REC) // 2]], INVALID, INVALID, INVALID, more={"records_count": 1}
+    ),
     # timestamps
     "sum overflows to -2": Row(
-        [record(0, timestamp_delta=2**63 - 1)], OK, FAILS, OK, "S10", more={"base_timestamp": 2**63 - 1}
+        [record(0, timestamp_delta=2**63 - 1)],
+        OK,
+        FAILS,
+        OK,
+        "S10",
+        more={"base_timestamp": 2**63 - 1},
     ),
 }
 PARSERS = {
@@ -144,7 +173,9 @@ def test_the_table(what: str, parser: str) -> None:
     result = LogValidator(policy, mode="kafka").check(data, now_ms=NOW)
     expected = getattr(row, parser.split("-", maxsplit=1)[0])
     assert (None if result.ok else int(result.error_code)) == expected, result
-    path = {"buffer": "full", "stream": "rebuilt", "skip": "shallow"}[parser.split("-", maxsplit=1)[0]]
+    path = {"buffer": "full", "stream": "rebuilt", "skip": "shallow"}[
+        parser.split("-", maxsplit=1)[0]
+    ]
     assert result.path in (path, "rebuilt" if expected == FAILS else path)
 
     strict = LogValidator(policy).check(data, now_ms=NOW)
@@ -154,7 +185,9 @@ def test_the_table(what: str, parser: str) -> None:
         assert strict.ok == (expected is OK)
     else:
         assert strict.rule is S[row.strict]
-        assert strict.error_code.name == ("INVALID_TIMESTAMP" if row.strict == "S10" else "INVALID_RECORD")
+        assert strict.error_code.name == (
+            "INVALID_TIMESTAMP" if row.strict == "S10" else "INVALID_RECORD"
+        )
     assert strict.reason or strict.ok
 
     # extras that are only reported change no answer of Kafka's
@@ -167,7 +200,9 @@ def test_the_table(what: str, parser: str) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limit_of_one_record(codec: str) -> None:
-    """max.decompressed.message.bytes bounds the stated body of a compressed record, and of no other."""
+    """max.decompressed.message.bytes bounds the stated body of a compressed record, and of no
+    other.
+    """
     data = batch([record(0, value=bytes(300))], codec=CODECS[codec])
     body = len(record(0, value=bytes(300))) - 2
     for limit, ok in ((body, True), (body - 1, codec == "none")):
@@ -182,7 +217,9 @@ def test_the_limit_of_one_record(codec: str) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_timestamps_wrap_at_64_bits(codec: str) -> None:
     """As in Java: two great negative numbers make a time that is now."""
-    data = batch([record(0, timestamp_delta=NOW - 2**63)], base_timestamp=-(2**63), codec=CODECS[codec])
+    data = batch(
+        [record(0, timestamp_delta=NOW - 2**63)], base_timestamp=-(2**63), codec=CODECS[codec]
+    )
     result = LogValidator(TopicPolicy(message_timestamp_before_max_ms=0)).check(data, now_ms=NOW)
     assert (result.ok, result.max_timestamp) == (True, NOW)
 
@@ -196,9 +233,17 @@ def test_fields_across_the_blocks_of_a_stream(codec: str) -> None:
     for size in LENGTHS:
         for shift in range(8):
             first = record(0, value=b"\xaa" * max(0, size - shift))
-            second = record(1, key=b"key", value=b"value", headers=[(b"header", b"x" * 20)], timestamp_delta=2**40)
+            second = record(
+                1,
+                key=b"key",
+                value=b"value",
+                headers=[(b"header", b"x" * 20)],
+                timestamp_delta=2**40,
+            )
             data = batch([first, second], codec=CODECS[codec], max_timestamp=NOW + 2**40)
-            result = LogValidator(TopicPolicy(message_timestamp_after_max_ms=2**50)).check(data, now_ms=NOW)
+            result = LogValidator(TopicPolicy(message_timestamp_after_max_ms=2**50)).check(
+                data, now_ms=NOW
+            )
             assert result.ok, (size, shift, result)
             assert result.records_count == 2
             assert result.max_timestamp == NOW + 2**40
@@ -226,7 +271,11 @@ def test_record_errors(codec: str) -> None:
     ]
     policy = TopicPolicy(cleanup_policy="compact")
     result = LogValidator(policy).check(batch(parts, codec=CODECS[codec]), now_ms=NOW)
-    assert [(i, rule.id) for i, rule in result.record_error_rules] == [(1, "35"), (2, "36"), (3, "35")]
+    assert [(i, rule.id) for i, rule in result.record_error_rules] == [
+        (1, "35"),
+        (2, "36"),
+        (3, "35"),
+    ]
     assert [i for i, _ in result.record_errors] == [1, 2, 3]
     assert (result.rule, result.error_code) == (Rule.RECORD_ERRORS, ErrorCode.INVALID_TIMESTAMP)
     assert result.meters == {"nokey": 2}
@@ -250,7 +299,9 @@ def test_record_errors(codec: str) -> None:
     ],
 )
 def test_timestamp_bounds(codec: str, delta: int, before: int, after: int, ok: bool) -> None:
-    policy = TopicPolicy(message_timestamp_before_max_ms=before, message_timestamp_after_max_ms=after)
+    policy = TopicPolicy(
+        message_timestamp_before_max_ms=before, message_timestamp_after_max_ms=after
+    )
     data = batch([record(0), record(1, timestamp_delta=delta)], codec=CODECS[codec])
     result = LogValidator(policy, mode="kafka").check(data, now_ms=NOW)
     assert result.ok == ok
@@ -266,7 +317,9 @@ def test_a_producer_may_not_set_log_append_time() -> None:
         if kind == "CreateTime":  # the records' time is the batch's maximum, which is now
             assert result.ok
         else:
-            assert result.record_error_rules == [(i, Rule.TIMESTAMP_TYPE_BY_PRODUCER) for i in range(3)]
+            assert result.record_error_rules == [
+                (i, Rule.TIMESTAMP_TYPE_BY_PRODUCER) for i in range(3)
+            ]
             assert result.error_code is ErrorCode.INVALID_TIMESTAMP
 
 
@@ -277,9 +330,9 @@ def test_varints_of_every_width() -> None:
                 continue
             body = Body(timestamp_delta=varint(value))
             data = batch([raw(body)], base_timestamp=0)
-            result = LogValidator(TopicPolicy(message_timestamp_after_max_ms=2**63 - 1), mode="kafka").check(
-                data, now_ms=0
-            )
+            result = LogValidator(
+                TopicPolicy(message_timestamp_after_max_ms=2**63 - 1), mode="kafka"
+            ).check(data, now_ms=0)
             if result.ok:
                 assert result.max_timestamp == max(value, -1)
             else:

@@ -1,8 +1,10 @@
-"""A batch with two faults, a record that does not parse and a stream that is damaged: which does Kafka meet first?
+"""A batch with two faults, a record that does not parse and a stream that is damaged: which does
+Kafka meet first?
 
-Kafka reads in chunks, and a read that reaches the damage delivers nothing. ``ANSWERS`` is what Kafka 4.4.0 said: for
-each codec, parser and place of the bad record, one letter for each place of the damage: ``i`` for INVALID_RECORD (the
-record was met first), ``f`` for the failing broker (the damage was).
+Kafka reads in chunks, and a read that reaches the damage delivers nothing. ``ANSWERS`` is what
+Kafka 4.4.0 said: for each codec, parser and place of the bad record, one letter for each place of
+the damage: ``i`` for INVALID_RECORD (the record was met first), ``f`` for the failing broker (the
+damage was).
 """
 
 from __future__ import annotations
@@ -169,7 +171,9 @@ def test_which_fault_comes_first(codec: str, parser: str, bad_at: int, provider:
             data, target, to_magic = case(CODECS[codec], parser, bad_at, block)
             policy = TopicPolicy(compression_type=target)
             told = {"now_ms": NOW, "to_magic": to_magic}
-            result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(data, **told)
+            result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
+                data, **told
+            )
             code = int(result.error_code)
             found += "2" if code == 2 else LETTERS[code]
             strict = LogValidator(policy).validate_messages_and_assign_offsets(data, **told)
@@ -192,4 +196,7 @@ def test_one_fault_alone(codec: str) -> None:
     whole = batch(payload=DAMAGE[CODECS[codec]](good, -1), records_count=1, codec=CODECS[codec])
     assert LogValidator().check(whole, now_ms=NOW).ok
     cut = batch(payload=DAMAGE[CODECS[codec]](good, 39), records_count=1, codec=CODECS[codec])
-    assert LogValidator(mode="kafka").check(cut, now_ms=NOW).error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (
+        LogValidator(mode="kafka").check(cut, now_ms=NOW).error_code
+        is ErrorCode.UNKNOWN_SERVER_ERROR
+    )

@@ -61,7 +61,11 @@ def test_fields() -> None:
     assert row.reason.startswith("stored crc 1, computed ")
     row = scan_batches(DATA)[24]
     assert type(row) is BatchRow
-    assert (row.compression_type, row.timestamp_type, row.delete_horizon_ms) == (6, "CreateTime", None)
+    assert (row.compression_type, row.timestamp_type, row.delete_horizon_ms) == (
+        6,
+        "CreateTime",
+        None,
+    )
     assert {type(value) for value in scan_batches(DATA)[0]} == {int, str, bool, type(None)}
 
 
@@ -88,7 +92,11 @@ def test_indices_and_slices(kind: Any) -> None:
     chance = random.Random(5)
     ends = [None, *range(-count - 2, count + 3)]
     for _ in range(300):
-        part = slice(chance.choice(ends), chance.choice(ends), chance.choice([None, 1, 2, 7, -1, -3, 100, -100]))
+        part = slice(
+            chance.choice(ends),
+            chance.choice(ends),
+            chance.choice([None, 1, 2, 7, -1, -3, 100, -100]),
+        )
         assert columns[part] == rows[part], part
     for mistake in (1.0, None, (1, 2), b"crc"):
         with pytest.raises(TypeError, match="expected the name of a column, the number of a row"):
@@ -126,8 +134,20 @@ def test_more_rows_than_are_converted_at_a_time() -> None:
 
 def test_codecs_and_answers_by_name() -> None:
     rows = LOG.check_batches(DATA)[-7:]
-    assert [row.compression_type for row in rows] == ["none", "zstd", "none", "none", "none", 6, "gzip"]
-    assert [row.timestamp_type for row in rows] == [*["CreateTime"] * 4, "NoTimestampType", *["CreateTime"] * 2]
+    assert [row.compression_type for row in rows] == [
+        "none",
+        "zstd",
+        "none",
+        "none",
+        "none",
+        6,
+        "gzip",
+    ]
+    assert [row.timestamp_type for row in rows] == [
+        *["CreateTime"] * 4,
+        "NoTimestampType",
+        *["CreateTime"] * 2,
+    ]
     assert [row.delete_horizon_ms for row in rows] == [None, None, 5, None, None, None, None]
     assert [row.rule for row in rows] == [None, None, None, "14", None, "S6", "S7"]
 
@@ -208,7 +228,11 @@ def test_pickles(kind: Any) -> None:
         for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
             other = pickle.loads(pickle.dumps(columns, protocol))
             assert other == columns
-            assert (other.end, other.tail, other.checked) == (columns.end, columns.tail, columns.checked)
+            assert (other.end, other.tail, other.checked) == (
+                columns.end,
+                columns.tail,
+                columns.checked,
+            )
             assert list(other) == list(columns)
             assert repr(other) == repr(columns)
             assert pickle.dumps(other) == pickle.dumps(columns)
@@ -217,12 +241,21 @@ def test_pickles(kind: Any) -> None:
 def test_columns_of_a_check_at_rest_are_pickled_too() -> None:
     columns = LOG.check_batches(DATA)
     other = pickle.loads(pickle.dumps(columns))
-    for name in ("uncompressed_size", "batch_min_timestamp", "records_number", "null_keys", "length"):
+    for name in (
+        "uncompressed_size",
+        "batch_min_timestamp",
+        "records_number",
+        "null_keys",
+        "length",
+    ):
         assert other[name].tolist() == columns[name].tolist()
     assert [other.reason_of(i) for i in range(len(other))] == [row.reason for row in columns]
     assert other.count_claims() == columns.count_claims()
     other.extend(columns, 1000)
-    assert other["position"].tolist() == [*columns["position"].tolist(), *(columns["position"] + 1000).tolist()]
+    assert other["position"].tolist() == [
+        *columns["position"].tolist(),
+        *(columns["position"] + 1000).tolist(),
+    ]
 
 
 def test_results_stay_where_the_buffer_is() -> None:
@@ -233,7 +266,9 @@ def test_results_stay_where_the_buffer_is() -> None:
 
 
 def test_a_pickle_holds_rows_not_capacity() -> None:
-    row = len(pickle.dumps(scan_batches(batch() * 1000))) - len(pickle.dumps(scan_batches(batch() * 999)))
+    row = len(pickle.dumps(scan_batches(batch() * 1000))) - len(
+        pickle.dumps(scan_batches(batch() * 999))
+    )
     assert 0 < row < 100
     columns = scan_batches(batch() * 1000)
     columns.keep(1)

@@ -29,7 +29,9 @@ def wire(number: int, rest: bytes = b"avro") -> bytes:
     return b"\0" + struct.pack(">i", number) + rest
 
 
-def of_values(*values: bytes | None, codec: int = ZSTD, key: bytes | None = b"k", **more: int) -> bytes:
+def of_values(
+    *values: bytes | None, codec: int = ZSTD, key: bytes | None = b"k", **more: int
+) -> bytes:
     return batch([record(i, key, value) for i, value in enumerate(values)], codec=codec, **more)
 
 
@@ -118,7 +120,9 @@ def test_more_ids_than_there_are_is_less_and_honest() -> None:
 
 CODEC = st.sampled_from([0, GZIP, ZSTD])
 VALUES = st.lists(
-    st.one_of(st.none(), st.integers(0, 3).map(wire), st.sampled_from([b"", b"\0\0\0\0", b"x" * 9])),
+    st.one_of(
+        st.none(), st.integers(0, 3).map(wire), st.sampled_from([b"", b"\0\0\0\0", b"x" * 9])
+    ),
     min_size=1,
     max_size=6,
 )
@@ -126,11 +130,14 @@ VALUES = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(VALUES, st.sets(st.integers(0, 3)), st.booleans(), CODEC)  # style: allow(given)
-def test_each_lie_is_found(values: list[bytes | None], ids: set[int], no_null: bool, codec: int) -> None:
+def test_each_lie_is_found(
+    values: list[bytes | None], ids: set[int], no_null: bool, codec: int
+) -> None:
     data = of_values(*values, codec=codec)
     claims = stating(data, *sorted(ids), no_null=no_null)
     true = all(
-        not no_null if value is None else value[:1] == b"\0" and len(value) >= 5 and value[4] in ids for value in values
+        not no_null if value is None else value[:1] == b"\0" and len(value) >= 5 and value[4] in ids
+        for value in values
     )
     assert are_honest(claims, compute(data, schema_ids=True)) == true
     tag = to_tag(claims, fields(data)["crc"])

@@ -63,7 +63,12 @@ def test_damaged_blocks() -> None:
             del block[RANDOM.randrange(len(block)) :]
         elif RANDOM.random() < 0.1:
             block += RANDOM.randbytes(3)
-        if int.from_bytes(block[:5], "little") & 0xFF >= 0x80 and len(block) > 3 and block[2] >= 0x80 and block[3] > 8:
+        if (
+            int.from_bytes(block[:5], "little") & 0xFF >= 0x80
+            and len(block) > 3
+            and block[2] >= 0x80
+            and block[3] > 8
+        ):
             continue  # states so much that the library asks for the memory first
         expected = by_library(bytes(block))
         assert own(bytes(block)) == expected, bytes(block).hex()
@@ -141,7 +146,7 @@ def test_malformed_blocks(what: str) -> None:
         assert by_library(MALFORMED[what]) is None
 
 
-# ---- framing -------------------------------------------------------------------------------------------------------
+# ---- framing -------------------------------------------------------------------------------------
 
 RECORDS = b"".join(record(i, value=b"value %d" % i) for i in range(20))
 HEAD = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
@@ -157,8 +162,16 @@ HALF = len(RECORDS) // 2
 PAYLOADS = {  # what Kafka says (None: it accepts), what strict mode says
     "one chunk": (WHOLE, None, None),
     "two chunks": (HEAD + chunk(RECORDS[:HALF]) + chunk(RECORDS[HALF:]), None, None),
-    "a byte a chunk": (HEAD + b"".join(chunk(RECORDS[i : i + 1]) for i in range(len(RECORDS))), None, None),
-    "an empty chunk between": (HEAD + chunk(RECORDS[:HALF]) + chunk(b"") + chunk(RECORDS[HALF:]), None, None),
+    "a byte a chunk": (
+        HEAD + b"".join(chunk(RECORDS[i : i + 1]) for i in range(len(RECORDS))),
+        None,
+        None,
+    ),
+    "an empty chunk between": (
+        HEAD + chunk(RECORDS[:HALF]) + chunk(b"") + chunk(RECORDS[HALF:]),
+        None,
+        None,
+    ),
     "two streams": (HEAD + chunk(RECORDS[:HALF]) + HEAD + chunk(RECORDS[HALF:]), None, None),
     "raw block": (bytes(snappy.compress(RECORDS)), None, None),
     "raw block and a byte": (bytes(snappy.compress(RECORDS)) + b"\0", -1, Rule.S7),
@@ -171,7 +184,11 @@ PAYLOADS = {  # what Kafka says (None: it accepts), what strict mode says
     "chunk cut off": (WHOLE[:-1], -1, Rule.S7),
     "chunk damaged": (HEAD + struct.pack(">i", 3) + b"\xff\xff\xff", -1, Rule.S7),
     "nothing": (b"", -1, Rule.S7),
-    "odd compatible version": (HEAD + chunk(RECORDS[:HALF]) + HEAD[:-1] + b"\0" + chunk(RECORDS[HALF:]), None, None),
+    "odd compatible version": (
+        HEAD + chunk(RECORDS[:HALF]) + HEAD[:-1] + b"\0" + chunk(RECORDS[HALF:]),
+        None,
+        None,
+    ),
     "a header alone": (HEAD, 87, Rule.RECORD_MALFORMED),
 }
 

@@ -34,15 +34,35 @@ from tests.support.batches import (
 from tests.support.claims import Said, carry, sizes_of, tag, three
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
-ANSWER = ("ok", "error_code", "rule", "record_errors", "record_error_rules", "reports", "next_offset", "max_timestamp")
-PLACED = ("append_time", "in_place", "size_maybe_changed", "converted", "valid_bytes", "source", "output")
+ANSWER = (
+    "ok",
+    "error_code",
+    "rule",
+    "record_errors",
+    "record_error_rules",
+    "reports",
+    "next_offset",
+    "max_timestamp",
+)
+PLACED = (
+    "append_time",
+    "in_place",
+    "size_maybe_changed",
+    "converted",
+    "valid_bytes",
+    "source",
+    "output",
+)
 KEYS = [b"a", b"b", b"c"]
 
 
 def keyed(keys: list[bytes | None], codec: int = ZSTD, **fields: Any) -> bytes:
     """Three records 10, 0 and 20 ms from now, and a header that is right unless told otherwise."""
     deltas = [10, 0, 20]
-    parts = [record(i, key=k, timestamp_delta=d) for i, (k, d) in enumerate(zip(keys, deltas, strict=True))]
+    parts = [
+        record(i, key=k, timestamp_delta=d)
+        for i, (k, d) in enumerate(zip(keys, deltas, strict=True))
+    ]
     return batch(parts, codec=codec, **{"max_timestamp": NOW + 20, **fields})
 
 
@@ -55,8 +75,14 @@ class Asked:
 
     def __init__(self, carrier: str, policy: TopicPolicy | None = None, **settings: Any) -> None:
         self.carrier = carrier
-        values = {} if policy is None else {f: getattr(policy, f) for f in TopicPolicy.__dataclass_fields__}
-        self.validator = LogValidator(TopicPolicy(**values | {"accept_claims_header": carrier == "header"}), **settings)
+        values = (
+            {}
+            if policy is None
+            else {f: getattr(policy, f) for f in TopicPolicy.__dataclass_fields__}
+        )
+        self.validator = LogValidator(
+            TopicPolicy(**values | {"accept_claims_header": carrier == "header"}), **settings
+        )
 
     def __call__(self, data: bytes, said: tuple[int, int, int], word: str, **call: Any) -> Any:
         call = {"now_ms": NOW, **call}
@@ -73,13 +99,20 @@ def carrier(request: pytest.FixtureRequest) -> str:
 
 
 def same(quick: Any, slow: Any, names: tuple[str, ...] = ANSWER) -> None:
-    assert {name: getattr(quick, name) for name in names} == {name: getattr(slow, name) for name in names}
+    assert {name: getattr(quick, name) for name in names} == {
+        name: getattr(slow, name) for name in names
+    }
 
 
 def slow_decides(
-    carrier: str, data: bytes, said: tuple[int, int, int], policy: TopicPolicy | None = None, **kw: Any
+    carrier: str,
+    data: bytes,
+    said: tuple[int, int, int],
+    policy: TopicPolicy | None = None,
+    **kw: Any,
 ) -> Any:
-    """Trusted claims that settle nothing: the answer is the one without claims, by the path without claims.
+    """Trusted claims that settle nothing: the answer is the one without claims, by the path without
+    claims.
 
     But in a header, a lie that came out on the way refuses what would be accepted.
     """
@@ -96,11 +129,13 @@ def slow_decides(
     return quick
 
 
-# ---- what trust accepts --------------------------------------------------------------------------------------------
+# ---- what trust accepts --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-@pytest.mark.parametrize("keys", [KEYS, [None] * 3, [b"a", None, b"c"]], ids=["keys", "no keys", "some keys"])
+@pytest.mark.parametrize(
+    "keys", [KEYS, [None] * 3, [b"a", None, b"c"]], ids=["keys", "no keys", "some keys"]
+)
 def test_true_claims_settle_it(carrier: str, codec: int, keys: list[bytes | None]) -> None:
     data = keyed(keys, codec)
     said = compute(data)
@@ -147,7 +182,9 @@ def test_a_compacted_topic_takes_the_word_that_no_key_is_null(carrier: str) -> N
 
 @pytest.mark.parametrize("producer", [(7, 0, 0), (7, 1, 2**31 - 1)])
 @pytest.mark.parametrize("attributes", [0, 0x10])
-def test_idempotent_and_transactional_batches(carrier: str, attributes: int, producer: tuple[int, int, int]) -> None:
+def test_idempotent_and_transactional_batches(
+    carrier: str, attributes: int, producer: tuple[int, int, int]
+) -> None:
     named = dict(zip(("producer_id", "producer_epoch", "base_sequence"), producer, strict=True))
     data = keyed(KEYS, attributes=attributes, **named)
     asked = Asked(carrier)
@@ -177,12 +214,17 @@ def test_the_clocks_bounds_to_the_millisecond(carrier: str, ms: int) -> None:
 
 
 def test_target_codecs(carrier: str) -> None:
-    assert Asked(carrier, TopicPolicy(compression_type="zstd"))(GOOD, TRUE, "trust").path == "claims"
+    assert (
+        Asked(carrier, TopicPolicy(compression_type="zstd"))(GOOD, TRUE, "trust").path == "claims"
+    )
     for target in ("lz4", "gzip", "snappy", "uncompressed"):
-        assert slow_decides(carrier, GOOD, TRUE, TopicPolicy(compression_type=target)).path == "rebuilt"
+        assert (
+            slow_decides(carrier, GOOD, TRUE, TopicPolicy(compression_type=target)).path
+            == "rebuilt"
+        )
 
 
-# ---- what settles nothing ------------------------------------------------------------------------------------------
+# ---- what settles nothing ------------------------------------------------------------------------
 
 
 def test_uncompressed_batches_are_walked(carrier: str) -> None:
@@ -224,7 +266,12 @@ def test_the_log_append_time_bit(carrier: str, topic: str) -> None:
         topic == "CreateTime" and carrier != "header"
     )  # the minimum is the header's max timestamp then
     assert len(result.record_errors) == (3 if topic == "LogAppendTime" else 0)
-    assert slow_decides(carrier, data, (NOW + 20, 3, 2), TopicPolicy(message_timestamp_type=topic)).claims == "honest"
+    assert (
+        slow_decides(
+            carrier, data, (NOW + 20, 3, 2), TopicPolicy(message_timestamp_type=topic)
+        ).claims
+        == "honest"
+    )
 
 
 def test_a_max_timestamp_that_is_not_set(carrier: str) -> None:
@@ -284,7 +331,9 @@ def lz4_stating(size: int) -> bytes:
 
 
 @pytest.mark.parametrize("size", [5001, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1])
-@pytest.mark.parametrize(("codec", "frame"), [(ZSTD, frame_stating), (LZ4, lz4_stating)], ids=["zstd", "lz4"])
+@pytest.mark.parametrize(
+    ("codec", "frame"), [(ZSTD, frame_stating), (LZ4, lz4_stating)], ids=["zstd", "lz4"]
+)
 def test_a_frame_that_states_more_than_the_limit(
     carrier: str, codec: int, frame: Callable[[int], bytes], size: int
 ) -> None:
@@ -299,7 +348,13 @@ def test_a_skippable_frame_before_the_one_that_states_its_size(carrier: str) -> 
     skippable = struct.pack("<II", 0x184D2A5F, 3) + b"abc"
     asked = Asked(carrier, max_decompressed_bytes=5000)
     for size, path in ((5000, "claims"), (5001, "shallow")):
-        data = batch([], codec=ZSTD, payload=skippable + frame_stating(size), records_count=3, max_timestamp=NOW + 20)
+        data = batch(
+            [],
+            codec=ZSTD,
+            payload=skippable + frame_stating(size),
+            records_count=3,
+            max_timestamp=NOW + 20,
+        )
         assert asked(data, TRUE, "trust").path == path
 
 
@@ -327,7 +382,10 @@ def test_more_than_the_limit_is_a_lie(carrier: str) -> None:
     data = batch([record(0, value=bytes(100_000))], codec=ZSTD)
     for word in ("verify", "trust"):
         result = Asked(carrier, max_decompressed_bytes=5000)(data, (NOW, 2, 1), word)
-        assert (str(result.rule), result.claims) == ("25 records-count-unlike-offsets", "unjudged") or not result.ok
+        assert (str(result.rule), result.claims) == (
+            "25 records-count-unlike-offsets",
+            "unjudged",
+        ) or not result.ok
     result = Asked(carrier, max_decompressed_bytes=5000)(data, (NOW, 1, 1), "verify")
     assert (result.rule.id, result.claims) == ("S8", "lying")
 
@@ -336,7 +394,11 @@ def test_bits_that_nobody_knows(carrier: str) -> None:
     data = keyed(KEYS, attributes=0x4000)
     assert slow_decides(carrier, data, TRUE).rule.id == "S1"
     reported = Asked(carrier, extras={"S1": "report"})(data, TRUE, "trust")
-    assert (reported.ok, reported.path, [r.id for r in reported.reports]) == (True, "claims", ["S1"])
+    assert (reported.ok, reported.path, [r.id for r in reported.reports]) == (
+        True,
+        "claims",
+        ["S1"],
+    )
 
 
 HEADERS = {
@@ -368,8 +430,14 @@ def test_a_header_that_kafka_refuses(how: str, word: str) -> None:
 
 
 def test_a_batch_that_is_too_large_or_too_new(carrier: str) -> None:
-    assert slow_decides(carrier, GOOD, TRUE, TopicPolicy(max_message_bytes=len(GOOD) - 1)).rule.number == 13
-    assert Asked(carrier, TopicPolicy(max_message_bytes=len(GOOD)))(GOOD, TRUE, "trust").path == "claims"
+    assert (
+        slow_decides(carrier, GOOD, TRUE, TopicPolicy(max_message_bytes=len(GOOD) - 1)).rule.number
+        == 13
+    )
+    assert (
+        Asked(carrier, TopicPolicy(max_message_bytes=len(GOOD)))(GOOD, TRUE, "trust").path
+        == "claims"
+    )
     assert slow_decides(carrier, GOOD, TRUE, produce_version=6).rule.number == 7
     assert Asked(carrier)(keyed(KEYS, LZ4), TRUE, "trust", produce_version=6).path == "claims"
 
@@ -382,7 +450,7 @@ def test_bytes_behind_the_batch() -> None:
         assert not quick.ok
 
 
-# ---- tags ----------------------------------------------------------------------------------------------------------
+# ---- tags ----------------------------------------------------------------------------------------
 
 
 def tags() -> dict[str, bytes]:
@@ -412,7 +480,9 @@ def test_a_tag_that_is_none_settles_nothing(which: str, word: str) -> None:
 def test_a_tag_in_any_buffer() -> None:
     right = tag(TRUE, GOOD)
     for kind in (bytes, bytearray, memoryview, lambda b: memoryview(b"xx" + b)[2:]):
-        assert LogValidator().check(GOOD, now_ms=NOW, claims=(kind(right), "trust")).path == "claims"
+        assert (
+            LogValidator().check(GOOD, now_ms=NOW, claims=(kind(right), "trust")).path == "claims"
+        )
     for bad in (17, "tag", memoryview(right)[::2]):
         with pytest.raises(BatchvalError):
             LogValidator().check(GOOD, now_ms=NOW, claims=(bad, "trust"))  # type: ignore[arg-type]
@@ -431,7 +501,17 @@ def test_trust_without_claims() -> None:
 
 
 @pytest.mark.parametrize(
-    "claims", ["trust", (b"", "believe"), (b"",), (b"", "trust", 1), 7, (b"", None), (b"", ["trust"]), b"\0" * 18]
+    "claims",
+    [
+        "trust",
+        (b"", "believe"),
+        (b"",),
+        (b"", "trust", 1),
+        7,
+        (b"", None),
+        (b"", ["trust"]),
+        b"\0" * 18,
+    ],
 )
 def test_words_that_are_none(claims: Any) -> None:
     with pytest.raises(BatchvalError, match="claims must be"):
@@ -454,7 +534,9 @@ def test_kafka_mode_knows_no_claims() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("word", ["ignore", "verify", "trust"])
 def test_old_formats_know_no_claims(magic: int, codec: int, word: str) -> None:
-    """Refused at the door as ever, whatever is said of them; the stage that takes them takes no claims."""
+    """Refused at the door as ever, whatever is said of them; the stage that takes them takes no
+    claims.
+    """
     inner = [message(magic, offset=i, key=b"k") for i in range(3)]
     data = wrapper(inner, codec, magic) if codec else b"".join(inner)
     validator = LogValidator()
@@ -462,14 +544,16 @@ def test_old_formats_know_no_claims(magic: int, codec: int, word: str) -> None:
     same(with_tag, validator.check(data, now_ms=NOW), (*ANSWER, "reason", "path"))
     assert with_tag.claims in ((None,) if word == "ignore" else ("unbound",))
     on, off = (
-        LogValidator(TopicPolicy(accept_claims_header=accept)).validate_messages_and_assign_offsets(data, now_ms=NOW)
+        LogValidator(TopicPolicy(accept_claims_header=accept)).validate_messages_and_assign_offsets(
+            data, now_ms=NOW
+        )
         for accept in (True, False)
     )
     same(on, off, (*ANSWER, *PLACED, "path", "stats"))
     assert (on.ok, on.batch_claims) == (True, None)
 
 
-# ---- a request -----------------------------------------------------------------------------------------------------
+# ---- a request -----------------------------------------------------------------------------------
 
 
 def test_one_claim_a_range() -> None:
@@ -490,8 +574,20 @@ def test_one_claim_a_range() -> None:
     columns = LogValidator().check_ranges(data, pairs, now_ms=NOW, claims=claims)
     assert columns.ok().all()
     assert columns.all_ok
-    assert [row["claims"] for row in columns.rows()] == ["trusted", "trusted", "lying", "lying", None]
-    assert [row["path"] for row in columns.rows()] == ["claims", "claims", "shallow", "full", "shallow"]
+    assert [row["claims"] for row in columns.rows()] == [
+        "trusted",
+        "trusted",
+        "lying",
+        "lying",
+        None,
+    ]
+    assert [row["path"] for row in columns.rows()] == [
+        "claims",
+        "claims",
+        "shallow",
+        "full",
+        "shallow",
+    ]
     for i, said in enumerate(claims):
         alone = LogValidator().check(data[pairs[i][0] : sum(pairs[i])], now_ms=NOW, claims=said)
         again = columns.result(i)

@@ -46,10 +46,20 @@ def other_header(data: bytes, **header: int) -> bytes:
 
 def row(columns: BatchColumns, i: int = 0) -> dict[str, Any]:
     """What a check at rest says of a batch, with words."""
-    names = ("uncompressed_size", "max_record_bytes", "batch_min_timestamp", "records_number", "null_keys")
+    names = (
+        "uncompressed_size",
+        "max_record_bytes",
+        "batch_min_timestamp",
+        "records_number",
+        "null_keys",
+    )
     found: dict[str, Any] = {name: int(columns[name][i]) for name in names}
     found |= {"figures": FIGURES[columns["figures"][i]], "claims": CLAIMS[columns["claims"][i]]}
-    return found | {"path": PATHS[columns["path"][i]], "rule": columns[i].rule, "reason": columns[i].reason}
+    return found | {
+        "path": PATHS[columns["path"][i]],
+        "rule": columns[i].rule,
+        "reason": columns[i].reason,
+    }
 
 
 # ---- figures -------------------------------------------------------------------------------------
@@ -61,8 +71,17 @@ def test_the_figures_of_claims_are_those_of_a_walk(codec: int, deep: bool) -> No
     data = claiming(keyed(codec))
     trusted = row(REST.check_batches(data, deep=deep, trust_claims=RARELY))
     drawn = row(REST.check_batches(data, deep=deep, trust_claims=ALWAYS))
-    same = {"uncompressed_size": 61 + sum(map(len, KEYED)), "max_record_bytes": max(map(len, KEYED)) - 1}
-    same |= {"batch_min_timestamp": NOW, "records_number": 3, "null_keys": 2, "rule": None, "reason": ""}
+    same = {
+        "uncompressed_size": 61 + sum(map(len, KEYED)),
+        "max_record_bytes": max(map(len, KEYED)) - 1,
+    }
+    same |= {
+        "batch_min_timestamp": NOW,
+        "records_number": 3,
+        "null_keys": 2,
+        "rule": None,
+        "reason": "",
+    }
     assert trusted == same | {"figures": "claims", "claims": "trusted", "path": "claims"}
     assert drawn == same | {"figures": "sample", "claims": "honest", "path": "shallow"}
     walked = row(REST.check_batches(data))
@@ -72,7 +91,14 @@ def test_the_figures_of_claims_are_those_of_a_walk(codec: int, deep: bool) -> No
 
 @MODES
 def test_batches_without_claims_are_judged_as_without_the_option(deep: bool) -> None:
-    others = [keyed(0), keyed(LZ4), keyed(SNAPPY), keyed(ZSTD), keyed(GZIP), batch([record()], magic=1)]
+    others = [
+        keyed(0),
+        keyed(LZ4),
+        keyed(SNAPPY),
+        keyed(ZSTD),
+        keyed(GZIP),
+        batch([record()], magic=1),
+    ]
     for data in others:
         with_option = REST.check_batches(data, deep=deep, trust_claims=ALWAYS)
         assert row(with_option) == row(REST.check_batches(data, deep=deep))
@@ -86,9 +112,13 @@ def test_a_batch_of_magic_3_is_compared_as_before() -> None:
 
     validator = LogValidator(TopicPolicy(accept_claims_header=True), profile="log")
     data = carrying(keyed(), TRUE)
-    assert row(validator.check_batches(data, trust_claims=RARELY)) == row(validator.check_batches(data))
+    assert row(validator.check_batches(data, trust_claims=RARELY)) == row(
+        validator.check_batches(data)
+    )
     lie = carrying(keyed(), (NOW, 3, 1))
-    assert row(validator.check_batches(lie, trust_claims=RARELY))["reason"].startswith("the claims in the header")
+    assert row(validator.check_batches(lie, trust_claims=RARELY))["reason"].startswith(
+        "the claims in the header"
+    )
 
 
 @CARRIERS
@@ -114,11 +144,22 @@ def other_offset(data: bytes, base_offset: int) -> bytes:
 @MODES
 @pytest.mark.parametrize(
     "header",
-    [{"records_count": 4}, {"last_offset_delta": 3}, {"last_offset_delta": -1}, {"max_timestamp": NOW - 1}],
+    [
+        {"records_count": 4},
+        {"last_offset_delta": 3},
+        {"last_offset_delta": -1},
+        {"max_timestamp": NOW - 1},
+    ],
     ids=str,
 )
-def test_a_header_that_contradicts_the_claims_is_opened(codec: int, deep: bool, header: dict[str, int]) -> None:
-    found = row(REST.check_batches(other_header(claiming(keyed(codec)), **header), deep=deep, trust_claims=RARELY))
+def test_a_header_that_contradicts_the_claims_is_opened(
+    codec: int, deep: bool, header: dict[str, int]
+) -> None:
+    found = row(
+        REST.check_batches(
+            other_header(claiming(keyed(codec)), **header), deep=deep, trust_claims=RARELY
+        )
+    )
     assert (found["figures"], found["claims"]) == ("records", "lying")
     assert found["rule"] is not None
 
@@ -134,15 +175,31 @@ def test_a_header_that_contradicts_the_claims_is_opened(codec: int, deep: bool, 
         ),
         ({"null_keys": 3}, "null_keys is claimed to be 3, but the records say 2"),
         ({"null_keys": -1}, "null_keys is claimed to be -1, but the records say 2"),
-        ({"uncompressed_bytes": 60}, "uncompressed_bytes is claimed to be 60, but there are 91 bytes"),
-        ({"uncompressed_bytes": 2**31 - 1}, "uncompressed_bytes is claimed to be 2147483647, but there are 91 bytes"),
-        ({"max_record_bytes": -1}, "max_record_bytes is claimed to be -1, but the longest record has 9 bytes"),
-        ({"max_record_bytes": 31}, "max_record_bytes is claimed to be 31, but the longest record has 9 bytes"),
+        (
+            {"uncompressed_bytes": 60},
+            "uncompressed_bytes is claimed to be 60, but there are 91 bytes",
+        ),
+        (
+            {"uncompressed_bytes": 2**31 - 1},
+            "uncompressed_bytes is claimed to be 2147483647, but there are 91 bytes",
+        ),
+        (
+            {"max_record_bytes": -1},
+            "max_record_bytes is claimed to be -1, but the longest record has 9 bytes",
+        ),
+        (
+            {"max_record_bytes": 31},
+            "max_record_bytes is claimed to be 31, but the longest record has 9 bytes",
+        ),
     ],
     ids=str,
 )
-def test_claims_that_cannot_be_are_opened_and_are_a_finding(codec: int, changed: dict[str, int], reason: str) -> None:
-    found = row(REST.check_batches(claiming(keyed(codec), **changed), deep=False, trust_claims=RARELY))
+def test_claims_that_cannot_be_are_opened_and_are_a_finding(
+    codec: int, changed: dict[str, int], reason: str
+) -> None:
+    found = row(
+        REST.check_batches(claiming(keyed(codec), **changed), deep=False, trust_claims=RARELY)
+    )
     assert (found["figures"], found["claims"], found["rule"]) == ("records", "lying", "L7")
     assert found["reason"] == reason
 
@@ -182,7 +239,9 @@ def test_claims_that_cannot_be_read_are_not_a_finding(codec: int, deep: bool) ->
 @CARRIERS
 @MODES
 @pytest.mark.parametrize("trust", [RARELY, ALWAYS], ids=["trusted", "drawn"])
-def test_a_wrong_checksum_is_found_and_nothing_is_taken(codec: int, deep: bool, trust: tuple[float, bytes]) -> None:
+def test_a_wrong_checksum_is_found_and_nothing_is_taken(
+    codec: int, deep: bool, trust: tuple[float, bytes]
+) -> None:
     data = claiming(keyed(codec))
     found = row(REST.check_batches(damage(data, len(data) - 1), deep=deep, trust_claims=trust))
     assert (found["rule"], found["figures"], found["null_keys"]) == ("14", "header", -1)
@@ -200,7 +259,9 @@ def test_a_batch_above_the_limit_is_opened() -> None:
         found = row(small.check_batches(data, deep=False, trust_claims=trust))
         assert (found["rule"], found["claims"], found["figures"]) == ("S8", "unjudged", "records")
     hidden = claiming(
-        batch([record(0, key=b"k", value=bytes(5000))], codec=ZSTD), uncompressed_bytes=200, max_record_bytes=99
+        batch([record(0, key=b"k", value=bytes(5000))], codec=ZSTD),
+        uncompressed_bytes=200,
+        max_record_bytes=99,
     )
     found = row(small.check_batches(hidden, deep=False, trust_claims=ALWAYS))
     assert (found["rule"], found["claims"]) == ("S8", "lying")
@@ -227,7 +288,11 @@ def test_a_lie_is_believed_until_the_sample_draws_it(codec: int, lie: str) -> No
     data = keyed(codec, **header)
     lying = bytes(attach(data, BatchClaims(*TRUE, 91, 9)._replace(**changed), carrier="payload"))
     believed = row(REST.check_batches(lying, deep=False, trust_claims=RARELY))
-    assert (believed["figures"], believed["claims"], believed["rule"]) == ("claims", "trusted", None)
+    assert (believed["figures"], believed["claims"], believed["rule"]) == (
+        "claims",
+        "trusted",
+        None,
+    )
     found = row(REST.check_batches(lying, deep=False, trust_claims=ALWAYS))
     assert (found["figures"], found["claims"], found["rule"]) == ("sample", "lying", rule)
     assert found["reason"]
@@ -244,7 +309,12 @@ def test_claiming_less_does_not_lie() -> None:
 def sip_hash(key: bytes, message: bytes) -> int:
     """SipHash-2-4, from the paper."""
     k0, k1 = struct.unpack("<QQ", key)
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+    v = [
+        k0 ^ 0x736F6D6570736575,
+        k1 ^ 0x646F72616E646F6D,
+        k0 ^ 0x6C7967656E657261,
+        k1 ^ 0x7465646279746573,
+    ]
 
     def turn(x: int, by: int) -> int:
         return (x << by | x >> 64 - by) & (1 << 64) - 1
@@ -282,7 +352,10 @@ def test_the_sample_is_drawn_as_documented(rate: float) -> None:
     for key in (KEY, bytes(16), b"\xff" * 16):
         columns = REST.check_batches(data, trust_claims=(rate, key))
         crc = fields(one)["crc"] & 0xFFFFFFFF
-        wanted = [sip_hash(key, struct.pack("<QI", n & (1 << 64) - 1, crc)) < round(rate * 2**64) for n in offsets]
+        wanted = [
+            sip_hash(key, struct.pack("<QI", n & (1 << 64) - 1, crc)) < round(rate * 2**64)
+            for n in offsets
+        ]
         assert (columns["figures"] == FIGURES.index("sample")).tolist() == wanted
 
 
@@ -318,18 +391,30 @@ def test_where_a_buffer_is_cut_does_not_change_the_sample() -> None:
     ("trust", "kind", "message"),
     [
         (0.01, ArgumentTypeError, r"trust_claims must be \(rate, key of 16 bytes\), not 0.01"),
-        ((0.01,), ArgumentTypeError, r"trust_claims must be \(rate, key of 16 bytes\), not \(0.01,\)"),
+        (
+            (0.01,),
+            ArgumentTypeError,
+            r"trust_claims must be \(rate, key of 16 bytes\), not \(0.01,\)",
+        ),
         (
             ("0.01", KEY),
             ArgumentTypeError,
             "the rate of trust_claims must be a number above 0 and at most 1, not '0.01'",
         ),
         ((True, KEY), ArgumentTypeError, "must be a number above 0 and at most 1, not True"),
-        ((0, KEY), ArgumentValueError, "the rate of trust_claims must be above 0 and at most 1, not 0"),
+        (
+            (0, KEY),
+            ArgumentValueError,
+            "the rate of trust_claims must be above 0 and at most 1, not 0",
+        ),
         ((-0.5, KEY), ArgumentValueError, "above 0 and at most 1, not -0.5"),
         ((1.01, KEY), ArgumentValueError, "above 0 and at most 1, not 1.01"),
         ((math.nan, KEY), ArgumentValueError, "above 0 and at most 1, not nan"),
-        ((0.01, "k" * 16), ArgumentTypeError, "the key of trust_claims must be 16 bytes, not 'kkkkkkkkkkkkkkkk'"),
+        (
+            (0.01, "k" * 16),
+            ArgumentTypeError,
+            "the key of trust_claims must be 16 bytes, not 'kkkkkkkkkkkkkkkk'",
+        ),
         ((0.01, KEY[:15]), ArgumentValueError, "the key of trust_claims must be 16 bytes, not 15"),
     ],
     ids=str,
@@ -343,11 +428,17 @@ def test_wrong_arguments_are_refused(trust: Any, kind: type[Exception], message:
 
 def test_kafka_mode_reads_no_claims() -> None:
     kafka = LogValidator(profile="log", mode="kafka")
-    with pytest.raises(ArgumentValueError, match="trust_claims cannot be combined with mode='kafka'"):
+    with pytest.raises(
+        ArgumentValueError, match="trust_claims cannot be combined with mode='kafka'"
+    ):
         kafka.check_batches(keyed(), trust_claims=ALWAYS)
 
 
 def test_a_rate_of_one_verifies_each_batch_and_the_least_none() -> None:
     data = b"".join(other_offset(claiming(keyed()), n) for n in range(200))
-    assert set(REST.check_batches(data, trust_claims=(1, KEY))["figures"].tolist()) == {FIGURES.index("sample")}
-    assert set(REST.check_batches(data, trust_claims=(5e-324, KEY))["figures"].tolist()) == {FIGURES.index("claims")}
+    assert set(REST.check_batches(data, trust_claims=(1, KEY))["figures"].tolist()) == {
+        FIGURES.index("sample")
+    }
+    assert set(REST.check_batches(data, trust_claims=(5e-324, KEY))["figures"].tolist()) == {
+        FIGURES.index("claims")
+    }

@@ -62,7 +62,7 @@ def crc_is_right(data: Any) -> bool:
     return struct.unpack_from(">I", data, 12)[0] == zlib.crc32(data[16:])
 
 
-# ---- assignment in place -------------------------------------------------------------------------------------------
+# ---- assignment in place -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [1, 40, 1900, 2100, 70_000])
@@ -70,12 +70,23 @@ def crc_is_right(data: Any) -> bool:
 @pytest.mark.parametrize("topic", ["CreateTime", "LogAppendTime"])
 def test_what_an_append_writes(codec: str, topic: str, size: int) -> None:
     """Base offset, leader epoch, timestamp type and max timestamp; every other byte as it was."""
-    value = random.Random(size).randbytes(size)  # does not compress: the crc is patched from 2 KiB on
+    value = random.Random(size).randbytes(
+        size
+    )  # does not compress: the crc is patched from 2 KiB on
     parts = [record(i, value=value, timestamp_delta=7 * i) for i in range(3)]
-    data = batch(parts, codec=CODECS[codec], max_timestamp=5, producer_id=4, producer_epoch=1, base_sequence=0)
+    data = batch(
+        parts,
+        codec=CODECS[codec],
+        max_timestamp=5,
+        producer_id=4,
+        producer_epoch=1,
+        base_sequence=0,
+    )
     validator = LogValidator(TopicPolicy(message_timestamp_type=topic))
     buffer = bytearray(data)
-    result = validator.validate(buffer, now_ms=NOW + 50, first_offset=1000, leader_epoch=7, in_place=True)
+    result = validator.validate(
+        buffer, now_ms=NOW + 50, first_offset=1000, leader_epoch=7, in_place=True
+    )
     log_time = topic == "LogAppendTime"
     before, after = fields(data), fields(buffer)
     changed = {
@@ -104,7 +115,9 @@ def test_a_header_that_is_right_keeps_its_checksum_and_its_unused_bits() -> None
     result = KAFKA.validate(data, now_ms=NOW, first_offset=0, leader_epoch=7)
     assert fields(result.output) == fields(data) | {"partition_leader_epoch": 7}
     # where the attributes are written, Kafka writes the bits that it knows
-    data = batch(records(3), attributes=0x40F0 & ~0x20, max_timestamp=1, producer_id=1, base_sequence=0)
+    data = batch(
+        records(3), attributes=0x40F0 & ~0x20, max_timestamp=1, producer_id=1, base_sequence=0
+    )
     result = KAFKA.validate(data, now_ms=NOW)
     assert fields(result.output)["attributes"] == 0x50
     assert crc_is_right(result.output)
@@ -128,7 +141,8 @@ def test_uncompressed_deltas_stay_and_the_last_offset_counts() -> None:
     data = batch([record(4), record(2)], last_offset_delta=1)
     result = KAFKA.validate(data, now_ms=NOW, first_offset=100)
     assert [r[0] for r in decoded(result.output)] == [104, 102]
-    # a coordinator's header is not held against its records: base offset = last offset - last_offset_delta
+    # a coordinator's header is not held against its records: base offset = last offset -
+    # last_offset_delta
     data = batch(records(3), last_offset_delta=9)
     result = KAFKA.validate(data, now_ms=NOW, first_offset=100, origin="COORDINATOR")
     assert fields(result.output)["base_offset"] == 100 + 3 - 1 - 9
@@ -141,11 +155,16 @@ def test_the_max_timestamp_is_counted_anew() -> None:
             parts = [record(i, timestamp_delta=d) for i, d in enumerate(deltas)]
             for codec in CODECS.values():
                 result = KAFKA.validate(batch(parts, max_timestamp=stated, codec=codec), now_ms=NOW)
-                assert (result.max_timestamp, fields(result.output)["max_timestamp"]) == (found, found)
+                assert (result.max_timestamp, fields(result.output)["max_timestamp"]) == (
+                    found,
+                    found,
+                )
                 assert crc_is_right(result.output)
 
 
-@pytest.mark.parametrize("data", [batch(crc=1), batch([record(0)], records_count=2), batch(base_offset=4), b"", b"x"])
+@pytest.mark.parametrize(
+    "data", [batch(crc=1), batch([record(0)], records_count=2), batch(base_offset=4), b"", b"x"]
+)
 def test_a_refusal_leaves_the_buffer_as_it_was(data: bytes) -> None:
     buffer = bytearray(data)
     result = STRICT.validate(buffer, now_ms=NOW, first_offset=9, leader_epoch=9, in_place=True)
@@ -171,7 +190,7 @@ def test_in_place_output_lets_go_of_the_buffer() -> None:
     buffer += b"x"
 
 
-# ---- recompression -------------------------------------------------------------------------------------------------
+# ---- recompression -------------------------------------------------------------------------------
 
 MIXED = [
     record(0, key=b"k", value=b"v" * 5000, timestamp_delta=5),
@@ -183,27 +202,50 @@ MIXED = [
 @pytest.mark.parametrize("to", TOPICS)
 @pytest.mark.parametrize("source", CODECS)
 def test_from_every_codec_to_every_other(source: str, to: str) -> None:
-    data = batch(MIXED, codec=CODECS[source], producer_id=8, producer_epoch=2, base_sequence=7, attributes=16)
+    data = batch(
+        MIXED, codec=CODECS[source], producer_id=8, producer_epoch=2, base_sequence=7, attributes=16
+    )
     result = LogValidator(TopicPolicy(compression_type=TOPICS[to])).validate(
         data, now_ms=NOW, first_offset=300, leader_epoch=6
     )
     assert result.ok, result
     rebuilt = source != to
-    assert (result.path == "rebuilt", result.size_maybe_changed, result.in_place) == (rebuilt, rebuilt, not rebuilt)
+    assert (result.path == "rebuilt", result.size_maybe_changed, result.in_place) == (
+        rebuilt,
+        rebuilt,
+        not rebuilt,
+    )
     assert result.converted == (3 if rebuilt else 0)
     out = RecordBatch(result.output)
     assert out.is_valid
     assert (out.compression_type.kafka_name, out.base_offset, out.last_offset) == (to, 300, 302)
-    assert (out.producer_id, out.producer_epoch, out.base_sequence, out.is_transactional) == (8, 2, 7, True)
+    assert (out.producer_id, out.producer_epoch, out.base_sequence, out.is_transactional) == (
+        8,
+        2,
+        7,
+        True,
+    )
     assert (out.partition_leader_epoch, out.max_timestamp, out.records_count) == (6, NOW + 5, 3)
-    assert out.base_timestamp == (NOW + 5 if rebuilt else NOW)  # the builder starts at its first record
+    assert out.base_timestamp == (
+        NOW + 5 if rebuilt else NOW
+    )  # the builder starts at its first record
     assert whole(result.output) == [
         (300, NOW + 5, b"k", b"v" * 5000, ()),
         (301, NOW, None, None, (("h", b"1"), ("h", None), ("ü", b""))),
         (302, NOW - 3, b"", b"", ()),
     ]
-    checked = LogValidator(TopicPolicy(compression_type=TOPICS[to])).check(data, now_ms=NOW, first_offset=300)
-    for name in ("ok", "path", "next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted"):
+    checked = LogValidator(TopicPolicy(compression_type=TOPICS[to])).check(
+        data, now_ms=NOW, first_offset=300
+    )
+    for name in (
+        "ok",
+        "path",
+        "next_offset",
+        "max_timestamp",
+        "size_maybe_changed",
+        "in_place",
+        "converted",
+    ):
         assert getattr(checked, name) == getattr(result, name), name
 
 
@@ -212,7 +254,9 @@ def test_rebuilt_records_are_written_in_the_shortest_form() -> None:
     body = b"\0" + padded + b"\x82\x00" + b"\x01" + padded + padded
     odd = bytes([len(body) << 1 | 0x80, 0]) + body
     data = batch([odd], codec=GZIP)
-    result = LogValidator(TopicPolicy(compression_type="uncompressed"), mode="kafka").validate(data, now_ms=NOW)
+    result = LogValidator(TopicPolicy(compression_type="uncompressed"), mode="kafka").validate(
+        data, now_ms=NOW
+    )
     assert result.ok, result
     assert bytes(result.output)[61:] == record(0, key=None, value=b"")
 
@@ -229,8 +273,14 @@ def test_a_batch_may_be_too_large_once_it_is_rebuilt(to: str) -> None:
         assert result.ok == fits
         assert validator.check(data, now_ms=NOW).ok  # rule 40 is left to whoever appends
         if not fits:
-            assert (result.rule, result.error_code) == (Rule.REBUILT_BATCH_TOO_LARGE, ErrorCode.MESSAGE_TOO_LARGE)
-            assert result.reason == f"rebuilt to {len(out)} bytes, max.message.bytes is {policy.max_message_bytes}"
+            assert (result.rule, result.error_code) == (
+                Rule.REBUILT_BATCH_TOO_LARGE,
+                ErrorCode.MESSAGE_TOO_LARGE,
+            )
+            assert (
+                result.reason
+                == f"rebuilt to {len(out)} bytes, max.message.bytes is {policy.max_message_bytes}"
+            )
             assert (result.output, result.stats, result.converted) == (None, None, 0)
 
 
@@ -255,19 +305,26 @@ def test_log_append_time_in_a_rebuilt_batch() -> None:
 
 def test_in_place_is_a_wish_where_the_batch_must_be_rebuilt() -> None:
     buffer = bytearray(PLAIN)
-    result = LogValidator(TopicPolicy(compression_type="lz4")).validate(buffer, now_ms=NOW, in_place=True)
+    result = LogValidator(TopicPolicy(compression_type="lz4")).validate(
+        buffer, now_ms=NOW, in_place=True
+    )
     assert (result.in_place, type(result.output), buffer) == (False, bytes, PLAIN)
 
 
 def test_a_control_batch_stays_as_it_is() -> None:
-    data = batch([record(0, key=b"\0\0\0\1", value=b"\0" * 6)], attributes=32 | 16, producer_id=1, producer_epoch=0)
+    data = batch(
+        [record(0, key=b"\0\0\0\1", value=b"\0" * 6)],
+        attributes=32 | 16,
+        producer_id=1,
+        producer_epoch=0,
+    )
     policy = TopicPolicy(compression_type="zstd")
     result = LogValidator(policy).validate(data, now_ms=NOW, origin="COORDINATOR", first_offset=3)
     assert (result.ok, result.in_place, result.path) == (True, True, "full")
     assert fields(result.output) == fields(data) | {"base_offset": 3, "partition_leader_epoch": 0}
 
 
-# ---- record errors and statistics ----------------------------------------------------------------------------------
+# ---- record errors and statistics ----------------------------------------------------------------
 
 
 def test_record_errors_have_text_and_rule() -> None:
@@ -279,7 +336,11 @@ def test_record_errors_have_text_and_rule() -> None:
         (1, f"Timestamp {NOW - 10**6} is out of range"),
     ]
     assert result.record_error_rules == [(0, Rule.KEY_MISSING), (1, Rule.TIMESTAMP_OUT_OF_RANGE)]
-    assert (result.rule, result.error_code, result.position) == (Rule.RECORD_ERRORS, ErrorCode.INVALID_TIMESTAMP, 0)
+    assert (result.rule, result.error_code, result.position) == (
+        Rule.RECORD_ERRORS,
+        ErrorCode.INVALID_TIMESTAMP,
+        0,
+    )
     assert result.reason == "2 records refused"
     with pytest.raises(RejectedBatch, match="INVALID_TIMESTAMP") as caught:
         result.raise_for_error()
@@ -320,7 +381,9 @@ def test_conversion_time_is_the_callers_clock() -> None:
     ticks = iter(range(100, 200, 7))
     validator = LogValidator(TopicPolicy(compression_type="lz4"), clock_ns=lambda: next(ticks))
     assert validator.validate(PLAIN, now_ms=NOW).stats.conversion_time_nanos == 7
-    assert validator.validate(batch(codec=LZ4), now_ms=NOW).stats.conversion_time_nanos is None  # nothing was built
+    assert (
+        validator.validate(batch(codec=LZ4), now_ms=NOW).stats.conversion_time_nanos is None
+    )  # nothing was built
     assert (
         validator.with_policy(TopicPolicy(compression_type="gzip"))
         .validate(PLAIN, now_ms=NOW)
@@ -329,7 +392,7 @@ def test_conversion_time_is_the_callers_clock() -> None:
     )
 
 
-# ---- buffers -------------------------------------------------------------------------------------------------------
+# ---- buffers -------------------------------------------------------------------------------------
 
 
 def mapped(data: bytes) -> mmap.mmap:
@@ -389,7 +452,9 @@ def test_any_contiguous_buffer(kind: str) -> None:
     assert [r[3] for r in whole(buffer)] == [b"value 0", b"value 1", b"value 2"]
 
 
-@pytest.mark.parametrize("kind", ["bytearray", "array", "mmap", "ctypes", "ctypes characters", *WIDE])
+@pytest.mark.parametrize(
+    "kind", ["bytearray", "array", "mmap", "ctypes", "ctypes characters", *WIDE]
+)
 def test_any_writable_buffer(kind: str) -> None:
     data = PLAIN if kind in BUFFERS else PADDED
     buffer = (BUFFERS | WIDE)[kind](data)
@@ -405,7 +470,12 @@ def test_items_that_are_not_bytes(kind: str) -> None:
     """Their bytes are an accident of this machine: of objects, they are addresses."""
     buffer = OTHER_ITEMS[kind](PADDED)
     log = LogValidator(profile="log")
-    for ask in (KAFKA.check, KAFKA.validate, KAFKA.check_ranges, KAFKA.validate_messages_and_assign_offsets):
+    for ask in (
+        KAFKA.check,
+        KAFKA.validate,
+        KAFKA.check_ranges,
+        KAFKA.validate_messages_and_assign_offsets,
+    ):
         with pytest.raises(BatchvalError, match="a contiguous buffer of bytes is needed"):
             ask(buffer, now_ms=NOW)
     for look in (KAFKA.check_request, KAFKA.analyze, log.check, log.check_batches):
@@ -417,16 +487,25 @@ def test_items_that_are_not_bytes(kind: str) -> None:
     assert len(memoryview(buffer).cast("B") if kind != "numpy dates" else b"x") > 0
 
 
-@pytest.mark.parametrize("kind", ["bytes", "memoryview", "read-only memoryview of a bytearray", "numpy"])
+@pytest.mark.parametrize(
+    "kind", ["bytes", "memoryview", "read-only memoryview of a bytearray", "numpy"]
+)
 def test_in_place_needs_a_writable_buffer(kind: str) -> None:
     with pytest.raises(BatchvalError, match="writable"):
         KAFKA.validate(BUFFERS[kind](PLAIN), now_ms=NOW, in_place=True)
 
 
-@pytest.mark.parametrize("what", ["text", None, 7, [1, 2], memoryview(PLAIN)[::2], np.zeros((9, 9), "u1")[:, ::2]])
+@pytest.mark.parametrize(
+    "what", ["text", None, 7, [1, 2], memoryview(PLAIN)[::2], np.zeros((9, 9), "u1")[:, ::2]]
+)
 def test_what_is_no_contiguous_buffer(what: Any) -> None:
     log = LogValidator(profile="log")
-    for ask in (KAFKA.check, KAFKA.validate, KAFKA.check_ranges, KAFKA.validate_messages_and_assign_offsets):
+    for ask in (
+        KAFKA.check,
+        KAFKA.validate,
+        KAFKA.check_ranges,
+        KAFKA.validate_messages_and_assign_offsets,
+    ):
         with pytest.raises(BatchvalError, match="contiguous"):
             ask(what, now_ms=NOW)
     for look in (KAFKA.check_request, KAFKA.analyze, log.check, log.check_batches):
@@ -434,7 +513,7 @@ def test_what_is_no_contiguous_buffer(what: Any) -> None:
             look(what)
 
 
-# ---- a caller's mistakes -------------------------------------------------------------------------------------------
+# ---- a caller's mistakes -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -476,7 +555,12 @@ def test_settings_that_are_none(settings: dict[str, Any]) -> None:
     ids=str,
 )
 def test_arguments_that_are_none(told: dict[str, Any]) -> None:
-    for ask in (KAFKA.check, KAFKA.validate, KAFKA.check_ranges, KAFKA.validate_messages_and_assign_offsets):
+    for ask in (
+        KAFKA.check,
+        KAFKA.validate,
+        KAFKA.check_ranges,
+        KAFKA.validate_messages_and_assign_offsets,
+    ):
         with pytest.raises(BatchvalError):
             ask(PLAIN, **told)
 
@@ -505,9 +589,16 @@ def test_origins_by_name_and_member() -> None:
         assert answers == {origin in (AppendOrigin.COORDINATOR, AppendOrigin.REPLICATION)}
 
 
-# ---- check_ranges --------------------------------------------------------------------------------------------------
+# ---- check_ranges --------------------------------------------------------------------------------
 
-REQUEST = [PLAIN, batch(codec=GZIP), batch(crc=1), batch(records(2)) + b"behind", batch(base_offset=3), b""]
+REQUEST = [
+    PLAIN,
+    batch(codec=GZIP),
+    batch(crc=1),
+    batch(records(2)) + b"behind",
+    batch(base_offset=3),
+    b"",
+]
 JOINED = b"".join(REQUEST)
 ENDS = np.cumsum([len(part) for part in REQUEST])
 RANGES = [(int(end) - len(part), len(part)) for part, end in zip(REQUEST, ENDS, strict=True)]
@@ -536,15 +627,31 @@ def test_each_range_is_answered_as_alone(ranges: Any) -> None:
         assert columns["position"][i] == RANGES[i][0]
         assert columns.reason_of(i) == alone.reason
         again = columns.result(i)
-        assert (again.rule, again.reason, again.records_count) == (alone.rule, alone.reason, alone.records_count)
+        assert (again.rule, again.reason, again.records_count) == (
+            alone.rule,
+            alone.reason,
+            alone.records_count,
+        )
     assert columns.ok().tolist() == [True, True, False, False, False, False]
     assert not columns.all_ok
 
 
 def test_is_valid_is_the_checksums_matter_alone() -> None:
     """Also of a batch that was refused before anybody asked for its checksum."""
-    parts = [batch(base_offset=3), batch(base_offset=3, crc=1), batch(crc=1), PLAIN, batch([record()], records_count=2)]
-    parts += [PLAIN + PLAIN, batch(crc=1) + PLAIN, message(1), message(1, crc=1), batch(last_offset_delta=-1, crc=4)]
+    parts = [
+        batch(base_offset=3),
+        batch(base_offset=3, crc=1),
+        batch(crc=1),
+        PLAIN,
+        batch([record()], records_count=2),
+    ]
+    parts += [
+        PLAIN + PLAIN,
+        batch(crc=1) + PLAIN,
+        message(1),
+        message(1, crc=1),
+        batch(last_offset_delta=-1, crc=4),
+    ]
     expected = [True, False, False, True, True, True, False, True, False, False]
     ends = np.cumsum([len(part) for part in parts])
     ranges = [(int(end) - len(part), len(part)) for part, end in zip(parts, ends, strict=True)]
@@ -554,7 +661,9 @@ def test_is_valid_is_the_checksums_matter_alone() -> None:
 
 
 def test_ranges_may_overlap_and_repeat() -> None:
-    columns = STRICT.check_ranges(PLAIN, [(0, len(PLAIN)), (0, len(PLAIN)), (1, 30), (len(PLAIN), 0)], now_ms=NOW)
+    columns = STRICT.check_ranges(
+        PLAIN, [(0, len(PLAIN)), (0, len(PLAIN)), (1, 30), (len(PLAIN), 0)], now_ms=NOW
+    )
     alone = STRICT.check(PLAIN[1:31], now_ms=NOW).rule
     assert alone is not None
     assert columns["rule"].tolist() == [0, 0, alone.number, 5]
@@ -608,13 +717,27 @@ def test_a_policy_for_each_range() -> None:
     ranges = [(0, len(PLAIN))] * 4
     columns = STRICT.check_ranges(PLAIN, ranges, [small, TopicPolicy(), compact, small], now_ms=NOW)
     assert columns["rule"].tolist() == [13, 0, 35, 13]
-    assert [columns.result(i).rule and columns.result(i).rule.id for i in range(4)] == ["13", None, "35", "13"]
+    assert [columns.result(i).rule and columns.result(i).rule.id for i in range(4)] == [
+        "13",
+        None,
+        "35",
+        "13",
+    ]
     assert columns.result(2).record_errors[0][0] == 0
     assert STRICT.check_ranges(PLAIN, ranges, compact, now_ms=NOW)["rule"].tolist() == [35] * 4
     assert STRICT.check_ranges(PLAIN, [], [], now_ms=NOW)["rule"].tolist() == []
 
 
-BAD_POLICIES = [[], [TopicPolicy()] * 3, [None], ["lz4"] * 2, [TopicPolicy(), 5], 5, {"a": 1}, {"a": 1, "b": 2}]
+BAD_POLICIES = [
+    [],
+    [TopicPolicy()] * 3,
+    [None],
+    ["lz4"] * 2,
+    [TopicPolicy(), 5],
+    5,
+    {"a": 1},
+    {"a": 1, "b": 2},
+]
 
 
 @pytest.mark.parametrize("policies", BAD_POLICIES, ids=repr)
@@ -624,9 +747,13 @@ def test_bad_policies(policies: Any) -> None:
 
 
 def test_a_policy_that_died_is_not_mistaken_for_its_successor() -> None:
-    """Compiled policies are kept by id: thousands of short-lived ones must each be judged by their own rules."""
+    """Compiled policies are kept by id: thousands of short-lived ones must each be judged by their
+    own rules.
+    """
     for limit in range(60, 60 + 300):
-        columns = STRICT.check_ranges(PLAIN, [(0, len(PLAIN))], TopicPolicy(max_message_bytes=limit), now_ms=NOW)
+        columns = STRICT.check_ranges(
+            PLAIN, [(0, len(PLAIN))], TopicPolicy(max_message_bytes=limit), now_ms=NOW
+        )
         assert columns["rule"][0] == (13 if limit < len(PLAIN) else 0)
 
 
@@ -636,7 +763,7 @@ def test_more_policies_than_are_kept() -> None:
     assert columns["rule"].tolist() == [13 if n < len(PLAIN) else 0 for n in range(10_050)]
 
 
-# ---- with_policy, threads ------------------------------------------------------------------------------------------
+# ---- with_policy, threads ------------------------------------------------------------------------
 
 
 def test_with_policy_keeps_every_setting() -> None:
@@ -654,7 +781,9 @@ def test_with_policy_keeps_every_setting() -> None:
 
 @pytest.mark.parametrize("provider", compression.PROVIDERS)
 def test_one_validator_in_many_threads(provider: str) -> None:
-    """Long batches of every codec, good and bad: calls without the GIL must not see each other's scratch."""
+    """Long batches of every codec, good and bad: calls without the GIL must not see each other's
+    scratch.
+    """
     before = compression.provider()
     compression.use(provider)
     policy = TopicPolicy(cleanup_policy="compact", max_message_bytes=2**30)
@@ -663,7 +792,10 @@ def test_one_validator_in_many_threads(provider: str) -> None:
     work = []
     for codec in CODECS.values():
         for keyed in (True, False):
-            parts = [record(i, key=b"k" if keyed or i % 5 else None, value=noise.randbytes(300)) for i in range(700)]
+            parts = [
+                record(i, key=b"k" if keyed or i % 5 else None, value=noise.randbytes(300))
+                for i in range(700)
+            ]
             work.append((batch(parts, codec=codec), [] if keyed else list(range(0, 700, 5))))
     wrong: list[Any] = []
 
@@ -686,7 +818,7 @@ def test_one_validator_in_many_threads(provider: str) -> None:
     assert wrong == []
 
 
-# ---- results -------------------------------------------------------------------------------------------------------
+# ---- results -------------------------------------------------------------------------------------
 
 
 def test_what_a_result_says_of_itself() -> None:
@@ -695,7 +827,9 @@ def test_what_a_result_says_of_itself() -> None:
     assert (bool(good), good.reason, good.rule, good.error_code) == (True, "", None, ErrorCode.NONE)
     assert good.raise_for_error() is None
     bad = STRICT.check(batch(base_offset=4), now_ms=NOW)
-    assert repr(bad) == "<ValidationResult INVALID_RECORD rule=10 base-offset-not-zero: base offset 4>"
+    assert (
+        repr(bad) == "<ValidationResult INVALID_RECORD rule=10 base-offset-not-zero: base offset 4>"
+    )
     assert not bad
     assert (bad.max_timestamp, bad.append_time, bad.next_offset, bad.in_place) == (None,) * 4
     assert bad.source is CompressionType.NONE

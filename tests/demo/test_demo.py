@@ -1,4 +1,6 @@
-"""The demo keeps its promises: every damage is found whatever the seed, and its six tables fit a terminal."""
+"""The demo keeps its promises: every damage is found whatever the seed, and its six tables fit a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,14 @@ def test_the_whole_demo_in_a_terminal_of_100_columns() -> None:
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
-    assert [line[:2] for line in ran.stdout.splitlines() if "──" in line] == ["1.", "2.", "3.", "4.", "5.", "6."]
+    assert [line[:2] for line in ran.stdout.splitlines() if "──" in line] == [
+        "1.",
+        "2.",
+        "3.",
+        "4.",
+        "5.",
+        "6.",
+    ]
     assert max(map(len, ran.stdout.splitlines())) <= 100
     assert f"{len(damages())} of {len(damages())} found" in ran.stdout
 
@@ -68,7 +77,12 @@ def test_a_liar_is_caught_and_an_honest_sender_is_not() -> None:
     assert caught.answer == "INVALID_RECORD by rule L7 lying-claims"
     assert (caught.demoted_path, caught.honest_path) == ("shallow", "claims")
     for batch in these.plain:
-        assert LogValidator(ACCEPTS).check(lie_of(batch), now_ms=these.now_ms, claims=(None, "verify")).rule is Rule.L7
+        assert (
+            LogValidator(ACCEPTS)
+            .check(lie_of(batch), now_ms=these.now_ms, claims=(None, "verify"))
+            .rule
+            is Rule.L7
+        )
 
 
 def test_a_promise_that_is_not_kept_is_said(

@@ -10,7 +10,9 @@ from demo import gate
 from demo.attempts import attempts
 
 
-def test_it_ends_by_itself_and_every_bad_batch_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_ends_by_itself_and_every_bad_batch_was_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert gate.main(["--seconds", "1"]) == 0
     out = capsys.readouterr().out
     assert "bad batches refused by 13 rules" in out
@@ -20,7 +22,9 @@ def test_it_ends_by_itself_and_every_bad_batch_was_refused(capsys: pytest.Captur
             assert slug in out
 
 
-def test_a_batch_that_is_let_in_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_is_let_in_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, now = attempts(gate.SEGMENTS)
     innocent = real[0]._replace(what="not bad at all", rule="14")
     monkeypatch.setattr(gate, "attempts", lambda _: ([innocent], now))

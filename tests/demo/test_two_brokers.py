@@ -28,7 +28,9 @@ def test_it_says_what_it_needs_without_java(
         (["--rounds", "0"], "invalid --rounds 0: expected more than 0"),
     ],
 )
-def test_options_that_cannot_be_are_refused(words: list[str], error: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_cannot_be_are_refused(
+    words: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         two_brokers.arguments(words)
     assert error in capsys.readouterr().err
@@ -36,12 +38,16 @@ def test_options_that_cannot_be_are_refused(words: list[str], error: str, capsys
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_both_brokers_are_measured_and_the_counters_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_brokers_are_measured_and_the_counters_are_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert two_brokers.main(["--codecs", "zstd", "--rounds", "2", "--seconds", "1"]) == 0
     out = capsys.readouterr().out
     lines = {line.split("  ")[0]: line.split() for line in out.splitlines() if line.strip()}
     assert float(lines["zstd, a batch"][-1]) > 0
-    counters = {words[0]: int(words[1].replace(",", "")) for words in lines.values() if len(words) == 2}
+    counters = {
+        words[0]: int(words[1].replace(",", "")) for words in lines.values() if len(words) == 2
+    }
     assert counters["Trusted"] > counters["Verified"] >= 100
     assert counters["Honest"] == counters["Verified"]
     assert counters["Lying"] == counters["Demotions"] == 0

@@ -30,7 +30,12 @@ def promtool() -> Callable[..., str]:
 
     def run(*words: str | Path) -> str:
         done = subprocess.run(
-            [program, *words], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False, timeout=60
+            [program, *words],
+            cwd=DEPLOY / "prometheus",
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

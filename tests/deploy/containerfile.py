@@ -65,7 +65,9 @@ def words(word: str) -> list[str]:
 
 def base() -> str:
     """Return the default of the argument BASE."""
-    return next(one.value for one in instructions() if one.value.startswith("BASE=")).partition("=")[2]
+    return next(one.value for one in instructions() if one.value.startswith("BASE=")).partition(
+        "="
+    )[2]
 
 
 @dataclass
@@ -78,7 +80,11 @@ class Stage:
 
     def run(self, command: Sequence[str]) -> None:
         """Run a command in the tree as root, with the network of this machine."""
-        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", **self.environment}
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "DEBIAN_FRONTEND": "noninteractive",
+            **self.environment,
+        }
         if certificates := os.environ.get("PIP_CERT"):  # a network that ends TLS
             shutil.copy(certificates, self.tree / "tmp" / "authorities.pem")
             environment |= {"PIP_CERT": "/tmp/authorities.pem"}
@@ -90,7 +96,9 @@ class Stage:
             *(f"{key}={value}" for key, value in environment.items()),
         ]
         whole = ["unshare", "--mount", "sh", "-c", _ENTER, str(self.tree), *inside, *command]
-        done = subprocess.run(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
         assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout[-3000:]}"
 
 

@@ -65,13 +65,17 @@ def _of_the_process() -> dict[str, frozenset[str]]:
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     text = generate_latest(registry).decode()
-    return {name: frozenset() for name in re.findall(r"^(process_\w+) ", text, re.MULTILINE)} | {"up": frozenset()}
+    return {name: frozenset() for name in re.findall(r"^(process_\w+) ", text, re.MULTILINE)} | {
+        "up": frozenset()
+    }
 
 
 def uses(expression: str) -> list[Use]:
     """Return the metrics of an expression, with the labels of their selectors."""
     found = []
-    for name, selector in re.findall(r"\b((?:batchval_gate|process)_\w+|up\b)(?:\{(.*?)\})?", expression):
+    for name, selector in re.findall(
+        r"\b((?:batchval_gate|process)_\w+|up\b)(?:\{(.*?)\})?", expression
+    ):
         found.append(Use(name, frozenset(re.findall(r'(\w+)(?:=~|!~|!=|=)"', selector))))
     return found
 
@@ -89,5 +93,7 @@ def unknown(expression: str, metrics: dict[str, frozenset[str]]) -> list[str]:
     labels = COMMON_LABELS.union(*(metrics.get(use.metric, ()) for use in found))
     for use in found:
         if use.metric in metrics:
-            wrong += [f"{use.metric}{{{one}}}" for one in use.labels - metrics[use.metric] - COMMON_LABELS]
+            wrong += [
+                f"{use.metric}{{{one}}}" for one in use.labels - metrics[use.metric] - COMMON_LABELS
+            ]
     return wrong + [f"by ({one})" for one in grouped_by(expression) - labels]

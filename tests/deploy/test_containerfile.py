@@ -17,7 +17,11 @@ TEXT = FILE.read_text("utf-8")
 
 
 def test_what_it_copies_is_in_the_repository() -> None:
-    copied = [one.value.split() for one in instructions() if one.word == "COPY" and "--from" not in one.value]
+    copied = [
+        one.value.split()
+        for one in instructions()
+        if one.word == "COPY" and "--from" not in one.value
+    ]
     sources = [source for parts in copied for source in parts[:-1]]
     assert len(sources) > 8
     assert [source for source in sources if not list(tracked(source))] == []
@@ -29,7 +33,11 @@ def test_it_installs_what_is_locked_and_nothing_that_builds() -> None:
     installs = re.findall(r"(\S+)/bin/pip install ([^&\n]*)", TEXT)
     assert len(installs) == 3
     for _, options in installs:
-        assert "--require-hashes" in options or "--no-index --no-deps" in options or "--no-deps --no-index" in options
+        assert (
+            "--require-hashes" in options
+            or "--no-index --no-deps" in options
+            or "--no-deps --no-index" in options
+        )
     locked = pins("gate")
     assert not {"cython", "setuptools"} & locked.keys()
     assert lock.FILES["gate"] == ("proxy",)

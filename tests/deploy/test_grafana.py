@@ -19,22 +19,30 @@ PANELS: list[dict[str, Any]] = BOARD["panels"]
 
 def queries() -> Iterator[tuple[str, str]]:
     """Yield (what asks, the expression as Prometheus gets it)."""
-    found = [(panel["title"], target["expr"]) for panel in PANELS for target in panel.get("targets", ())]
+    found = [
+        (panel["title"], target["expr"]) for panel in PANELS for target in panel.get("targets", ())
+    ]
     found += [(note["name"], note["expr"]) for note in BOARD["annotations"]["list"]]
     for title, expression in found:
         yield (
             title,
-            expression.replace("$__rate_interval", "5m").replace("$job", "batchval-gate").replace("$instance", ".*"),
+            expression.replace("$__rate_interval", "5m")
+            .replace("$job", "batchval-gate")
+            .replace("$instance", ".*"),
         )
 
 
 def test_each_query_uses_metrics_that_a_gate_has(metrics: dict[str, frozenset[str]]) -> None:
     assert len(list(queries())) > 40
-    assert {title: wrong for title, expression in queries() if (wrong := unknown(expression, metrics))} == {}
+    assert {
+        title: wrong for title, expression in queries() if (wrong := unknown(expression, metrics))
+    } == {}
 
 
 def test_each_query_is_promql(promtool: Callable[..., str], tmp_path: Path) -> None:
-    rules = [{"record": f"query_{n}", "expr": expression} for n, (_, expression) in enumerate(queries())]
+    rules = [
+        {"record": f"query_{n}", "expr": expression} for n, (_, expression) in enumerate(queries())
+    ]
     path = tmp_path / "rules.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
     assert f"{len(rules)} rules found" in promtool("check", "rules", path)

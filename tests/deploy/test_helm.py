@@ -102,7 +102,9 @@ def test_each_manifest_is_one_that_kubernetes_knows(chart: Rendered) -> None:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_values_are_refused_with_what_is_wrong(name: str, charts: dict[str, Rendered]) -> None:
+def test_wrong_values_are_refused_with_what_is_wrong(
+    name: str, charts: dict[str, Rendered]
+) -> None:
     assert WRONG[name][1] in charts[name].error
     assert charts[name].manifests == []
 
@@ -121,7 +123,9 @@ def test_a_gate_takes_the_settings(chart: Rendered, tmp_path: Path) -> None:
     text = chart.one("ConfigMap")["data"]["gate.yaml"]
     named = re.findall(r"/etc/batchval-secrets/\w+", text)
     assert all(path in mounts for path in named)
-    text = text.replace("/etc/batchval-secrets", str(tmp_path / "secrets")).replace("/var/lib/batchval", str(tmp_path))
+    text = text.replace("/etc/batchval-secrets", str(tmp_path / "secrets")).replace(
+        "/var/lib/batchval", str(tmp_path)
+    )
     path = tmp_path / "gate.yaml"
     path.write_text(text)
     with pytest.MonkeyPatch.context() as patch:
@@ -179,17 +183,28 @@ def test_the_memory_suffices_for_what_the_gate_holds(chart: Rendered) -> None:
 
 
 def test_what_is_optional_comes_when_it_is_asked_for(charts: dict[str, Rendered]) -> None:
-    plain = ["ConfigMap", "Deployment", "PodDisruptionBudget", "Service", "Service", "ServiceAccount"]
+    plain = [
+        "ConfigMap",
+        "Deployment",
+        "PodDisruptionBudget",
+        "Service",
+        "Service",
+        "ServiceAccount",
+    ]
     assert charts["least"].kinds() == plain
     more = ["HorizontalPodAutoscaler", "NetworkPolicy", "ServiceMonitor", "StatefulSet"]
     assert set(more) <= set(charts["everything"].kinds())
     assert charts["observe"].kinds() == ["ConfigMap", "Service", "Service", "StatefulSet"]
 
 
-def test_a_change_of_the_settings_changes_the_pods_where_that_is_asked_for(charts: dict[str, Rendered]) -> None:
+def test_a_change_of_the_settings_changes_the_pods_where_that_is_asked_for(
+    charts: dict[str, Rendered],
+) -> None:
     def checksum(chart: Rendered) -> str | None:
         kind = "StatefulSet" if "StatefulSet" in chart.kinds() else "Deployment"
-        found: dict[str, str] = chart.one(kind)["spec"]["template"]["metadata"].get("annotations", {})
+        found: dict[str, str] = chart.one(kind)["spec"]["template"]["metadata"].get(
+            "annotations", {}
+        )
         return found.get("checksum/settings")
 
     found = {name: checksum(charts[name]) for name in NAMES}

@@ -29,13 +29,21 @@ def image() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="batchval-image-") as folder:
         bare = Path(folder) / "bare"
         suite = containerfile.SUITES[containerfile.base()]
-        subprocess.run(["debootstrap", "--variant=minbase", suite, str(bare)], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", suite, str(bare)],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         Path(folder).chmod(0o755)
         yield containerfile.build(Path(folder), bare)
 
 
 def test_it_has_no_compiler_and_no_pip(image: Path) -> None:
-    programs = {path.name for folder in ("usr/bin", "opt/batchval/bin") for path in (image / folder).iterdir()}
+    programs = {
+        path.name
+        for folder in ("usr/bin", "opt/batchval/bin")
+        for path in (image / folder).iterdir()
+    }
     assert not programs & {"cc", "gcc", "make", "cython", "pip", "pip3"}
     assert "batchval" in programs
 
@@ -66,7 +74,9 @@ def test_a_gate_runs_in_it_read_only_without_privileges(image: Path, tmp_path: P
         lines = iter(gate.stdout.readline, "")
         assert any("listening on" in line for line in lines)
         health = json.loads(containerfile.the("HEALTHCHECK").partition("CMD ")[2])
-        subprocess.run(containerfile.command(image, *health), env=environment, check=True, timeout=30)
+        subprocess.run(
+            containerfile.command(image, *health), env=environment, check=True, timeout=30
+        )
         touched = subprocess.run(
             containerfile.command(image, "/usr/bin/touch", "/opt/batchval/x"),
             env=environment,

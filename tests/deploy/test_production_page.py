@@ -39,7 +39,11 @@ def shown_lines(event: str) -> list[dict[str, str]]:
     """Return the fields of the page's log lines about an event, wrapped ones as one line."""
     text = "\n".join(re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL))
     lines = re.sub(r"\n  +", " ", text).splitlines()
-    found = [re.findall(r'(\w+)=("[^"]*"|\S+)', line) for line in lines if re.search(rf"Z [A-Z]+ {event} ", line)]
+    found = [
+        re.findall(r'(\w+)=("[^"]*"|\S+)', line)
+        for line in lines
+        if re.search(rf"Z [A-Z]+ {event} ", line)
+    ]
     return [{key: value.strip('"') for key, value in fields} for fields in found]
 
 
@@ -63,7 +67,11 @@ def test_each_key_exists() -> None:
     assert len(limits) > 3
     assert limits <= set(Limits.model_fields)
     roots = {key.partition(".")[0] for key in KEYS}
-    dotted = {word.partition(":")[0] for word in QUOTED if re.fullmatch(r"([a-z_]+)\.[a-z_.]+(: .*)?", word)}
+    dotted = {
+        word.partition(":")[0]
+        for word in QUOTED
+        if re.fullmatch(r"([a-z_]+)\.[a-z_.]+(: .*)?", word)
+    }
     named = {word for word in dotted if word.partition(".")[0] in roots}
     assert len(named) > 10
     assert named - KEYS == set()
@@ -78,13 +86,20 @@ def test_each_word_of_the_gate_exists(metrics: dict[str, frozenset[str]]) -> Non
 
 
 def test_each_flag_is_one_of_the_command() -> None:
-    flags = {flag for words in re.findall(r"batchval proxy ([^`|]*)", FLAT) for flag in re.findall(r"--[a-z-]+", words)}
+    flags = {
+        flag
+        for words in re.findall(r"batchval proxy ([^`|]*)", FLAT)
+        for flag in re.findall(r"--[a-z-]+", words)
+    }
     assert {"--report", "--clients", "--take-over", "--check-config"} <= flags
     assert flags <= {option for parameter in command.params for option in parameter.opts}
 
 
 def test_each_panel_is_in_the_dashboard() -> None:
-    titles = {panel["title"] for panel in json.loads((DEPLOY / "grafana" / "gate.json").read_text("utf-8"))["panels"]}
+    titles = {
+        panel["title"]
+        for panel in json.loads((DEPLOY / "grafana" / "gate.json").read_text("utf-8"))["panels"]
+    }
     sentences = re.findall(r"[Pp]anels? (\"[^\"]*\"(?:(?:, | and )\"[^\"]*\")*)", FLAT)
     named = {title for sentence in sentences for title in re.findall(r'"([^"]*)"', sentence)}
     assert len(named) > 8
@@ -102,7 +117,9 @@ def test_each_sample_is_one_that_its_command_finds(metrics: dict[str, frozenset[
 
 
 def test_lines_about_refused_batches_have_the_fields_of_the_log() -> None:
-    refusal = Refusal("edge", "h:1", "id", "topic", 1, "rule", "error", "reason", True, ("S1",), batches=2)
+    refusal = Refusal(
+        "edge", "h:1", "id", "topic", 1, "rule", "error", "reason", True, ("S1",), batches=2
+    )
     lines = shown_lines("refused")
     assert lines
     for line in lines:
@@ -111,7 +128,11 @@ def test_lines_about_refused_batches_have_the_fields_of_the_log() -> None:
 
 
 def test_lines_about_connections_have_the_fields_and_the_words_of_the_log() -> None:
-    fields = list(dict.fromkeys(re.findall(r'"([a-z_]+)":', inspect.getsource(connection_log.ConnectionLog.ended))))
+    fields = list(
+        dict.fromkeys(
+            re.findall(r'"([a-z_]+)":', inspect.getsource(connection_log.ConnectionLog.ended))
+        )
+    )
     lines = shown_lines("connection ended")
     assert lines
     known = set(re.findall(r'"([a-z_]+)":', inspect.getsource(connection_log)))
@@ -126,4 +147,6 @@ def test_each_link_leads_to_a_heading(link: str) -> None:
     target, _, anchor = link.partition("#")
     text = (ROOT / "docs" / "guide" / target).read_text("utf-8") if target else PAGE
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert anchor in {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+    }

@@ -16,7 +16,9 @@ from tests.deploy.gate_metrics import unknown, uses
 
 ALERTS: list[dict[str, Any]] = [
     rule
-    for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text("utf-8"))["groups"]
+    for group in yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text("utf-8"))[
+        "groups"
+    ]
     for rule in group["rules"]
 ]
 TESTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yaml").read_text("utf-8"))["tests"]
@@ -40,7 +42,9 @@ def test_each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_rests() -> 
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
-def test_it_uses_metrics_that_a_gate_has(alert: dict[str, Any], metrics: dict[str, frozenset[str]]) -> None:
+def test_it_uses_metrics_that_a_gate_has(
+    alert: dict[str, Any], metrics: dict[str, frozenset[str]]
+) -> None:
     assert uses(alert["expr"])
     assert unknown(alert["expr"], metrics) == []
 
@@ -54,7 +58,9 @@ def test_it_says_how_grave_it_is_and_what_to_do(alert: dict[str, Any]) -> None:
 
 
 def test_the_page_has_no_section_about_an_alert_that_does_not_exist() -> None:
-    assert set(re.findall(r"^## (BatchvalGate\w+)$", PAGE, re.MULTILINE)) == {alert["alert"] for alert in ALERTS}
+    assert set(re.findall(r"^## (BatchvalGate\w+)$", PAGE, re.MULTILINE)) == {
+        alert["alert"] for alert in ALERTS
+    }
 
 
 def test_the_page_names_the_alerts_for_people_on_call() -> None:
@@ -70,7 +76,9 @@ def test_connections_that_end_without_a_fault_raise_no_alarm() -> None:
     assert set(left_out[0].split("|")) == harmless - {CLIENT}
 
 
-def test_a_metric_or_a_label_that_a_gate_does_not_have_is_found(metrics: dict[str, frozenset[str]]) -> None:
+def test_a_metric_or_a_label_that_a_gate_does_not_have_is_found(
+    metrics: dict[str, frozenset[str]],
+) -> None:
     assert unknown("batchval_gate_redy == 0", metrics) == ["batchval_gate_redy"]
     assert unknown('rate(batchval_gate_partitions_refused_total{rulle="x"}[5m])', metrics) == [
         "batchval_gate_partitions_refused_total{rulle}"

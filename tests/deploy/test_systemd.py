@@ -111,7 +111,16 @@ def test_a_gate_runs_where_written_memory_is_never_executed(tmp_path: Path) -> N
     first = ["-c", WITHOUT_NEW_CODE] if _has_mdwe() else []
     with ScriptedBroker() as broker:
         gate = subprocess.Popen(
-            [sys.executable, *first, "-m", "batchval", "proxy", *options, "--upstream", broker.address],
+            [
+                sys.executable,
+                *first,
+                "-m",
+                "batchval",
+                "proxy",
+                *options,
+                "--upstream",
+                broker.address,
+            ],
             cwd=ROOT,
             env=os.environ | {"STATE_DIRECTORY": str(tmp_path)},
             stdout=subprocess.PIPE,

@@ -32,12 +32,16 @@ def pages_of(entries: Any) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_at_most_250_lines(page: str) -> None:
     lines = (DOCS / page).read_text("utf-8").count("\n")
-    assert lines <= LONGER.get(page, LONGEST), f"{page} has {lines} lines: split it by what a reader looks for"
+    assert lines <= LONGER.get(page, LONGEST), (
+        f"{page} has {lines} lines: split it by what a reader looks for"
+    )
 
 
 def test_each_page_is_in_the_navigation_once() -> None:
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
-    assert sorted(page for page in pages_of(site["nav"]) if not page.startswith("https://")) == PAGES
+    assert (
+        sorted(page for page in pages_of(site["nav"]) if not page.startswith("https://")) == PAGES
+    )
 
 
 def test_the_site_loads_nothing_from_other_hosts() -> None:
@@ -54,7 +58,10 @@ def test_a_bar_in_the_code_of_a_table_needs_no_backslash_on_the_site() -> None:
     text = "| `a\\|b` | c\\|d |\n`e\\|f`, [source](../../setup.py), [page](cli/README.md)\n"
     row, below = on_page_markdown(text, page, config).splitlines()
     assert row == "| `a|b` | c\\|d |"
-    assert below == "`e\\|f`, [source](https://host/batchval/blob/main/setup.py), [page](cli/README.md)"
+    assert (
+        below
+        == "`e\\|f`, [source](https://host/batchval/blob/main/setup.py), [page](cli/README.md)"
+    )
 
 
 @pytest.mark.parametrize(

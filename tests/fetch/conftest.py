@@ -1,4 +1,6 @@
-"""Coroutine tests run on uvloop and have a minute and a half each; one broker serves all of these files."""
+"""Coroutine tests run on uvloop and have a minute and a half each; one broker serves all of these
+files.
+"""
 
 from __future__ import annotations
 

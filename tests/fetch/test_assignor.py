@@ -25,15 +25,25 @@ def numbers(given: dict[str, list[TopicPartition]]) -> dict[str, list[tuple[str,
     ("wanted", "partitions", "given"),
     [
         ({"b": ["t"], "a": ["t"]}, {"t": 3}, {"a": [("t", 0), ("t", 1)], "b": [("t", 2)]}),
-        ({"a": ["t"], "b": ["t"], "c": ["t"]}, {"t": 2}, {"a": [("t", 0)], "b": [("t", 1)], "c": []}),
-        ({"a": ["t", "u"], "b": ["u"]}, {"t": 1, "u": 2}, {"a": [("t", 0), ("u", 0)], "b": [("u", 1)]}),
+        (
+            {"a": ["t"], "b": ["t"], "c": ["t"]},
+            {"t": 2},
+            {"a": [("t", 0)], "b": [("t", 1)], "c": []},
+        ),
+        (
+            {"a": ["t", "u"], "b": ["u"]},
+            {"t": 1, "u": 2},
+            {"a": [("t", 0), ("u", 0)], "b": [("u", 1)]},
+        ),
         ({"a": ["t"], "b": ["gone"]}, {"t": 2, "gone": 0}, {"a": [("t", 0), ("t", 1)], "b": []}),
         ({"a": ["t", "t"]}, {"t": 1}, {"a": [("t", 0)]}),
         ({}, {}, {}),
     ],
 )
 def test_range(
-    wanted: dict[str, list[str]], partitions: dict[str, int], given: dict[str, list[tuple[str, int]]]
+    wanted: dict[str, list[str]],
+    partitions: dict[str, int],
+    given: dict[str, list[tuple[str, int]]],
 ) -> None:
     assert numbers(assign_range(wanted, partitions)) == given
 

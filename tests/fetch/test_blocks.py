@@ -28,7 +28,17 @@ from batchval.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from tests.fetch.test_scripted import TOPIC, asked, broker, log_of, options, partition, read, ten, two_answers_wait
+from tests.fetch.test_scripted import (
+    TOPIC,
+    asked,
+    broker,
+    log_of,
+    options,
+    partition,
+    read,
+    ten,
+    two_answers_wait,
+)
 from tests.fetch.test_streams import Ending, Fetch, moving, natives
 from tests.support.batches import batch, records
 from tests.support.proxy import eventually
@@ -76,7 +86,9 @@ async def test_batches_come_from_a_thread_that_ends_with_the_consumer() -> None:
         assert 0 < metrics.fetch_latency_ms_max <= metrics.fetch_latency_ms
     assert joined(taken) == b"".join(batches)
     assert {one.high_watermark for one in taken} == {1000}
-    assert [(one.fetch_offset, one.next_offset) for one in taken] == [(n, n + 10) for n in range(0, 500, 10)]
+    assert [(one.fetch_offset, one.next_offset) for one in taken] == [
+        (n, n + 10) for n in range(0, 500, 10)
+    ]
     assert consumer.metrics.requests >= 50
     eventually(lambda: not natives())
 
@@ -114,7 +126,9 @@ async def test_batches_outlive_the_consumer() -> None:
 
 def test_the_thread_of_a_consumer_that_is_not_closed_ends_with_it() -> None:
     async def leave() -> None:
-        async with broker(log_of([ten(0)]), lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one:
+        async with broker(
+            log_of([ten(0)]), lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})
+        ) as one:
             consumer = Consumer(options(one))
             await consumer.__aenter__()
             await started(consumer)
@@ -164,7 +178,11 @@ async def test_a_thread_that_ends_is_replaced() -> None:
 
 async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
     def fetch(request: Any) -> Any:
-        return partition(error=1) if asked(request) == 1000 else log_of([ten(n) for n in range(3)])(request)
+        return (
+            partition(error=1)
+            if asked(request) == 1000
+            else log_of([ten(n) for n in range(3)])(request)
+        )
 
     async with native(fetch) as (_, consumer):
         await consumer.seek(PLACE, 1000)
@@ -212,7 +230,9 @@ async def test_what_came_before_damage_comes_first_for_a_caller_that_is_slow() -
 async def test_an_offset_that_cannot_be_asked_for_loses_nothing() -> None:
     async with native(log_of([ten(n) for n in range(9)])) as (_, consumer):
         for offset in (-1, 2**63):
-            with pytest.raises(BatchvalError, match=f"invalid offset {offset}: expected 0 to 9223372036854775807"):
+            with pytest.raises(
+                BatchvalError, match=f"invalid offset {offset}: expected 0 to 9223372036854775807"
+            ):
                 await consumer.seek(PLACE, offset)
         assert joined(await read(consumer, 90)) == b"".join(ten(n) for n in range(9))
 
@@ -245,7 +265,9 @@ async def test_counting_replaces_what_hands_over() -> None:
             while records < 90:
                 counted, taken = await consumer.poll_counts(50)
                 assert counted is not None
-                records += counted.records + sum(walk_fetched(one.records, one.fetch_offset).records for one in taken)
+                records += counted.records + sum(
+                    walk_fetched(one.records, one.fetch_offset).records for one in taken
+                )
         assert records == 90
         assert len(natives()) <= 1
     eventually(lambda: not natives())
@@ -286,7 +308,11 @@ async def test_batches_of_aborted_transactions_are_left_out() -> None:
 
     async def fetch(request: Any) -> FetchResponse:
         at = asked(request)
-        data = b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :]) if at < 31 else b""
+        data = (
+            b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :])
+            if at < 31
+            else b""
+        )
         if not data:
             await asyncio.sleep(0.05)
         part = PartitionData(0, 0, 31, 31, records=data)
@@ -346,7 +372,9 @@ async def test_several_partitions_and_a_broker_that_hangs_up(hangs_up: bool) -> 
         data = {number: b"".join(log[at // 10 : at // 10 + 1]) for number, at in parts.items()}
         if not any(data.values()):
             await asyncio.sleep(0.05)
-        answers = [PartitionData(number, 0, 300, 300, records=some) for number, some in data.items()]
+        answers = [
+            PartitionData(number, 0, 300, 300, records=some) for number, some in data.items()
+        ]
         return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=answers)])
 
     places = [(TOPIC, number) for number in range(4)]

@@ -1,4 +1,6 @@
-"""What readers of committed records are given: in generated logs, and what librdkafka is given by the same broker."""
+"""What readers of committed records are given: in generated logs, and what librdkafka is given by
+the same broker.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from tests.interop.kafka_broker import KafkaBroker
 from tests.support.batches import batch, record, records
 
 CONTROL, TRANSACTIONAL = 32, 16
-Log = list[tuple[bytes, int, int, bool]]  # a batch, its producer, its base offset, whether it is to be left out
+Log = list[
+    tuple[bytes, int, int, bool]
+]  # a batch, its producer, its base offset, whether it is to be left out
 
 
 def generated(seed: int) -> tuple[Log, list[tuple[int, int, int]]]:
-    """A log of several producers, and its aborted transactions: producer, first offset, offset of the marker."""
+    """A log of several producers, and its aborted transactions: producer, first offset, offset of
+    the marker.
+    """
     chance = random.Random(seed)
     log: Log = []
     aborted: list[tuple[int, int, int]] = []
@@ -35,7 +41,14 @@ def generated(seed: int) -> tuple[Log, list[tuple[int, int, int]]]:
         what = chance.random()
         if producer in {9, -1}:  # no transactions; 9 is idempotent
             count = chance.randrange(1, 4)
-            log.append((batch(records(count), base_offset=offset, producer_id=producer), producer, offset, False))
+            log.append(
+                (
+                    batch(records(count), base_offset=offset, producer_id=producer),
+                    producer,
+                    offset,
+                    False,
+                )
+            )
         elif producer in open_now and what < 0.4:
             first, places = open_now.pop(producer)
             abort = chance.random() < 0.5
@@ -54,7 +67,11 @@ def generated(seed: int) -> tuple[Log, list[tuple[int, int, int]]]:
             count = chance.randrange(1, 4)
             codec = chance.choice([0, 0, 3])
             data = batch(
-                records(count), codec=codec, base_offset=offset, producer_id=producer, attributes=TRANSACTIONAL
+                records(count),
+                codec=codec,
+                base_offset=offset,
+                producer_id=producer,
+                attributes=TRANSACTIONAL,
             )
             open_now.setdefault(producer, (offset, []))[1].append(len(log))
             log.append((data, producer, offset, False))
@@ -81,13 +98,19 @@ def test_batches_of_aborted_transactions_are_left_out(seed: int) -> None:
     parts = committed_parts(data, reach)
     assert all(a < b for a, b in parts)
     assert all(before[1] < after[0] for before, after in pairwise(parts))
-    assert b"".join(bytes(data[a:b]) for a, b in parts) == b"".join(one[0] for one in read if not one[3])
+    assert b"".join(bytes(data[a:b]) for a, b in parts) == b"".join(
+        one[0] for one in read if not one[3]
+    )
 
 
 def committed(kafka: KafkaBroker, topic: str, count: int) -> list[tuple[int, bytes]]:
     """So many, as librdkafka reads them."""
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": kafka.bootstrap, "group.id": topic, "isolation.level": "read_committed"}
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": topic,
+            "isolation.level": "read_committed",
+        }
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     found: list[tuple[int, bytes]] = []
@@ -112,7 +135,11 @@ def transacted(kafka: KafkaBroker, topic: str) -> int:
     producers = []
     for name in "ab":
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{topic}-{name}", "linger.ms": 0}
+            {
+                "bootstrap.servers": kafka.bootstrap,
+                "transactional.id": f"{topic}-{name}",
+                "linger.ms": 0,
+            }
         )
         producer.init_transactions(30)
         producers.append(producer)
@@ -122,7 +149,9 @@ def transacted(kafka: KafkaBroker, topic: str) -> int:
             producer.begin_transaction()
         for part in range(3):
             for which, producer in enumerate(producers):
-                producer.produce(topic, b"%d %d %d" % (n, part, which) * chance.randrange(1, 50), partition=0)
+                producer.produce(
+                    topic, b"%d %d %d" % (n, part, which) * chance.randrange(1, 50), partition=0
+                )
                 producer.flush(30)
             plain.produce(topic, b"%d %d" % (n, part), partition=0)
             plain.flush(30)
@@ -133,7 +162,9 @@ def transacted(kafka: KafkaBroker, topic: str) -> int:
                 producer.abort_transaction(30)
     opened: list[int] = []
     producers[0].begin_transaction()
-    producers[0].produce(topic, b"open", partition=0, on_delivery=lambda _, sent: opened.append(sent.offset() or 0))
+    producers[0].produce(
+        topic, b"open", partition=0, on_delivery=lambda _, sent: opened.append(sent.offset() or 0)
+    )
     producers[0].flush(30)
     plain.produce(topic, b"behind the open one", partition=0)
     plain.flush(30)

@@ -1,4 +1,6 @@
-"""The consumer at a real broker: codecs, control records, positions, offsets that are gone, groups, and restarts."""
+"""The consumer at a real broker: codecs, control records, positions, offsets that are gone, groups,
+and restarts.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def made(kafka: KafkaBroker, partitions: int = 1, **config: str) -> str:
     return make_topic(kafka.bootstrap, f"fetch-{uuid.uuid4().hex[:12]}", partitions, **config)
 
 
-def filled(kafka: KafkaBroker, topic: str, values: list[bytes], partition: int = 0, **config: Any) -> None:
+def filled(
+    kafka: KafkaBroker, topic: str, values: list[bytes], partition: int = 0, **config: Any
+) -> None:
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": kafka.bootstrap, "linger.ms": 5, "log_level": 0, **config}
     )
@@ -51,11 +55,18 @@ def values(count: int, mark: str = "") -> list[bytes]:
 
 
 def options(kafka: KafkaBroker, **more: Any) -> ConsumerOptions:
-    given = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100, "retry_backoff_ms": 50, **more}
+    given = {
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": 100,
+        "retry_backoff_ms": 50,
+        **more,
+    }
     return ConsumerOptions(bootstrap_servers=[kafka.bootstrap], **given)
 
 
-async def read(consumer: Consumer, count: int, seconds: float = 40, **more: Any) -> list[ConsumerRecord]:
+async def read(
+    consumer: Consumer, count: int, seconds: float = 40, **more: Any
+) -> list[ConsumerRecord]:
     """So many records, or what came in that time."""
     records: list[ConsumerRecord] = []
     deadline = asyncio.get_running_loop().time() + seconds
@@ -64,7 +75,9 @@ async def read(consumer: Consumer, count: int, seconds: float = 40, **more: Any)
     return records
 
 
-async def polled_until(condition: Callable[[], object], *consumers: Consumer, seconds: float = 40) -> None:
+async def polled_until(
+    condition: Callable[[], object], *consumers: Consumer, seconds: float = 40
+) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
@@ -76,7 +89,9 @@ async def polled_until(condition: Callable[[], object], *consumers: Consumer, se
 async def test_all_codecs_raw_and_one_by_one(kafka: KafkaBroker, codec: str) -> None:
     topic, sent = made(kafka), values(3000)
     filled(kafka, topic, sent, **{"compression.type": codec})
-    async with Consumer(options(kafka, max_partition_fetch_bytes=20_000, check_crcs=True)) as consumer:
+    async with Consumer(
+        options(kafka, max_partition_fetch_bytes=20_000, check_crcs=True)
+    ) as consumer:
         consumer.assign([(topic, 0)])
         records = await read(consumer, 3000)
         assert [one.value for one in records] == sent
@@ -104,11 +119,15 @@ async def test_control_records_are_passed_and_not_given(kafka: KafkaBroker) -> N
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic, "log_level": 0}
     )
     await asyncio.to_thread(producer.init_transactions, 30)
-    for n, ending in enumerate([producer.commit_transaction, producer.abort_transaction, producer.commit_transaction]):
+    for n, ending in enumerate(
+        [producer.commit_transaction, producer.abort_transaction, producer.commit_transaction]
+    ):
         producer.begin_transaction()
         for value in values(5, str(n)):
             producer.produce(topic, value)
-        assert await asyncio.to_thread(producer.flush, 30) == 0  # or an abort would drop what is not sent yet
+        assert (
+            await asyncio.to_thread(producer.flush, 30) == 0
+        )  # or an abort would drop what is not sent yet
         await asyncio.to_thread(ending, 30)
     async with Consumer(options(kafka)) as consumer:
         consumer.assign([(topic, 0)])
@@ -153,7 +172,9 @@ async def test_seek_pause_position_and_offsets_in_the_middle_of_a_batch(kafka: K
         for wrong in (consumer.position, consumer.pause, consumer.resume):
             with pytest.raises(FetchError, match="is not assigned"):
                 wrong((topic, 2))
-        with pytest.raises(ArgumentValueError, match="invalid offset -1: expected 0 to 9223372036854775807"):
+        with pytest.raises(
+            ArgumentValueError, match="invalid offset -1: expected 0 to 9223372036854775807"
+        ):
             await consumer.seek((topic, 0), -1)
 
 
@@ -238,7 +259,9 @@ async def test_two_members_share_and_one_that_leaves_gives_back(kafka: KafkaBrok
             records = []
             while len(records) < 5:
                 records += await a.poll(50) + await b.poll(50)
-            assert [one.offset for one in records] == list(range(10, 15))  # what was committed is not given again
+            assert [one.offset for one in records] == list(
+                range(10, 15)
+            )  # what was committed is not given again
             with pytest.raises(RuntimeError, match="has subscribed"):
                 b.assign([(topic, 0)])
         await polled_until(lambda: len(a.assignment()) == 4, a)
@@ -250,7 +273,9 @@ async def test_two_members_share_and_one_that_leaves_gives_back(kafka: KafkaBrok
     assert [what for _, what, _ in told] == ["assigned", "revoked"] * 2 + ["assigned"]
 
 
-async def test_a_member_that_is_killed_is_missed_and_a_late_commit_fails(kafka: KafkaBroker) -> None:
+async def test_a_member_that_is_killed_is_missed_and_a_late_commit_fails(
+    kafka: KafkaBroker,
+) -> None:
     topic = made(kafka, 2)
     filled(kafka, topic, values(10))
     shared = {"group_id": f"g-{topic}", "heartbeat_interval_ms": 200, "session_timeout_ms": 2_000}
@@ -297,13 +322,19 @@ async def test_a_group_with_javas_kind_of_member(kafka: KafkaBroker) -> None:
     )
     try:
         theirs.subscribe([topic])
-        async with Consumer(options(kafka, group_id=f"g-{topic}", heartbeat_interval_ms=100)) as mine:
+        async with Consumer(
+            options(kafka, group_id=f"g-{topic}", heartbeat_interval_ms=100)
+        ) as mine:
             mine.subscribe(topic)
 
             def both() -> bool:
                 theirs.poll(0.02)
                 given = {(one.topic, one.partition) for one in theirs.assignment()}
-                return len(given) == 2 and not given & set(mine.assignment()) and len(mine.assignment()) == 2
+                return (
+                    len(given) == 2
+                    and not given & set(mine.assignment())
+                    and len(mine.assignment()) == 2
+                )
 
             await polled_until(both, mine)
     finally:
@@ -324,7 +355,11 @@ async def test_used_from_two_threads_or_two_tasks(kafka: KafkaBroker) -> None:
         seen: list[BaseException] = []
 
         def elsewhere() -> None:
-            for use in (consumer.assignment, lambda: asyncio.run(consumer.poll()), lambda: consumer.assign([])):
+            for use in (
+                consumer.assignment,
+                lambda: asyncio.run(consumer.poll()),
+                lambda: consumer.assign([]),
+            ):
                 try:
                     use()
                 except RuntimeError as error:
@@ -333,7 +368,9 @@ async def test_used_from_two_threads_or_two_tasks(kafka: KafkaBroker) -> None:
         thread = threading.Thread(target=elsewhere)
         thread.start()
         await asyncio.to_thread(thread.join)
-        assert [str(error).startswith("a consumer belongs to the thread") for error in seen] == [True] * 3
+        assert [str(error).startswith("a consumer belongs to the thread") for error in seen] == [
+            True
+        ] * 3
         first = asyncio.create_task(consumer.poll(500))
         await asyncio.sleep(0.05)
         with pytest.raises(RuntimeError, match="another task"):

@@ -18,7 +18,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "library" / "consumer.
 
 def functions() -> dict[str, Any]:
     (block,) = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {"Consumer": Consumer, "ConsumerOptions": ConsumerOptions, "walk_fetched": walk_fetched}
+    names: dict[str, Any] = {
+        "Consumer": Consumer,
+        "ConsumerOptions": ConsumerOptions,
+        "walk_fetched": walk_fetched,
+    }
     exec(block, names)
     return names
 

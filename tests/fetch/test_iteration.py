@@ -98,7 +98,9 @@ async def test_a_poll_that_waits_says_that_it_was_closed() -> None:
             await polling
 
 
-async def test_others_have_their_turn_while_records_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_others_have_their_turn_while_records_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(consuming_module, "_SLICE_S", 0.0)
     turns = 0
 
@@ -154,7 +156,9 @@ async def test_a_poll_that_waits_still_counts_as_polling() -> None:
 async def test_a_poll_without_a_limit_waits_until_something_comes() -> None:
     batches: list[bytes] = []
     async with consuming(log_of(batches), max_poll_interval_ms=30) as (_, consumer):
-        polling: asyncio.Task[list[ConsumerRecord]] = asyncio.create_task(consumer.poll(None, max_records=3))
+        polling: asyncio.Task[list[ConsumerRecord]] = asyncio.create_task(
+            consumer.poll(None, max_records=3)
+        )
         await asyncio.sleep(0.1)
         assert not polling.done()
         batches.append(ten(0))

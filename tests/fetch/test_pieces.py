@@ -1,4 +1,6 @@
-"""An answer cut up while it comes says what the same answer says when it is read whole, however its bytes come."""
+"""An answer cut up while it comes says what the same answer says when it is read whole, however its
+bytes come.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,19 @@ Told = list[tuple[str, PartitionData]]
 
 
 def some_data(r: random.Random, version: int, size: int) -> PartitionData:
-    data = PartitionData(r.randrange(1 << 31), r.choice([0, 0, 0, 6]), r.randrange(1 << 60), r.randrange(-1, 1 << 60))
+    data = PartitionData(
+        r.randrange(1 << 31), r.choice([0, 0, 0, 6]), r.randrange(1 << 60), r.randrange(-1, 1 << 60)
+    )
     data.records = r.choice([None, b"", r.randbytes(r.randrange(size)), r.randbytes(size)])
     data.aborted_transactions = r.choice(
-        [None, [], [AbortedTransaction(r.randrange(1 << 60), r.randrange(1 << 60)) for _ in range(r.randrange(9))]]
+        [
+            None,
+            [],
+            [
+                AbortedTransaction(r.randrange(1 << 60), r.randrange(1 << 60))
+                for _ in range(r.randrange(9))
+            ],
+        ]
     )
     if version >= 5:
         data.log_start_offset = r.randrange(1 << 60)
@@ -73,7 +84,9 @@ def reads(r: random.Random, most: int) -> Iterator[int]:
         yield r.randrange(1, r.choice([8, 600, most]))
 
 
-def feed(splitter: FetchSplitter, stream: bytes, sizes: Iterator[int]) -> Iterator[list[memoryview]]:
+def feed(
+    splitter: FetchSplitter, stream: bytes, sizes: Iterator[int]
+) -> Iterator[list[memoryview]]:
     """What each read gives; no more is read than the splitter has room for."""
     at = 0
     while at < len(stream):
@@ -130,7 +143,10 @@ def test_as_the_general_way(version: int, size: int) -> None:
             general = FetchResponse.decode(frame[4:], version)
             assert answer == general
             assert plain(told) == plain(reported(general))
-            assert (cut.throttle_time_ms, cut.error_code) == (general.throttle_time_ms, general.error_code)
+            assert (cut.throttle_time_ms, cut.error_code) == (
+                general.throttle_time_ms,
+                general.error_code,
+            )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -138,7 +154,9 @@ def test_as_the_general_way(version: int, size: int) -> None:
 @pytest.mark.parametrize("after", [1, 200_000])
 def test_bytes_after_an_answer_are_ignored(version: int, size: int, after: int) -> None:
     r = random.Random(version)
-    answer = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[some_data(r, version, size)])])
+    answer = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[some_data(r, version, size)])]
+    )
     answer.responses[0].partitions[0].records = r.randbytes(size)
     body = b"".join(answer.encode(1, version))[4:] + bytes(after)
     splitter = FetchSplitter(MAX_FRAME_BYTES)
@@ -157,7 +175,11 @@ def test_what_the_general_way_refuses_is_refused_and_nothing_else(version: int) 
     refused = accepted = 0
     for _ in range(400):
         answer = FetchResponse(
-            responses=[FetchableTopicResponse("t", partitions=[some_data(r, version, 90_000) for _ in range(2)])]
+            responses=[
+                FetchableTopicResponse(
+                    "t", partitions=[some_data(r, version, 90_000) for _ in range(2)]
+                )
+            ]
         )
         frame = bytearray(b"".join(answer.encode(7, version)))
         if len(frame) < 70_000:
@@ -176,7 +198,9 @@ def test_what_the_general_way_refuses_is_refused_and_nothing_else(version: int) 
         cut, told = pieces(version)
         splitter.expect(7, cut)
         try:
-            (got,) = (one for some in feed(splitter, bytes(frame), reads(r, 60_000)) for one in some)
+            (got,) = (
+                one for some in feed(splitter, bytes(frame), reads(r, 60_000)) for one in some
+            )
             cut.read(got)
         except ProtocolError:
             assert general is None
@@ -220,7 +244,9 @@ def a_length_buys_little_before_its_bytes_come() -> None:
 
 
 def test_a_length_buys_little_before_its_bytes_come() -> None:
-    """In a process of its own: where others have left large blocks, those are taken, and cost nothing."""
+    """In a process of its own: where others have left large blocks, those are taken, and cost
+    nothing.
+    """
     name = a_length_buys_little_before_its_bytes_come.__name__
     script = f"from tests.fetch.test_pieces import {name}; {name}()"
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
@@ -235,7 +261,8 @@ def test_each_partition_has_memory_of_its_own() -> None:
         answer = FetchResponse(
             responses=[
                 FetchableTopicResponse(
-                    "t", partitions=[PartitionData(n, records=r.randbytes(300_000)) for n in range(4)]
+                    "t",
+                    partitions=[PartitionData(n, records=r.randbytes(300_000)) for n in range(4)],
                 )
             ]
         )

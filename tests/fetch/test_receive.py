@@ -39,7 +39,9 @@ Answers = dict[tuple[str, int], PartitionData]
 @functools.cache
 def data_of(size: int, first: int = 0, count: int = 3, each: int = 4) -> bytes:
     """So many batches of so many records."""
-    made = (batch(records(each, value=bytes(size)), base_offset=first + each * n) for n in range(count))
+    made = (
+        batch(records(each, value=bytes(size)), base_offset=first + each * n) for n in range(count)
+    )
     return b"".join(made)
 
 
@@ -69,7 +71,11 @@ def asked(receiver: Receiver, version: int) -> dict[tuple[str, int], int]:
         return {}
     _, request = FetchRequest.parse(frame[4:])
     assert request.api_version == version
-    return {(topic.topic, one.partition): one.fetch_offset for topic in request.topics for one in topic.partitions}
+    return {
+        (topic.topic, one.partition): one.fetch_offset
+        for topic in request.topics
+        for one in topic.partitions
+    }
 
 
 def asking(version: int = 12, offset: int = 0, **settings: Any) -> Receiver:
@@ -104,7 +110,9 @@ def test_the_request_is_that_of_the_general_writer(version: int, client_id: str 
             FetchTopic(
                 topic,
                 partitions=[
-                    FetchPartition(index, epoch if version >= 9 else -1, offset, partition_max_bytes=9)
+                    FetchPartition(
+                        index, epoch if version >= 9 else -1, offset, partition_max_bytes=9
+                    )
                     for name, index, offset, epoch in places
                     if name == topic
                 ],
@@ -136,7 +144,12 @@ def test_every_cut(version: int, decode: str) -> None:
         assert asked(receiver, version) == {("t", 0): 1, ("s", 1): 5}
         assert fed(receiver, frame, iter([cut, len(frame)]))
         found = walk_fetched(data[:-3], 1, decode)
-        assert receiver.counted()[:4] == (found.records, found.key_value_bytes, found.batches, found.wire_bytes)
+        assert receiver.counted()[:4] == (
+            found.records,
+            found.key_value_bytes,
+            found.batches,
+            found.wire_bytes,
+        )
         assert receiver.positions() == [(slots[0], 8, 99), (slots[1], 5, 77)]
         assert receiver.returned() == []
 
@@ -146,8 +159,13 @@ def test_every_cut(version: int, decode: str) -> None:
 @pytest.mark.parametrize("size", [1, 3000, 70_000])
 def test_random_pieces(size: int, check_crcs: bool, decode: str) -> None:
     r = random.Random(size)
-    logs = {index: b"".join([data_of(size), message(offset=12), data_of(size, 13)]) for index in range(3)}
-    parts: Answers = {("t", index): PartitionData(index, 0, 25, 25, records=data) for index, data in logs.items()}
+    logs = {
+        index: b"".join([data_of(size), message(offset=12), data_of(size, 13)])
+        for index in range(3)
+    }
+    parts: Answers = {
+        ("t", index): PartitionData(index, 0, 25, 25, records=data) for index, data in logs.items()
+    }
     frame = answer(parts, 11)
     for most in (20, 700, 5 * size + 100, 1 << 20):
         receiver = Receiver(11, decode=decode, check_crcs=check_crcs)
@@ -167,7 +185,10 @@ def test_who_was_served_comes_last_next_time() -> None:
     for index in range(3):
         receiver.add("t", index, 0)
     assert list(asked(receiver, 12)) == [("t", 0), ("t", 1), ("t", 2)]
-    parts: Answers = {("t", 0): PartitionData(0, 0, 9, records=data_of(1)), ("t", 2): PartitionData(2, 0, 0)}
+    parts: Answers = {
+        ("t", 0): PartitionData(0, 0, 9, records=data_of(1)),
+        ("t", 2): PartitionData(2, 0, 0),
+    }
     fed(receiver, answer(parts, 12))
     assert list(asked(receiver, 12).items()) == [(("t", 1), 0), (("t", 2), 0), (("t", 0), 12)]
 
@@ -180,11 +201,17 @@ def test_what_is_unusual_is_returned_with_its_position() -> None:
     parts: Answers = {
         ("t", 0): PartitionData(0, 6),
         ("t", 1): PartitionData(1, 0, 9, records=damaged),
-        ("t", 2): PartitionData(2, 0, 9, aborted_transactions=[AbortedTransaction(1, 0)], records=data_of(1)),
+        ("t", 2): PartitionData(
+            2, 0, 9, aborted_transactions=[AbortedTransaction(1, 0)], records=data_of(1)
+        ),
         ("t", 3): PartitionData(3, 0, 9, aborted_transactions=[], records=data_of(1)),
     }
     assert fed(receiver, answer(parts, 12))
-    assert receiver.returned() == [(slots[0], 6, 0), (slots[1], DAMAGED, 12), (slots[2], ABORTED, 0)]
+    assert receiver.returned() == [
+        (slots[0], 6, 0),
+        (slots[1], DAMAGED, 12),
+        (slots[2], ABORTED, 0),
+    ]
     assert receiver.returned() == []
     assert receiver.counted().records == 24
     assert asked(receiver, 12) == {("t", 4): 0, ("t", 3): 12}
@@ -194,7 +221,9 @@ def test_what_is_unusual_is_returned_with_its_position() -> None:
 
 
 @pytest.mark.parametrize("decode", ["headers", "records"])
-@pytest.mark.parametrize("wrong", [{"crc": 1}, {"records_count": -1}, {"last_offset_delta": -5}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"crc": 1}, {"records_count": -1}, {"last_offset_delta": -5}], ids=str
+)
 def test_damage_that_only_counting_finds(wrong: dict[str, int], decode: str) -> None:
     receiver = asking(decode=decode, check_crcs=True)
     data = data_of(1) + batch(records(1), base_offset=12, **wrong)  # type: ignore[arg-type]
@@ -217,7 +246,9 @@ def test_damaged_records_are_the_same_in_pieces_and_at_once(seed: int) -> None:
         for _ in range(r.randrange(3)):
             data[r.randrange(61, len(data))] = r.choice([0, 1, 127, 128, 255, r.randrange(256)])
         offset = r.choice([0, 5, 6, 20])
-        frame = answer({("t", 0): PartitionData(0, records=bytes(data[: len(data) - r.randrange(40)]))}, 12)
+        frame = answer(
+            {("t", 0): PartitionData(0, records=bytes(data[: len(data) - r.randrange(40)]))}, 12
+        )
         once, pieces = (asking(decode="records", offset=offset) for _ in range(2))
         assert fed(once, frame)
         most = r.choice([2, 30, 400])
@@ -268,7 +299,9 @@ def test_a_quota_ends_in_a_batch_whose_offsets_have_gaps(decode: str) -> None:
 
 
 @pytest.mark.parametrize("base", [0, 2**63 - 10])
-def test_a_header_with_more_records_than_offsets_moves_no_position_past_its_batch(base: int) -> None:
+def test_a_header_with_more_records_than_offsets_moves_no_position_past_its_batch(
+    base: int,
+) -> None:
     receiver = asking(decode="headers", quota=Quota(500), offset=base)
     data = bytearray(batch(records(1), base_offset=base))
     data[57:61] = (1_000).to_bytes(4, "big")
@@ -362,7 +395,11 @@ def test_a_length_buys_little_before_its_bytes_come() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
-    [({"version": 3}, "is 3"), ({"version": 13}, "is 13"), ({"version": 12, "decode": "all"}, "'all'")],
+    [
+        ({"version": 3}, "is 3"),
+        ({"version": 13}, "is 13"),
+        ({"version": 12, "decode": "all"}, "'all'"),
+    ],
 )
 def test_settings_that_cannot_be(wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(BatchvalError, match=why):

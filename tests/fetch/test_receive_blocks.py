@@ -48,7 +48,9 @@ def giving(version: int = 12, offset: int = 0, **settings: Any) -> Receiver:
 
 def feed(receiver: Receiver, data: bytes, correlation_id: int = 1, version: int = 12) -> None:
     """An answer for t-0."""
-    assert fed(receiver, answer({("t", 0): PartitionData(0, 0, 99, records=data)}, version, correlation_id))
+    assert fed(
+        receiver, answer({("t", 0): PartitionData(0, 0, 99, records=data)}, version, correlation_id)
+    )
 
 
 def taken(receiver: Receiver) -> list[tuple[int, bytes, int, int, int]]:
@@ -71,7 +73,10 @@ def test_every_cut(version: int) -> None:
         slots = [receiver.add("t", 0, 1), receiver.add("s", 1, 5), receiver.add("t", 2, 0)]
         receiver.request()
         assert fed(receiver, frame, iter([cut, len(frame)]))
-        assert taken(receiver) == [(slots[0], data[: found.end], 1, 8, 99), (slots[2], data, 0, 12, 12)]
+        assert taken(receiver) == [
+            (slots[0], data[: found.end], 1, 8, 99),
+            (slots[2], data, 0, 12, 12),
+        ]
         assert taken(receiver) == []
         assert receiver.counted().wire_bytes == found.end + len(data)
         assert receiver.positions() == [(slots[0], 8, 99), (slots[1], 5, 77), (slots[2], 12, 12)]
@@ -82,8 +87,13 @@ def test_every_cut(version: int) -> None:
 @pytest.mark.parametrize("size", [1, 3000, 70_000, 700_000])
 def test_random_pieces(size: int, check_crcs: bool) -> None:
     r = random.Random(size)
-    logs = {index: b"".join([data_of(size), message(offset=12), data_of(size, 13)]) for index in range(3)}
-    parts: Answers = {("t", index): PartitionData(index, 0, 25, 25, records=data) for index, data in logs.items()}
+    logs = {
+        index: b"".join([data_of(size), message(offset=12), data_of(size, 13)])
+        for index in range(3)
+    }
+    parts: Answers = {
+        ("t", index): PartitionData(index, 0, 25, 25, records=data) for index, data in logs.items()
+    }
     frame = answer(parts, 11)
     for most in (20, 700, 5 * size + 100, MIB) if size < 700_000 else (100_000, MIB):
         receiver = Receiver(11, decode="blocks", check_crcs=check_crcs)
@@ -99,7 +109,9 @@ def test_a_block_is_there_before_its_answer_is_whole() -> None:
     for index in range(2):
         receiver.add("t", index, 0)
     receiver.request()
-    parts: Answers = {("t", index): PartitionData(index, 0, 9, records=data_of(9)) for index in range(2)}
+    parts: Answers = {
+        ("t", index): PartitionData(index, 0, 9, records=data_of(9)) for index in range(2)
+    }
     frame = answer(parts, 12)
     assert not receiver.feed(frame[:-5])
     assert taken(receiver) == [(0, data_of(9), 0, 12, 9)]
@@ -124,7 +136,13 @@ def test_batches_below_the_position_give_nothing() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"crc": 1}, {"records_count": -1}, {"last_offset_delta": -5}, {"magic": 7}, {"batch_length": 3}],
+    [
+        {"crc": 1},
+        {"records_count": -1},
+        {"last_offset_delta": -5},
+        {"magic": 7},
+        {"batch_length": 3},
+    ],
     ids=str,
 )
 def test_what_is_whole_before_damage_comes_and_the_partition_is_returned(wrong: Any) -> None:
@@ -148,7 +166,9 @@ def test_what_is_unusual_is_returned_with_its_position() -> None:
     receiver.request()
     parts: Answers = {
         ("t", 0): PartitionData(0, 6, records=data_of(1)),
-        ("t", 2): PartitionData(2, 0, 9, aborted_transactions=[AbortedTransaction(1, 0)], records=data_of(1)),
+        ("t", 2): PartitionData(
+            2, 0, 9, aborted_transactions=[AbortedTransaction(1, 0)], records=data_of(1)
+        ),
         ("t", 3): PartitionData(3, 0, 9, aborted_transactions=[], records=data_of(1)),
     }
     assert fed(receiver, answer(parts, 12))
@@ -222,7 +242,9 @@ def test_blocks_that_were_not_taken_are_dropped_with_their_position(change: str)
     for index in range(2):
         receiver.add("t", index, 0)
     receiver.request()
-    parts: Answers = {("t", index): PartitionData(index, 0, 9, records=data_of(1)) for index in range(2)}
+    parts: Answers = {
+        ("t", index): PartitionData(index, 0, 9, records=data_of(1)) for index in range(2)
+    }
     assert fed(receiver, answer(parts, 12))
     receiver.request()
     parts = {("t", index): PartitionData(index, 0, 9, records=data_of(1, 12)) for index in range(2)}
@@ -299,7 +321,10 @@ def resident() -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/statm is Linux'")
 def test_ten_thousand_blocks_leave_no_memory() -> None:
     receiver, held, before = giving(), deque[memoryview](maxlen=5), 0
-    frames = [answer({("t", 0): PartitionData(0, records=data_of(size))}, 12) for size in (10, 3_000, 40_000)]
+    frames = [
+        answer({("t", 0): PartitionData(0, records=data_of(size))}, 12)
+        for size in (10, 3_000, 40_000)
+    ]
     for number in range(1, 10_001):
         frame = bytearray(frames[number % 3])
         frame[4:8] = number.to_bytes(4, "big")

@@ -48,7 +48,11 @@ class Broker:
         correlation_id, request = self.request()
         first: int = request.topics[0].partitions[0].fetch_offset
         self.socket.sendall(
-            answer({("t", 0): PartitionData(0, 0, 24, 24, records=data_of(9, first))}, 12, correlation_id)
+            answer(
+                {("t", 0): PartitionData(0, 0, 24, 24, records=data_of(9, first))},
+                12,
+                correlation_id,
+            )
         )
         return first
 
@@ -124,7 +128,9 @@ def test_it_asks_for_what_follows_and_is_asked_while_it_runs() -> None:
         assert receiver.positions() == [(0, 36, 24)]
         receiver.seek(0, 5)
         receiver.add("t", 1, 7)
-        broker.socket.sendall(answer({("t", 0): PartitionData(0, records=data_of(9, 36))}, 12, correlation_id))
+        broker.socket.sendall(
+            answer({("t", 0): PartitionData(0, records=data_of(9, 36))}, 12, correlation_id)
+        )
         _, request = broker.request()
         assert [one.fetch_offset for one in request.topics[0].partitions] == [5, 7]
         assert receiver.counted().records == 0
@@ -172,7 +178,11 @@ def test_a_large_block_that_comes_slowly(hangs_up: bool) -> None:
         broker = run.connect(receiver, by_tcp=True)
         for number in range(2):
             correlation_id, _ = broker.request()
-            frame = answer({("t", 0): PartitionData(0, records=data_of(300_000, 12 * number))}, 12, correlation_id)
+            frame = answer(
+                {("t", 0): PartitionData(0, records=data_of(300_000, 12 * number))},
+                12,
+                correlation_id,
+            )
             for at in range(0, len(frame), 500_001):
                 broker.socket.sendall(frame[at : at + 500_001])
                 time.sleep(0.01)
@@ -181,7 +191,9 @@ def test_a_large_block_that_comes_slowly(hangs_up: bool) -> None:
             assert records == data_of(300_000, 12 * number)
             receiver.used(0)
         correlation_id, _ = broker.request()
-        broker.socket.sendall(answer({("t", 0): PartitionData(0, records=data)}, 12, correlation_id)[:-9_000])
+        broker.socket.sendall(
+            answer({("t", 0): PartitionData(0, records=data)}, 12, correlation_id)[:-9_000]
+        )
         if hangs_up:
             broker.socket.close()
             run.notified()
@@ -219,7 +231,9 @@ def test_one_notification_stands_until_python_looks() -> None:
         assert len(receiver.blocks()) == 2
 
 
-@pytest.mark.parametrize("sent", [b"", struct.pack(">ii", 8, 9)], ids=["hangs up", "another's answer"])
+@pytest.mark.parametrize(
+    "sent", [b"", struct.pack(">ii", 8, 9)], ids=["hangs up", "another's answer"]
+)
 def test_python_is_notified_of_a_connection_that_ends(sent: bytes) -> None:
     with running() as run:
         receiver, other = asking(), asking()
@@ -251,7 +265,9 @@ def test_the_client_is_silent_as_long_as_the_broker_asks() -> None:
         broker = run.connect(asking())
         correlation_id, _ = broker.request()
         began = time.monotonic()
-        broker.socket.sendall(answer({("t", 0): PartitionData(0)}, 12, correlation_id, throttle_time_ms=60))
+        broker.socket.sendall(
+            answer({("t", 0): PartitionData(0)}, 12, correlation_id, throttle_time_ms=60)
+        )
         broker.request()
         assert time.monotonic() - began >= 0.055
 
@@ -287,7 +303,9 @@ def test_callers_have_their_turn_while_bytes_come_without_end() -> None:
             data = data_of(9, 0, 40)
             while not stop.is_set():
                 correlation_id, _ = broker.request()
-                broker.socket.sendall(answer({("t", 0): PartitionData(0, records=data)}, 12, correlation_id))
+                broker.socket.sendall(
+                    answer({("t", 0): PartitionData(0, records=data)}, 12, correlation_id)
+                )
                 receiver.seek(0, 0)
 
         sender = threading.Thread(target=send)
@@ -303,6 +321,11 @@ def test_a_receiver_has_one_owner() -> None:
     with running() as run:
         receiver = asking()
         run.connect(receiver).request()
-        for call in (receiver.request, lambda: receiver.feed(b"x"), lambda: run.connect(receiver), run.loop.run):
+        for call in (
+            receiver.request,
+            lambda: receiver.feed(b"x"),
+            lambda: run.connect(receiver),
+            run.loop.run,
+        ):
             with pytest.raises(RuntimeError):
                 call()

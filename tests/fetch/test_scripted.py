@@ -1,4 +1,6 @@
-"""The consumer at brokers that answer as they are told: leaders that move, damage, refusals, and what is prefetched."""
+"""The consumer at brokers that answer as they are told: leaders that move, damage, refusals, and
+what is prefetched.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from batchval.core.batch import NotABatch
 from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
 from batchval.network.errors import AuthorizationError
-from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from batchval.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
@@ -32,7 +39,9 @@ from tests.support.scripted import Held, ScriptedBroker, metadata
 TOPIC = "t"
 
 
-def partition(data: bytes = b"", error: int = 0, leader: LeaderIdAndEpoch | None = None) -> FetchResponse:
+def partition(
+    data: bytes = b"", error: int = 0, leader: LeaderIdAndEpoch | None = None
+) -> FetchResponse:
     said = PartitionData(0, error, 1000, records=data, current_leader=leader or LeaderIdAndEpoch())
     return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[said])])
 
@@ -58,10 +67,14 @@ def ten(n: int, **fields: Any) -> bytes:
 
 
 def earliest(_: Any) -> ListOffsetsResponse:
-    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(0, offset=0)])])
+    return ListOffsetsResponse(
+        topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(0, offset=0)])]
+    )
 
 
-def broker(fetch: Callable[[Any], Any], leaders: Callable[[], Any], node_id: int = 1) -> ScriptedBroker:
+def broker(
+    fetch: Callable[[Any], Any], leaders: Callable[[], Any], node_id: int = 1
+) -> ScriptedBroker:
     return ScriptedBroker({1: fetch, 2: earliest, 3: lambda _: leaders()}, node_id)
 
 
@@ -71,7 +84,9 @@ def options(at: ScriptedBroker, **more: Any) -> ConsumerOptions:
 
 
 @asynccontextmanager
-async def consuming(fetch: Callable[[Any], Any], **more: Any) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
+async def consuming(
+    fetch: Callable[[Any], Any], **more: Any
+) -> AsyncIterator[tuple[ScriptedBroker, Consumer]]:
     """A broker that leads the topic's partition, and a consumer that was assigned it."""
     async with (
         broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one,
@@ -157,7 +172,9 @@ async def test_polls_that_do_not_wait_bring_what_comes_all_the_same() -> None:
     async with consuming(log_of(batches)) as (_, consumer):
         taken: list[FetchedBatches] = []
         end = time.monotonic() + 30
-        while consumer.position((TOPIC, 0)) != 40 and time.monotonic() < end:  # no timeout: nothing else might run
+        while (
+            consumer.position((TOPIC, 0)) != 40 and time.monotonic() < end
+        ):  # no timeout: nothing else might run
             taken += await consumer.poll_batches(0)
     assert b"".join(bytes(part.records) for part in taken) == b"".join(batches)
 
@@ -204,8 +221,12 @@ async def test_damage_is_said_with_its_place_and_can_be_passed() -> None:
                 continue
 
 
-async def test_records_that_cannot_be_read_are_said_with_their_place_and_nothing_is_passed() -> None:
-    damaged = batch(codec=ZSTD, payload=b"no such thing", base_offset=10, last_offset_delta=9, records_count=10)
+async def test_records_that_cannot_be_read_are_said_with_their_place_and_nothing_is_passed() -> (
+    None
+):
+    damaged = batch(
+        codec=ZSTD, payload=b"no such thing", base_offset=10, last_offset_delta=9, records_count=10
+    )
     batches = [ten(0), damaged, ten(2)]
     async with consuming(log_of(batches, at_once=3)) as (_, consumer):
         offsets: list[int] = []
@@ -250,7 +271,10 @@ async def test_a_frame_cut_within_a_batch_loses_nothing() -> None:
 
 
 def two(batches: list[list[bytes]]) -> FetchResponse:
-    said = [PartitionData(number, 0, 1000, records=b"".join(some)) for number, some in enumerate(batches)]
+    said = [
+        PartitionData(number, 0, 1000, records=b"".join(some))
+        for number, some in enumerate(batches)
+    ]
     return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=said)])
 
 
@@ -274,7 +298,11 @@ async def test_a_partition_is_given_before_the_answer_is_whole(hangs_up: bool) -
 
     async with broker(fetch, lambda: metadata({1: one.port}, {TOPIC: [(1, 1), (1, 1)]})) as one:
         one.handlers[2] = lambda _: ListOffsetsResponse(
-            topics=[ListOffsetsTopicResponse(TOPIC, [ListOffsetsPartitionResponse(n, offset=0) for n in (0, 1)])]
+            topics=[
+                ListOffsetsTopicResponse(
+                    TOPIC, [ListOffsetsPartitionResponse(n, offset=0) for n in (0, 1)]
+                )
+            ]
         )
         async with Consumer(options(one)) as consumer, asyncio.timeout(30):
             consumer.assign([(TOPIC, 0), (TOPIC, 1)])
@@ -287,7 +315,10 @@ async def test_a_partition_is_given_before_the_answer_is_whole(hangs_up: bool) -
             while len(taken) < 2:
                 taken += await consumer.poll_batches(100)
             taken += await consumer.poll_batches(200)
-    assert [(part.partition, bytes(part.records)) for part in taken] == [(0, whole[0]), (1, whole[0])]
+    assert [(part.partition, bytes(part.records)) for part in taken] == [
+        (0, whole[0]),
+        (1, whole[0]),
+    ]
 
 
 @pytest.mark.parametrize(

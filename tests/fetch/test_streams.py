@@ -145,7 +145,9 @@ async def test_a_close_that_is_cancelled_ends_the_thread_too() -> None:
 
 
 @asynccontextmanager
-async def moving(batches: list[bytes], error: int) -> AsyncIterator[tuple[ScriptedBroker, ScriptedBroker]]:
+async def moving(
+    batches: list[bytes], error: int
+) -> AsyncIterator[tuple[ScriptedBroker, ScriptedBroker]]:
     """A leader that answers with this error from offset 30 on, and the one that leads then."""
     ports, moved = dict[int, int](), False
 
@@ -204,7 +206,11 @@ async def test_the_thread_goes_on_where_a_partition_came_back() -> None:
 
 async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
     def fetch(request: Any) -> Any:
-        return partition(error=1) if asked(request) == 1000 else log_of([ten(n) for n in range(3)])(request)
+        return (
+            partition(error=1)
+            if asked(request) == 1000
+            else log_of([ten(n) for n in range(3)])(request)
+        )
 
     total = Total()
     async with counting(fetch) as (_, consumer):
@@ -246,7 +252,11 @@ async def test_batches_of_aborted_transactions_are_not_counted() -> None:
 
     async def fetch(request: Any) -> FetchResponse:
         at = asked(request)
-        data = b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :]) if at < 31 else b""
+        data = (
+            b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :])
+            if at < 31
+            else b""
+        )
         if not data:
             await asyncio.sleep(0.05)
         part = PartitionData(0, 0, 31, 31, records=data)
@@ -262,7 +272,10 @@ async def test_batches_of_aborted_transactions_are_not_counted() -> None:
 @pytest.mark.parametrize("decode", ["headers", "records"])
 async def test_the_quota_is_kept_to_the_record(decode: str) -> None:
     total, quota = Total(), Quota(123)
-    async with counting(log_of([ten(n) for n in range(50)], at_once=3), quota, decode) as (one, consumer):
+    async with counting(log_of([ten(n) for n in range(50)], at_once=3), quota, decode) as (
+        one,
+        consumer,
+    ):
         async with asyncio.timeout(30):
             while quota.remaining:
                 await total.poll(consumer, 10_000)  # a quota that is used up ends a poll
@@ -308,7 +321,9 @@ async def test_two_connections_share_a_leaders_partitions(hangs_up: bool) -> Non
         data = {number: b"".join(log[at // 10 : at // 10 + 1]) for number, at in parts.items()}
         if not any(data.values()):
             await asyncio.sleep(0.05)
-        answers = [PartitionData(number, 0, 300, 300, records=some) for number, some in data.items()]
+        answers = [
+            PartitionData(number, 0, 300, 300, records=some) for number, some in data.items()
+        ]
         return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=answers)])
 
     places = [(TOPIC, number) for number in range(4)]
@@ -344,7 +359,9 @@ async def test_partitions_that_are_lost_are_not_counted() -> None:
 
 async def test_a_broker_that_speaks_no_version_of_these_is_read_otherwise() -> None:
     total = Total()
-    async with broker(log_of([ten(n) for n in range(5)]), lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})) as one:
+    async with broker(
+        log_of([ten(n) for n in range(5)]), lambda: metadata({1: one.port}, {TOPIC: [(1, 1)]})
+    ) as one:
         one.ranges = {1: (13, 13)}
         async with Consumer(options(one)) as consumer:
             consumer.count_only("records")

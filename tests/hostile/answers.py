@@ -49,7 +49,9 @@ def _answer(rng: random.Random, version: int) -> bytes:
         )
         for _ in range(rng.randrange(4))
     ]
-    return b"".join(FetchResponse(rng.randrange(1 << 20), responses=topics).encode(_ID, version))[4:]
+    return b"".join(FetchResponse(rng.randrange(1 << 20), responses=topics).encode(_ID, version))[
+        4:
+    ]
 
 
 def _whole(body: bytes, version: int) -> list[tuple[str, Any]] | None:
@@ -60,7 +62,9 @@ def _whole(body: bytes, version: int) -> list[tuple[str, Any]] | None:
     return [(topic.topic, data) for topic in answer.responses for data in topic.partitions]
 
 
-def _in_pieces(body: bytes, version: int, rng: random.Random) -> tuple[list[tuple[str, Any]] | None, bool]:
+def _in_pieces(
+    body: bytes, version: int, rng: random.Random
+) -> tuple[list[tuple[str, Any]] | None, bool]:
     """Return the partitions (None: refused), and whether the frame after the answer has come."""
     found: list[tuple[str, Any]] = []
     kept = rng.random() < 0.7
@@ -68,8 +72,12 @@ def _in_pieces(body: bytes, version: int, rng: random.Random) -> tuple[list[tupl
     def on_partition(topic: str, data: Any, ended: bool) -> None:
         if data.records is not None and rng.random() < 0.5:
             with contextlib.suppress(NotABatch):
-                walk_fetched(data.records, rng.choice((0, 5, 10**12)), check_crcs=rng.random() < 0.5)
-        data.records = None if data.records is None else data.records if kept else bytes(data.records)
+                walk_fetched(
+                    data.records, rng.choice((0, 5, 10**12)), check_crcs=rng.random() < 0.5
+                )
+        data.records = (
+            None if data.records is None else data.records if kept else bytes(data.records)
+        )
         found.append((topic, data))
 
     splitter = FetchSplitter(1 << 24)
@@ -79,7 +87,11 @@ def _in_pieces(body: bytes, version: int, rng: random.Random) -> tuple[list[tupl
     try:
         while at < len(stream):
             target = splitter.get_buffer()
-            size = min(len(target), len(stream) - at, rng.randrange(1, step) if at > 100 else rng.randrange(1, 9))
+            size = min(
+                len(target),
+                len(stream) - at,
+                rng.randrange(1, step) if at > 100 else rng.randrange(1, 9),
+            )
             target[:size] = stream[at : at + size]
             at += size
             for frame in splitter.buffer_updated(size):
@@ -103,7 +115,9 @@ def fetch_case(seed: int) -> list[str]:
     expected = _whole(body, version)
     found, goes_on = _in_pieces(body, version, rng)
     if (found is None) != (expected is None):
-        return [f"read whole: {'refused' if expected is None else 'taken'}; in pieces: otherwise (version {version})"]
+        return [
+            f"read whole: {'refused' if expected is None else 'taken'}; in pieces: otherwise (version {version})"
+        ]
     if found is None or expected is None:
         return []
     if not goes_on:

@@ -1,7 +1,9 @@
-"""``python tests/hostile/bombs.py``: batches of a few kilobytes that unpack to a gigabyte, and lengths that lie.
+"""``python tests/hostile/bombs.py``: batches of a few kilobytes that unpack to a gigabyte, and
+lengths that lie.
 
-Each bomb is judged in a process of its own. Measured are the growth of its resident memory (the kernel's high-water
-mark, set back before the call) and the CPU time of the call. Bombs are made here, never stored.
+Each bomb is judged in a process of its own. Measured are the growth of its resident memory (the
+kernel's high-water mark, set back before the call) and the CPU time of the call. Bombs are made
+here, never stored.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ _CODECS = ("gzip", "snappy", "lz4", "zstd")
 _MANY = 1 << 16  # records of 16 kB each make the gigabyte
 
 
-# ---- a gigabyte, piece by piece ------------------------------------------------------------------------------------
+# ---- a gigabyte, piece by piece ------------------------------------------------------------------
 
 
 def _pieces(size: int, many: bool) -> Iterator[bytes]:
-    """The records' bytes, a few hundred kilobytes at a time: one record of zeros, or many small ones."""
+    """The records' bytes, a few hundred kilobytes at a time: one record of zeros, or many small
+    ones.
+    """
     if not many:
         value = varint(size)
         body = b"\0\0\0\x01" + value
@@ -52,7 +56,9 @@ def _pieces(size: int, many: bool) -> Iterator[bytes]:
 
 
 def _gzip(pieces: Iterator[bytes]) -> bytes:
-    """Each piece flushed whole, so that equal ones need no second thought. The trailer is never reached."""
+    """Each piece flushed whole, so that equal ones need no second thought. The trailer is never
+    reached.
+    """
     out = [bytes.fromhex("1f8b08000000000002ff")]
     last, packed = b"", b""
     for piece in pieces:
@@ -102,7 +108,7 @@ def bomb(codec: str, many: bool, size: int = GIB) -> bytes:
     return batch(b"", _MANY if many else 1, _CODECS.index(codec) + 1, payload=payload)
 
 
-# ---- lengths that nothing stands behind ----------------------------------------------------------------------------
+# ---- lengths that nothing stands behind ----------------------------------------------------------
 
 _MOST = 0x7FFFFFFF
 
@@ -118,22 +124,32 @@ def _claims() -> Iterator[tuple[str, bytes]]:
         yield f"headers, {codec}", batch(varint(200) + b"\0\0\0\x01\x01" + varint(_MOST), 1, codec)
         yield f"records_count, {codec}", batch(one, _MOST, codec)
     yield "snappy block", batch(b"", 1, 2, payload=b"\xff\xff\xff\xff\x07" + bytes(16))
-    yield "snappy chunk", batch(b"", 1, 2, payload=b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + struct.pack(">i", 512 << 20))
+    yield (
+        "snappy chunk",
+        batch(b"", 1, 2, payload=b"\x82SNAPPY\0\0\0\0\1\0\0\0\1" + struct.pack(">i", 512 << 20)),
+    )
     lz4_header = bytes.fromhex("04224d18607073")
     yield "lz4 block", batch(b"", 1, 3, payload=lz4_header + struct.pack("<I", 4 << 20) + b"\0")
     yield "zstd window 2^31", batch(b"", 1, 4, payload=bytes.fromhex("28b52ffd00a8") + b"\x01\0\0")
     yield "zstd window 2^27", batch(b"", 1, 4, payload=bytes.fromhex("28b52ffd0088") + b"\x01\0\0")
-    yield "zstd content size", batch(b"", 1, 4, payload=bytes.fromhex("28b52ffde0ffffffffffffff7f") + b"\x01\0\0")
+    yield (
+        "zstd content size",
+        batch(b"", 1, 4, payload=bytes.fromhex("28b52ffde0ffffffffffffff7f") + b"\x01\0\0"),
+    )
     whole = bytearray(batch(one, 1, 0))
     whole[8:12] = struct.pack(">i", _MOST - 12)
     yield "batch_length", bytes(whole)
 
 
-BOMBS = {f"{codec}, {'many' if many else 'one'}": (codec, many) for codec in _CODECS for many in (False, True)}
+BOMBS = {
+    f"{codec}, {'many' if many else 'one'}": (codec, many)
+    for codec in _CODECS
+    for many in (False, True)
+}
 CLAIMS = dict(_claims())
 
 
-# ---- measuring -----------------------------------------------------------------------------------------------------
+# ---- measuring -----------------------------------------------------------------------------------
 
 _CHILD = """
 import json, os, struct, sys, time
@@ -192,14 +208,20 @@ def measure_each(
     processes are forks of one that has imported everything, which takes longer than a call.
     """
     script = _CHILD.format(
-        root=str(Path(__file__).parents[2]), provider=provider, limit=limit, mode=mode, profile=profile
+        root=str(Path(__file__).parents[2]),
+        provider=provider,
+        limit=limit,
+        mode=mode,
+        profile=profile,
     )
     sent = b""
     for data in batches:
         codec = data[22] & 7 if len(data) > 22 else 0
         warm = batch(record(0, b"k", b"v"), 1, codec if codec <= 4 else 0)
         sent += b"".join(struct.pack("<q", len(part)) + part for part in (warm, data))
-    done = subprocess.run([sys.executable, "-c", script], input=sent, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], input=sent, capture_output=True, check=True
+    )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -217,14 +239,18 @@ def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--provider", action="append", choices=("native", "packages"))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     broken = 0
     started = time.monotonic()
     for provider in arguments.provider or ("native", "packages"):
-        worst = max(int(str(found["growth"])) for found in measure_each(CLAIMS.values(), provider=provider))
+        worst = max(
+            int(str(found["growth"])) for found in measure_each(CLAIMS.values(), provider=provider)
+        )
         broken += worst > MIB
         print(f"{provider}: {len(CLAIMS)} claimed lengths: at most {worst / MIB:.2f} MiB")
         for name, (codec, many) in BOMBS.items():
@@ -235,7 +261,9 @@ def main() -> int:
                 bad = found["rule"] != "S8" or growth > most
                 broken += bad and provider == "native"
                 words = f"+{growth / MIB:.1f} MiB, {seconds * 1000:.1f} ms, {found['rule']}"
-                print(f"{provider}: {name} ({len(data):,} bytes) at {limit or 'the default'}: {words}{' !' * bad}")
+                print(
+                    f"{provider}: {name} ({len(data):,} bytes) at {limit or 'the default'}: {words}{' !' * bad}"
+                )
     print(f"bombs: {broken} over their bounds, {time.monotonic() - started:.0f} s")
     return 1 if broken else 0
 

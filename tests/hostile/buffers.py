@@ -1,8 +1,9 @@
 """Memory of exactly a case's size, so that a read behind its end cannot go unseen.
 
-``Guarded`` lays bytes against a page that nobody may read: an over-read is a SIGSEGV, with any build. ``exact`` asks
-malloc for exactly the bytes: AddressSanitizer's red zones lie on both sides. (A ``bytes`` object hides an over-read of
-one: it ends with a zero of its own.) Both give a writable memoryview.
+``Guarded`` lays bytes against a page that nobody may read: an over-read is a SIGSEGV, with any
+build. ``exact`` asks malloc for exactly the bytes: AddressSanitizer's red zones lie on both sides.
+(A ``bytes`` object hides an over-read of one: it ends with a zero of its own.) Both give a writable
+memoryview.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def forbid(address: int, size: int) -> None:
 
 
 class Guarded:
-    """Room for cases of up to ``capacity`` bytes, one at a time, each between two forbidden pages."""
+    """Room for cases of up to ``capacity`` bytes, one at a time, each between two forbidden
+    pages.
+    """
 
     def __init__(self, capacity: int = 1 << 20) -> None:
         self.room = (capacity + PAGE - 1) // PAGE * PAGE
@@ -103,7 +106,9 @@ _ASAN = os.environ.get("BATCHVAL_BUILD") == "asan"
 
 
 def guarded(data: bytes) -> memoryview:
-    """The bytes against the forbidden page of one room that all callers share: valid until the next call."""
+    """The bytes against the forbidden page of one room that all callers share: valid until the next
+    call.
+    """
     return _GUARDED.at_end(data)
 
 

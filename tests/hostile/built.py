@@ -48,12 +48,19 @@ def _bytes(rng: random.Random) -> bytes | None:
     kind = rng.random()
     if kind < 0.1:
         return None
-    size = rng.randrange(8) if kind < 0.5 else rng.choice((0, 63, 64, 127, 128, 200, 8191, 8192, rng.randrange(3000)))
+    size = (
+        rng.randrange(8)
+        if kind < 0.5
+        else rng.choice((0, 63, 64, 127, 128, 200, 8191, 8192, rng.randrange(3000)))
+    )
     return rng.randbytes(size) if rng.random() < 0.3 else b"ab" * (size // 2) + b"c" * (size % 2)
 
 
 def _record(rng: random.Random) -> _Record:
-    headers = [(rng.choice(("", "h", "größe", "x" * 70)), _bytes(rng)) for _ in range(rng.choice((0, 0, 0, 1, 3)))]
+    headers = [
+        (rng.choice(("", "h", "größe", "x" * 70)), _bytes(rng))
+        for _ in range(rng.choice((0, 0, 0, 1, 3)))
+    ]
     stamp = rng.choice((_NOW, _NOW, _NOW + rng.randrange(-(10**6), 10**6), 0, 2**62))
     return _bytes(rng), _bytes(rng), tuple(headers), stamp
 
@@ -62,7 +69,9 @@ def _as_buffer(rng: random.Random, data: bytes | None) -> Any:
     return data if data is None else rng.choice((bytes, bytearray, memoryview))(data)
 
 
-def _fill(made: BatchBuilder, rng: random.Random, stamps: list[int]) -> tuple[list[_Record], list[str]]:
+def _fill(
+    made: BatchBuilder, rng: random.Random, stamps: list[int]
+) -> tuple[list[_Record], list[str]]:
     records: list[_Record] = []
     for _ in range(rng.randrange(1, 12)):
         size = made.size
@@ -72,14 +81,18 @@ def _fill(made: BatchBuilder, rng: random.Random, stamps: list[int]) -> tuple[li
             if made.append(_as_buffer(rng, key), _as_buffer(rng, value), pairs, stamp):
                 records.append(one)
             elif not records or made.size != size:
-                return records, ["a record that does not fit has changed the batch, or was the first"]
+                return records, [
+                    "a record that does not fit has changed the batch, or was the first"
+                ]
             continue
         values = [_bytes(rng) or b"" for _ in range(rng.randrange(1, 9))]
         if rng.random() < 0.3:
             values = values[:1] * len(values)
             taken = Values(values[0], array("q", range(len(values))))
         else:
-            taken = Values([_as_buffer(rng, value) for value in values], array("q", range(len(values))))
+            taken = Values(
+                [_as_buffer(rng, value) for value in values], array("q", range(len(values)))
+            )
         space = rng.randrange(10000)
         fitting = taken.fitting(space)
         sizes = [len(value) + MAX_RECORD_OVERHEAD for value in values]
@@ -98,14 +111,21 @@ def _different(data: bytes, records: list[_Record]) -> list[str]:
     for record in RecordBatch(data).records():
         key, value = (None if part is None else bytes(part) for part in (record.key, record.value))
         found.append((key, value, record.headers, record.timestamp))
-    return [] if found == records else [f"the batch holds {len(found)} records, not the {len(records)} that went in"]
+    return (
+        []
+        if found == records
+        else [f"the batch holds {len(found)} records, not the {len(records)} that went in"]
+    )
 
 
 def builder_case(seed: int) -> list[str]:
     """Return what is wrong with the batch that follows from this number."""
     rng = random.Random(seed)
     key = rng.randbytes(rng.randrange(40))
-    if murmur2(key) != _plain_murmur2(key) or partition_of(key, 7) != (_plain_murmur2(key) & 0x7FFFFFFF) % 7:
+    if (
+        murmur2(key) != _plain_murmur2(key)
+        or partition_of(key, 7) != (_plain_murmur2(key) & 0x7FFFFFFF) % 7
+    ):
         return [f"murmur2 of {key.hex()} is {murmur2(key)}"]
     codec, stamps = rng.choice((0, 0, 1, 2, 3, 4)), []  # type: ignore[var-annotated]
     recycled = bytearray(rng.randbytes(rng.randrange(61, 300))) if rng.random() < 0.3 else None
@@ -113,7 +133,11 @@ def builder_case(seed: int) -> list[str]:
     records, found = _fill(made, rng, stamps)
     if found or not records:
         return found
-    producer = (rng.randrange(1 << 40), rng.randrange(1 << 15), rng.randrange(1 << 31)) if rng.random() < 0.5 else ()
+    producer = (
+        (rng.randrange(1 << 40), rng.randrange(1 << 15), rng.randrange(1 << 31))
+        if rng.random() < 0.5
+        else ()
+    )
     made.seal(*producer)
     data = bytes(made.view())
     if list(made.stamps) != stamps or made.count != len(records):
@@ -122,7 +146,11 @@ def builder_case(seed: int) -> list[str]:
     if not result.ok:
         return [f"strict refuses the batch: {result}"]
     claimed = compute(data)
-    if claimed is None or tuple(claimed) != made.claims or from_tag(made.tag(), made.crc) != claimed:
+    if (
+        claimed is None
+        or tuple(claimed) != made.claims
+        or from_tag(made.tag(), made.crc) != claimed
+    ):
         return [f"the builder claims {made.claims}, true is {claimed}"]
     found = _different(data, records)
     halves = made.split()

@@ -23,6 +23,8 @@ def library(name: str) -> ctypes.CDLL:
     if not built.exists():
         partial = built.with_suffix(f".{os.getpid()}")
         compiler = os.environ.get("CC", "cc").split()
-        subprocess.run([*compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(partial)], check=True)
+        subprocess.run(
+            [*compiler, "-O2", "-shared", "-fPIC", str(source), "-o", str(partial)], check=True
+        )
         partial.rename(built)
     return ctypes.CDLL(str(built))

@@ -1,7 +1,8 @@
 """Claims under hostile bytes: in tags, payloads and headers of magic 3, and at rest.
 
-Each case is a mutated batch. With the claims that are true of it, trust must answer as without claims; with any others,
-verify must not call a lie honest; a header's verdict is that of the batch it carries; and strict never answers -1.
+Each case is a mutated batch. With the claims that are true of it, trust must answer as without
+claims; with any others, verify must not call a lie honest; a header's verdict is that of the batch
+it carries; and strict never answers -1.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def _different(what: str, ours: Any, expected: Any) -> list[str]:
 
 def _some_claims(rng: random.Random, true: BatchClaims | None, data: bytes) -> BatchClaims:
     """Often off by one, sometimes true."""
-    said = true or BatchClaims(int.from_bytes(data[27:35], "big", signed=True), data[60], 2, 61 + 100, 10)
+    said = true or BatchClaims(
+        int.from_bytes(data[27:35], "big", signed=True), data[60], 2, 61 + 100, 10
+    )
     field = rng.choice((*BatchClaims._fields, None))
     if field is None:
         return said
@@ -63,7 +66,11 @@ def _is_true(said: BatchClaims, true: BatchClaims | None) -> bool:
         return False
     if said.schema_ids is not None:
         known = set(true.schema_ids or ()) if true.schema_ids is not None else None
-        if known is None or not known <= set(said.schema_ids) or said.no_value_null > true.no_value_null:
+        if (
+            known is None
+            or not known <= set(said.schema_ids)
+            or said.no_value_null > true.no_value_null
+        ):
             return False
     least = true._replace(null_keys=0) if true.null_keys != 1 else true
     return said[:5] in (true[:5], least[:5])
@@ -88,12 +95,16 @@ def _in_payload(data: bytes, said: BatchClaims) -> list[str]:
     return []
 
 
-def _at_rest(data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit: int | None) -> list[str]:
+def _at_rest(
+    data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit: int | None
+) -> list[str]:
     """What is wrong with claims that a segment's batch is taken by, and with those that are
     drawn.
     """
     try:
-        out = attach(strip(data) if carrier_of(data) == "payload" else data, claimed, carrier="payload")
+        out = attach(
+            strip(data) if carrier_of(data) == "payload" else data, claimed, carrier="payload"
+        )
     except BatchvalError:
         return []
     validator = LogValidator(profile="log", max_decompressed_bytes=limit)
@@ -103,7 +114,9 @@ def _at_rest(data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit:
     )
     found = []
     if walked["rule"] == "14":  # the payload was damaged before it got claims
-        taken = [one for one in (drawn, trusted) if (one["rule"], one["figures"]) != ("14", "header")]
+        taken = [
+            one for one in (drawn, trusted) if (one["rule"], one["figures"]) != ("14", "header")
+        ]
         return [f"at rest: {one} although its checksum is wrong" for one in taken]
     honest = _is_true(claimed, true)
     if drawn["claims"] in ("honest", "lying") and (drawn["claims"] == "honest") != honest:
@@ -116,7 +129,9 @@ def _at_rest(data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit:
         return found if trusted == drawn else [*found, f"at rest: {trusted} is not {drawn}"]
     if drawn["figures"] != "sample" or trusted["rule"] is not None:
         found.append(f"at rest: {trusted} if trusted, {drawn} if drawn")
-    if honest and any(trusted[name] != walked[name] for name in ("uncompressed_size", "max_record_bytes")):
+    if honest and any(
+        trusted[name] != walked[name] for name in ("uncompressed_size", "max_record_bytes")
+    ):
         found.append(f"at rest: honest claims give {trusted}, records {walked}")
     return found
 
@@ -124,7 +139,12 @@ def _at_rest(data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit:
 def _resting(columns: BatchColumns) -> dict[str, Any]:
     sizes = {name: columns[name].tolist() for name in ("uncompressed_size", "max_record_bytes")}
     figures, row = FIGURES[columns["figures"][0]], columns[0]
-    return sizes | {"figures": figures, "claims": row.claims, "rule": row.rule, "reason": row.reason}
+    return sizes | {
+        "figures": figures,
+        "claims": row.claims,
+        "rule": row.rule,
+        "reason": row.reason,
+    }
 
 
 def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
@@ -133,10 +153,15 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
     policy = dataclasses.replace(setup.policy, accept_claims_header=True)
     limit = setup.strict.max_decompressed_bytes
     validator = LogValidator(policy, max_decompressed_bytes=limit)
-    call = {k: setup.cfg[k] for k in ("origin", "produce_version", "first_offset", "leader_epoch", "to_magic")}
+    call = {
+        k: setup.cfg[k]
+        for k in ("origin", "produce_version", "first_offset", "leader_epoch", "to_magic")
+    }
     call["now_ms"] = setup.cfg["now"]
     found = []
-    if len(data) > 20 and rng.random() < 0.2:  # as it is, but for the magic: claims that are whatever stands there
+    if (
+        len(data) > 20 and rng.random() < 0.2
+    ):  # as it is, but for the magic: claims that are whatever stands there
         raw = data[:16] + b"\3" + data[17:]
         for word in ("ignore", "verify", "trust"):
             result = validator.check(buffer_of(raw), claims=(None, word), **call)
@@ -155,7 +180,10 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
     if (true is None) != (full is None) or (full is not None and full._replace(fields=()) != true):
         found.append(f"with schema ids {full} is true, without {true}")
     said = _some_claims(rng, full, data)
-    honest_in = {"tag": _is_true(said, full), "header": _is_true(_three(said), true and _three(true))}
+    honest_in = {
+        "tag": _is_true(said, full),
+        "header": _is_true(_three(said), true and _three(true)),
+    }
     if slow.batch_claims is not None and slow.batch_claims != true:
         found.append(f"{slow.batch_claims} is said to be true, {true} is")
     crc = int.from_bytes(data[17:21], "big")
@@ -176,7 +204,9 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
                 found.append(f"{name}: a lie is called honest, {true} is true")
             if result.claims == "lying" and honest:
                 found.append(f"{name}: the truth is called a lie")
-            if result.claims == "trusted" and (word != "trust" or result.path != "claims" or not result.ok):
+            if result.claims == "trusted" and (
+                word != "trust" or result.path != "claims" or not result.ok
+            ):
                 found.append(f"{name}: trusted by path {result.path}, {result}")
             if result.claims == "trusted" and not honest:
                 continue  # believed: what trust costs

@@ -9,13 +9,30 @@ from typing import Final
 __all__ = ["COVERED"]
 
 _PROTOCOL: Final = (
-    *("addresses", "fetch_tail", "frame_memory", "frames", "primitives", "produce", "produce_answer"),
+    *(
+        "addresses",
+        "fetch_tail",
+        "frame_memory",
+        "frames",
+        "primitives",
+        "produce",
+        "produce_answer",
+    ),
     *("splice", "topic_ids", "positions", "views"),
 )
 _VALIDATION: Final = (
     *("append", "arguments", "chunked", "compiled_rules", "convert", "stages", "analyze", "legacy"),
     "assign_offsets",
-    *("record_fields", "records", "replay", "result", "scratch", "validator", "verdict", "batch_records"),
+    *(
+        "record_fields",
+        "records",
+        "replay",
+        "result",
+        "scratch",
+        "validator",
+        "verdict",
+        "batch_records",
+    ),
 )
 
 
@@ -49,7 +66,9 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "differential": _core(*_VALIDATION, "crc32c", "codec_streams", "gzip", "snappy"),
     "claims": _core("carriers", "claims", "validator", "stages", "row_loops"),
     "core_ranges": _core("columns", "row_loops", "arguments"),
-    "core_entry_points": _core("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
+    "core_entry_points": _core(
+        "arrow", "batch", "block", "columns", "fields", "record_columns", "records"
+    ),
     "providers": (*_core("codec_streams"), "batchval.compression.native_pointers"),
     "inflate": _core("gzip"),
     "snappy": _core("snappy"),
@@ -63,7 +82,17 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     ),
     "mutated_by_process": _MUTATED,
     "freed_or_resized": (
-        *_core("arrow", "batch", "block", "builder", "columns", "fields", "result", "row_loops", "validator"),
+        *_core(
+            "arrow",
+            "batch",
+            "block",
+            "builder",
+            "columns",
+            "fields",
+            "result",
+            "row_loops",
+            "validator",
+        ),
         "batchval.fetch.pieces",
         "batchval.perf.histogram",
         "batchval.protocol.frame_memory",
@@ -73,16 +102,33 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.produce",
     ),
     "durations": ("batchval.proxy.durations",),
-    "fast_path": ("batchval.proxy.fast_path", "batchval.ledger.sender_trust", *_core("native_validator")),
-    "streams": tuple(f"batchval.protocol.{name}" for name in ("fetch_tail", "frame_memory", "frames")),
-    "verdicts": ("batchval.proxy.verdicts", "batchval.protocol.produce_answer", "batchval.ledger.sender_trust"),
+    "fast_path": (
+        "batchval.proxy.fast_path",
+        "batchval.ledger.sender_trust",
+        *_core("native_validator"),
+    ),
+    "streams": tuple(
+        f"batchval.protocol.{name}" for name in ("fetch_tail", "frame_memory", "frames")
+    ),
+    "verdicts": (
+        "batchval.proxy.verdicts",
+        "batchval.protocol.produce_answer",
+        "batchval.ledger.sender_trust",
+    ),
     "old_produce": (
-        *("batchval.proxy.verdicts", "batchval.protocol.produce", "batchval.protocol.produce_answer"),
+        *(
+            "batchval.proxy.verdicts",
+            "batchval.protocol.produce",
+            "batchval.protocol.produce_answer",
+        ),
         *_core("convert"),
     ),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
     "received": (
-        *(f"batchval.fetch.receive{name}" for name in ("", "_blocks", "_count", "_loop", "_memory", "_request", "r")),
+        *(
+            f"batchval.fetch.receive{name}"
+            for name in ("", "_blocks", "_count", "_loop", "_memory", "_request", "r")
+        ),
         *_core("fetched"),
     ),
     "old_versions": ("batchval.protocol.primitives",),

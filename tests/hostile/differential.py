@@ -1,7 +1,8 @@
 """The core's answer beside the reference validator's, for one buffer under one configuration.
 
-Three stages in kafka mode, each alone, compared on everything that Kafka answers; then what strict mode promises:
-accepted by strict means accepted by kafka with the same result, and strict never answers UNKNOWN_SERVER_ERROR.
+Three stages in kafka mode, each alone, compared on everything that Kafka answers; then what strict
+mode promises: accepted by strict means accepted by kafka with the same result, and strict never
+answers UNKNOWN_SERVER_ERROR.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tests.reference.kafka_model import batches, builder, java, lz4_stream
 
 __all__ = ["DEFAULTS", "Setup", "compare", "setups", "strict_invariants"]
 
-# The reference's checksums are plain Python and took a third of a run. These are the mutator's, not the core's.
+# The reference's checksums are plain Python and took a third of a run. These are the mutator's, not
+# the core's.
 for _module in (java, batches, builder):
     _module.crc32c = mutator.crc32c  # type: ignore[attr-defined]
 lz4_stream.xxh32 = mutator.xxh32
@@ -42,11 +44,22 @@ DEFAULTS: dict[str, Any] = {
     "max_record_body": 2_147_483_639,
     "produce_version": 9,
 }
-_FACTS = ("append_time", "next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
+_FACTS = (
+    "append_time",
+    "next_offset",
+    "max_timestamp",
+    "size_maybe_changed",
+    "in_place",
+    "converted",
+)
 STRICT_LIMIT = 1 << 20
 #: each is asked something of most records
 RULES = RecordRules(
-    schema_id=(SchemaIds(), SchemaIds("key", frozenset(range(100))), SchemaIds("header", header="h")),
+    schema_id=(
+        SchemaIds(),
+        SchemaIds("key", frozenset(range(100))),
+        SchemaIds("header", header="h"),
+    ),
     max_key_bytes=3,
     max_value_bytes=10,
     max_headers=1,
@@ -56,7 +69,9 @@ RULES = RecordRules(
     utf8_keys=True,
 )
 #: asked of records that have no headers in the walk's short loop
-PLAIN_RULES = RecordRules(schema_id=SchemaIds(), max_key_bytes=3, max_value_bytes=10, utf8_keys=True)
+PLAIN_RULES = RecordRules(
+    schema_id=SchemaIds(), max_key_bytes=3, max_value_bytes=10, utf8_keys=True
+)
 
 
 class Setup(NamedTuple):
@@ -81,7 +96,10 @@ class Setup(NamedTuple):
             cleanup_policy="compact" if cfg["compact"] else "delete",
         )
         strict = LogValidator(policy, max_decompressed_bytes=STRICT_LIMIT)
-        ruled = tuple(strict.with_policy(replace(policy, record_rules=rules)) for rules in (RULES, PLAIN_RULES))
+        ruled = tuple(
+            strict.with_policy(replace(policy, record_rules=rules))
+            for rules in (RULES, PLAIN_RULES)
+        )
         return cls(cfg, policy, LogValidator(policy, mode="kafka"), strict, ruled)
 
 
@@ -97,7 +115,9 @@ def setups(seed: int, count: int = 200) -> list[Setup]:
                 "first_offset": pick([0, 0, 1, 1000, 2**31, 2**62, 2**63 - 1, 2**63 - 3]),
                 "leader_epoch": pick([0, 0, 4, 7, -1, 2**31 - 1]),
                 "origin": pick(["CLIENT"] * 7 + ["COORDINATOR", "REPLICATION", "RAFT_LEADER"]),
-                "target": pick(["producer"] * 4 + ["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+                "target": pick(
+                    ["producer"] * 4 + ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
+                ),
                 "compact": rng.random() < 0.25,
                 "to_magic": pick([2, 2, 2, 2, 2, 1, 0]),
                 "ts_type": pick(["CreateTime"] * 3 + ["LogAppendTime"]),
@@ -129,7 +149,9 @@ def _validated(setup: Setup, ours: Any, theirs: reference.Answer) -> list[str]:
         if getattr(ours, name) != getattr(theirs, name)
     ]
     if ours.stats.temporary_memory_bytes != theirs.temp_bytes:
-        found.append(f"validate: temp_bytes {ours.stats.temporary_memory_bytes}, reference {theirs.temp_bytes}")
+        found.append(
+            f"validate: temp_bytes {ours.stats.temporary_memory_bytes}, reference {theirs.temp_bytes}"
+        )
     assert theirs.output is not None
     if ours.output != theirs.output:
         target = setup.cfg["target"]
@@ -146,17 +168,32 @@ def compare(setup: Setup, data: bytes) -> list[str]:
     cfg = setup.cfg
     buffer = buffer_of(data)
     request = reference.request(data, produce_version=cfg["produce_version"])
-    found = _outcome("request", setup.kafka.check_request(buffer, produce_version=cfg["produce_version"]), request)
+    found = _outcome(
+        "request",
+        setup.kafka.check_request(buffer, produce_version=cfg["produce_version"]),
+        request,
+    )
     ours = setup.kafka.analyze(buffer, origin=cfg["origin"], leader_epoch=cfg["leader_epoch"])
     theirs = reference.analyze(
-        data, origin=cfg["origin"], leader_epoch=cfg["leader_epoch"], max_message_bytes=cfg["max_message_bytes"]
+        data,
+        origin=cfg["origin"],
+        leader_epoch=cfg["leader_epoch"],
+        max_message_bytes=cfg["max_message_bytes"],
     )
     found += _outcome("analyze", ours, theirs)
-    if theirs.ok and ours.ok and (ours.valid_bytes != theirs.valid_bytes or ours.source != theirs.source):
-        found.append(f"analyze: {ours.valid_bytes} bytes {ours.source}, reference {theirs.valid_bytes} {theirs.source}")
+    if (
+        theirs.ok
+        and ours.ok
+        and (ours.valid_bytes != theirs.valid_bytes or ours.source != theirs.source)
+    ):
+        found.append(
+            f"analyze: {ours.valid_bytes} bytes {ours.source}, reference {theirs.valid_bytes} {theirs.source}"
+        )
     if theirs.ok and theirs.source is not None:
         found += _compare_validate(
-            setup, data[: theirs.valid_bytes] if theirs.valid_bytes else data, theirs.source.kafka_name
+            setup,
+            data[: theirs.valid_bytes] if theirs.valid_bytes else data,
+            theirs.source.kafka_name,
         )
     return found + _compare_append(setup, data)
 
@@ -171,7 +208,9 @@ def _compare_append(setup: Setup, data: bytes) -> list[str]:
     if found or not theirs.ok or not theirs.valid_bytes:
         return found
     names = (
-        (*_FACTS, "records_count", "path", "meters") if theirs.path else ("next_offset", "max_timestamp", "in_place")
+        (*_FACTS, "records_count", "path", "meters")
+        if theirs.path
+        else ("next_offset", "max_timestamp", "in_place")
     )
     found = [
         f"check: {name} {getattr(ours, name)}, reference {getattr(theirs, name)}"
@@ -179,7 +218,9 @@ def _compare_append(setup: Setup, data: bytes) -> list[str]:
         if getattr(ours, name) != getattr(theirs, name)
     ]
     if theirs.path and theirs.in_place and ours.stats.temporary_memory_bytes != theirs.temp_bytes:
-        found.append(f"check: temp_bytes {ours.stats.temporary_memory_bytes}, reference {theirs.temp_bytes}")
+        found.append(
+            f"check: temp_bytes {ours.stats.temporary_memory_bytes}, reference {theirs.temp_bytes}"
+        )
     return found
 
 
@@ -210,7 +251,8 @@ def _compare_validate(setup: Setup, data: bytes, source: str) -> list[str]:
         max_record_body=cfg["max_record_body"],
     )
     found = _outcome("validate", ours, theirs)
-    # of a batch that fails in its stream, Kafka's meters depend on which chunk was read; nobody answers with them
+    # of a batch that fails in its stream, Kafka's meters depend on which chunk was read; nobody
+    # answers with them
     if (ours.ok or ours.record_errors) and ours.meters != theirs.meters:
         found.append(f"validate: meters {ours.meters}, reference {theirs.meters}")
     if not found and ours.ok:
@@ -246,7 +288,11 @@ def _compare_ruled(setup: Setup, data: bytes, plain: Any) -> list[str]:
         if plain.ok:
             if not ruled.ok and (ruled.rule.id[0] != "R" or not ruled.record_errors):
                 found.append(f"record rules: {ruled}, without them {plain}")
-        elif (ruled.rule, ruled.reason, ruled.record_errors) != (plain.rule, plain.reason, plain.record_errors):
+        elif (ruled.rule, ruled.reason, ruled.record_errors) != (
+            plain.rule,
+            plain.reason,
+            plain.record_errors,
+        ):
             found.append(f"record rules: {ruled}, without them {plain}")
     return found
 

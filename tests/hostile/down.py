@@ -49,7 +49,9 @@ def _wrong_messages(output: bytes, data: bytes) -> list[str]:
     return [] if size == len(output) else [f"{size} of {len(output)} bytes are whole messages"]
 
 
-def _slices(data: Any, to_magic: int, settings: dict[str, Any], rng: random.Random) -> tuple[bytes, int, str]:
+def _slices(
+    data: Any, to_magic: int, settings: dict[str, Any], rng: random.Random
+) -> tuple[bytes, int, str]:
     output, position, fault = b"", 0, ""
     settings = dict(settings)
     if rng.random() < 0.5:  # what is kept between the slices
@@ -100,7 +102,9 @@ def down_case(seed: int) -> list[str]:
     if whole or not settings["aborted"]:
         output, position, slice_fault = _slices(buffer, to_magic, settings, rng)
         if (output, position, bool(slice_fault)) != (made.output, made.position, bool(fault)):
-            found.append(f"in slices: {len(output)} bytes up to {position} {slice_fault}; in one: {fault}")
+            found.append(
+                f"in slices: {len(output)} bytes up to {position} {slice_fault}; in one: {fault}"
+            )
     if whole:
         rows = expected(sent, to_magic, settings["first_offset"], settings["aborted"])
         read = [each for one in batches(made.output) for each in one.records()]

@@ -36,9 +36,13 @@ class _Model:
             if key in taken:
                 counts = [sum(found) for found, _ in histograms_of(taken[key])]
             if counts != [self.requests[key], self.brokers[key]]:
-                return [f"API {key}: {counts} were counted, not {self.requests[key]} and {self.brokers[key]}"]
+                return [
+                    f"API {key}: {counts} were counted, not {self.requests[key]} and {self.brokers[key]}"
+                ]
         unmeasured = traffic.unmeasured_waiting, traffic.unmeasured_client
-        return [] if unmeasured == (self.waiting, self.client) else [f"{unmeasured} were not measured"]
+        return (
+            [] if unmeasured == (self.waiting, self.client) else [f"{unmeasured} were not measured"]
+        )
 
 
 def durations_case(seed: int) -> list[str]:
@@ -47,7 +51,9 @@ def durations_case(seed: int) -> list[str]:
     traffic, model = Traffic(), _Model()
     answers: deque[Any] = deque()
     path = FastPath(Routes({}), _GATE, _GATE.counters, answers, {}, traffic)
-    path.sent = path.received = rng.choice([0, _LAST_ID - rng.randrange(40), rng.randrange(_LAST_ID)])
+    path.sent = path.received = rng.choice(
+        [0, _LAST_ID - rng.randrange(40), rng.randrange(_LAST_ID)]
+    )
     # the broker may not be measured any more; None: nothing is
     under_way: deque[tuple[int, bool | None]] = deque()
     measured = 0
@@ -76,7 +82,9 @@ def durations_case(seed: int) -> list[str]:
             path.forget(whole)
             model.client += measured if whole else 0
             measured = 0 if whole else measured
-            under_way = deque((key, None if whole or one is None else False) for key, one in under_way)
+            under_way = deque(
+                (key, None if whole or one is None else False) for key, one in under_way
+            )
         if found := model.differs(traffic):
             return found
     return []

@@ -82,7 +82,9 @@ def _records(rng: random.Random) -> tuple[bytes, bytes | None]:
     if kind < 0.3:
         tag = None
     elif kind < 0.6 and len(data) > 60:
-        false_claims = BatchClaims(NOW + rng.choice((0, 1)), data[60] + rng.choice((0, 1)), rng.choice((0, 1, 2)))
+        false_claims = BatchClaims(
+            NOW + rng.choice((0, 1)), data[60] + rng.choice((0, 1)), rng.choice((0, 1, 2))
+        )
         tag = to_tag(false_claims, int.from_bytes(data[17:21], "big"))
     elif kind < 0.65:
         tag = rng.randbytes(rng.randrange(25))
@@ -93,7 +95,10 @@ def _request(rng: random.Random, number: int) -> bytes:
     """Return a frame with its length."""
     if rng.random() < 0.2:
         return other_frame(
-            number, rng.choice((22, 12, 3, 18, 1, 99)), rng.randrange(12), rng.randbytes(rng.randrange(40))
+            number,
+            rng.choice((22, 12, 3, 18, 1, 99)),
+            rng.randrange(12),
+            rng.randbytes(rng.randrange(40)),
         )
     records, tag = _records(rng)
     version = rng.choice((3, 7, 8, 9, 9, 10, 11, 12))
@@ -135,7 +140,9 @@ def _expected(request: ProduceRequestView, wire_id: int, gate: Gate) -> bytes:
     batches: list[bytes | None] = [None] * len(request)
     for i in range(len(request)):
         data = bytes(request.records(i) or b"")
-        found = None if gate.claims_out == "none" or not data[_CODEC_AT] & _CODECS else compute(data)
+        found = (
+            None if gate.claims_out == "none" or not data[_CODEC_AT] & _CODECS else compute(data)
+        )
         if found is None:
             continue
         most = gate.topics.of(request.topic(i)).max_message_bytes
@@ -159,7 +166,11 @@ def _with_payload(data: bytes, found: BatchClaims) -> bytes | None:
 def _sent_wrongly(came: bytes, sent: bytes, wire_id: int, gate: Gate, trusts: bool) -> list[str]:
     """Return what is wrong with one request that was passed on."""
     if came[4:6] != b"\0\0":
-        return [] if sent == came[:8] + struct.pack(">i", wire_id) + came[12:] else ["another request was changed"]
+        return (
+            []
+            if sent == came[:8] + struct.pack(">i", wire_id) + came[12:]
+            else ["another request was changed"]
+        )
     try:
         request = ProduceRequestView(came[4:])
     except ProtocolError as error:
@@ -170,13 +181,17 @@ def _sent_wrongly(came: bytes, sent: bytes, wire_id: int, gate: Gate, trusts: bo
         validator: LogValidator = gate.validators_of(request.topic(i))[1]
         if trusts and request.has_claims:
             continue
-        result = validator.check(request.records(i) or b"", now_ms=NOW, produce_version=request.api_version)
+        result = validator.check(
+            request.records(i) or b"", now_ms=NOW, produce_version=request.api_version
+        )
         if not result.ok:
             return [f"records were passed on that the validator refuses: {result}"]
     return []
 
 
-def _answers(rng: random.Random, path: FastPath, waiting: deque[Any], sent: dict[int, bytes]) -> list[str]:
+def _answers(
+    rng: random.Random, path: FastPath, waiting: deque[Any], sent: dict[int, bytes]
+) -> list[str]:
     """Answer what was sent, as far as the path takes it; return what is wrong."""
     while waiting:
         wire_id = (path.received + 1) & 0x7FFFFFFF
@@ -227,7 +242,9 @@ def fast_path_case(seed: int) -> list[str]:
         for one, other in zip(came[at:end], gone, strict=True):
             asks = one[4:6] != b"\0\0" or ProduceRequestView(one[4:]).expects_response
             wire_id += asks
-            if found := _sent_wrongly(one, other, wire_id if asks else 0, gate, word in ("trust", "audit:0.5")):
+            if found := _sent_wrongly(
+                one, other, wire_id if asks else 0, gate, word in ("trust", "audit:0.5")
+            ):
                 return found
             if asks:
                 sent[wire_id] = other

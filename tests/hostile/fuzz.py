@@ -1,9 +1,9 @@
 """``python tests/hostile/fuzz.py --seconds 60``: every target for so long; exit 1 on findings.
 
-Each target runs in a process of its own, so that a signal is a finding too. Inputs that break a promise are JSON lines
-in ``--out``, each file with the command that judges it again (``--replay FILE``). ``--corpus`` adds seeds (files in the
-form of the conformance corpus). ``--everything`` goes on to bombs.py, sanitizers.py and
-tests/hostile_gate.
+Each target runs in a process of its own, so that a signal is a finding too. Inputs that break a
+promise are JSON lines in ``--out``, each file with the command that judges it again (``--replay
+FILE``). ``--corpus`` adds seeds (files in the form of the conformance corpus). ``--everything``
+goes on to bombs.py, sanitizers.py and tests/hostile_gate.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ class _Worker:
         # the mutator's state, executions, CPU time in ms, writes to buffers in use
         self.place = multiprocessing.RawArray("Q", 4)
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
-        self.process = multiprocessing.Process(target=_work, args=(target, arguments, self.place, sender))
+        self.process = multiprocessing.Process(
+            target=_work, args=(target, arguments, self.place, sender)
+        )
         self.process.start()
         sender.close()
 
@@ -178,19 +180,39 @@ def _replay(paths: list[Path]) -> int:
 def main() -> int:
     from tests.hostile.targets import TARGETS
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="for each target")
     parser.add_argument("--executions", type=int, help="stop a target earlier, after so many")
-    parser.add_argument("--target", action="append", choices=list(TARGETS), help="again for each; default: all")
-    parser.add_argument("--operation", help="of the targets that change buffers in use: this one alone")
-    parser.add_argument("--cpu-hours", type=float, help="of all targets together, each its share; --seconds is ignored")
-    parser.add_argument("--table", type=Path, help="write executions, CPU time and findings of each target as Markdown")
+    parser.add_argument(
+        "--target", action="append", choices=list(TARGETS), help="again for each; default: all"
+    )
+    parser.add_argument(
+        "--operation", help="of the targets that change buffers in use: this one alone"
+    )
+    parser.add_argument(
+        "--cpu-hours",
+        type=float,
+        help="of all targets together, each its share; --seconds is ignored",
+    )
+    parser.add_argument(
+        "--table",
+        type=Path,
+        help="write executions, CPU time and findings of each target as Markdown",
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
-    parser.add_argument("--out", type=Path, default=Path("build/hostile"), help="folder for reproducers")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/hostile"), help="folder for reproducers"
+    )
     parser.add_argument("--corpus", type=Path, action="append", default=[])
     parser.add_argument("--replay", type=Path, action="append", default=[])
-    parser.add_argument("--everything", action="store_true", help="bombs, sanitizers and hostile clients of a gate too")
+    parser.add_argument(
+        "--everything",
+        action="store_true",
+        help="bombs, sanitizers and hostile clients of a gate too",
+    )
     arguments = parser.parse_args()
     if arguments.replay:
         return _replay(arguments.replay)
@@ -198,7 +220,10 @@ def main() -> int:
     waiting = list(arguments.target or TARGETS)
     arguments.cpu_seconds = None
     if arguments.cpu_hours is not None:
-        arguments.seconds, arguments.cpu_seconds = math.inf, arguments.cpu_hours * 3600 / len(waiting)
+        arguments.seconds, arguments.cpu_seconds = (
+            math.inf,
+            arguments.cpu_hours * 3600 / len(waiting),
+        )
     running: list[_Worker] = []
     ended: list[_Worker] = []
     findings = executions = 0
@@ -224,7 +249,11 @@ def main() -> int:
         print(arguments.table.read_text("utf-8"))
     if arguments.everything:
         here = Path(__file__).parent
-        programs = ([str(here / "bombs.py")], [str(here / "sanitizers.py")], ["-m", "tests.hostile_gate"])
+        programs = (
+            [str(here / "bombs.py")],
+            [str(here / "sanitizers.py")],
+            ["-m", "tests.hostile_gate"],
+        )
         findings += sum(map(_ended_badly, programs))
         print(f"make hostile: {'all is well' if not findings else 'something was found'}")
     return 1 if findings else 0

@@ -36,7 +36,16 @@ from batchval.core.record_columns import record_columns
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.bombs import BOMBS, bomb
-from tests.hostile.seeds import NOW, batch, compress, legacy, record, records_in_order, varint, wrapper
+from tests.hostile.seeds import (
+    NOW,
+    batch,
+    compress,
+    legacy,
+    record,
+    records_in_order,
+    varint,
+    wrapper,
+)
 
 BOUND_NS = 1_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -122,15 +131,27 @@ def fillers() -> Iterator[tuple[str, bytes]]:
     yield "stored gzip blocks", of_one_record(1, header + b"\0\0\0\xff\xff" * 1600 + end)
     yield "empty gzip blocks", of_one_record(1, header + dynamic_blocks(700, 0) + end)
     yield "gzip blocks of a literal", of_one_record(1, header + dynamic_blocks(660, 1) + end)
-    yield "skippable frames", of_one_record(4, struct.pack("<II", 0x184D2A50, 0) * 1000 + compress(4, last))
-    yield "empty zstd frames", of_one_record(4, bytes.fromhex("28b52ffd2000010000") * 880 + compress(4, last))
-    yield "empty zstd blocks", of_one_record(4, bytes.fromhex("28b52ffd0058") + b"\0\0\0" * 2600 + b"\1\0\0")
+    yield (
+        "skippable frames",
+        of_one_record(4, struct.pack("<II", 0x184D2A50, 0) * 1000 + compress(4, last)),
+    )
+    yield (
+        "empty zstd frames",
+        of_one_record(4, bytes.fromhex("28b52ffd2000010000") * 880 + compress(4, last)),
+    )
+    yield (
+        "empty zstd blocks",
+        of_one_record(4, bytes.fromhex("28b52ffd0058") + b"\0\0\0" * 2600 + b"\1\0\0"),
+    )
     dense = zstandard.ZstdCompressor(level=19, write_content_size=False)
     words = b"the quick brown fox jumps over the lazy dog, and the lazy dog sleeps on: "
     frame = dense.compress(words * 2)
     start = b"\0\0\0\x01" + varint(len(words) * 2 * 70)
     start = varint(len(start) + len(words) * 2 * 70 + 1) + start
-    yield "small zstd frames", of_one_record(4, compress(4, start) + frame * 70 + compress(4, b"\0"))
+    yield (
+        "small zstd frames",
+        of_one_record(4, compress(4, start) + frame * 70 + compress(4, b"\0")),
+    )
     chunks = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", 1) + b"\0") * 1600
     yield "empty snappy chunks", of_one_record(2, chunks + compress(2, last)[16:])
 
@@ -153,17 +174,26 @@ def sweep(large: int) -> Iterator[Case]:
             for what, content, n, attributes in contents(size):
                 data = batch(b"", n, codec | attributes, payload=_pack(codec, content))
                 for mode, validator in validators():
-                    yield f"{name}, {mode}, {size}: {what}", lambda v=validator, d=data: v.check(d, now_ms=NOW)
+                    yield (
+                        f"{name}, {mode}, {size}: {what}",
+                        lambda v=validator, d=data: v.check(d, now_ms=NOW),
+                    )
             content, n = in_order(size if size < 4 << 20 else 4 << 20)
             data = batch(b"", n, codec, payload=_pack(codec, content))
             for mode, validator in validators():
-                yield f"{name}, {mode}, {size}: accepted", lambda v=validator, d=data: v.check(d, now_ms=NOW)
+                yield (
+                    f"{name}, {mode}, {size}: accepted",
+                    lambda v=validator, d=data: v.check(d, now_ms=NOW),
+                )
     for what, data in fillers():
         for mode, validator in validators():
             yield f"{mode}: {what}", lambda v=validator, d=data: v.check(d, now_ms=NOW)
             # the first batch says nothing of those after it
             both = batch(record(0, None, b"v"), 1, 0) + data * 15
-            yield f"{mode}: many of {what}", lambda v=validator, d=both: v.check(d, now_ms=NOW, origin="COORDINATOR")
+            yield (
+                f"{mode}: many of {what}",
+                lambda v=validator, d=both: v.check(d, now_ms=NOW, origin="COORDINATOR"),
+            )
 
 
 def bombs(size: int) -> Iterator[Case]:
@@ -184,13 +214,22 @@ def other_calls(large: int) -> Iterator[Case]:
     tiny = batch(b"", many, 4, payload=_pack(4, least * many))
     plain = batch(record(0, None, b"v"), 1, 0)
     pairs = numpy.tile(numpy.array([[0, len(tiny)]], dtype=numpy.int64), (20, 1))
-    yield "check_ranges: one small batch many times", lambda: strict.check_ranges(tiny, pairs, now_ms=NOW)
+    yield (
+        "check_ranges: one small batch many times",
+        lambda: strict.check_ranges(tiny, pairs, now_ms=NOW),
+    )
     thousands = numpy.tile(numpy.array([[0, len(plain)]], dtype=numpy.int64), (100_000, 1))
-    yield "check_ranges: 100,000 ranges of one batch", lambda: strict.check_ranges(plain, thousands, now_ms=NOW)
+    yield (
+        "check_ranges: 100,000 ranges of one batch",
+        lambda: strict.check_ranges(plain, thousands, now_ms=NOW),
+    )
     tuples = [(0, len(plain))] * 100_000
     yield "check_ranges: 100,000 tuples", lambda: strict.check_ranges(plain, tuples, now_ms=NOW)
     policies = [TopicPolicy()] * 100_000
-    yield "check_ranges: 100,000 policies", lambda: strict.check_ranges(plain, tuples, policies, now_ms=NOW)
+    yield (
+        "check_ranges: 100,000 policies",
+        lambda: strict.check_ranges(plain, tuples, policies, now_ms=NOW),
+    )
     yield "check_ranges: every batch", lambda: strict.check_ranges(plain * 30_000, now_ms=NOW)
     bad = batch(b"", many, 12, payload=_pack(4, least * many))
     yield "check, then record_errors", lambda: strict.check(bad, now_ms=NOW).record_errors
@@ -199,7 +238,10 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "check_batches", lambda: log.check_batches(tiny)
     yield "the result of a row at rest", lambda: log.check_batches(tiny).result(0)
     yield "analyze", lambda: strict.analyze(plain * 5_000)
-    yield "validate_and_assign", lambda: strict.validate_messages_and_assign_offsets(one, now_ms=NOW)
+    yield (
+        "validate_and_assign",
+        lambda: strict.validate_messages_and_assign_offsets(one, now_ms=NOW),
+    )
     yield "compute", lambda: claims.compute(one)
     yield "walk_fetched", lambda: fetched.walk_fetched(tiny)
     yield "walk_fetched, accepted", lambda: fetched.walk_fetched(one)
@@ -216,7 +258,10 @@ def other_calls(large: int) -> Iterator[Case]:
         )
     yield "down_convert: 5,000 batches", lambda: down_convert(plain * 5_000, 1)
     aborted = [(i * 7919 % 50_021, i * 104_729 % 50_021) for i in range(50_000)]
-    yield "down_convert: 50,000 aborted transactions", lambda: down_convert(plain, 1, aborted=aborted)
+    yield (
+        "down_convert: 50,000 aborted transactions",
+        lambda: down_convert(plain, 1, aborted=aborted),
+    )
     yield "scan_batches", lambda: scan_batches(plain * 100_000)
     yield "follow", lambda: follow(tiny_headers, 1 << 30)
     yield "record_columns", lambda: record_columns(tiny, max_decompressed_bytes=1 << 30)
@@ -229,7 +274,10 @@ def other_calls(large: int) -> Iterator[Case]:
     inner = b"".join(legacy(1, None, b"", i) for i in range(200_000))
     wrapped = wrapper(1, inner, 1, 199_999)
     for mode, validator in validators():
-        yield f"{mode}: a wrapper", lambda v=validator: v.validate_messages_and_assign_offsets(wrapped, now_ms=NOW)
+        yield (
+            f"{mode}: a wrapper",
+            lambda v=validator: v.validate_messages_and_assign_offsets(wrapped, now_ms=NOW),
+        )
 
 
 def rebuilds(large: int) -> Iterator[Case]:
@@ -293,9 +341,13 @@ def measure(cases: Iterator[Case], repeats: int) -> Iterator[tuple[str, int]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--provider", choices=compression.PROVIDERS, default=None)
-    parser.add_argument("--mebibytes", type=int, default=64, help="Decompressed size of the large cases.")
+    parser.add_argument(
+        "--mebibytes", type=int, default=64, help="Decompressed size of the large cases."
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", help="Cases whose name contains this.")
     parser.add_argument("--json", action="store_true")
@@ -307,7 +359,12 @@ def main() -> int:
     large = arguments.mebibytes << 20
 
     def cases() -> Iterator[Case]:
-        for group in (sweep(large), bombs(2 * large), other_calls(large), rebuilds(min(large // 2, 4 << 20))):
+        for group in (
+            sweep(large),
+            bombs(2 * large),
+            other_calls(large),
+            rebuilds(min(large // 2, 4 << 20)),
+        ):
             yield from ((name, call) for name, call in group if arguments.only in name)
 
     started = time.monotonic()
@@ -319,7 +376,9 @@ def main() -> int:
     for name, held in worst[:25]:
         print(f"{held / 1e6:8.3f} ms  {name}{' !' * (held > BOUND_NS)}")
     over = sum(held > BOUND_NS for held in found.values())
-    print(f"{len(found)} calls, {over} above {BOUND_NS / 1e6:g} ms, {time.monotonic() - started:.0f} s")
+    print(
+        f"{len(found)} calls, {over} above {BOUND_NS / 1e6:g} ms, {time.monotonic() - started:.0f} s"
+    )
     return 1 if over else 0
 
 

@@ -1,7 +1,9 @@
-"""``python tests/hostile/keep.py FILE...``: makes findings of fuzz runs regression inputs of fixtures/hostile.
+"""``python tests/hostile/keep.py FILE...``: makes findings of fuzz runs regression inputs of
+fixtures/hostile.
 
-Reads the reproducers that fuzz.py wrote. Of each kind of finding (its text without the numbers) the three shortest
-inputs are kept. Batches get Kafka's own answers, from tests/conformance/oracle.py (a JDK and Maven), so that
+Reads the reproducers that fuzz.py wrote. Of each kind of finding (its text without the numbers) the
+three shortest inputs are kept. Batches get Kafka's own answers, from tests/conformance/oracle.py (a
+JDK and Maven), so that
 ``batchval conformance fixtures/hostile`` can hold ours against them; raw streams need none.
 """
 
@@ -38,7 +40,9 @@ def _chosen(paths: list[Path]) -> list[dict[str, Any]]:
     return [
         finding
         for kind in sorted(kinds)
-        for finding in sorted(kinds[kind].values(), key=lambda f: (len(f["batch_hex"]), f["batch_hex"]))[:_EACH]
+        for finding in sorted(
+            kinds[kind].values(), key=lambda f: (len(f["batch_hex"]), f["batch_hex"])
+        )[:_EACH]
     ]
 
 
@@ -66,7 +70,9 @@ def _with_answers(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _add(path: Path, cases: list[dict[str, Any]]) -> int:
-    old = [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    old = (
+        [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
+    )
     known = {case["batch_hex"] for case in old}
     new = [case for case in cases if case["batch_hex"] not in known]
     text = "".join(json.dumps(case, separators=(",", ":")) + "\n" for case in [*old, *new])
@@ -75,7 +81,9 @@ def _add(path: Path, cases: list[dict[str, Any]]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("files", type=Path, nargs="+")
     findings = _chosen(parser.parse_args().files)
     HERE.mkdir(parents=True, exist_ok=True)
@@ -85,7 +93,12 @@ def main() -> int:
         for f in findings
         if f["target"] in STREAMS
     ]
-    print(_add(HERE / "batches.jsonl", batches), "batches,", _add(HERE / "streams.jsonl", streams), "streams")
+    print(
+        _add(HERE / "batches.jsonl", batches),
+        "batches,",
+        _add(HERE / "streams.jsonl", streams),
+        "streams",
+    )
     return 0
 
 

@@ -18,7 +18,24 @@ from batchval.perf.histogram import COUNTERS, MAX_SUM, Histogram, now_ns, stamp_
 __all__ = ["histogram_case"]
 
 _CORNERS = (0, 1, 2047, 2048, 2049, 4095, 4096, 10**6, 2**31, 2**40, 2**62, MAX_SUM)
-_ODD = (-1, 0, 1, 5, 2047, 2048, COUNTERS - 1, COUNTERS, 2**31, 2**62, MAX_SUM, 2**63, -(2**63), None, "7", 1.5)
+_ODD = (
+    -1,
+    0,
+    1,
+    5,
+    2047,
+    2048,
+    COUNTERS - 1,
+    COUNTERS,
+    2**31,
+    2**62,
+    MAX_SUM,
+    2**63,
+    -(2**63),
+    None,
+    "7",
+    1.5,
+)
 
 
 def _latency(rng: random.Random) -> int:
@@ -97,7 +114,9 @@ def _from_json(rng: random.Random) -> list[str]:
         key = rng.choice((*data, "more"))
         if key == "counts" and rng.random() < 0.7:
             pair: Any = [rng.choice(_ODD), rng.choice(_ODD)]
-            data["counts"] = rng.choice(([*source.to_json()["counts"], pair], [pair], [pair, pair], [[1]], [1], None))
+            data["counts"] = rng.choice(
+                ([*source.to_json()["counts"], pair], [pair], [pair, pair], [[1]], [1], None)
+            )
         elif rng.random() < 0.2:
             data.pop(key, None)
         else:

@@ -109,7 +109,13 @@ def _contents(name: str) -> _Contents:
     for one in batches(data):
         for record in one.records():
             key, value = record.key, record.value
-            found.append((None if key is None else bytes(key), None if value is None else bytes(value), record.headers))
+            found.append(
+                (
+                    None if key is None else bytes(key),
+                    None if value is None else bytes(value),
+                    record.headers,
+                )
+            )
     return found
 
 
@@ -120,7 +126,11 @@ def _wrong(records: list[Any], first: int, of: _Buffer, clean: bool) -> list[str
     """
     for i, record in enumerate(records):
         key, value = (None if part is None else bytes(part) for part in (record.key, record.value))
-        if clean and not of.dirty and (key, value, record.headers) != _contents(of.case.name)[first + i]:
+        if (
+            clean
+            and not of.dirty
+            and (key, value, record.headers) != _contents(of.case.name)[first + i]
+        ):
             return [f"record {first + i} has other contents"]
         parts = [part for name, value in record.headers for part in (name.encode(), value)]
         if of.case.marked and has_poison(key, value, *parts):
@@ -227,7 +237,9 @@ def _validated(of: _Buffer, rng: random.Random) -> _Steps:
 
 def _stage(of: _Buffer, rng: random.Random) -> _Steps:
     magic = rng.randrange(3)
-    result = _validator("producer").validate_messages_and_assign_offsets(of.memory, now_ms=NOW, to_magic=magic)
+    result = _validator("producer").validate_messages_and_assign_offsets(
+        of.memory, now_ms=NOW, to_magic=magic
+    )
     yield []
     for one in batches(result.output or b""):
         yield _wrong(list(one.records()), 0, of, False)
@@ -274,7 +286,9 @@ def _pieces(of: _Buffer, rng: random.Random) -> _Steps:
     yield []
     data = b"".join((len(of.case.data).to_bytes(4, "big"), of.case.data))
     splitter, at = FetchSplitter(1 << 24), 0
-    splitter.expect(1, FetchPieces(of.case.version, lambda topic, data, ended: kept.append(data.records)))
+    splitter.expect(
+        1, FetchPieces(of.case.version, lambda topic, data, ended: kept.append(data.records))
+    )
     old: list[memoryview] = []
     while at < len(data):
         target = splitter.get_buffer()
@@ -336,7 +350,9 @@ def _tail(of: _Buffer, rng: random.Random) -> _Steps:
 
     tail = body[before:]
     out = rewrite_tail(tail, 1, of.case.version, replace)
-    yield [] if len(out) == len(tail) else [f"a tail of {len(tail)} bytes has {len(out)} afterwards"]
+    yield (
+        [] if len(out) == len(tail) else [f"a tail of {len(tail)} bytes has {len(out)} afterwards"]
+    )
 
 
 def _builder(of: _Buffer, rng: random.Random) -> _Steps:
@@ -422,7 +438,17 @@ def _latencies(of: _Buffer, rng: random.Random) -> _Steps:
 
 
 _USERS: dict[str, tuple[Callable[[_Buffer, random.Random], _Steps], ...]] = {
-    "batch": (_records, _batches, _ranges, _at_rest, _validated, _stage, _builder, _many, _latencies),
+    "batch": (
+        _records,
+        _batches,
+        _ranges,
+        _at_rest,
+        _validated,
+        _stage,
+        _builder,
+        _many,
+        _latencies,
+    ),
     "claimed": (_records, _batches, _ranges, _at_rest, _validated),
     "legacy": (_records, _batches, _at_rest, _stage),
     "set": (_batches, _ranges, _at_rest, _records),

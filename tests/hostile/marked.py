@@ -23,7 +23,12 @@ from functools import cache
 import numpy as np
 
 from batchval.core.claims import attach, compute, to_tag
-from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, NodeEndpoint, PartitionData
+from batchval.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchResponse,
+    NodeEndpoint,
+    PartitionData,
+)
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from tests.hostile.mutator import xxh32
 from tests.hostile.seeds import NOW, batch, compress, legacy, record, wrapper
@@ -120,7 +125,12 @@ def _records(rng: random.Random, count: int, size: int, headers: bool) -> bytes:
     )
 
 
-_SHAPES = {"one": (1, 20, False), "some": (8, 30, True), "many": (50, 12, False), "long": (6, 2300, True)}
+_SHAPES = {
+    "one": (1, 20, False),
+    "some": (8, 30, True),
+    "many": (50, 12, False),
+    "long": (6, 2300, True),
+}
 _LARGE = (58, 2400, False)
 
 
@@ -147,7 +157,11 @@ def _fields_of(data: bytes, start: int = _RECORDS) -> tuple[tuple[int, int], ...
     """Return the header's fields, the first bytes after it, and the varints of uncompressed
     records.
     """
-    places = [*_HEADER, *_HEADER_MORE, *((start + i, 1) for i in range(24) if start + i < len(data))]
+    places = [
+        *_HEADER,
+        *_HEADER_MORE,
+        *((start + i, 1) for i in range(24) if start + i < len(data)),
+    ]
     if data[22] & 7 == 0:
         places += _varints(data, start)
     else:
@@ -207,10 +221,19 @@ def _made_batches() -> Iterator[Case]:
     for codec in range(5):
         for seed, (name, shape) in enumerate(_SHAPES.items()):
             data = _batch(shape, codec, seed)
-            yield Case(f"{name}-{codec}", "batch", data, _fields_of(data), _twin(data, seed), tag=_tag(data))
+            yield Case(
+                f"{name}-{codec}",
+                "batch",
+                data,
+                _fields_of(data),
+                _twin(data, seed),
+                tag=_tag(data),
+            )
         if codec:
             data = _batch(_SHAPES["many"], codec, 7, real=True)
-            yield Case(f"packed-{codec}", "batch", data, _fields_of(data), marked=False, tag=_tag(data))
+            yield Case(
+                f"packed-{codec}", "batch", data, _fields_of(data), marked=False, tag=_tag(data)
+            )
     for codec in (0, 3):
         data = _batch(_LARGE, codec, 9)
         yield Case(f"large-{codec}", "batch", data, _fields_of(data), tag=_tag(data))
@@ -243,7 +266,9 @@ def _legacy() -> Iterator[Case]:
             if codec == 3 and magic == 0:
                 continue
 
-            def make(rng: random.Random, magic: int = magic, codec: int = codec) -> tuple[bytes, bytes]:
+            def make(
+                rng: random.Random, magic: int = magic, codec: int = codec
+            ) -> tuple[bytes, bytes]:
                 inner = _messages(rng, magic, 4)
                 if not codec:
                     return inner, b""
@@ -256,12 +281,17 @@ def _legacy() -> Iterator[Case]:
             more = tuple((at, 4) for at in range(34, len(data) - 4, 5))
             yield Case(f"legacy-{magic}-{codec}", "legacy", data, places + more)
         data = wrapper(magic, _messages(random.Random(3), magic, 4), 2, 3, NOW + 3)
-        yield Case(f"legacy-{magic}-packed", "legacy", data, ((26, 4), (30, 4), (34, 4)), marked=False)
+        yield Case(
+            f"legacy-{magic}-packed", "legacy", data, ((26, 4), (30, 4), (34, 4)), marked=False
+        )
 
 
 def _sets() -> Iterator[Case]:
     """Yield several batches one after the other, as a segment or a Fetch answer has them."""
-    for name, shapes in (("set", ("one", "some", "many")), ("set-long", ("some", "long", "one", "long"))):
+    for name, shapes in (
+        ("set", ("one", "some", "many")),
+        ("set-long", ("some", "long", "one", "long")),
+    ):
         data, places = b"", []
         for i, shape in enumerate(shapes):
             part = bytearray(_batch(_SHAPES[shape], (0, 3, 2, 4)[i], 30 + i))

@@ -1,10 +1,10 @@
 """``python tests/hostile/mutants.py --seed 1 --count 60``: are mistakes in the core noticed?
 
-Makes mutants of the core's source, one small change each: a comparison (< and <=, > and >=, == and !=), a bound (± 1
-dropped), a sign (+ and -, a cast to the other signedness). Which ones follows from the seed alone. Each is built in a
-copy of the tree (one module, -O1) and must make the quick suite fail: golden and hostile cases, a short differential
-run, then tests/core. Prints one line a mutant; ``--out`` gets a JSON line each.
-docs/reports/mutants.md explains the survivors.
+Makes mutants of the core's source, one small change each: a comparison (< and <=, > and >=, == and
+!=), a bound (± 1 dropped), a sign (+ and -, a cast to the other signedness). Which ones follows
+from the seed alone. Each is built in a copy of the tree (one module, -O1) and must make the quick
+suite fail: golden and hostile cases, a short differential run, then tests/core. Prints one line a
+mutant; ``--out`` gets a JSON line each. docs/reports/mutants.md explains the survivors.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ TIMEOUT = 300.0
 
 
 class Mutant(NamedTuple):
-    """One change: in the ``line``-th line of ``file`` (from 1) at ``column``, ``old`` becomes ``new``."""
+    """One change: in the ``line``-th line of ``file`` (from 1) at ``column``, ``old`` becomes
+    ``new``.
+    """
 
     file: str
     line: int
@@ -86,7 +88,11 @@ class Mutant(NamedTuple):
 
 def _code(text: str, is_c: bool) -> str:
     """The text with comments, docstrings and strings blanked, of the same length."""
-    pattern = r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"' if is_c else r'""".*?"""|#[^\n]*|b?"(?:\\.|[^"\\\n])*"'
+    pattern = (
+        r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"'
+        if is_c
+        else r'""".*?"""|#[^\n]*|b?"(?:\\.|[^"\\\n])*"'
+    )
     return re.sub(pattern, lambda m: re.sub(r"[^\n]", "\x01", m.group()), text, flags=re.DOTALL)
 
 
@@ -95,7 +101,9 @@ def sites(file: str) -> list[Mutant]:
     is_c = file.endswith(".c")
     found = []
     for number, line in enumerate(_code((ROOT / file).read_text("utf-8"), is_c).splitlines(), 1):
-        if re.match(r"\s*(cdef (inline |const |extern |enum)|cimport|from |import |def |class |#)", line):
+        if re.match(
+            r"\s*(cdef (inline |const |extern |enum)|cimport|from |import |def |class |#)", line
+        ):
             continue
         for old, new in CHANGES:
             if is_c and old.startswith("<"):
@@ -113,7 +121,9 @@ def chosen(seed: int, count: int) -> list[Mutant]:
     lines: set[tuple[str, int]] = set()
     found = []
     for mutant in everywhere:
-        if (mutant.file, mutant.line) not in lines and (not mutant.old.startswith("<") or rng.random() < 0.5):
+        if (mutant.file, mutant.line) not in lines and (
+            not mutant.old.startswith("<") or rng.random() < 0.5
+        ):
             lines.add((mutant.file, mutant.line))
             found.append(mutant)
         if len(found) == count:
@@ -187,7 +197,9 @@ class Copy:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=1)
@@ -200,7 +212,10 @@ def main() -> int:
         return 0
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     survived = 0
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, arguments.out.open("w", encoding="utf-8") as lines:
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as folder,
+        arguments.out.open("w", encoding="utf-8") as lines,
+    ):
         copies: Queue[Copy] = Queue()
         for job in range(arguments.jobs):
             copies.put(Copy(Path(folder) / str(job)))
@@ -220,7 +235,12 @@ def main() -> int:
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for mutant, result in pool.map(judge, mutants):
                 survived += not result["killed_by"]
-                print(mutant, result["killed_by"] or "SURVIVED", f"({result['seconds']} s)", flush=True)
+                print(
+                    mutant,
+                    result["killed_by"] or "SURVIVED",
+                    f"({result['seconds']} s)",
+                    flush=True,
+                )
                 lines.write(json.dumps(result) + "\n")
                 lines.flush()
     print(f"mutants: {len(mutants) - survived} of {len(mutants)} killed (seed {arguments.seed})")

@@ -72,7 +72,11 @@ def execute(operation: Operation, scene: Scene) -> list[str]:
 def mutated(target: str, run: Run) -> None:
     """Run one of the two targets."""
     scene = Scene(cases(), KINDS[target], run.seed)
-    turns = [(i, turn) for i, turn in enumerate(_turns(KINDS[target])) if run.only in (None, turn[0].name)]
+    turns = [
+        (i, turn)
+        for i, turn in enumerate(_turns(KINDS[target]))
+        if run.only in (None, turn[0].name)
+    ]
     found: dict[str, int] = {}
     done = run.seed % len(turns)
     patience = time.monotonic() + _PATIENCE_S

@@ -1,12 +1,15 @@
 /* Makes hostile batches out of good ones, fast enough that the making does not bound a fuzz run.
  *
- *   a seed:  offset:8 size:4 epoch:4 magic:1 crc:4 ... of magic 2 (61 bytes, then records), or messages of magic 0 and 1
+ *   a seed:  offset:8 size:4 epoch:4 magic:1 crc:4 ... of magic 2 (61 bytes, then records), or
+ * messages of magic 0 and 1
  *
- * A blind bit flip dies at the checksum. So a change is made where it means something (a varint of a record, a field of
- * a header, the framing of a compressed stream), and sizes and checksums are then made right again: the damage is reached.
- * Streams are written here with stored blocks, so that changed records come in all four codecs without a compressor.
+ * A blind bit flip dies at the checksum. So a change is made where it means something (a varint of
+ * a record, a field of a header, the framing of a compressed stream), and sizes and checksums are
+ * then made right again: the damage is reached. Streams are written here with stored blocks, so
+ * that changed records come in all four codecs without a compressor.
  *
- * Own checksums: nothing of the code under test is used. Everything follows from the 64-bit state: a run can be repeated.
+ * Own checksums: nothing of the code under test is used. Everything follows from the 64-bit state:
+ * a run can be repeated.
  */
 #include <stdint.h>
 #include <string.h>

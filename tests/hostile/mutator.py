@@ -62,7 +62,14 @@ class Mutator:
         return self._call(self._library.hostile_stream)
 
     def _call(self, function: ctypes._NamedFuncPointer) -> bytes:  # type: ignore[name-defined]
-        size = function(ctypes.byref(self._state), self._blob, self._offsets, self._seeds, self._out, LARGEST_CASE)
+        size = function(
+            ctypes.byref(self._state),
+            self._blob,
+            self._offsets,
+            self._seeds,
+            self._out,
+            LARGEST_CASE,
+        )
         return self._out.raw[:size] if size > 2048 else ctypes.string_at(self._out, size)
 
     def fill(self, slots: Slots, ranges: ctypes.Array[ctypes.c_int64]) -> None:

@@ -71,7 +71,9 @@ def _snappy(parts: Sequence[bytes | None], empty: bytes) -> bytes:
 
 
 def _gzip(parts: Sequence[bytes | None], empty: bytes) -> bytes:
-    return b"".join(empty if part is None else gzip.compress(part, mtime=0) for part in parts if part != b"")
+    return b"".join(
+        empty if part is None else gzip.compress(part, mtime=0) for part in parts if part != b""
+    )
 
 
 def _gzip_blocks(parts: Sequence[bytes | None], empty: bytes) -> bytes:
@@ -109,7 +111,11 @@ _STYLES: tuple[tuple[str, int, Callable[[Sequence[bytes | None]], bytes]], ...] 
     ("lz4 empty block, another token", 3, lambda parts: _lz4(parts, empty=b"\x07")),
     ("lz4 empty block, block checksums", 3, lambda parts: _lz4(parts, 0x70)),
     ("lz4 empty block, content checksum", 3, lambda parts: _lz4(parts, 0x64)),
-    ("lz4 end mark in between", 3, lambda parts: b"".join(_lz4([part], empty=b"") for part in parts if part != b"")),
+    (
+        "lz4 end mark in between",
+        3,
+        lambda parts: b"".join(_lz4([part], empty=b"") for part in parts if part != b""),
+    ),
     ("snappy chunk of no bytes", 2, lambda parts: _snappy(parts, bytes(4))),
     ("snappy empty block", 2, lambda parts: _snappy(parts, b"\0\0\0\1\0")),
     ("snappy second header", 2, lambda parts: _snappy(parts, _SNAPPY_HEADER)),
@@ -120,7 +126,11 @@ _STYLES: tuple[tuple[str, int, Callable[[Sequence[bytes | None]], bytes]], ...] 
     ("zstd empty raw block", 4, lambda parts: _zstd_blocks(parts, b"\0\0\0")),
     ("zstd empty run", 4, lambda parts: _zstd_blocks(parts, b"\x02\0\0\0")),
     ("zstd skippable frame", 4, lambda parts: _zstd(parts, b"\x51\x2a\x4d\x18\0\0\0\0")),
-    ("zstd skippable frame with content", 4, lambda parts: _zstd(parts, b"\x5b\x2a\x4d\x18\3\0\0\0abc")),
+    (
+        "zstd skippable frame with content",
+        4,
+        lambda parts: _zstd(parts, b"\x5b\x2a\x4d\x18\3\0\0\0abc"),
+    ),
 )
 
 
@@ -152,8 +162,32 @@ def _record_sets() -> Iterator[tuple[bytes, int, Sequence[int]]]:
     two = record(0, None, b"v", 3, [(b"h", b"x")]) + record(1, b"", None, -1)
     yield two, 2, range(len(two) + 1)
     # larger than Kafka's buffers of 2,048 and 16,384 bytes
-    large = record(0, b"k" * 300, b"v" * 2500, 0, [(b"h" * 2100, b"w" * 17000)]) + record(1, b"k", b"v")
-    yield large, 2, (0, 1, 2, 9, 200, 310, 313, 400, 2048, 2361, 2860, 2864, 2870, 4912, 4966, 19500, len(large))
+    large = record(0, b"k" * 300, b"v" * 2500, 0, [(b"h" * 2100, b"w" * 17000)]) + record(
+        1, b"k", b"v"
+    )
+    yield (
+        large,
+        2,
+        (
+            0,
+            1,
+            2,
+            9,
+            200,
+            310,
+            313,
+            400,
+            2048,
+            2361,
+            2860,
+            2864,
+            2870,
+            4912,
+            4966,
+            19500,
+            len(large),
+        ),
+    )
 
 
 #: a commit, by coordinator epoch 3 (EndTransactionMarker)
@@ -170,13 +204,17 @@ def _everything() -> Iterator[OddStream]:
     for name, codec, pack in _STYLES:
         for records, count, positions in _record_sets():
             for parts in _placements(records, positions):
-                yield OddStream(f"{name}, magic 2", batch(records, count, codec, payload=pack(parts)))
+                yield OddStream(
+                    f"{name}, magic 2", batch(records, count, codec, payload=pack(parts))
+                )
         for parts in _placements(_MARKER, range(len(_MARKER) + 1)):
             marker = batch(_MARKER, 1, codec | _MARKED, payload=pack(parts), producer=(7, 1, -1))
             yield OddStream(f"{name}, a marker", marker)
         for magic, inner in _message_sets() if codec != 4 else ():
             for parts in _placements(inner, range(0, len(inner) + 1, 3)):
-                yield OddStream(f"{name}, magic {magic}", legacy(magic, None, pack(parts), 1, attributes=codec))
+                yield OddStream(
+                    f"{name}, magic {magic}", legacy(magic, None, pack(parts), 1, attributes=codec)
+                )
     yield from gzip_tails()
 
 
@@ -200,7 +238,9 @@ def gzip_tails() -> Iterator[OddStream]:
     ]
     for start in starts:
         for length in range(41):
-            yield OddStream("gzip tail, magic 2", batch(records, count, 1, payload=plain + start[:length]))
+            yield OddStream(
+                "gzip tail, magic 2", batch(records, count, 1, payload=plain + start[:length])
+            )
             whole = plain + gzip.compress(b"", mtime=0) + start[:length]
             yield OddStream("gzip tail of two, magic 2", batch(records, count, 1, payload=whole))
 

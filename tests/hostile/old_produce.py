@@ -54,7 +54,9 @@ def _message_set(rng: random.Random) -> bytes:
             magic if rng.random() < 0.98 else 1 - magic,
             offset=i if rng.random() < 0.9 else rng.randrange(9),
             key=rng.choice((None, b"", b"key")),
-            value=rng.choice((None, _with_id(rng)) if with_ids else (None, b"", b"value" * rng.randrange(40))),
+            value=rng.choice(
+                (None, _with_id(rng)) if with_ids else (None, b"", b"value" * rng.randrange(40))
+            ),
             timestamp=rng.choice((_NOW, _NOW, _NOW - 5000, -1, rng.randrange(-9, 1 << 62))),
             crc=rng.choice((None,) * 20 + (7,)),
         )
@@ -116,7 +118,9 @@ def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[Vali
     found = []
     for i, records in enumerate(every):
         validator: LogValidator = gate.validators_of(request.topic(i))[1]
-        found.append(validator.validate(records, now_ms=now_ms, produce_version=version, leader_epoch=0))
+        found.append(
+            validator.validate(records, now_ms=now_ms, produce_version=version, leader_epoch=0)
+        )
     return found
 
 
@@ -124,7 +128,9 @@ def _with_epoch(batch: bytes, epoch: bytes) -> bytes:
     return batch[:12] + epoch + batch[16:]
 
 
-def _forwarded(request: ProduceRequestView, verdict: RequestVerdict, found: list[ValidationResult]) -> list[str]:
+def _forwarded(
+    request: ProduceRequestView, verdict: RequestVerdict, found: list[ValidationResult]
+) -> list[str]:
     """What is wrong with what goes on."""
     _, sent = messages.ProduceRequest.parse(b"".join(verdict.forwarded(request, 99))[4:])
     if (sent.api_version, sent.transactional_id, sent.acks) != (3, None, request.acks):
@@ -138,14 +144,18 @@ def _forwarded(request: ProduceRequestView, verdict: RequestVerdict, found: list
             return ["other partitions go on"]
         batch = bytes(part.records)
         if carrier_of(batch) == "payload":
-            if read(batch, None) != compute(batch, max_decompressed_bytes=1 << 30, schema_ids="ids" in name):
+            if read(batch, None) != compute(
+                batch, max_decompressed_bytes=1 << 30, schema_ids="ids" in name
+            ):
                 return [f"partition {i}: its claims are not true"]
             batch = strip(batch)
         check = LogValidator(mode="strict").check(batch, now_ms=verdict.now_ms, produce_version=3)
         if result.ok and result.path == "rebuilt":
             if batch != _with_epoch(bytes(result.output or b""), b"\xff\xff\xff\xff"):
                 return [f"partition {i}: another batch goes on than the validator builds"]
-            if check.reports or (check.rule is not None and check.rule.slug not in ("S10", "timestamp-out-of-range")):
+            if check.reports or (
+                check.rule is not None and check.rule.slug not in ("S10", "timestamp-out-of-range")
+            ):
                 return [f"partition {i}: what was built breaks {check.rule} {check.reports}"]
         elif result.ok and batch != request.records(i):
             return [f"partition {i}: a batch of magic 2 has changed"]
@@ -161,7 +171,9 @@ def _answered(request: ProduceRequestView, verdict: RequestVerdict) -> list[str]
             return ["the answer is another request's"]
         return []
     body = struct.pack(">ii", 5, 1) + struct.pack(">h1si", 1, b"t", 2)
-    body += struct.pack(">ihqq", 0, 56, 3, 4) + struct.pack(">ihqq", 1, 2, 3, 4) + struct.pack(">i", 9)
+    body += (
+        struct.pack(">ihqq", 0, 56, 3, 4) + struct.pack(">ihqq", 1, 2, 3, 4) + struct.pack(">i", 9)
+    )
     lowered = old_answer(b"".join(lower(ProduceResponseView(body, 3), version))[4:], version)
     codes = [part.error_code for part in lowered.partitions.values()]
     return [] if codes == [6, 2] else [f"the codes are {codes}"]
@@ -187,7 +199,9 @@ def old_produce_case(seed: int) -> list[str]:
     found = _expected(gate, request, verdict.now_ms)
     for i, result in enumerate(found):
         if verdicts.ok(i) != result.ok or verdicts.error_code(i) != int(result.error_code):
-            return [f"partition {i}: {verdicts.reason(i)!r}, but the validator says {result.reason!r}"]
+            return [
+                f"partition {i}: {verdicts.reason(i)!r}, but the validator says {result.reason!r}"
+            ]
         goes_on = verdict.keep is None or verdict.keep[i]
         if result.ok and goes_on != bool(result.valid_bytes):
             return [f"partition {i} of {result.valid_bytes} bytes goes on: {goes_on}"]

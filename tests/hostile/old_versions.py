@@ -30,7 +30,8 @@ _PAIRS = [
     (key, version)
     for key, raised in CONSUMERS.items()
     for version in range(raised.oldest, raised.to)
-    if version < 4 and not (ApiKey.CREATE_DELEGATION_TOKEN <= key <= ApiKey.DESCRIBE_DELEGATION_TOKEN)
+    if version < 4
+    and not (ApiKey.CREATE_DELEGATION_TOKEN <= key <= ApiKey.DESCRIBE_DELEGATION_TOKEN)
 ]
 
 
@@ -82,7 +83,11 @@ def _other(rng: random.Random, key: ApiKey, version: int) -> list[str]:
     raised = CONSUMERS[key]
     if rng.random() < 0.5:
         body = _body(rng, key, "Request", version)
-        made, side, to = raise_request(raised, version, body, max_elements=_MOST), "Request", raised.to
+        made, side, to = (
+            raise_request(raised, version, body, max_elements=_MOST),
+            "Request",
+            raised.to,
+        )
         steps = raised.requests[version]
     else:
         body = _body(rng, key, "Response", raised.to)

@@ -61,7 +61,9 @@ __all__ = ["DOCUMENTED", "OPERATIONS", "Operation", "Values", "output_of"]
 LIMIT = 1 << 20
 _CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 
-_ASKED = [name for name in dir(ValidationResult) if not name.startswith("_") and name != "raise_for_error"]
+_ASKED = [
+    name for name in dir(ValidationResult) if not name.startswith("_") and name != "raise_for_error"
+]
 
 _ASKED_ALWAYS = ("ok", "rule", "error_code", "batch_claims", "max_timestamp")
 
@@ -91,7 +93,9 @@ DOCUMENTED: dict[str, tuple[type[BaseException], ...]] = {
 _BATCHES = ("batch", "claimed", "legacy", "set")
 
 
-def _operation(*kinds: str, second: str | None = None, own_memory: bool = False) -> Callable[[Judge], Judge]:
+def _operation(
+    *kinds: str, second: str | None = None, own_memory: bool = False
+) -> Callable[[Judge], Judge]:
     def add(function: Judge) -> Judge:
         name = function.__name__.removeprefix("_")
         OPERATIONS[name] = Operation(name, function, kinds, second, own_memory)
@@ -134,7 +138,10 @@ def _rebuilding(scene: Scene | None) -> tuple[LogValidator, ...]:
 
     hurt = None if scene is None else change
     policies = [TopicPolicy(compression_type=codec) for codec in _CODECS]
-    policies += [TopicPolicy(accept_claims_header=True), TopicPolicy(message_timestamp_type="LogAppendTime")]
+    policies += [
+        TopicPolicy(accept_claims_header=True),
+        TopicPolicy(message_timestamp_type="LogAppendTime"),
+    ]
     return tuple(
         LogValidator(
             policy,
@@ -215,9 +222,15 @@ def _check_ranges(scene: Scene) -> list[str]:
     """Pass tuples, policies and claims of each range, or ask for every batch of the buffer."""
     validator, size = _validators()[scene.turn % 3], len(scene.case.data)
     ranges = None if scene.turn % 4 == 0 else [(0, size), (0, size), (1, size - 1)]
-    policies = [TopicPolicy(), TopicPolicy(compression_type="gzip"), TopicPolicy()] if scene.turn % 4 == 1 else None
+    policies = (
+        [TopicPolicy(), TopicPolicy(compression_type="gzip"), TopicPolicy()]
+        if scene.turn % 4 == 1
+        else None
+    )
     tags: Any = [(scene.case.tag, "trust"), None, (None, "verify")] if scene.turn % 4 == 2 else None
-    _look_at(validator.check_ranges(scene.buffer, ranges, policies, now_ms=NOW, claims=tags), scene.turn)
+    _look_at(
+        validator.check_ranges(scene.buffer, ranges, policies, now_ms=NOW, claims=tags), scene.turn
+    )
     return []
 
 
@@ -227,7 +240,9 @@ def _check_ranges_pairs(scene: Scene) -> list[str]:
     pairs = np.frombuffer(scene.second, "<i8")
     if scene.turn % 2:
         pairs = pairs.reshape(-1, 2)
-    _look_at(_validators()[scene.turn % 3].check_ranges(scene.buffer, pairs, now_ms=NOW), scene.turn)
+    _look_at(
+        _validators()[scene.turn % 3].check_ranges(scene.buffer, pairs, now_ms=NOW), scene.turn
+    )
     return []
 
 
@@ -293,7 +308,9 @@ def _validate_in_place(scene: Scene) -> list[str]:
     """
     kinds = _rebuilding(None)
     validator = kinds[scene.turn % len(kinds)]
-    result = validator.validate(scene.buffer, now_ms=NOW, first_offset=5, leader_epoch=3, in_place=True)
+    result = validator.validate(
+        scene.buffer, now_ms=NOW, first_offset=5, leader_epoch=3, in_place=True
+    )
     found = []
     if result.ok and not isinstance(result.output, memoryview):
         found = output_of(scene, result, True)
@@ -311,7 +328,9 @@ def _messages_stage(scene: Scene) -> list[str]:
     kinds = _rebuilding(None)
     validator = kinds[scene.turn % len(kinds)]
     magic = (2, 1, 0)[scene.turn % 3]
-    result = validator.validate_messages_and_assign_offsets(scene.buffer, now_ms=NOW, to_magic=magic, first_offset=5)
+    result = validator.validate_messages_and_assign_offsets(
+        scene.buffer, now_ms=NOW, to_magic=magic, first_offset=5
+    )
     _read(result, scene.turn)
     return output_of(scene, result, False)
 
@@ -385,7 +404,11 @@ def _batches_and_records(scene: Scene) -> list[str]:
 def _fetched(scene: Scene) -> list[str]:
     turn = scene.turn
     walk_fetched(
-        scene.buffer, turn % 2, ("records", "headers")[turn % 3 == 0], turn % 5 == 0, max_decompressed_bytes=LIMIT
+        scene.buffer,
+        turn % 2,
+        ("records", "headers")[turn % 3 == 0],
+        turn % 5 == 0,
+        max_decompressed_bytes=LIMIT,
     )
     return []
 
@@ -412,7 +435,11 @@ def _down_converted(scene: Scene) -> list[str]:
         if not one.is_valid:
             found.append("a message with a wrong checksum")
         found += _foreign(scene, one.records())
-    return found[:1] if size == len(made.output) else [f"{size} of {len(made.output)} bytes are messages"]
+    return (
+        found[:1]
+        if size == len(made.output)
+        else [f"{size} of {len(made.output)} bytes are messages"]
+    )
 
 
 @_operation("set", "batch")
@@ -483,7 +510,12 @@ def _builder(scene: Scene) -> list[str]:
     part = memoryview(scene.buffer)[61 : None if turn % 32 == 0 else 600]
     made = producer_builder.BatchBuilder(1 << 14, turn // 4 % 5 if turn % 4 == 0 else 0)
     for i in range(3):
-        made.append(part[i : i + 9] if i else None, part, [("h", part[:5]), ("n", None)] if turn % 2 else (), NOW + i)
+        made.append(
+            part[i : i + 9] if i else None,
+            part,
+            [("h", part[:5]), ("n", None)] if turn % 2 else (),
+            NOW + i,
+        )
     return _built(scene, made)
 
 
@@ -520,7 +552,11 @@ def _histogram(scene: Scene) -> list[str]:
         counts = counted.counts()
         total = sum(times for _, times in counts)
         counted.percentile(99.0), counted.stddev, counted.to_json()
-    return [] if total == counted.count else [f"{total} latencies in the counters, {counted.count} counted"]
+    return (
+        []
+        if total == counted.count
+        else [f"{total} latencies in the counters, {counted.count} counted"]
+    )
 
 
 # ---- frames --------------------------------------------------------------------------------------
@@ -557,7 +593,14 @@ def _splitting(scene: Scene) -> list[str]:
 
 def _walk_request(request: ProduceRequestView, scene: Scene) -> None:
     count = len(request)
-    for name in ("client_id", "transactional_id", "acks", "timeout_ms", "expects_response", "has_claims"):
+    for name in (
+        "client_id",
+        "transactional_id",
+        "acks",
+        "timeout_ms",
+        "expects_response",
+        "has_claims",
+    ):
         getattr(request, name)
     request.ranges()
     for i in range(count):
@@ -595,7 +638,9 @@ def _request(version: int) -> bytes:
 @_operation("metadata")
 def _rewriting_addresses(scene: Scene) -> list[str]:
     addresses(scene.buffer, 3, scene.case.version)
-    found = rewrite_addresses(scene.buffer, 3, scene.case.version, lambda *_: ("gate", 9), correlation_id=5)
+    found = rewrite_addresses(
+        scene.buffer, 3, scene.case.version, lambda *_: ("gate", 9), correlation_id=5
+    )
     b"".join(found)
     return []
 
@@ -650,7 +695,9 @@ def _gates() -> tuple[Gate, ...]:
     found = []
     for word in ("ignore", "verify", "trust"):
         options = ProxyOptions(
-            listen=("127.0.0.1", 0), upstream=(("127.0.0.1", 1),), claims_in=ClaimsPolicy.parse(word)
+            listen=("127.0.0.1", 0),
+            upstream=(("127.0.0.1", 1),),
+            claims_in=ClaimsPolicy.parse(word),
         )
         gate = Gate(options, Counters())
         found.append(gate)
@@ -659,7 +706,9 @@ def _gates() -> tuple[Gate, ...]:
 
 @cache
 def _routes() -> Routes:
-    return Routes({key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()})
+    return Routes(
+        {key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()}
+    )
 
 
 def _fast_path(turn: int) -> tuple[FastPath, deque[Any]]:

@@ -60,8 +60,12 @@ def _partition(rng: random.Random, index: int, version: int) -> PartitionData:
 
 
 def _answer(rng: random.Random, version: int) -> FetchResponse:
-    parts = [_partition(rng, index, version) for index in range(_PARTITIONS + 1) if rng.random() < 0.8]
-    return FetchResponse(rng.randrange(2), responses=[FetchableTopicResponse("t", partitions=parts)])
+    parts = [
+        _partition(rng, index, version) for index in range(_PARTITIONS + 1) if rng.random() < 0.8
+    ]
+    return FetchResponse(
+        rng.randrange(2), responses=[FetchableTopicResponse("t", partitions=parts)]
+    )
 
 
 def _receiver(version: int, **settings: object) -> Receiver:
@@ -75,7 +79,12 @@ def _expected(answer: FetchResponse, decode: str, crcs: bool, isolation: int) ->
     records = size = 0
     for data in answer.responses[0].partitions:
         aborted = isolation and data.aborted_transactions
-        if data.partition_index < _PARTITIONS and not data.error_code and not aborted and data.records:
+        if (
+            data.partition_index < _PARTITIONS
+            and not data.error_code
+            and not aborted
+            and data.records
+        ):
             found = walk_fetched(data.records, 0, decode, crcs)
             records, size = records + found.records, size + found.key_value_bytes
     return records, size
@@ -86,13 +95,22 @@ def _handed_over(answer: FetchResponse, receiver: Receiver, isolation: int) -> l
     expected = {}
     for data in answer.responses[0].partitions:
         aborted = isolation and data.aborted_transactions
-        if data.partition_index < _PARTITIONS and not data.error_code and not aborted and data.records:
+        if (
+            data.partition_index < _PARTITIONS
+            and not data.error_code
+            and not aborted
+            and data.records
+        ):
             found = walk_fetched(data.records, 0, "headers")
             if found.next_offset:
                 whole = bytes(data.records[: found.end])
                 expected[data.partition_index] = (whole, 0, found.next_offset, data.high_watermark)
     came = {slot: (bytes(records), *rest) for slot, records, *rest in receiver.blocks()}
-    return [] if came == expected else [f"blocks of {sorted(came)} came, not those of {sorted(expected)}"]
+    return (
+        []
+        if came == expected
+        else [f"blocks of {sorted(came)} came, not those of {sorted(expected)}"]
+    )
 
 
 def _feed(rng: random.Random, receiver: Receiver, stream: bytes, seeks: bool = False) -> list[str]:
@@ -140,7 +158,9 @@ def _through_a_broken_answer(rng: random.Random) -> list[str]:
     version, left = rng.randrange(4, 13), rng.choice((0, 3, 1 << 40))
     quota = Quota(left)
     settings = {"decode": rng.choice(_DECODES), "isolation": rng.randrange(2)}
-    receiver = _receiver(version, quota=quota if settings["decode"] != "blocks" else None, **settings)
+    receiver = _receiver(
+        version, quota=quota if settings["decode"] != "blocks" else None, **settings
+    )
     receiver.request()
     answer, frame = _broken(rng, version)
     found = _feed(rng, receiver, frame, seeks=rng.random() < 0.5)

@@ -1,11 +1,12 @@
-"""``python tests/hostile/sanitizers.py``: the core suite under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""``python tests/hostile/sanitizers.py``: the core suite under AddressSanitizer and
+UndefinedBehaviorSanitizer.
 
-Each sanitizer has a copy of the tree below ``--folder``, built with BATCHVAL_BUILD=asan or ubsan. Its runs: fixtures'
-cases, the kept inputs, tests/core, and every fuzz target for ``--seconds`` each (with ``--target``
-no more than those targets). Buffers are exact-size
-(malloc'ed, PYTHONMALLOC=malloc: red zones on both sides). Leaks are test_leaks.py's matter: LeakSanitizer
-takes whatever CPython's collector has on its lists for reachable. Ends with 1 if anything was found, and a log says
-where.
+Each sanitizer has a copy of the tree below ``--folder``, built with BATCHVAL_BUILD=asan or ubsan.
+Its runs: fixtures' cases, the kept inputs, tests/core, and every fuzz target for ``--seconds`` each
+(with ``--target`` no more than those targets). Buffers are exact-size
+(malloc'ed, PYTHONMALLOC=malloc: red zones on both sides). Leaks are test_leaks.py's matter:
+LeakSanitizer takes whatever CPython's collector has on its lists for reachable. Ends with 1 if
+anything was found, and a log says where.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _APART = " and ".join(
 def _runtime(kind: str) -> str:
     compiler = os.environ.get("CC", "cc").split()
     name = f"lib{kind}.so"
-    found = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    )
     path = found.stdout.strip()
     if path == name:
         raise SystemExit(f"sanitizers: {compiler[0]} has no {name}")
@@ -107,10 +110,17 @@ def _run(kind: str, folder: Path, name: str, arguments: list[str], log: Path) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--seconds", type=float, default=20.0, help="for each fuzz target")
-    parser.add_argument("--target", action="append", choices=TARGETS, help="again for each: these fuzz targets alone")
+    parser.add_argument(
+        "--target",
+        action="append",
+        choices=TARGETS,
+        help="again for each: these fuzz targets alone",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "sanitizers")
     arguments = parser.parse_args()
@@ -143,7 +153,16 @@ def main() -> int:
             "1",
         ]
         suite = [
-            ("cases", ["-m", "batchval", "conformance", "fixtures/golden", "fixtures/hostile/batches.jsonl"]),
+            (
+                "cases",
+                [
+                    "-m",
+                    "batchval",
+                    "conformance",
+                    "fixtures/golden",
+                    "fixtures/hostile/batches.jsonl",
+                ],
+            ),
             ("tests/hostile", [*pytest, "tests/hostile", "-k", _APART]),
             ("tests/core", [*pytest, "tests/core"]),
             *((f"target {name}", [*fuzz, "--target", name]) for name in TARGETS),

@@ -1,8 +1,10 @@
-"""Good batches to start from: every magic, codec and feature, written by code that is not the core's.
+"""Good batches to start from: every magic, codec and feature, written by code that is not the
+core's.
 
 magic 2:  offset:8 size:4 epoch:4 2 crc:4 attributes:2 last_offset_delta:4 base_timestamp:8
           max_timestamp:8 producer_id:8 producer_epoch:2 base_sequence:4 records_count:4, records
-magic 0/1: offset:8 size:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4 value
+magic 0/1: offset:8 size:4 crc:4 magic:1 attributes:1 [timestamp:8] key_length:4 key value_length:4
+value
 """
 
 from __future__ import annotations
@@ -68,7 +70,14 @@ def record(
 ) -> bytes:
     """One record of magic 2."""
     headers = list(headers)
-    body = bytes([attributes]) + varint(delta) + varint(index) + _bytes(key) + _bytes(value) + varint(len(headers))
+    body = (
+        bytes([attributes])
+        + varint(delta)
+        + varint(index)
+        + _bytes(key)
+        + _bytes(value)
+        + varint(len(headers))
+    )
     body += b"".join(_bytes(name) + _bytes(content) for name, content in headers)
     return varint(len(body)) + body
 
@@ -102,7 +111,11 @@ def compress(codec: int, data: bytes, style: int = 0) -> bytes:
             return bytes(snappy.compress(data))
         step = 32768 if style % 3 == 0 else max(1, len(data) // 3)
         chunks = [bytes(snappy.compress(data[at : at + step])) for at in range(0, len(data), step)]
-        return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(c)) + c for c in chunks)
+        return (
+            b"\x82SNAPPY\0"
+            + struct.pack(">ii", 1, 1)
+            + b"".join(struct.pack(">i", len(c)) + c for c in chunks)
+        )
     if codec == 3:
         return bytes(
             lz4.frame.compress(
@@ -116,7 +129,9 @@ def compress(codec: int, data: bytes, style: int = 0) -> bytes:
         )
     if codec == 4:
         return zstandard.ZstdCompressor(
-            level=(3, 1, 19)[style % 3], write_content_size=style % 2 == 1, write_checksum=style % 3 == 1
+            level=(3, 1, 19)[style % 3],
+            write_content_size=style % 2 == 1,
+            write_checksum=style % 3 == 1,
         ).compress(data)
     return data
 
@@ -154,7 +169,12 @@ def batch(
 
 
 def legacy(
-    magic: int, key: bytes | None, value: bytes | None, offset: int = 0, timestamp: int = NOW, attributes: int = 0
+    magic: int,
+    key: bytes | None,
+    value: bytes | None,
+    offset: int = 0,
+    timestamp: int = NOW,
+    attributes: int = 0,
 ) -> bytes:
     """One message of magic 0 or 1."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
@@ -163,7 +183,9 @@ def legacy(
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
-def wrapper(magic: int, inner: bytes, codec: int, offset: int, timestamp: int = NOW, style: int = 0) -> bytes:
+def wrapper(
+    magic: int, inner: bytes, codec: int, offset: int, timestamp: int = NOW, style: int = 0
+) -> bytes:
     """A compressed message set."""
     return legacy(magic, None, compress(codec, inner, style), offset, timestamp, codec)
 
@@ -178,8 +200,19 @@ def _record_sets() -> Iterable[tuple[bytes, int]]:
     yield record(0, b"", b""), 1
     yield record(0, b"k", text(40), 5, [(b"h", b"x"), ("ключ".encode(), None), (b"", b"")]), 1
     for count, size in ((2, 1), (3, 10), (5, 30), (10, 4), (20, 12), (40, 2)):
-        yield b"".join(record(i, text(1) if i % 3 else None, text(size), i * 7 - 3) for i in range(count)), count
-    yield b"".join(record(i, b"k%d" % i, bytes(rng.randbytes(50)), i, [(b"h%d" % i, text(2))]) for i in range(6)), 6
+        yield (
+            b"".join(
+                record(i, text(1) if i % 3 else None, text(size), i * 7 - 3) for i in range(count)
+            ),
+            count,
+        )
+    yield (
+        b"".join(
+            record(i, b"k%d" % i, bytes(rng.randbytes(50)), i, [(b"h%d" % i, text(2))])
+            for i in range(6)
+        ),
+        6,
+    )
     yield b"".join(record(i, None, b"\0" * 200, 0) for i in range(8)), 8
 
 
@@ -193,28 +226,39 @@ def _generated() -> Iterable[bytes]:
         yield batch(records, count, codec, attributes=0x10, producer=(4000, 3, 17))
         yield batch(records, count, codec, attributes=0x08, max_timestamp=NOW)
         yield batch(records, count, codec, base_offset=77, epoch=4)
-    yield batch(record(0, b"\0\0\0\1", b"\0" * 6), 1, attributes=0x30, producer=(4000, 3, -1), base_offset=5)
+    yield batch(
+        record(0, b"\0\0\0\1", b"\0" * 6), 1, attributes=0x30, producer=(4000, 3, -1), base_offset=5
+    )
     yield batch(b"", 0, last_delta=9, base_offset=100, attributes=0x40)
     for magic in (0, 1):
         yield legacy(magic, b"key", b"value")
         yield legacy(magic, None, b"value") + legacy(magic, b"k", None, 1)
         for count in (1, 2, 5):
             for codec in (1, 2, 3):
-                relative = b"".join(legacy(magic, b"k%d" % i, b"some value %d" % i, i, NOW + i) for i in range(count))
+                relative = b"".join(
+                    legacy(magic, b"k%d" % i, b"some value %d" % i, i, NOW + i)
+                    for i in range(count)
+                )
                 for style in range(3):
                     yield wrapper(magic, relative, codec, count - 1, style=style)
-                    yield wrapper(magic, relative, codec, 0 if magic else 100 + count - 1, style=style)
+                    yield wrapper(
+                        magic, relative, codec, 0 if magic else 100 + count - 1, style=style
+                    )
 
 
 def _files(extra: Iterable[Path]) -> Iterable[bytes]:
-    """Golden and hostile cases of the repository, batches of its segments, and whatever else is named."""
+    """Golden and hostile cases of the repository, batches of its segments, and whatever else is
+    named.
+    """
     cases = [
         *(_ROOT / "fixtures" / "golden").rglob("*.jsonl*"),
         *(_ROOT / "fixtures" / "hostile").glob("batches.jsonl"),
     ]
     opened = [*sorted(cases), *extra]
     for path in opened:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+        with (
+            gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines
+        ):
             for line in lines:
                 yield bytes.fromhex(json.loads(line)["batch_hex"])
     for path in sorted((_ROOT / "fixtures" / "segments").rglob("*.log")):
@@ -264,6 +308,11 @@ def snappy_seeds() -> list[bytes]:
     rng = random.Random(2)
     out = []
     for n in (0, 1, 5, 60, 61, 300, 5000):
-        for data in (bytes(n), rng.randbytes(n), bytes(rng.choice(b"abc") for _ in range(n)), (b"0123456789" * n)[:n]):
+        for data in (
+            bytes(n),
+            rng.randbytes(n),
+            bytes(rng.choice(b"abc") for _ in range(n)),
+            (b"0123456789" * n)[:n],
+        ):
             out.append(bytes(snappy.compress(data)))
     return [s for s in dict.fromkeys(out) if len(s) <= LARGEST]

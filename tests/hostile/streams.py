@@ -14,7 +14,14 @@ from typing import Any
 from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
-from batchval.protocol.frames import FrameError, FrameSplitter, allocated, kept, limit_memory, poison_released
+from batchval.protocol.frames import (
+    FrameError,
+    FrameSplitter,
+    allocated,
+    kept,
+    limit_memory,
+    poison_released,
+)
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
 
 __all__ = ["stream_case"]
@@ -26,12 +33,16 @@ _MOST_KEPT = 24 << 20
 
 def _response(rng: random.Random) -> bytes:
     partitions = [
-        PartitionData(n, records=rng.choice((None, b"", rng.randbytes(rng.choice((5, 700, 30_000, 400_000))))))
+        PartitionData(
+            n, records=rng.choice((None, b"", rng.randbytes(rng.choice((5, 700, 30_000, 400_000)))))
+        )
         for n in range(rng.randrange(4))
     ]
     topics = [FetchableTopicResponse(topic_id=rng.randbytes(16), partitions=partitions)]
     nodes = [NodeEndpoint(n, "b" * rng.randrange(1, 30), 9092) for n in range(rng.randrange(3))]
-    return b"".join(messages.FetchResponse(responses=topics, node_endpoints=nodes).encode(7, _VERSION))
+    return b"".join(
+        messages.FetchResponse(responses=topics, node_endpoints=nodes).encode(7, _VERSION)
+    )
 
 
 def _frames(rng: random.Random) -> list[bytes]:
@@ -90,7 +101,11 @@ def _through(rng: random.Random, frames: list[bytes]) -> list[str]:
         return ["the frames are others"]
     if case.splitter.streaming or case.splitter.buffered:
         return ["something is left of the last frame"]
-    return [what for parts, frame in zip(case.out, frames, strict=True) for what in _tail(rng, parts, frame)]
+    return [
+        what
+        for parts, frame in zip(case.out, frames, strict=True)
+        for what in _tail(rng, parts, frame)
+    ]
 
 
 def _tail(rng: random.Random, parts: list[Any], frame: bytes) -> list[str]:

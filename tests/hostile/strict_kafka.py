@@ -93,7 +93,9 @@ class Judge:
     def _case(self, number: int, batch: bytes, answer: Answered, row: bool, provider: str) -> None:
         setup, strict = self.settings[number], self.strict[number]
         cfg = setup.cfg
-        arguments = {name: cfg[name] for name in ("origin", "leader_epoch", "to_magic", "first_offset")}
+        arguments = {
+            name: cfg[name] for name in ("origin", "leader_epoch", "to_magic", "first_offset")
+        }
         arguments["now_ms"] = cfg["now"]
         whole = {**arguments, "produce_version": cfg["produce_version"]}
         refused = answer.appended(cfg["origin"], batch)
@@ -102,20 +104,35 @@ class Judge:
         checked = strict.check(batch, **whole)
         validated = strict.validate(batch, **whole)
         written = strict.validate(bytearray(batch), in_place=True, **whole)
-        answered = [("check", checked, unsized), ("validate", validated, refused), ("in place", written, refused)]
+        answered = [
+            ("check", checked, unsized),
+            ("validate", validated, refused),
+            ("in place", written, refused),
+        ]
         if answer.source:
             staged = strict.validate_messages_and_assign_offsets(
-                batch[: checked.valid_bytes or None] if checked.ok else batch, source=answer.source, **arguments
+                batch[: checked.valid_bytes or None] if checked.ok else batch,
+                source=answer.source,
+                **arguments,
             )
             answered.append(("LogValidator", staged, answer.validate))
         for name, result, code in answered:
             if int(result.error_code) == -1:
                 self._found(f"{name} answers -1 ({result.rule}, {provider})", answer, setup, batch)
             if result.ok and code:
-                if code == answer.resize and not result.in_place and self._recompressed(setup, answer):
+                if (
+                    code == answer.resize
+                    and not result.in_place
+                    and self._recompressed(setup, answer)
+                ):
                     self.counts["rule 40 after another library's compression"] += 1
                 else:
-                    self._found(f"{name} accepts what Kafka refuses with {code} ({provider})", answer, setup, batch)
+                    self._found(
+                        f"{name} accepts what Kafka refuses with {code} ({provider})",
+                        answer,
+                        setup,
+                        batch,
+                    )
         if row != checked.ok and cfg["first_offset"] <= 1 << 62:  # check_ranges has no first_offset
             self._found(f"check_ranges {row}, check {checked} ({provider})", answer, setup, batch)
         if provider == "native":
@@ -130,19 +147,33 @@ class Judge:
         return (answer.source if target == "producer" else target) in CODECS_OF_THEIR_OWN
 
     def _count(
-        self, setup: Setup, batch: bytes, answer: Answered, refused: int, accepted: bool, arguments: dict[str, Any]
+        self,
+        setup: Setup,
+        batch: bytes,
+        answer: Answered,
+        refused: int,
+        accepted: bool,
+        arguments: dict[str, Any],
     ) -> None:
         self.counts["compared"] += 1
         self.counts["accepted by Kafka"] += not refused
         self.counts["accepted by strict"] += accepted
         self.counts["refused by strict, accepted by Kafka"] += not refused and not accepted
-        analyzed = setup.kafka.analyze(batch, origin=setup.cfg["origin"], leader_epoch=setup.cfg["leader_epoch"])
+        analyzed = setup.kafka.analyze(
+            batch, origin=setup.cfg["origin"], leader_epoch=setup.cfg["leader_epoch"]
+        )
         ours = 0 if analyzed.ok else int(analyzed.error_code)
         if ours != answer.analyze:
-            self.kafka_mode.append(Finding(f"analyze: {ours}, Kafka {answer.analyze}", answer, setup, batch))
+            self.kafka_mode.append(
+                Finding(f"analyze: {ours}, Kafka {answer.analyze}", answer, setup, batch)
+            )
         elif answer.source:
-            valid = batch[: analyzed.valid_bytes] if 0 < analyzed.valid_bytes < len(batch) else batch
-            result = setup.kafka.validate_messages_and_assign_offsets(valid, source=answer.source, **arguments)
+            valid = (
+                batch[: analyzed.valid_bytes] if 0 < analyzed.valid_bytes < len(batch) else batch
+            )
+            result = setup.kafka.validate_messages_and_assign_offsets(
+                valid, source=answer.source, **arguments
+            )
             ours = 0 if result.ok else int(result.error_code)
             if ours != answer.validate:
                 what = f"validate: {ours} {result.rule} ({result.reason}), Kafka {answer.validate}"
@@ -165,7 +196,10 @@ def mutated(seed: int, settings: list[Setup], count: int) -> Iterator[Group]:
     """Yield groups of mutated batches."""
     mutator = Mutator(seeds(), seed)
     for turn in range(-(-count // GROUP)):
-        yield turn % len(settings), [mutator.case() for _ in range(min(GROUP, count - turn * GROUP))]
+        yield (
+            turn % len(settings),
+            [mutator.case() for _ in range(min(GROUP, count - turn * GROUP))],
+        )
 
 
 def odd(first: int, settings: list[Setup], limit: int) -> Iterator[Group]:
@@ -195,7 +229,9 @@ def compare(settings: list[Setup], groups: Iterable[Group]) -> Judge:
             done = judge.counts["compared"]
             if before // 100_000 != done // 100_000:
                 rate = done / (time.monotonic() - started)
-                print(f"{done:,} compared, {rate:,.0f}/s, {len(judge.findings)} findings", flush=True)
+                print(
+                    f"{done:,} compared, {rate:,.0f}/s, {len(judge.findings)} findings", flush=True
+                )
 
 
 def generated(seed: int, count: int) -> tuple[list[Setup], list[Group]]:
@@ -212,17 +248,25 @@ def generated(seed: int, count: int) -> tuple[list[Setup], list[Group]]:
                 number = settings.setdefault(json.dumps(cfg, sort_keys=True), len(settings))
                 found.setdefault(number, []).append(bytes.fromhex(case["batch_hex"]))
     return [Setup.of(json.loads(text)) for text in settings], [
-        (number, batches[at : at + GROUP]) for number, batches in found.items() for at in range(0, len(batches), GROUP)
+        (number, batches[at : at + GROUP])
+        for number, batches in found.items()
+        for at in range(0, len(batches), GROUP)
     ]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mutated", type=int, default=0, metavar="N")
     parser.add_argument("--generated", type=int, default=0, metavar="N")
-    parser.add_argument("--odd", type=int, default=0, metavar="N", help="about N odd streams; 10000000: all")
-    parser.add_argument("--out", type=Path, default=Path("build/hostile"), help="folder for findings")
+    parser.add_argument(
+        "--odd", type=int, default=0, metavar="N", help="about N odd streams; 10000000: all"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/hostile"), help="folder for findings"
+    )
     options = parser.parse_args()
     try:
         totals = _run(options)
@@ -265,7 +309,9 @@ def _run(options: argparse.Namespace) -> int:
                 print(f"  {count:6} {what}")
     for name, count in sorted(counts.items()):
         print(f"{count:12,} {name}")
-    print(f"strict_kafka: {len(findings)} findings in {counts['compared']:,} cases (seed {options.seed})")
+    print(
+        f"strict_kafka: {len(findings)} findings in {counts['compared']:,} cases (seed {options.seed})"
+    )
     return int(bool(findings) or not counts["compared"])
 
 

@@ -1,7 +1,7 @@
 """The targets: each runs for some seconds and yields what it found.
 
-A finding is a broken promise: two answers that differ, a -1 in strict mode, an exception. (A signal ends the
-process: the runner sees that, and the state it printed repeats the run.)
+A finding is a broken promise: two answers that differ, a -1 in strict mode, an exception. (A signal
+ends the process: the runner sees that, and the state it printed repeats the run.)
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ from tests.hostile.answers import fetch_case
 from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
-from tests.hostile.differential import RULES, Setup, compare, compare_strict, setups, strict_invariants
+from tests.hostile.differential import (
+    RULES,
+    Setup,
+    compare,
+    compare_strict,
+    setups,
+    strict_invariants,
+)
 from tests.hostile.down import down_case
 from tests.hostile.durations import durations_case
 from tests.hostile.fast_path import fast_path_case
@@ -96,15 +103,23 @@ class Run:
         self.place[0] = mutator.state
         self.place[1] = self.executions
 
-    def found(self, target: str, data: bytes, what: list[str], cfg: dict[str, Any] | None = None) -> None:
-        self.findings.append({"target": target, "what": what, "cfg": cfg or {}, "batch_hex": bytes(data).hex()})
+    def found(
+        self, target: str, data: bytes, what: list[str], cfg: dict[str, Any] | None = None
+    ) -> None:
+        self.findings.append(
+            {"target": target, "what": what, "cfg": cfg or {}, "batch_hex": bytes(data).hex()}
+        )
 
     def mutator(self, corpus: list[bytes] | None = None) -> Mutator:
         return Mutator(corpus or seeds(self.extra), self.seed)
 
 
 def _guard(
-    run: Run, target: str, data: bytes, check: Callable[[], list[str]], cfg: dict[str, Any] | None = None
+    run: Run,
+    target: str,
+    data: bytes,
+    check: Callable[[], list[str]],
+    cfg: dict[str, Any] | None = None,
 ) -> None:
     try:
         what = check()
@@ -114,7 +129,7 @@ def _guard(
         run.found(target, data, what, cfg)
 
 
-# ---- core beside the reference -------------------------------------------------------------------------------------
+# ---- core beside the reference -------------------------------------------------------------------
 
 
 def _differential_case(setup: Setup, data: bytes, turn: int) -> list[str]:
@@ -134,7 +149,13 @@ def differential(run: Run) -> None:
             data = mutator.case()
             setup = configured[run.executions % len(configured)]
             turn = run.executions
-            _guard(run, "differential", data, lambda s=setup, d=data, t=turn: _differential_case(s, d, t), setup.cfg)  # type: ignore[misc]
+            _guard(
+                run,
+                "differential",
+                data,
+                lambda s=setup, d=data, t=turn: _differential_case(s, d, t),
+                setup.cfg,
+            )  # type: ignore[misc]
             run.executions += 1
 
 
@@ -153,7 +174,7 @@ def claimed(run: Run) -> None:
             run.executions += 1
 
 
-# ---- core alone ----------------------------------------------------------------------------------------------------
+# ---- core alone ----------------------------------------------------------------------------------
 
 
 def _ranges(run: Run) -> Iterator[tuple[Slots, np.ndarray, Mutator]]:
@@ -232,7 +253,10 @@ def _walk_alone(data: bytes) -> list[str]:
     columns.to_arrow().validate(full=True)
     resynchronise(buffer_of(data))
     # magic 3 carries claims, of which columns know nothing
-    whole = sum(b.size_in_bytes for b in itertools.takewhile(lambda b: b.magic < 3, batches(buffer_of(data))))
+    whole = sum(
+        b.size_in_bytes
+        for b in itertools.takewhile(lambda b: b.magic < 3, batches(buffer_of(data)))
+    )
     if whole > columns.end:
         found.append(f"batches() finds {whole} bytes, scan_batches {columns.end}")
     try:
@@ -256,9 +280,13 @@ def _columns_alone(data: bytes) -> list[str]:
                 for r in batch.records(max_decompressed_bytes=1 << 20)
             ]
         with contextlib.suppress(NotABatch):
-            columns = record_columns(buffer_of(bytes(batch)), check_crcs=False, max_decompressed_bytes=1 << 20)
+            columns = record_columns(
+                buffer_of(bytes(batch)), check_crcs=False, max_decompressed_bytes=1 << 20
+            )
         if (None if columns is None else list(columns)) != rows:
-            return [f"record_columns and records() differ: {columns} and {rows and len(rows)} records"]
+            return [
+                f"record_columns and records() differ: {columns} and {rows and len(rows)} records"
+            ]
     return []
 
 
@@ -273,7 +301,7 @@ def core_entry_points(run: Run) -> None:
             run.executions += 1
 
 
-# ---- providers, codecs ---------------------------------------------------------------------------------------------
+# ---- providers, codecs ---------------------------------------------------------------------------
 
 
 def _answers(setup: Setup, data: bytes) -> tuple[Any, ...]:
@@ -295,7 +323,9 @@ def _answers(setup: Setup, data: bytes) -> tuple[Any, ...]:
 
 def _compressed_seeds(extra: tuple[Path, ...]) -> list[bytes]:
     return [
-        s for s in seeds(extra) if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))
+        s
+        for s in seeds(extra)
+        if len(s) > 22 and ((s[16] == 2 and s[22] & 7 >= 3) or (s[16] < 2 and s[17] & 7 == 3))
     ]
 
 
@@ -313,7 +343,9 @@ def providers(run: Run) -> None:
             answers.append([_answers(setup, data) for setup, data in cases])
         for (setup, data), native, packages in zip(cases, *answers, strict=True):
             if native != packages:
-                run.found("providers", data, [f"native {native}", f"packages {packages}"], setup.cfg)
+                run.found(
+                    "providers", data, [f"native {native}", f"packages {packages}"], setup.cfg
+                )
         run.executions += 2 * _EVERY
     compression.use(before)
 
@@ -345,14 +377,17 @@ def _snappy_case(data: bytes) -> list[str]:
     except Exception:
         theirs = None
     if theirs is None and ours is not None:
-        # the package wants four bytes behind a literal's tag even where it has fewer; Kafka's library does not
+        # the package wants four bytes behind a literal's tag even where it has fewer; Kafka's
+        # library does not
         try:
             theirs = decode_block(data)
         except JavaError:
             theirs = None
     if ours == theirs:
         return []
-    return [f"snappy: {None if ours is None else len(ours)}, package {None if theirs is None else len(theirs)}"]
+    return [
+        f"snappy: {None if ours is None else len(ours)}, package {None if theirs is None else len(theirs)}"
+    ]
 
 
 def _streams(run: Run, name: str, corpus: list[bytes], check: Callable[[bytes], list[str]]) -> None:
@@ -375,7 +410,7 @@ def unsnapping(run: Run) -> None:
     _streams(run, "snappy", snappy_seeds(), _snappy_case)
 
 
-# ---- files ---------------------------------------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def _file_case(folder: Path, data: bytes) -> list[str]:
@@ -394,8 +429,14 @@ def _file_case(folder: Path, data: bytes) -> list[str]:
     for row in rows(path, True):
         json.dumps(row)
     for profile in ("log", "produce"):
-        for finding in check_paths([path], Options(profile=profile, now_ms=1_700_000_000_000), Summary()):
-            if finding.rule.error_code is not None and int(finding.rule.error_code) == -1 and finding.rule.number > 40:
+        for finding in check_paths(
+            [path], Options(profile=profile, now_ms=1_700_000_000_000), Summary()
+        ):
+            if (
+                finding.rule.error_code is not None
+                and int(finding.rule.error_code) == -1
+                and finding.rule.number > 40
+            ):
                 return [f"finding without an API error: {finding}"]
     return []
 
@@ -411,7 +452,7 @@ def files(run: Run) -> None:
             run.executions += 1
 
 
-# ---- the wire ------------------------------------------------------------------------------------------------------
+# ---- the wire ------------------------------------------------------------------------------------
 
 
 def wire(run: Run) -> None:
@@ -521,24 +562,38 @@ def replay(finding: Finding) -> list[str]:
             answers.append(_answers(setup, data))
         compression.use(before)
         return [] if answers[0] == answers[1] else [str(a) for a in answers]
-    wrong = _wrong_ranges(buffer_of(data), [(0, len(data))], {"policy": 0, "origin": "CLIENT", "to_magic": 2} | cfg)
+    wrong = _wrong_ranges(
+        buffer_of(data), [(0, len(data))], {"policy": 0, "origin": "CLIENT", "to_magic": 2} | cfg
+    )
     return ["-1 in strict, or strict accepts and kafka refuses"] if wrong.any() else []
 
 
-def last_cases(target: str, seed: int, extra: tuple[Path, ...], place: tuple[int, int]) -> list[Finding]:
-    """The cases that a target was busy with when its process ended, made again from where it had marked its place."""
+def last_cases(
+    target: str, seed: int, extra: tuple[Path, ...], place: tuple[int, int]
+) -> list[Finding]:
+    """The cases that a target was busy with when its process ended, made again from where it had
+    marked its place.
+    """
     state, executions = place
     if target in KINDS:
         return [describe(target, state)]
     if target in SEEDED:
-        return [{"target": target, "cfg": {"seed": state + i}, "batch_hex": ""} for i in range(_EVERY)]
+        return [
+            {"target": target, "cfg": {"seed": state + i}, "batch_hex": ""} for i in range(_EVERY)
+        ]
     if target == "wire":
         cases = Frames(state).cases()
-        return [{"target": target, "cfg": {"number": number}, "batch_hex": data.hex()} for number, data in cases]
+        return [
+            {"target": target, "cfg": {"number": number}, "batch_hex": data.hex()}
+            for number, data in cases
+        ]
     run = Run(0, state, extra)
     if target in ("inflate", "snappy"):
         mutator = run.mutator(deflate_seeds() if target == "inflate" else snappy_seeds())
-        return [{"target": target, "cfg": {}, "batch_hex": mutator.stream().hex()} for _ in range(_EVERY)]
+        return [
+            {"target": target, "cfg": {}, "batch_hex": mutator.stream().hex()}
+            for _ in range(_EVERY)
+        ]
     mutator = run.mutator(_compressed_seeds(extra) if target == "providers" else None)
     if target == "files":
         data = b"".join(mutator.case() for _ in range(1 + executions % 5))
@@ -552,7 +607,9 @@ def last_cases(target: str, seed: int, extra: tuple[Path, ...], place: tuple[int
         elif target == "differential":
             cfg = configured[(executions + i) % len(configured)].cfg
         elif target == "claims":
-            cfg = configured[(executions + i) % len(configured)].cfg | {"claims_seed": seed + executions + i}
+            cfg = configured[(executions + i) % len(configured)].cfg | {
+                "claims_seed": seed + executions + i
+            }
         elif target == "providers":
             cfg = configured[i % len(configured)].cfg
         found.append({"target": target, "cfg": cfg, "batch_hex": mutator.case().hex()})

@@ -32,7 +32,9 @@ def measured(made):
 
     @functools.cache
     def of(names, **options):
-        return dict(zip(names, measure_each([made[name] for name in names], **options), strict=True))
+        return dict(
+            zip(names, measure_each([made[name] for name in names], **options), strict=True)
+        )
 
     return of
 
@@ -78,7 +80,9 @@ def test_each_frame_gets_what_the_ones_before_it_left():
     payload = compress(4, start + bytes(7 * MIB)) + compress(4, bytes(121 * MIB) + b"\0")
     data = batch(b"", 1, 4, payload=payload)
     alone = measure(
-        batch(b"", 1, 4, payload=compress(4, start + bytes(7 * MIB))), limit=LIMIT_SMALL, provider="packages"
+        batch(b"", 1, 4, payload=compress(4, start + bytes(7 * MIB))),
+        limit=LIMIT_SMALL,
+        provider="packages",
     )
     found = measure(data, limit=LIMIT_SMALL, provider="packages")
     assert found["rule"] == "S8"
@@ -94,7 +98,13 @@ def test_the_limit_is_what_refuses():
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", ["strict", "kafka"])
 def test_claimed_lengths_buy_no_memory(mode):
-    growths = dict(zip(CLAIMS, [found["growth"] for found in measure_each(CLAIMS.values(), mode=mode)], strict=True))
+    growths = dict(
+        zip(
+            CLAIMS,
+            [found["growth"] for found in measure_each(CLAIMS.values(), mode=mode)],
+            strict=True,
+        )
+    )
     assert {name: growth for name, growth in growths.items() if growth > MIB} == {}
 
 

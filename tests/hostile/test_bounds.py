@@ -38,7 +38,9 @@ def of_refused(n):
 
 
 def of_frames(empty, codec):
-    return lambda n: batch(b"", 1, codec, payload=empty * n + compress(codec, record(0, b"k", b"v")))
+    return lambda n: batch(
+        b"", 1, codec, payload=empty * n + compress(codec, record(0, b"k", b"v"))
+    )
 
 
 def of_lz4_blocks(n):
@@ -72,11 +74,17 @@ def of_producers(n):
 
 
 def replicate(data):
-    assert LogValidator(TopicPolicy(max_message_bytes=1 << 30)).check(data, now_ms=NOW, origin="REPLICATION").ok
+    assert (
+        LogValidator(TopicPolicy(max_message_bytes=1 << 30))
+        .check(data, now_ms=NOW, origin="REPLICATION")
+        .ok
+    )
 
 
 def half_sized(n):
-    """Each batch says that it is longer than it is, so that the next must be found by its checksum."""
+    """Each batch says that it is longer than it is, so that the next must be found by its
+    checksum.
+    """
     one = bytearray(batch(record(0, b"k", b"v"), 1))
     one[8:12] = (len(one) * 3).to_bytes(4, "big")
     return bytes(one) * n
@@ -99,7 +107,11 @@ GROWING = {
     "zeros": (bytes, resynchronise, 2_000_000),
     "garbage": (lambda n: b"\x02\x01\0\0\0\0\0\0\0\x30\0\0" * n, resynchronise, 20_000),
     "lying sizes": (half_sized, resynchronise, 5_000),
-    "records, decoded": (of_records, lambda data: sum(1 for _ in RecordBatch(data).records()), 20_000),
+    "records, decoded": (
+        of_records,
+        lambda data: sum(1 for _ in RecordBatch(data).records()),
+        20_000,
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""Where Kafka's zstd stream fetches input (131,075 bytes at a time) decides what a frame that is cut off means."""
+"""Where Kafka's zstd stream fetches input (131,075 bytes at a time) decides what a frame that is
+cut off means.
+"""
 
 import pytest
 

@@ -25,7 +25,15 @@ MOST_NS = 1_000_000
     ("provider", "mebibytes"), [("native", 16), pytest.param("packages", 2, marks=pytest.mark.long)]
 )
 def test_at_most_a_millisecond_passes_between_two_releases(provider: str, mebibytes: int) -> None:
-    command = [sys.executable, HERE / "gil.py", "--json", "--provider", provider, "--mebibytes", str(mebibytes)]
+    command = [
+        sys.executable,
+        HERE / "gil.py",
+        "--json",
+        "--provider",
+        provider,
+        "--mebibytes",
+        str(mebibytes),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert len(found) > 800
@@ -52,5 +60,7 @@ def test_empty_dynamic_blocks_cost_at_most_five_ordinary_bytes() -> None:
     last = record(0, None, b"v")
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
     end = deflate.compress(last) + deflate.flush() + struct.pack("<II", zlib.crc32(last), len(last))
-    filled = batch(b"", 1, 1, payload=bytes.fromhex("1f8b08000000000000ff") + dynamic_blocks(40_000, 0) + end)
+    filled = batch(
+        b"", 1, 1, payload=bytes.fromhex("1f8b08000000000000ff") + dynamic_blocks(40_000, 0) + end
+    )
     assert ns_a_byte(filled) <= 5 * ns_a_byte(ordinary)

@@ -41,7 +41,10 @@ def test_no_mode_answers_minus_one_but_kafka_s(case, provider):
     setup = Setup.of(case["cfg"])
     log = LogValidator(setup.policy, profile="log")
     for place in (exact, guarded, buffer_of):
-        results = [setup.strict.check(place(case["batch"]), now_ms=setup.cfg["now"]), log.check(place(case["batch"]))]
+        results = [
+            setup.strict.check(place(case["batch"]), now_ms=setup.cfg["now"]),
+            log.check(place(case["batch"])),
+        ]
         assert ErrorCode.UNKNOWN_SERVER_ERROR not in [result.error_code for result in results]
         whole = [(0, len(case["batch"]))]
         row = setup.strict.check_ranges(place(case["batch"]), whole, now_ms=setup.cfg["now"])

@@ -30,7 +30,17 @@ ATTEMPTS = 3
 class _Mallinfo(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks")
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+        )
     ] + [("keepcost", ctypes.c_size_t)]
 
 
@@ -86,7 +96,11 @@ def decodes(cases):
 def refused_arguments(cases):
     validator = LogValidator()
     for data in cases:
-        for wrong in ({"now_ms": "x"}, {"now_ms": 0, "origin": "NOBODY"}, {"now_ms": 0, "to_magic": 7}):
+        for wrong in (
+            {"now_ms": "x"},
+            {"now_ms": 0, "origin": "NOBODY"},
+            {"now_ms": 0, "to_magic": 7},
+        ):
             with pytest.raises(Exception):  # noqa: B017, PT011
                 validator.check(data, **wrong)
 
@@ -104,7 +118,9 @@ def leaks(cases):
 
 
 def growth(work, cases):
-    """The least of some attempts: a leak grows every time, what else goes on in this process does not."""
+    """The least of some attempts: a leak grows every time, what else goes on in this process does
+    not.
+    """
     for _ in range(3):
         work(cases)
     grown = []

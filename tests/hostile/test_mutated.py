@@ -30,7 +30,9 @@ ROOT = Path(__file__).resolve().parents[2]
 NUMBER = {case.name: i for i, case in enumerate(cases())}
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if case.kind == "batch"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if case.kind == "batch"], ids=lambda case: case.name
+)
 def test_cases_are_valid_and_hold_no_poison(case: Case) -> None:
     for data in filter(None, (case.data, case.twin)):
         assert LogValidator().check(data, now_ms=NOW).ok
@@ -42,7 +44,9 @@ def test_cases_are_valid_and_hold_no_poison(case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
-def test_operations_find_nothing_in_buffers_that_stand_still(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_find_nothing_in_buffers_that_stand_still(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor do they refuse: an operation that always ends with an error would look at nothing."""
     scene = Scene(cases(), kind, 1)  # type: ignore[arg-type]
     monkeypatch.setattr(scene, "hurt", lambda: None)
@@ -100,7 +104,10 @@ def test_foreign_bytes_are_found() -> None:
     leaking = good[:-10] + bytes((POISON_FREE,)) * 4 + good[-6:]
     for data, expected in ((good, False), (leaking, True)):
         result = SimpleNamespace(ok=True, output=data)
-        assert any("foreign" in what for what in output_of(scene, result, crc_counts=False)) is expected
+        assert (
+            any("foreign" in what for what in output_of(scene, result, crc_counts=False))
+            is expected
+        )
 
 
 def test_an_output_that_is_not_valid_is_found() -> None:
@@ -121,7 +128,9 @@ def test_undocumented_exceptions_are_found() -> None:
         return Operation("check", run, ("batch",))
 
     scene = Scene(cases(), "thread", 7)
-    assert execute(fails(SystemError("Negative size")), scene) == ["exception SystemError: Negative size"]
+    assert execute(fails(SystemError("Negative size")), scene) == [
+        "exception SystemError: Negative size"
+    ]
     assert execute(fails(BatchvalError("refused")), scene) == []
 
 
@@ -144,7 +153,9 @@ def test_the_fuzzer_names_the_operation_that_crashed(target: str, tmp_path: Path
         sys.argv += ["--out", {str(tmp_path)!r}]
         sys.exit(fuzz.main())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stderr
     (saved,) = tmp_path.iterdir()
     (finding,) = [json.loads(line) for line in saved.read_text().splitlines()]

@@ -32,7 +32,9 @@ def test_a_block_that_decompresses_to_nothing_is_refused(provider):
 
 
 def test_strict_refuses_streams_that_halt_also_where_kafka_reads_them(provider):
-    halting = [stream.batch for stream in odd_streams(3000) if stream.what == "lz4 empty block, magic 2"]
+    halting = [
+        stream.batch for stream in odd_streams(3000) if stream.what == "lz4 empty block, magic 2"
+    ]
     # what it reads there may also be odd in itself
     others = {f"S{n}": "report" for n in (1, 2, 3, 4, 5, 10)}
     kafka, strict = LogValidator(mode="kafka"), LogValidator(extras=others)
@@ -41,12 +43,16 @@ def test_strict_refuses_streams_that_halt_also_where_kafka_reads_them(provider):
     assert {strict.check(data, now_ms=NOW).rule for data in read} == {Rule.S7}
 
 
-@pytest.mark.parametrize("cfg", [{}, {"target": "gzip"}, {"to_magic": 1}, {"max_record_body": 12}], ids=str)
+@pytest.mark.parametrize(
+    "cfg", [{}, {"target": "gzip"}, {"to_magic": 1}, {"max_record_body": 12}], ids=str
+)
 def test_odd_streams_against_the_reference(cfg, provider):
     setup = Setup.of({"now": NOW, **cfg})
     streams = odd_streams(250)
     found = {stream.what: what for stream in streams if (what := compare(setup, stream.batch))}
-    found |= {stream.what: what for stream in streams if (what := compare_strict(setup, stream.batch))}
+    found |= {
+        stream.what: what for stream in streams if (what := compare_strict(setup, stream.batch))
+    }
     assert found == {}
 
 
@@ -131,16 +137,44 @@ def test_header_keys_become_what_java_makes_of_them():
 
 @pytest.mark.jvm
 def test_header_keys_against_java(kafka):
-    some = bytes([0x00, 0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1])
+    some = bytes(
+        [
+            0x00,
+            0x41,
+            0x80,
+            0x8F,
+            0x90,
+            0x9F,
+            0xA0,
+            0xBF,
+            0xC1,
+            0xC2,
+            0xDF,
+            0xE0,
+            0xE1,
+            0xED,
+            0xEF,
+            0xF0,
+            0xF1,
+        ]
+    )
     some += bytes([0xF4, 0xF5, 0xFF])
     keys = [bytes([a]) for a in some] + [bytes([a, b]) for a in some for b in some]
     keys += [bytes([a, b, c]) for a in some for b in some for c in some]
-    keys += [bytes([a, b, c, d]) for a in b"\xe0\xed\xf0\xf4" for b in some for c in some for d in some]
-    expected = oracle.run("utf8", stdin=b"".join(key.hex().encode() + b"\n" for key in keys)).split()
+    keys += [
+        bytes([a, b, c, d]) for a in b"\xe0\xed\xf0\xf4" for b in some for c in some for d in some
+    ]
+    expected = oracle.run(
+        "utf8", stdin=b"".join(key.hex().encode() + b"\n" for key in keys)
+    ).split()
     data = batch(record(0, b"k", b"v", 0, [(key, None) for key in keys]), 1)
     (decoded,) = RecordBatch(data).records()
     got = [key.encode() for key, _ in decoded.headers]
-    wrong = [key.hex() for key, a, b in zip(keys, expected, got, strict=True) if bytes.fromhex(a.decode()) != b]
+    wrong = [
+        key.hex()
+        for key, a, b in zip(keys, expected, got, strict=True)
+        if bytes.fromhex(a.decode()) != b
+    ]
     assert wrong == []
 
 
@@ -155,7 +189,9 @@ def test_a_missing_key_is_counted_once_kafka_has_the_record(codec, provider):
     assert (trailing.rule, trailing.meters.get("nokey", 0)) == (Rule.RECORD_MALFORMED, 1)
 
 
-@pytest.mark.parametrize(("window", "content_size", "rule"), [(0x88, 0, None), (0x89, 0, Rule.RECORD_MALFORMED)])
+@pytest.mark.parametrize(
+    ("window", "content_size", "rule"), [(0x88, 0, None), (0x89, 0, Rule.RECORD_MALFORMED)]
+)
 def test_zstd_windows_are_judged_alike_by_both_providers(window, content_size, rule, provider):
     records = record(0, b"k", b"v" * 100)
     block = struct.pack("<I", len(records) << 3 | 1)[:3] + records

@@ -46,7 +46,9 @@ def test_a_target_of_poisoned_memory_finds_nothing(target, tmp_path):
         "--seed",
         str(SEED),
     ]
-    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -99,7 +101,11 @@ def test_differences_are_found(monkeypatch):
 
     def off_by_one(*arguments, **named):
         answer = real(*arguments, **named)
-        return differential.reference.replace(answer, max_timestamp=answer.max_timestamp + 1) if answer.ok else answer
+        return (
+            differential.reference.replace(answer, max_timestamp=answer.max_timestamp + 1)
+            if answer.ok
+            else answer
+        )
 
     monkeypatch.setattr(differential.reference, "validate", off_by_one)
     run = Run(30, SEED, executions=500)
@@ -120,7 +126,7 @@ def test_the_reference_s_fast_checksums_are_its_own():
         assert mutator.xxh32(data) == plain["xxh32"](data)
 
 
-# ---- buffers of exactly the right size -----------------------------------------------------------------------------
+# ---- buffers of exactly the right size -----------------------------------------------------------
 
 
 def test_an_over_read_by_one_is_a_signal():
@@ -134,7 +140,10 @@ def test_an_over_read_by_one_is_a_signal():
         address = ctypes.addressof(ctypes.c_char.from_buffer(view))
         ctypes.string_at(address, int(sys.argv[1]))
     """
-    run = [subprocess.run([sys.executable, "-c", textwrap.dedent(script), n], check=False).returncode for n in "34"]
+    run = [
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script), n], check=False).returncode
+        for n in "34"
+    ]
     assert run[0] == 0
     assert run[1] < 0
 
@@ -163,7 +172,9 @@ def test_slots_end_at_forbidden_pages():
 @pytest.mark.alone
 @pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
 def test_the_fuzzer_sees_a_signal(tmp_path):
-    """fuzz.py takes the death of a target for a finding, saves the input that did it, and ends with 1."""
+    """fuzz.py takes the death of a target for a finding, saves the input that did it, and ends with
+    1.
+    """
     script = f"""
         import os, sys
         sys.path.insert(0, {str(ROOT)!r})
@@ -174,7 +185,9 @@ def test_the_fuzzer_sees_a_signal(tmp_path):
         sys.argv = ["fuzz.py", "--target", "snappy", "--seconds", "9", "--seed", "3", "--out", {str(tmp_path)!r}]
         sys.exit(fuzz.main())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "ended with -6" in done.stdout
     (saved,) = tmp_path.iterdir()
@@ -189,7 +202,10 @@ def test_cases_are_made_again(target, monkeypatch):
     """From the place that a target marked follow the very cases that it then judged."""
     judged = []
     watched = {
-        "differential": ("_differential_case", lambda setup, data, turn: judged.append((data, setup.cfg))),
+        "differential": (
+            "_differential_case",
+            lambda setup, data, turn: judged.append((data, setup.cfg)),
+        ),
         "core_ranges": ("_wrong_ranges", None),
         "core_entry_points": ("_walk_alone", lambda data: judged.append((data, {}))),
         "claims": (
@@ -208,19 +224,25 @@ def test_cases_are_made_again(target, monkeypatch):
         return np.zeros(1, bool)
 
     if watched is None:
-        monkeypatch.setitem(targets.SEEDED, target, lambda seed: judged.append((b"", {"seed": seed})))
+        monkeypatch.setitem(
+            targets.SEEDED, target, lambda seed: judged.append((b"", {"seed": seed}))
+        )
     else:
         monkeypatch.setattr(targets, watched[0], watched[1] or ranges)
     places = []
     real_mark = Run.mark
     monkeypatch.setattr(
-        Run, "mark", lambda run, mutator: (real_mark(run, mutator), places.append((*run.place, len(judged))))[0]
+        Run,
+        "mark",
+        lambda run, mutator: (real_mark(run, mutator), places.append((*run.place, len(judged))))[0],
     )
     TARGETS[target](Run(60, SEED, executions=700))
     state, executions, at = places[2]
     again = targets.last_cases(target, SEED, (), (state, executions))
     assert len(again) >= 1
-    assert [(bytes.fromhex(c["batch_hex"]), c["cfg"]) for c in again] == judged[at : at + len(again)]
+    assert [(bytes.fromhex(c["batch_hex"]), c["cfg"]) for c in again] == judged[
+        at : at + len(again)
+    ]
 
 
 class _View:

@@ -26,7 +26,9 @@ from tests.hostile.fast_path import _GLOBS, _TOPICS, _records
 __all__ = ["FACTS", "verdicts_case"]
 
 #: What the gate reads of a session.
-FACTS: Final = SimpleNamespace(sender="CN=x", client="127.0.0.1:1", principal="User:x", listener="default")
+FACTS: Final = SimpleNamespace(
+    sender="CN=x", client="127.0.0.1:1", principal="User:x", listener="default"
+)
 
 _MOST_ERRORS = 1000
 _INVENTED = ("a b", "", "x" * 300, "..")
@@ -40,7 +42,9 @@ def _gate(rng: random.Random, refusals: list[Refusal]) -> Gate:
         upstream=(("127.0.0.1", 1),),
         topics=TopicPolicies(TopicPolicy(), _GLOBS if rng.random() < 0.5 else None),
         claims_in=ClaimsPolicy.parse(word),
-        claims_out=rng.choice(("none", "tag", "payload")) if word in ("ignore", "verify") else "none",
+        claims_out=rng.choice(("none", "tag", "payload"))
+        if word in ("ignore", "verify")
+        else "none",
         mode=rng.choice(("enforce", "observe")),
         validator={"mode": "kafka"} if kafka else {},
         on_refusal=refusals.append,
@@ -57,32 +61,48 @@ def _request(rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 2, 3))):
         number = rng.randrange(len(_TOPICS) + 2)
         name = _TOPICS[number] if number < len(_TOPICS) else rng.choice(_INVENTED)
-        topic = TopicProduceData(name, bytes(16)) if version < 13 else TopicProduceData("", bytes([number + 1]) * 16)
+        topic = (
+            TopicProduceData(name, bytes(16))
+            if version < 13
+            else TopicProduceData("", bytes([number + 1]) * 16)
+        )
         for index in range(rng.choice((1, 1, 2))):
             records, tag = _records(rng)
             fields = () if tag is None or version < 9 else ((CLAIMS_TAG, tag),)
             if version >= 9 and rng.random() < 0.1:
                 fields += ((30000, b"other"),)
             data: bytes | None = records if rng.random() < 0.95 else rng.choice((None, b""))
-            topic.partition_data.append(PartitionProduceData(index, data, unknown_tagged_fields=fields))
+            topic.partition_data.append(
+                PartitionProduceData(index, data, unknown_tagged_fields=fields)
+            )
         made.topic_data.append(topic)
     return b"".join(made.encode(7, "test"))[4:]
 
 
-def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[list[ValidationResult | None]]:
+def _expected(
+    gate: Gate, request: ProduceRequestView, now_ms: int
+) -> list[list[ValidationResult | None]]:
     """What the plain validator says of each partition; None of a topic id without a name.
 
     Kafka looks at the first header of every partition, and at the rest of those whose id it knows.
     The plain validator cannot do one without the other: where both differ, both are answers.
     """
     count, version = len(request), request.api_version
-    names = [request.topic(i) if version < 13 else gate.topic_names(request.topic_id(i) or b"") for i in range(count)]
+    names = [
+        request.topic(i) if version < 13 else gate.topic_names(request.topic_id(i) or b"")
+        for i in range(count)
+    ]
     known = [version < 13 or name is not None for name in names]
     if count > 1:
         every: list[Any] = [request.records(i) for i in range(count)]
         some = [records if known[i] else None for i, records in enumerate(every)]
-        failed = [gate.validator.scan_produce_request(one, produce_version=version) for one in (every, some)]
-        possible: list[list[ValidationResult | None]] = [[*one] for one in failed if one is not None]
+        failed = [
+            gate.validator.scan_produce_request(one, produce_version=version)
+            for one in (every, some)
+        ]
+        possible: list[list[ValidationResult | None]] = [
+            [*one] for one in failed if one is not None
+        ]
         if None not in failed:
             return possible
     else:
@@ -98,7 +118,9 @@ def _expected(gate: Gate, request: ProduceRequestView, now_ms: int) -> list[list
         has_none = tag is None and carrier_of(records) != "payload"
         claims = None if has_none or len(records) <= 22 or word == "ignore" else (tag, word)
         validator = gate.validators_of(names[i])[1]
-        found.append(validator.check(records, now_ms=now_ms, produce_version=version, claims=claims))
+        found.append(
+            validator.check(records, now_ms=now_ms, produce_version=version, claims=claims)
+        )
     return [*possible, found]
 
 
@@ -113,7 +135,13 @@ def _compared(verdict: RequestVerdict, expected: list[ValidationResult | None]) 
             continue
         errors = [] if result.ok else result.record_errors[:left]
         left -= len(errors)
-        ours = (verdicts.ok(i), verdicts.rule(i), verdicts.reason(i), verdicts.path(i), verdicts.record_errors(i))
+        ours = (
+            verdicts.ok(i),
+            verdicts.rule(i),
+            verdicts.reason(i),
+            verdicts.path(i),
+            verdicts.record_errors(i),
+        )
         rule = "" if result.ok or result.rule is None else result.rule.slug
         theirs = (result.ok, rule, result.reason, result.path, errors)
         if ours != theirs or verdicts.reports(i) != tuple(extra.slug for extra in result.reports):
@@ -123,7 +151,9 @@ def _compared(verdict: RequestVerdict, expected: list[ValidationResult | None]) 
     return []
 
 
-def _followed(gate: Gate, request: ProduceRequestView, verdict: RequestVerdict, refusals: list[Refusal]) -> list[str]:
+def _followed(
+    gate: Gate, request: ProduceRequestView, verdict: RequestVerdict, refusals: list[Refusal]
+) -> list[str]:
     """What is wrong with what is forwarded, counted and logged."""
     verdicts = verdict.verdicts
     assert verdicts is not None
@@ -149,10 +179,16 @@ def _followed(gate: Gate, request: ProduceRequestView, verdict: RequestVerdict, 
     return _claims_sent(gate, request, goes_on, sent, verdicts)
 
 
-def _parts(request: ProduceRequestView, numbers: Iterable[int]) -> list[tuple[Any, int, bytes | None]]:
+def _parts(
+    request: ProduceRequestView, numbers: Iterable[int]
+) -> list[tuple[Any, int, bytes | None]]:
     """Return topic, partition and records without claims in their payload."""
     return [
-        (request.topic_id(i) or request.topic(i), request.partition(i), _without_claims(request.records(i)))
+        (
+            request.topic_id(i) or request.topic(i),
+            request.partition(i),
+            _without_claims(request.records(i)),
+        )
         for i in numbers
     ]
 
@@ -164,7 +200,11 @@ def _without_claims(records: memoryview | None) -> bytes | None:
 
 
 def _claims_sent(
-    gate: Gate, request: ProduceRequestView, goes_on: list[int], sent: ProduceRequestView, verdicts: Any
+    gate: Gate,
+    request: ProduceRequestView,
+    goes_on: list[int],
+    sent: ProduceRequestView,
+    verdicts: Any,
 ) -> list[str]:
     """What is wrong with the claims that go on: true ones, in their carrier, or none."""
     for at, i in enumerate(goes_on):
@@ -176,9 +216,14 @@ def _claims_sent(
             return [f"partition {i}: claims go on in the payload, not in a tag"]
         if carried and tag is not None:
             return [f"partition {i}: claims go on twice"]
-        if (carried or tag is not None) and read(records, tag) != compute(records, max_decompressed_bytes=1 << 30):
+        if (carried or tag is not None) and read(records, tag) != compute(
+            records, max_decompressed_bytes=1 << 30
+        ):
             return [f"partition {i}: claims go on that are not true"]
-        if carried and len(records) > gate.validators_of(request.topic(i))[1].policy.max_message_bytes:
+        if (
+            carried
+            and len(records) > gate.validators_of(request.topic(i))[1].policy.max_message_bytes
+        ):
             return [f"partition {i}: its claims make it larger than its topic allows"]
     return []
 
@@ -207,10 +252,18 @@ def verdicts_case(seed: int) -> list[str]:
 
 
 def _state(verdicts: Verdicts, i: int) -> tuple[Any, ...]:
-    return verdicts.error_code(i), verdicts.rule(i), verdicts.reason(i), verdicts.path(i), verdicts.record_errors(i)
+    return (
+        verdicts.error_code(i),
+        verdicts.rule(i),
+        verdicts.reason(i),
+        verdicts.path(i),
+        verdicts.record_errors(i),
+    )
 
 
-def _validated_again(rng: random.Random, gate: Gate, request: ProduceRequestView, verdict: RequestVerdict) -> list[str]:
+def _validated_again(
+    rng: random.Random, gate: Gate, request: ProduceRequestView, verdict: RequestVerdict
+) -> list[str]:
     """What is wrong after partitions were reopened, and others refused by Python code."""
     verdicts = verdict.verdicts
     assert verdicts is not None
@@ -221,21 +274,35 @@ def _validated_again(rng: random.Random, gate: Gate, request: ProduceRequestView
         return []
     is_full = sum(len(verdicts.record_errors(i)) for i in numbers) >= _MOST_ERRORS
     for i in again:
-        name = request.topic(i) if request.api_version < 13 else gate.topic_names(request.topic_id(i) or b"")
+        name = (
+            request.topic(i)
+            if request.api_version < 13
+            else gate.topic_names(request.topic_id(i) or b"")
+        )
         verdicts.reopen(i, gate.validators_of(name)[1])
     verdicts.validate(gate.validator, 0, 0, 1 << 62, 1 << 62)
     if not verdicts.done or (not is_full and before != [_state(verdicts, i) for i in numbers]):
-        return [f"partitions {again} were reopened: {before} became {[_state(verdicts, i) for i in numbers]}"]
+        return [
+            f"partitions {again} were reopened: {before} became {[_state(verdicts, i) for i in numbers]}"
+        ]
     own = rng.choice(again)
     errors = [(n, f"error {n}") for n in range(rng.choice((0, 1, 3, 2000)))]
     verdicts.refuse(own, "own-rule", 87, errors, "why")
     others = [_state(verdicts, i) for i in numbers if i != own]
     code, rule, reason, _, kept = _state(verdicts, own)
-    if (code, rule) != (87, "own-rule") or not reason.startswith("why") or kept != errors[: len(kept)]:
+    if (
+        (code, rule) != (87, "own-rule")
+        or not reason.startswith("why")
+        or kept != errors[: len(kept)]
+    ):
         return [f"partition {own} was refused, and is {code}, {rule}, {reason}"]
     refusals = verdicts.refusals([False] * len(request))
-    if sum(len(one[1]) for one in refusals if one is not None) > _MOST_ERRORS or len(kept) < min(len(errors), 1):
+    if sum(len(one[1]) for one in refusals if one is not None) > _MOST_ERRORS or len(kept) < min(
+        len(errors), 1
+    ):
         return ["too many record errors are kept, or none"] if not is_full else []
-    if verdicts.counts()[0].get("own-rule") != 1 or others != [_state(verdicts, i) for i in numbers if i != own]:
+    if verdicts.counts()[0].get("own-rule") != 1 or others != [
+        _state(verdicts, i) for i in numbers if i != own
+    ]:
         return [f"the refusal of partition {own} changed others, or is not counted"]
     return []

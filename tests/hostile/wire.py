@@ -1,8 +1,8 @@
 """The protocol's target: frames of every message, broken, before all that reads or rewrites them.
 
-What must hold: nothing but ProtocolError; the walk of a Produce request refuses what the plain reader refuses, and
-what it rewrites can be read; frames come out of the splitter as they went in, whatever the pieces. The bytes lie
-against a forbidden page (see buffers.py).
+What must hold: nothing but ProtocolError; the walk of a Produce request refuses what the plain
+reader refuses, and what it rewrites can be read; frames come out of the splitter as they went in,
+whatever the pieces. The bytes lie against a forbidden page (see buffers.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,12 @@ from functools import partial
 from typing import Any
 
 from batchval.protocol import messages
-from batchval.protocol.addresses import WITH_ADDRESSES, addresses, may_hold_addresses, rewrite_addresses
+from batchval.protocol.addresses import (
+    WITH_ADDRESSES,
+    addresses,
+    may_hold_addresses,
+    rewrite_addresses,
+)
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
@@ -39,7 +44,9 @@ class Frames:
         self.state = seed
 
     def cases(self) -> list[tuple[int, bytes]]:
-        """(number in VERSIONS, frame without its length) each, one message broken in one to four places."""
+        """(number in VERSIONS, frame without its length) each, one message broken in one to four
+        places.
+        """
         rng = random.Random(self.state)
         self.state = rng.getrandbits(32)
         pair = rng.choice(_HOT if rng.random() < 0.7 else VERSIONS)
@@ -59,7 +66,9 @@ def broken(rng: random.Random, whole: bytes) -> bytes:
             case 2:
                 data[at:at] = bytes(rng.choices(_BYTES, k=rng.randint(1, 5)))
             case 3:
-                data[at : at + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0"))
+                data[at : at + 4] = rng.choice(
+                    (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0")
+                )
     return bytes(data)
 
 
@@ -95,7 +104,12 @@ def _old_produce(data: memoryview) -> list[str]:
     """Read the bytes of a request as versions 0 to 2, which have no transactional id."""
     body = 10 + max(0, int.from_bytes(data[8:10], "big", signed=True))
     for version in range(3):
-        old = bytes(data[:2]) + version.to_bytes(2, "big") + bytes(data[4:body]) + bytes(data[body + 2 :])
+        old = (
+            bytes(data[:2])
+            + version.to_bytes(2, "big")
+            + bytes(data[4:body])
+            + bytes(data[body + 2 :])
+        )
         if refusal(partial(ProduceRequestView, old, oldest=0)) is not None:
             continue
         view = ProduceRequestView(old, oldest=0)
@@ -104,7 +118,9 @@ def _old_produce(data: memoryview) -> list[str]:
         again = ProduceRequestView(written)
         if raised is not None or again.transactional_id is not None or again.acks != view.acks:
             return [f"Produce {version}: raised, it is {raised}"]
-        if [view.records(i) for i in range(len(view))] != [again.records(i) for i in range(len(again))]:
+        if [view.records(i) for i in range(len(view))] != [
+            again.records(i) for i in range(len(again))
+        ]:
             return [f"Produce {version}: raised, its records are others"]
         if len(view):
             refuse(view, [(0 if i % 2 else 87, (), None) for i in range(len(view))])
@@ -148,7 +164,11 @@ def _tail(data: memoryview, key: int, version: int) -> list[str]:
     out = rewrite_tail(tail, key, version, lambda *_: ("gate", 9))
     if len(out) != len(tail):
         return [f"tail: {len(out)} bytes for {len(tail)}"]
-    named = {(host, port) for _, host, port in addresses(bytes(data[:before]) + out, key, version) if host}
+    named = {
+        (host, port)
+        for _, host, port in addresses(bytes(data[:before]) + out, key, version)
+        if host
+    }
     return [] if named <= {("gate", 9)} else [f"tail: still names {named}"]
 
 

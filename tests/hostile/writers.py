@@ -162,7 +162,9 @@ class Scene:
         self._control.stop = 0
         if self.kind == "thread":
             arguments = (ctypes.byref(self._control), self._table, seed, ctypes.c_int64(0))
-            thread = threading.Thread(target=self._library.hostile_writes, args=arguments, daemon=True)
+            thread = threading.Thread(
+                target=self._library.hostile_writes, args=arguments, daemon=True
+            )
             thread.start()
             try:
                 yield
@@ -174,7 +176,9 @@ class Scene:
         child = os.fork()
         if child == 0:
             try:
-                self._library.hostile_writes(ctypes.byref(self._control), self._table, seed, ctypes.c_int64(parent))
+                self._library.hostile_writes(
+                    ctypes.byref(self._control), self._table, seed, ctypes.c_int64(parent)
+                )
             finally:
                 os._exit(0)
         try:

@@ -31,7 +31,11 @@ from tests.support.benches import on_path
 
 def measured(name: str, tries: int, checkout: Path) -> Found:
     """Measure one attack; an error of the harness or of the gate is a figure, too."""
-    one = unread_answers.measured if name == unread_answers.NAME else partial(measure.measured, ATTACKS[name])
+    one = (
+        unread_answers.measured
+        if name == unread_answers.NAME
+        else partial(measure.measured, ATTACKS[name])
+    )
     try:
         found = best_of(partial(one, checkout), tries)
     except (RuntimeError, EOFError, OSError) as error:
@@ -40,7 +44,9 @@ def measured(name: str, tries: int, checkout: Path) -> Found:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--checkout", type=Path, default=ROOT)
     parser.add_argument("--tries", type=int, default=3)
@@ -48,24 +54,33 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(argv)
     names = [
-        name for name in (*ATTACKS, unread_answers.NAME) if not options.only or any(t in name for t in options.only)
+        name
+        for name in (*ATTACKS, unread_answers.NAME)
+        if not options.only or any(t in name for t in options.only)
     ]
     if options.write and (options.only or options.checkout != ROOT):
         parser.error("--write needs a whole run of this checkout: without --only and --checkout")
-    result: dict[str, Any] = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "attacks": []}
+    result: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "attacks": [],
+    }
     if options.write:
         result["machine"] = machine_of()
         pages.check_commit(result["machine"])
     for name in names:
         found = measured(name, options.tries, options.checkout)
         result["attacks"].append(found)
-        print(f"# {found['error']}" if "error" in found else shown(found), file=sys.stderr, flush=True)
+        print(
+            f"# {found['error']}" if "error" in found else shown(found), file=sys.stderr, flush=True
+        )
     print(table_of(result["attacks"]))
     if options.json is not None:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if options.write:
         pages.save("hostile", result)
-    above = [found["attack"] for found in result["attacks"] if found.get("error") or found["broken"]]
+    above = [
+        found["attack"] for found in result["attacks"] if found.get("error") or found["broken"]
+    ]
     print(f"hostile gate: {len(names)} attacks, {len(above)} above a ceiling")
     return int(bool(above))
 

@@ -75,7 +75,9 @@ def attack(
     return enter
 
 
-def several(names: dict[str, Callable[[], Iterable[Plan]]], prefix: str, in_ci: str = "", **options: Any) -> None:
+def several(
+    names: dict[str, Callable[[], Iterable[Plan]]], prefix: str, in_ci: str = "", **options: Any
+) -> None:
     """Enter attacks that differ in their plans only."""
     for name, plans in names.items():
 
@@ -87,7 +89,9 @@ def several(names: dict[str, Callable[[], Iterable[Plan]]], prefix: str, in_ci: 
         attack(f"{prefix}: {name}", in_ci=name == in_ci, **options)(run)
 
 
-def driven(address: Address, plans: Iterable[Plan], plain: int = 0, seconds: float = PATIENCE_S) -> Sent:
+def driven(
+    address: Address, plans: Iterable[Plan], plain: int = 0, seconds: float = PATIENCE_S
+) -> Sent:
     """Open all connections, drive them, close them."""
     crowd = Crowd(address)
     crowd.open(plans)
@@ -97,7 +101,9 @@ def driven(address: Address, plans: Iterable[Plan], plain: int = 0, seconds: flo
     return sent
 
 
-def refused(made: Batch, copies: int = 1, topic: bytes = b"t", client: bytes = b"c", acks: int = 1) -> bytes:
+def refused(
+    made: Batch, copies: int = 1, topic: bytes = b"t", client: bytes = b"c", acks: int = 1
+) -> bytes:
     """Return a request with this batch for partitions 0, 1, ..."""
     return produce((topic, [(i, made.data) for i in range(copies)]), client=client, acks=acks)
 
@@ -259,7 +265,9 @@ def partial_drip(address: Address) -> Running:
 @attack("partial frames: 2,000 lengths alone", unit="connection")
 def partial_lengths(address: Address) -> Running:
     yield
-    return driven(address, [Plan(struct.pack(">i", 100_000_000), 0, 1) for _ in range(2_000)], seconds=3.0)
+    return driven(
+        address, [Plan(struct.pack(">i", 100_000_000), 0, 1) for _ in range(2_000)], seconds=3.0
+    )
 
 
 # ---- names ---------------------------------------------------------------------------------------
@@ -285,7 +293,10 @@ def names_of(name: Callable[[int], bytes], count: int, each: int) -> list[Plan]:
 
 
 def asked(name: Callable[[int], bytes], count: int) -> list[Plan]:
-    frames = [kafka.metadata(name(i) for i in range(first, first + 1_000)) for first in range(0, count, 1_000)]
+    frames = [
+        kafka.metadata(name(i) for i in range(first, first + 1_000))
+        for first in range(0, count, 1_000)
+    ]
     return [Plan(b"".join(frames), len(frames), len(frames))]
 
 
@@ -306,7 +317,9 @@ several(
 # ---- bombs ---------------------------------------------------------------------------------------
 
 
-def _bomb(make: Callable[[], Batch], copies: int, connections: int = 1) -> Callable[[Address], Running]:
+def _bomb(
+    make: Callable[[], Batch], copies: int, connections: int = 1
+) -> Callable[[Address], Running]:
     def run(address: Address) -> Running:
         made = make()
         request = refused(made)
@@ -320,12 +333,22 @@ def _bomb(make: Callable[[], Batch], copies: int, connections: int = 1) -> Calla
 attack("bomb: 9 million records in 6 kB of zstd", in_ci=True)(
     _bomb(lambda: batches.equal_records(9_000_000, CODECS["zstd"]), 4)
 )
-attack("bomb: 9 million records, gzip")(_bomb(lambda: batches.equal_records(9_000_000, CODECS["gzip"]), 4))
-attack("bomb: 9 million records, lz4")(_bomb(lambda: batches.equal_records(9_000_000, CODECS["lz4"]), 4))
-attack("bomb: 9 million records, snappy")(_bomb(lambda: batches.equal_records(9_000_000, CODECS["snappy"]), 4))
+attack("bomb: 9 million records, gzip")(
+    _bomb(lambda: batches.equal_records(9_000_000, CODECS["gzip"]), 4)
+)
+attack("bomb: 9 million records, lz4")(
+    _bomb(lambda: batches.equal_records(9_000_000, CODECS["lz4"]), 4)
+)
+attack("bomb: 9 million records, snappy")(
+    _bomb(lambda: batches.equal_records(9_000_000, CODECS["snappy"]), 4)
+)
 attack("bomb: 64 MB of zeros, zstd")(_bomb(lambda: batches.zeros(66_000_000, CODECS["zstd"]), 8))
-attack("bomb: 30 million empty headers")(_bomb(lambda: batches.empty_headers(30_000_000, CODECS["zstd"]), 3))
-attack("bomb: 20 small ones in a request")(_bomb(lambda: batches.equal_records(100_000, CODECS["zstd"]), 200))
+attack("bomb: 30 million empty headers")(
+    _bomb(lambda: batches.empty_headers(30_000_000, CODECS["zstd"]), 3)
+)
+attack("bomb: 20 small ones in a request")(
+    _bomb(lambda: batches.equal_records(100_000, CODECS["zstd"]), 200)
+)
 attack("bomb: 210 MB, above the limit")(_bomb(lambda: batches.large_bomb(30), 8))
 
 
@@ -426,7 +449,9 @@ def handshakes(address: Address) -> Running:
 @attack("TLS: 500 half handshakes", TLS, unit="connection")
 def half_handshakes(address: Address) -> Running:
     yield
-    return driven(address, [Plan(b"\x16\x03\x01\x02\x00\x01", 0, 1) for _ in range(500)], seconds=3.0)
+    return driven(
+        address, [Plan(b"\x16\x03\x01\x02\x00\x01", 0, 1) for _ in range(500)], seconds=3.0
+    )
 
 
 @attack("TLS: 500 first messages", TLS, unit="connection")
@@ -447,7 +472,9 @@ def first_messages(address: Address) -> Running:
 @attack("TLS: Kafka in plain text", TLS, unit="connection")
 def no_tls(address: Address) -> Running:
     yield
-    return driven(address, [Plan(kafka.api_versions() * 10, 10, 10) for _ in range(500)], seconds=3.0)
+    return driven(
+        address, [Plan(kafka.api_versions() * 10, 10, 10) for _ in range(500)], seconds=3.0
+    )
 
 
 # ---- connections ---------------------------------------------------------------------------------
@@ -478,13 +505,19 @@ def churn(address: Address) -> Running:
 @attack("connections: 1,500 with one request each", unit="connection")
 def one_request(address: Address) -> Running:
     yield
-    return driven(address, [Plan(kafka.api_versions(), 1, 1, stays=True) for _ in range(1_500)], seconds=3.0)
+    return driven(
+        address, [Plan(kafka.api_versions(), 1, 1, stays=True) for _ in range(1_500)], seconds=3.0
+    )
 
 
 # ---- rules: kafka --------------------------------------------------------------------------------
 
-attack("rules kafka: 210 MB out of 19 kB", KAFKA_RULES, in_ci=True)(_bomb(lambda: batches.large_bomb(30), 3))
-attack("rules kafka: 3 million record errors", KAFKA_RULES)(_bomb(lambda: batches.errors(3_000_000, CODECS["zstd"]), 1))
+attack("rules kafka: 210 MB out of 19 kB", KAFKA_RULES, in_ci=True)(
+    _bomb(lambda: batches.large_bomb(30), 3)
+)
+attack("rules kafka: 3 million record errors", KAFKA_RULES)(
+    _bomb(lambda: batches.errors(3_000_000, CODECS["zstd"]), 1)
+)
 
 
 # ---- large and uncompressed ----------------------------------------------------------------------
@@ -518,7 +551,9 @@ def uncompressed_unanswered(address: Address) -> Running:
 def unread_small(address: Address) -> Running:
     data = kafka.api_versions() * 10_000
     yield
-    return driven(address, [Plan(data, 10_000, 10_000, reads=False) for _ in range(10)], seconds=4.0)
+    return driven(
+        address, [Plan(data, 10_000, 10_000, reads=False) for _ in range(10)], seconds=4.0
+    )
 
 
 @attack("answers: Metadata of 20,000 topics", unit="answer")
@@ -611,7 +646,11 @@ def promises() -> list[Plan]:
 
 def unknown() -> list[Plan]:
     keys = (-1, 4, 6, 7, 51, 58, 100, 0x7FFF)
-    return [Plan(kafka.frame(kafka.header(key, version) + bytes(20)), 1, 1) for key in keys for version in range(20)]
+    return [
+        Plan(kafka.frame(kafka.header(key, version) + bytes(20)), 1, 1)
+        for key in keys
+        for version in range(20)
+    ]
 
 
 several(
@@ -650,11 +689,18 @@ several(
     {
         "500,000 tagged fields in a header": lambda: one(tagged(500_000)),
         "9,000 partitions of 50 tagged fields": lambda: one(
-            kafka.produce_of(kafka.topic_of(b"t", kafka.partition_of(0, JUNK, kafka.many_tags(50)) * 9_000, 9_000), 1)
+            kafka.produce_of(
+                kafka.topic_of(
+                    b"t", kafka.partition_of(0, JUNK, kafka.many_tags(50)) * 9_000, 9_000
+                ),
+                1,
+            )
         ),
         "client ids of 32 kB": lambda: flood(kafka.heartbeat(LONG_ID), 300, 1),
         "refusals with client ids of 32 kB": lambda: [
-            Plan(refused(batches.damaged(batches.small()), client=b"\x1b[2J" * 8_000) * 300, 300, 300)
+            Plan(
+                refused(batches.damaged(batches.small()), client=b"\x1b[2J" * 8_000) * 300, 300, 300
+            )
         ],
         "Metadata that asks for 100,000 topics": lambda: one(asking(100_000)),
         "SaslAuthenticate with 400 kB": tokens,

@@ -44,7 +44,9 @@ def of(records: bytes, count: int, codec: int = 0, **fields: int) -> Batch:
     """Return a batch of now."""
     fields.setdefault("base_timestamp", now_ms())
     payload = packed(codec, records)
-    return Batch(seeds.batch(b"", count, codec, payload=payload, **fields), len(records) if codec else 0)
+    return Batch(
+        seeds.batch(b"", count, codec, payload=payload, **fields), len(records) if codec else 0
+    )
 
 
 def around(payload: bytes, codec: int, plain: int, count: int = 1) -> Batch:
@@ -135,10 +137,18 @@ def empty_streams(size: int) -> dict[str, Batch]:
     skippable = struct.pack("<II", 0x184D2A50, 0) * (size // 8) + compress(4, last)
     frames = bytes.fromhex("28b52ffd2000010000")
     empty = frames * (size // len(frames)) + compress(4, last)
-    chunks = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", 1) + b"\0") * (size // 5)
+    chunks = (
+        b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + (struct.pack(">i", 1) + b"\0") * (size // 5)
+    )
     chunks += compress(2, last)[16:]
-    lz4_blocks = b"".join(b"\x01\0\0\x80" + bytes([byte]) for byte in record(0, None, bytes(size // 5)))
+    lz4_blocks = b"".join(
+        b"\x01\0\0\x80" + bytes([byte]) for byte in record(0, None, bytes(size // 5))
+    )
     found = {"gzip blocks": (blocks, 1), "gzip members": (members, 1)}
-    found |= {"zstd skippable": (skippable, 4), "zstd frames": (empty, 4), "snappy chunks": (chunks, 2)}
+    found |= {
+        "zstd skippable": (skippable, 4),
+        "zstd frames": (empty, 4),
+        "snappy chunks": (chunks, 2),
+    }
     found["lz4 blocks of a byte"] = (bytes.fromhex("04224d18607073") + lz4_blocks + bytes(4), 3)
     return {name: around(payload, codec, 0) for name, (payload, codec) in found.items()}

@@ -30,8 +30,27 @@ import uvloop
 from tests.hostile_gate.requests import compact
 
 #: API key -> the versions that are offered, as Apache Kafka 4.4 has them where an attack uses them
-OFFERED = {0: (0, 12), 1: (4, 17), 2: (1, 10), 3: (0, 13), 8: (2, 9), 9: (1, 9), 10: (0, 6), 11: (2, 9)}
-OFFERED |= {12: (0, 4), 13: (0, 5), 14: (0, 5), 17: (0, 1), 18: (0, 4), 19: (2, 7), 22: (0, 5), 32: (1, 4), 36: (0, 2)}
+OFFERED = {
+    0: (0, 12),
+    1: (4, 17),
+    2: (1, 10),
+    3: (0, 13),
+    8: (2, 9),
+    9: (1, 9),
+    10: (0, 6),
+    11: (2, 9),
+}
+OFFERED |= {
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    17: (0, 1),
+    18: (0, 4),
+    19: (2, 7),
+    22: (0, 5),
+    32: (1, 4),
+    36: (0, 2),
+}
 FETCHED_BYTES = 50_000_000
 MANY_TOPICS = 20_000
 API_VERSIONS, METADATA, PRODUCE, FETCH = 18, 3, 0, 1
@@ -52,7 +71,10 @@ def fetch_answer(size: int) -> bytes:
 def metadata_answer(ports: Sequence[int], topics: int = 0) -> bytes:
     """Return an answer of version 1: brokers 0, 1, ... at these ports, topics of one partition."""
     host = b"127.0.0.1"
-    brokers = (struct.pack(f">ih{len(host)}sih", i, len(host), host, port, -1) for i, port in enumerate(ports))
+    brokers = (
+        struct.pack(f">ih{len(host)}sih", i, len(host), host, port, -1)
+        for i, port in enumerate(ports)
+    )
     head = struct.pack(">i", len(ports)) + b"".join(brokers) + struct.pack(">ii", 0, topics)
     one = struct.pack(">b", 0) + struct.pack(">ihiiiii", 1, 0, 0, 0, 1, 0, 1) + struct.pack(">i", 0)
     names = (b"topic-%08d" % i for i in range(topics))
@@ -128,7 +150,9 @@ class Peer(asyncio.BufferedProtocol):
                 wanted = min(4 + size, self.HEAD)
             else:
                 known = self.head + bytes(data[at : at + 4 - len(self.head)])
-                wanted = 4 if len(known) < 4 else min(4 + int.from_bytes(known[:4], "big"), self.HEAD)
+                wanted = (
+                    4 if len(known) < 4 else min(4 + int.from_bytes(known[:4], "big"), self.HEAD)
+                )
             take = min(wanted - len(self.head), count - at)
             self.head += data[at : at + take]
             at += take

@@ -62,7 +62,9 @@ class Connection:
     @property
     def done(self) -> bool:
         sent = self.at >= len(self.view)
-        return self.is_closed or (sent and self.answers >= self.plan.answers and not self.plan.stays)
+        return self.is_closed or (
+            sent and self.answers >= self.plan.answers and not self.plan.stays
+        )
 
     def send(self, now: float) -> None:
         step = PIECE
@@ -143,7 +145,9 @@ class Crowd:
                 if any(one.plan.drip for one in waiting):
                     time.sleep(0.005)
 
-    def _watch(self, selector: selectors.BaseSelector, events: dict[Connection, int]) -> list[Connection]:
+    def _watch(
+        self, selector: selectors.BaseSelector, events: dict[Connection, int]
+    ) -> list[Connection]:
         waiting = []
         for one in self.connections:
             if one.done:

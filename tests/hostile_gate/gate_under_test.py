@@ -41,7 +41,12 @@ class Child:
     """A process of the harness that prints its first line when it is ready."""
 
     def __init__(
-        self, *command: object, cwd: Path = ROOT, nice: int = 0, stderr: Any = None, **environment: str
+        self,
+        *command: object,
+        cwd: Path = ROOT,
+        nice: int = 0,
+        stderr: Any = None,
+        **environment: str,
     ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *map(str, command)],
@@ -171,11 +176,15 @@ class GateUnderTest:
         """Return the longest callback and turn since `forget`."""
         data = self.shared.read_bytes()
         callback, turn, size = HEAD.unpack_from(data)
-        return Longest(callback / 1e9, turn / 1e9, data[HEAD.size : HEAD.size + size].decode(errors="replace"))
+        return Longest(
+            callback / 1e9, turn / 1e9, data[HEAD.size : HEAD.size + size].decode(errors="replace")
+        )
 
     def metrics(self, timeout_s: float = 30.0) -> str:
         """Return the text of /metrics."""
-        with urllib.request.urlopen(f"http://{self.metrics_at}/metrics", timeout=timeout_s) as answer:
+        with urllib.request.urlopen(
+            f"http://{self.metrics_at}/metrics", timeout=timeout_s
+        ) as answer:
             return str(answer.read().decode())
 
     def bytes_held(self) -> int:

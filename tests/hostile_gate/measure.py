@@ -98,7 +98,11 @@ def measured(attack: Attack, checkout: Path = ROOT) -> Found:
     """Run one attack against a gate of its own."""
     with gate_for(attack.settings, checkout) as gate:
         # without TLS, whose bytes cost the client's end of this process more than the gate
-        base = {"ordinary_byte_s": 1e-9, "ordinary_request_s": 1e-5} if gate.uses_tls else ordinary(gate)
+        base = (
+            {"ordinary_byte_s": 1e-9, "ordinary_request_s": 1e-5}
+            if gate.uses_tls
+            else ordinary(gate)
+        )
         with attacker_of(attack, gate) as attacker, probing(gate) as prober:
             return attacked(gate, prober, attacker, attack) | base
 
@@ -143,7 +147,9 @@ def limits_and_times(gate: GateUnderTest, calm: Quiet, harmed: dict[str, Any]) -
 @contextlib.contextmanager
 def attacker_of(attack: Attack, gate: GateUnderTest) -> Iterator[Child]:
     """Start the attacker, which builds its requests while the innocent client starts."""
-    attacker = Child(*("-m", "tests.hostile_gate.attacker", attack.name, *gate.address), nice=ATTACKER_NICE)
+    attacker = Child(
+        *("-m", "tests.hostile_gate.attacker", attack.name, *gate.address), nice=ATTACKER_NICE
+    )
     try:
         yield attacker
     finally:

@@ -34,7 +34,9 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def header(key: int, version: int, correlation_id: int = 1, client: bytes = b"c", tags: bytes | None = None) -> bytes:
+def header(
+    key: int, version: int, correlation_id: int = 1, client: bytes = b"c", tags: bytes | None = None
+) -> bytes:
     """Return a request header: of version 2 where there are tags, else of version 1."""
     head = struct.pack(">hhih", key, version, correlation_id, len(client)) + client
     return head if tags is None else head + tags
@@ -56,13 +58,17 @@ def topic_of(name: bytes, partitions: bytes, count: int) -> bytes:
     return compact(name) + uvarint(count + 1) + partitions + b"\0"
 
 
-def produce_of(topics: bytes, count: int, *, acks: int = 1, client: bytes = b"c", tags: bytes = b"\0") -> bytes:
+def produce_of(
+    topics: bytes, count: int, *, acks: int = 1, client: bytes = b"c", tags: bytes = b"\0"
+) -> bytes:
     """Return a Produce request, version 9, of topics that are encoded already."""
     head = header(PRODUCE, 9, 1, client, tags) + b"\0" + struct.pack(">hi", acks, 1000)
     return frame(head + uvarint(count + 1) + topics + b"\0")
 
 
-def produce(*topics: tuple[bytes, Iterable[Partition]], acks: int = 1, client: bytes = b"c") -> bytes:
+def produce(
+    *topics: tuple[bytes, Iterable[Partition]], acks: int = 1, client: bytes = b"c"
+) -> bytes:
     """Return a Produce request, version 9."""
     encoded = []
     for name, partitions in topics:

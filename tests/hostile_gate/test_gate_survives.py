@@ -37,7 +37,9 @@ SOME = tuple(name for name in IN_CI if name.startswith(("partitions", "connectio
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SOME else pytest.mark.long) for name in IN_CI])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SOME else pytest.mark.long) for name in IN_CI]
+)
 def test_an_attack_stays_below_every_ceiling(name: str) -> None:
     found = best_of(partial(measure.measured, ATTACKS[name]))
     assert above(found) == {}, shown(found)

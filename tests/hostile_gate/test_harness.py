@@ -97,8 +97,20 @@ def figures(**changes: Any) -> dict[str, Any]:
     """Return the figures of an attack that stays below every ceiling."""
     sent = {"connections": 1, "closed": 0, "sent": 1_000_000, "requests": 10, "plain": 0}
     sent |= {"answered": 1_000, "largest_answer": 100}
-    found = {"unit": "byte", "sent": sent, "cpu_s": 0.01, "memory_bytes": 1 << 20, "max_bytes_held": 1 << 20}
-    found |= {"quiet_p99_s": 0.01, "p99_s": 0.02, "callback_s": 0.001, "metrics_bytes": 100, "wrong": []}
+    found = {
+        "unit": "byte",
+        "sent": sent,
+        "cpu_s": 0.01,
+        "memory_bytes": 1 << 20,
+        "max_bytes_held": 1 << 20,
+    }
+    found |= {
+        "quiet_p99_s": 0.01,
+        "p99_s": 0.02,
+        "callback_s": 0.001,
+        "metrics_bytes": 100,
+        "wrong": [],
+    }
     found |= {"ordinary_byte_s": 1e-9, "ordinary_request_s": 1e-5}
     for key, value in changes.items():
         (sent if key in sent else found)[key] = value
@@ -151,7 +163,9 @@ def parsed(frame: bytes) -> ProduceRequest:
 def test_produce_requests_are_what_they_say() -> None:
     assert len(parsed(requests.many_partitions(500, None)).topic_data[0].partition_data) == 500
     assert len(parsed(requests.many_partitions_3(500, b"abc")).topic_data[0].partition_data) == 500
-    assert len(parsed(requests.produce_of(requests.topic_of(b"t", b"", 0) * 70, 70)).topic_data) == 70
+    assert (
+        len(parsed(requests.produce_of(requests.topic_of(b"t", b"", 0) * 70, 70)).topic_data) == 70
+    )
     tagged = parsed(requests.produce_of(b"", 0, tags=requests.many_tags(300)))
     assert tagged.topic_data == []
     one = parsed(requests.produce((b"t", [(3, b"abc")]), acks=0))
@@ -159,7 +173,9 @@ def test_produce_requests_are_what_they_say() -> None:
 
 
 def verdict(made: Batch, **policy: Any) -> Any:
-    validator = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1, **policy), max_decompressed_bytes=MOST)
+    validator = LogValidator(
+        TopicPolicy(max_message_bytes=2**31 - 1, **policy), max_decompressed_bytes=MOST
+    )
     return validator.check(made.data, now_ms=batches.now_ms())
 
 
@@ -167,7 +183,10 @@ def verdict(made: Batch, **policy: Any) -> Any:
 def test_batches_are_what_they_say(codec: str) -> None:
     number = CODECS[codec]
     assert verdict(batches.errors(1_500, number)).record_errors_count == 1_500
-    assert verdict(batches.null_keys(1_500, number), cleanup_policy="compact").record_errors_count == 1_500
+    assert (
+        verdict(batches.null_keys(1_500, number), cleanup_policy="compact").record_errors_count
+        == 1_500
+    )
     old = verdict(batches.old_records(1_500, number), message_timestamp_before_max_ms=1_000)
     assert old.record_errors_count == 1_500
     assert verdict(batches.ordinary(number, 20_000)).ok
@@ -180,7 +199,9 @@ def test_batches_are_what_they_say(codec: str) -> None:
 def test_bombs_decompress_to_what_they_state() -> None:
     made = batches.large_bomb(2)
     assert (len(made.data) < 10_000, made.plain) == (True, 14_000_000)
-    result = LogValidator(TopicPolicy(), max_decompressed_bytes=13_999_999).check(made.data, now_ms=0)
+    result = LogValidator(TopicPolicy(), max_decompressed_bytes=13_999_999).check(
+        made.data, now_ms=0
+    )
     assert result.rule is not None
     assert result.rule.id == "S8"
     for name, stream in batches.empty_streams(2_000).items():
@@ -198,7 +219,10 @@ def test_the_broker_answers_by_client_id() -> None:
     assert answers.to(requests.produce(client=b"mute-1")[4:68]) is None
     assert len(answers.to(requests.fetch(b"big-1")[4:68]) or b"") > broker.FETCHED_BYTES
     assert answers.to(requests.metadata([])[4:68]) == broker.metadata_answer([1, 2])
-    assert len(answers.to(requests.metadata([], client=b"many-1")[4:68]) or b"") > 20 * broker.MANY_TOPICS
+    assert (
+        len(answers.to(requests.metadata([], client=b"many-1")[4:68]) or b"")
+        > 20 * broker.MANY_TOPICS
+    )
 
 
 def test_a_crowd_counts_bytes_requests_and_answers() -> None:
@@ -221,4 +245,7 @@ def test_every_class_has_a_share_in_ci() -> None:
     parts = Counter(name.partition(":")[0] for name in ATTACKS)
     in_ci = {name.partition(":")[0] for name, attack in ATTACKS.items() if attack.in_ci}
     assert len(ATTACKS) > 80
-    assert {part for part, count in parts.items() if count > 1} - in_ci == {"stream of nothing", "answers"}
+    assert {part for part, count in parts.items() if count > 1} - in_ci == {
+        "stream of nothing",
+        "answers",
+    }

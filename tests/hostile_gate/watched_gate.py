@@ -120,7 +120,9 @@ def watched_loop(longest: Longest) -> type[uvloop.Loop]:
             timed = longest.timed(callback)
             return super().call_soon_threadsafe(timed, *arguments, context=context)
 
-        def call_later(self, delay: Any, callback: Any, *arguments: Any, context: Any = None) -> Any:
+        def call_later(
+            self, delay: Any, callback: Any, *arguments: Any, context: Any = None
+        ) -> Any:
             return super().call_later(delay, longest.timed(callback), *arguments, context=context)
 
         def call_at(self, when: Any, callback: Any, *arguments: Any, context: Any = None) -> Any:

@@ -1,8 +1,10 @@
-"""Kafka's own dump-log (org.apache.kafka.tools.DumpLogSegments): what it says of segments, a row a batch, by its names.
+"""Kafka's own dump-log (org.apache.kafka.tools.DumpLogSegments): what it says of segments, a row a
+batch, by its names.
 
 Dumping /logs/orders-0/00000000000000000000.log
 Log starting offset: 0
-baseOffset: 0 lastOffset: 9 count: 10 … position: 0 CreateTime: 1795213800000 size: 317 magic: 2 … isvalid: true
+baseOffset: 0 lastOffset: 9 count: 10 … position: 0 CreateTime: 1795213800000 size: 317 magic: 2 …
+isvalid: true
 | offset: 0 CreateTime: 1795213800000 keySize: 5 valueSize: 10 …          with --deep-iteration
 """
 
@@ -22,11 +24,15 @@ Row = dict[str, Any]
 def dump_command(logs: Sequence[Path], deep: bool = True, heap: str = "384m") -> list[str]:
     arguments = ["--deep-iteration"] if deep else []
     arguments += ["--files", ",".join(map(str, logs))]
-    return java_command("org.apache.kafka.tools.DumpLogSegments", *arguments, profile="tools", heap=heap)
+    return java_command(
+        "org.apache.kafka.tools.DumpLogSegments", *arguments, profile="tools", heap=heap
+    )
 
 
 def dump(root: Path, deep: bool = True) -> list[Row]:
-    """Every batch of every */*.log below a folder, in order. ``deep``: with its records counted. BrokerError."""
+    """Every batch of every */*.log below a folder, in order. ``deep``: with its records counted.
+    BrokerError.
+    """
     logs = sorted(str(path.relative_to(root)) for path in root.glob("*/*.log"))
     rows: list[Row] = []
     while logs:
@@ -54,7 +60,9 @@ def parse_dump(text: str, root: Path) -> list[Row]:
         if line.startswith("Dumping "):
             file = str(Path(line.removeprefix("Dumping ")).relative_to(root))
         elif line.startswith("baseOffset: "):
-            rows.append({"file": file, **batch_fields(line), "records": 0, "nullKeys": 0, "nullValues": 0})
+            rows.append(
+                {"file": file, **batch_fields(line), "records": 0, "nullKeys": 0, "nullValues": 0}
+            )
         elif line.startswith("| offset: "):
             row = rows[-1]
             row["records"] += 1

@@ -1,11 +1,13 @@
-"""A real Apache Kafka 4.4.0 broker (KRaft, broker and controller in one process) for tests, benches and fixtures.
+"""A real Apache Kafka 4.4.0 broker (KRaft, broker and controller in one process) for tests, benches
+and fixtures.
 
     with KafkaBroker() as broker:
         ... broker.bootstrap ...
 
 or from a shell, until interrupted:  python -m tests.interop.kafka_broker --port 0 --dir DIR
 
-Needs Java 17 or newer, and Maven once: the class path is resolved through kafka/pom.xml and kept in kafka/target/.
+Needs Java 17 or newer, and Maven once: the class path is resolved through kafka/pom.xml and kept in
+kafka/target/.
 """
 
 from __future__ import annotations
@@ -91,9 +93,11 @@ def class_archive(profile: str, jvm: Sequence[str]) -> list[str]:
 
 
 class KafkaBroker:
-    """One broker on the loopback, its data in `directory` (a temporary one that goes away, if none is given).
+    """One broker on the loopback, its data in `directory` (a temporary one that goes away, if none
+    is given).
 
-    Data and ports stay through stop, kill and restart. `config` is read at every start, so a restart can change it.
+    Data and ports stay through stop, kill and restart. `config` is read at every start, so a
+    restart can change it.
     `profile` "3.9" is a broker of that release.
     """
 
@@ -120,7 +124,9 @@ class KafkaBroker:
         self.heap, self.jvm, self.timeout = heap, tuple(jvm), timeout
         self.profile = profile
         # never a leading dash
-        self.cluster_id = cluster_id or base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()
+        self.cluster_id = (
+            cluster_id or base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes)[:22].decode()
+        )
         self.port = port or free_port()
         self.controller_port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
@@ -148,7 +154,9 @@ class KafkaBroker:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> Self:
-        """Returns when the broker answers and takes part in its cluster: topics can be made at once."""
+        """Returns when the broker answers and takes part in its cluster: topics can be made at
+        once.
+        """
         if self.running:
             raise BrokerError(f"the broker at {self.bootstrap} runs already")
         try:
@@ -159,7 +167,9 @@ class KafkaBroker:
         return self
 
     def stop(self, timeout: float = 60.0) -> None:
-        """A clean shutdown: indexes are trimmed, producer snapshots written, checkpoints flushed."""
+        """A clean shutdown: indexes are trimmed, producer snapshots written, checkpoints
+        flushed.
+        """
         if self.process is None:
             return
         process = self.process
@@ -170,7 +180,9 @@ class KafkaBroker:
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise BrokerError(f"the broker did not stop within {timeout:g} s and was killed{self._tail()}") from None
+            raise BrokerError(
+                f"the broker did not stop within {timeout:g} s and was killed{self._tail()}"
+            ) from None
         self._reaped()
 
     def kill(self) -> None:
@@ -191,13 +203,17 @@ class KafkaBroker:
         self._signal(signal.SIGSTOP)
         assert self.process is not None
         threads, until = Path(f"/proc/{self.process.pid}/task"), time.monotonic() + self.timeout
-        while not all(map(_is_stopped, threads.iterdir())):  # one after the other, and may answer until they are
+        while not all(
+            map(_is_stopped, threads.iterdir())
+        ):  # one after the other, and may answer until they are
             if time.monotonic() > until:
                 raise TimeoutError("the broker does not stop")
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Returns when it takes part again; after a long pause its own controller has shut it out for a moment."""
+        """Returns when it takes part again; after a long pause its own controller has shut it out
+        for a moment.
+        """
         self._signal(signal.SIGCONT)
         self._await_ready(time.monotonic() + self.timeout)
 
@@ -210,16 +226,26 @@ class KafkaBroker:
         deadline = time.monotonic() + self.timeout
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        properties.write_text(
+            "".join(f"{key}={value}\n" for key, value in self._properties().items())
+        )
         with self.log.open("ab") as log:
             self._log_start = log.tell()
             if not (self.data / "meta.properties").exists():
                 self._format(properties, log)
             jvm = [*class_archive(self.profile, self.jvm), *self.jvm]
-            command = java_command("kafka.Kafka", str(properties), heap=self.heap, jvm=jvm, profile=self.profile)
-            # a session of its own: an interrupt at the terminal is for the tests, which then stop the broker in order
+            command = java_command(
+                "kafka.Kafka", str(properties), heap=self.heap, jvm=jvm, profile=self.profile
+            )
+            # a session of its own: an interrupt at the terminal is for the tests, which then stop
+            # the broker in order
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,
             )
         atexit.register(self.kill)
         self._await_ready(deadline)
@@ -233,16 +259,24 @@ class KafkaBroker:
         """
         digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
         kept = TARGET / f"{self.profile}-{digest}.formatted"
-        is_plain = not any(key.startswith(("unstable.", "log.dir", "metadata.log.dir")) for key in self.config)
+        is_plain = not any(
+            key.startswith(("unstable.", "log.dir", "metadata.log.dir")) for key in self.config
+        )
         if is_plain and kept.is_dir():
             shutil.copytree(kept, self.data, dirs_exist_ok=True)
             directory_id = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:])[:22].decode()
             ids = f"cluster.id={self.cluster_id}\nnode.id={self.config.get('node.id', 1)}\n"
-            (self.data / "meta.properties").write_text(f"version=1\n{ids}directory.id={directory_id}\n")
+            (self.data / "meta.properties").write_text(
+                f"version=1\n{ids}directory.id={directory_id}\n"
+            )
             return
         arguments = ["format", "--cluster-id", self.cluster_id, "--config", str(properties)]
-        command = java_command("kafka.tools.StorageTool", *arguments, heap="128m", profile=self.profile)
-        if subprocess.run(command, stdout=log, stderr=log, check=False, timeout=self.timeout).returncode:
+        command = java_command(
+            "kafka.tools.StorageTool", *arguments, heap="128m", profile=self.profile
+        )
+        if subprocess.run(
+            command, stdout=log, stderr=log, check=False, timeout=self.timeout
+        ).returncode:
             raise BrokerError(f"formatting the storage directory failed{self._tail()}")
         if is_plain:
             fresh = Path(tempfile.mkdtemp(dir=TARGET))
@@ -256,7 +290,9 @@ class KafkaBroker:
             if self.process is None or self.process.poll() is not None:
                 raise BrokerError(f"the broker ended before it was ready{self._tail()}")
             if time.monotonic() > deadline:
-                raise BrokerError(f"the broker was not ready within {self.timeout:g} s{self._tail()}")
+                raise BrokerError(
+                    f"the broker was not ready within {self.timeout:g} s{self._tail()}"
+                )
             time.sleep(0.05)
 
     def _properties(self) -> dict[str, object]:
@@ -279,7 +315,8 @@ class KafkaBroker:
             "share.coordinator.state.topic.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
             **self._session,
-            "log.cleaner.dedupe.buffer.size": 4 << 20,  # its default, 128 MiB, is a third of the heap
+            "log.cleaner.dedupe.buffer.size": 4
+            << 20,  # its default, 128 MiB, is a third of the heap
             "socket.receive.buffer.bytes": -1,  # the default, 100 KiB, caps every producer on a long path
             "socket.send.buffer.bytes": -1,
             **self.config,
@@ -333,10 +370,15 @@ def two_brokers(**options: Any) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
 
 
 def is_ready(host: str, port: int) -> bool:
-    """Metadata v1 for no topics: the broker answers, and names itself once the controller lets it take part."""
+    """Metadata v1 for no topics: the broker answers, and names itself once the controller lets it
+    take part.
+    """
     request = struct.pack(">hhih5si", 3, 1, 7, 5, b"ready", 0)
     try:
-        with socket.create_connection((host, port), 2) as connection, connection.makefile("rb") as answer:
+        with (
+            socket.create_connection((host, port), 2) as connection,
+            connection.makefile("rb") as answer,
+        ):
             connection.sendall(struct.pack(">i", len(request)) + request)
             head = answer.read(12)
             correlation, brokers = struct.unpack(">4xii", head)
@@ -346,17 +388,28 @@ def is_ready(host: str, port: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Run a Kafka broker until interrupted; its address goes to stdout.")
+    parser = argparse.ArgumentParser(
+        description="Run a Kafka broker until interrupted; its address goes to stdout."
+    )
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--dir", help="data, configuration and log; a temporary directory if not given")
+    parser.add_argument(
+        "--dir", help="data, configuration and log; a temporary directory if not given"
+    )
     parser.add_argument("--heap", default="384m")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker setting"
+    )
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):  # a shell starts its background jobs with SIGINT ignored
+    for number in (
+        signal.SIGTERM,
+        signal.SIGINT,
+    ):  # a shell starts its background jobs with SIGINT ignored
         signal.signal(number, signal.default_int_handler)
     try:
         settings = dict(setting.split("=", 1) for setting in options.set)
-        with KafkaBroker(options.dir, port=options.port, heap=options.heap, config=settings) as broker:
+        with KafkaBroker(
+            options.dir, port=options.port, heap=options.heap, config=settings
+        ) as broker:
             print(broker.bootstrap, flush=True)
             if broker.process is not None:
                 broker.process.wait()

@@ -17,7 +17,16 @@ from pathlib import Path
 from tests.support.fetching import locked, maven
 from tests.support.java_classes import compiled
 
-__all__ = ["POM", "TARGET", "BrokerError", "ToolMissing", "classpath", "find_java", "java_command", "java_version"]
+__all__ = [
+    "POM",
+    "TARGET",
+    "BrokerError",
+    "ToolMissing",
+    "classpath",
+    "find_java",
+    "java_command",
+    "java_version",
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA_VERSION = "4.4.0"
@@ -27,7 +36,9 @@ TARGET = POM.parent / "target"
 
 
 class BrokerError(RuntimeError):
-    """The broker could not be started or stopped; the first line says why, the broker's last log lines follow."""
+    """The broker could not be started or stopped; the first line says why, the broker's last log
+    lines follow.
+    """
 
 
 class ToolMissing(BrokerError):
@@ -36,7 +47,9 @@ class ToolMissing(BrokerError):
 
 @functools.cache
 def find_java() -> str:
-    """JAVA_HOME, else PATH, else the newest installed JDK: the first that is new enough for Kafka."""
+    """JAVA_HOME, else PATH, else the newest installed JDK: the first that is new enough for
+    Kafka.
+    """
     first = [str(Path(home) / "bin" / "java")] if (home := os.environ.get("JAVA_HOME")) else []
     first += [java] if (java := shutil.which("java")) else []
     installed = [str(path) for path in Path("/usr/lib/jvm").glob("*/bin/java")]
@@ -44,14 +57,18 @@ def find_java() -> str:
         if java_version(java) >= MIN_JAVA:
             return java
     seen = ", ".join(f"{java} is {java_version(java)}" for java in [*first, *installed])
-    raise ToolMissing(f"Kafka {KAFKA_VERSION} needs Java {MIN_JAVA} or newer: {seen or 'no java found'}")
+    raise ToolMissing(
+        f"Kafka {KAFKA_VERSION} needs Java {MIN_JAVA} or newer: {seen or 'no java found'}"
+    )
 
 
 @functools.cache
 def java_version(java: str) -> int:
     """The feature release (17, 25) of this java, 0 if it does not run."""
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
     match = re.search(r'version "(?:1\.)?(\d+)', answer)
@@ -68,7 +85,9 @@ def classpath(profile: str = "broker") -> str:
     kept = TARGET / f"{profile}-{digest}.classpath"
     TARGET.mkdir(exist_ok=True)
     with locked(TARGET / "lock"):
-        if not kept.exists() or not all(os.path.exists(jar) for jar in kept.read_text().split(os.pathsep)):
+        if not kept.exists() or not all(
+            os.path.exists(jar) for jar in kept.read_text().split(os.pathsep)
+        ):
             _resolve(profile, kept)
         return kept.read_text()
 
@@ -83,8 +102,12 @@ def _resolve(profile: str, kept: Path) -> None:
         raise ToolMissing(str(error)) from None
     if done.returncode or not fresh.exists():
         said = (done.stdout + done.stderr).splitlines()
-        reason = next((line for line in said if "[ERROR]" in line), said[-1] if said else "no output")
-        raise BrokerError(f"Maven could not resolve {POM.name}: {reason.replace('[ERROR]', '').strip()}")
+        reason = next(
+            (line for line in said if "[ERROR]" in line), said[-1] if said else "no output"
+        )
+        raise BrokerError(
+            f"Maven could not resolve {POM.name}: {reason.replace('[ERROR]', '').strip()}"
+        )
     fresh.replace(kept)
 
 
@@ -98,8 +121,14 @@ def java_command(
     jars = classpath(profile)
     if main.endswith(".java"):
         source = ROOT / main
-        jars, main = f"{jars}{os.pathsep}{compiled([source], jars, find_java(), TARGET)}", source.stem
-    log = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+        jars, main = (
+            f"{jars}{os.pathsep}{compiled([source], jars, find_java(), TARGET)}",
+            source.stem,
+        )
+    log = [
+        "-Dorg.slf4j.simpleLogger.showDateTime=true",
+        "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+    ]
     quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
     fast = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     return [find_java(), f"-Xmx{heap}", *fast, *quiet, *log, *jvm, "-cp", jars, main, *args]

@@ -89,7 +89,8 @@ def made_record(rng: random.Random, timestamp: int) -> Record:
     else:
         value = b"a value like others, " * rng.randrange(1, 12) + rng.randbytes(8)
     headers: list[tuple[str, bytes | None]] = [
-        (f"header-{one}", (None, b"", rng.randbytes(9))[one % 3]) for one in range(max(0, sort - 14))
+        (f"header-{one}", (None, b"", rng.randbytes(9))[one % 3])
+        for one in range(max(0, sort - 14))
     ]
     if sort == 19:
         headers.append(("ключ", b"non-ASCII"))
@@ -156,7 +157,9 @@ async def write(port: int, count: int) -> list[Topic]:
         await asyncio.sleep(0.01)
     connection.close()
     assert errors == []
-    return [Topic(name, codec, sent, count, blocks[codec].hexdigest()) for codec, name in names.items()]
+    return [
+        Topic(name, codec, sent, count, blocks[codec].hexdigest()) for codec, name in names.items()
+    ]
 
 
 def answer_to(offset: int, errors: list[Any]) -> Callable[[Any, BaseException | None], None]:
@@ -182,7 +185,9 @@ def write_through_gate(broker: KafkaBroker) -> list[Topic]:
         for codec in CARRIERS:
             name, sent, failed = make_topic(broker.bootstrap, f"gate-{codec}"), Digest(), []
 
-            def delivered(error: KafkaError | None, _: Message, failed: list[KafkaError] = failed) -> None:
+            def delivered(
+                error: KafkaError | None, _: Message, failed: list[KafkaError] = failed
+            ) -> None:
                 if error is not None:
                     failed.append(error)
 
@@ -196,7 +201,15 @@ def write_through_gate(broker: KafkaBroker) -> list[Topic]:
             )
             for records in made_batches(BATCHES):
                 for timestamp, key, value, headers in records:
-                    producer.produce(name, value, key, 0, timestamp=timestamp, headers=headers, on_delivery=delivered)
+                    producer.produce(
+                        name,
+                        value,
+                        key,
+                        0,
+                        timestamp=timestamp,
+                        headers=headers,
+                        on_delivery=delivered,
+                    )
                     sent.add(timestamp, key, value, headers)
             assert producer.flush(60) == 0
             assert failed == []
@@ -212,7 +225,9 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
         for codec in CARRIERS:
             make_topic(broker.bootstrap, f"claims-{codec}")
         await_groups(broker.bootstrap, topic=f"claims-{codec}")
-        yield Log(broker, asyncio.run(write(broker.port, request.param)) + write_through_gate(broker))
+        yield Log(
+            broker, asyncio.run(write(broker.port, request.param)) + write_through_gate(broker)
+        )
 
 
 def stored(log: Log, topic: Topic) -> Iterator[bytes]:
@@ -273,8 +288,15 @@ def commands() -> dict[str, list[str]]:
         "Java 2.8": java_command(digest, profile="clients-2.8"),
         "Java 4.4": java_command(digest),
         **with_go,
-        "kafkajs": [str(node.find_node()), str(PROGRAMS / "record_digest.js"), str(node.installed(PROGRAMS))],
-        **{name: [sys.executable, "-m", "tests.support.record_digest", name] for name in PYTHON_CLIENTS},
+        "kafkajs": [
+            str(node.find_node()),
+            str(PROGRAMS / "record_digest.js"),
+            str(node.installed(PROGRAMS)),
+        ],
+        **{
+            name: [sys.executable, "-m", "tests.support.record_digest", name]
+            for name in PYTHON_CLIENTS
+        },
     }
 
 
@@ -291,7 +313,9 @@ def readings(log: Log) -> dict[str, Reading]:
 
     def read(client: tuple[str, list[str]]) -> tuple[str, Reading]:
         name, command = client
-        topics = [topic for topic in log.topics if name != "kafkajs" or topic.codec in KAFKAJS_CODECS]
+        topics = [
+            topic for topic in log.topics if name != "kafkajs" or topic.codec in KAFKAJS_CODECS
+        ]
         wanted = [f"{topic.name}={topic.sent.records}" for topic in topics]
         run = subprocess.run(
             [*command, log.broker.bootstrap, *wanted],
@@ -310,7 +334,16 @@ def readings(log: Log) -> dict[str, Reading]:
         return dict(pool.map(read, commands().items()))
 
 
-EIGHT = ("Java 2.8", "Java 4.4", "librdkafka", "franz-go", "sarama", "kafka-python", "aiokafka", "kafkajs")
+EIGHT = (
+    "Java 2.8",
+    "Java 4.4",
+    "librdkafka",
+    "franz-go",
+    "sarama",
+    "kafka-python",
+    "aiokafka",
+    "kafkajs",
+)
 
 
 @pytest.mark.parametrize("client", EIGHT)
@@ -319,7 +352,14 @@ def test_a_client_reads_what_was_sent(log: Log, readings: dict[str, Reading], cl
     topics = [topic for topic in log.topics if client != "kafkajs" or topic.codec in KAFKAJS_CODECS]
     for topic in topics:
         equal = reading.digests.get(topic.name) == topic.sent.text()
-        cells = (client, reading.version, topic.name, topic.batches or "", topic.sent.records, equal)
+        cells = (
+            client,
+            reading.version,
+            topic.name,
+            topic.batches or "",
+            topic.sent.records,
+            equal,
+        )
         print("|", " | ".join(map(str, cells)), "|")
     assert reading.digests == {topic.name: topic.sent.text() for topic in topics}
     assert len(topics) == 2 * (len(KAFKAJS_CODECS) if client == "kafkajs" else len(CARRIERS))

@@ -71,7 +71,9 @@ def test_pandas(kind: str) -> None:
 
 def test_sql_over_columns() -> None:
     columns = LogValidator(profile="log").check_batches(DATA)
-    found = selected("select base_offset, rule from columns where rule is not null order by 1", columns)
+    found = selected(
+        "select base_offset, rule from columns where rule is not null order by 1", columns
+    )
     assert found["rule"].to_pylist() == [row.rule for row in columns if row.rule is not None]
     assert {"base_offset": 6, "rule": "14"} in found.to_pylist()
 

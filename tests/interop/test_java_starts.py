@@ -62,7 +62,9 @@ def test_a_source_is_compiled_once(tmp_path: Path) -> None:
     except ToolMissing as missing:
         pytest.skip(str(missing))
     source = tmp_path / "Says.java"
-    source.write_text('class Says { public static void main(String[] a) { System.out.print("one"); } }')
+    source.write_text(
+        'class Says { public static void main(String[] a) { System.out.print("one"); } }'
+    )
     folder = compiled([source], "", java, tmp_path)
     assert compiled([source], "", java, tmp_path) == folder
     quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

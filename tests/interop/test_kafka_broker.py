@@ -27,7 +27,9 @@ def broker() -> Iterator[KafkaBroker]:
 def produce(broker: KafkaBroker, value: bytes) -> int:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, acks="all")
     try:
-        return int(producer.send("echo", key=b"key", value=value, partition=0).get(timeout=30).offset)
+        return int(
+            producer.send("echo", key=b"key", value=value, partition=0).get(timeout=30).offset
+        )
     finally:
         producer.close()
 

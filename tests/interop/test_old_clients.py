@@ -59,20 +59,32 @@ def test_all_clients_work_through_the_gate() -> None:
 
 
 def test_the_table_has_each_operation() -> None:
-    assert sorted(OPERATIONS) == sorted(operation for group in GROUPS.values() for operation in group)
+    assert sorted(OPERATIONS) == sorted(
+        operation for group in GROUPS.values() for operation in group
+    )
     assert {operation for client in CLIENTS for operation in client.operations} == set(OPERATIONS)
-    assert {operation for operations in SUBSET.values() for operation in operations} <= set(OPERATIONS)
+    assert {operation for operations in SUBSET.values() for operation in operations} <= set(
+        OPERATIONS
+    )
 
 
 def test_later_outcomes_take_the_place_of_saved_ones() -> None:
     """What was not run again stays; a failure is a note, once."""
     raw, java = "raw frames, Produce 0", "Java 0.8.2.2"
     before = {raw: {"none": {"direct": [False, "closed"], "gate": [False, "closed"]}}}
-    found = {raw: {"none": {"gate": [True, "2,000"]}, "gzip": {"direct": [False, "closed"]}}, java: {"commit": {}}}
+    found = {
+        raw: {"none": {"gate": [True, "2,000"]}, "gzip": {"direct": [False, "closed"]}},
+        java: {"commit": {}},
+    }
     clients = merged(found, before)
     assert list(clients) == [java, raw]
     assert clients[raw]["none"] == {"direct": [False, "closed"], "gate": [True, "2,000"]}
-    result = {"date": "2026-01-01", "machine": {"commit": "abc"}, "versions": "one", "clients": clients}
+    result = {
+        "date": "2026-01-01",
+        "machine": {"commit": "abc"},
+        "versions": "one",
+        "clients": clients,
+    }
     text = render(result)
     assert "| raw frames, Produce 0 | ? / no (1) / ok | ? / no (1) / ? |" in text
     assert text.endswith("| 1 | closed |\n")
@@ -87,7 +99,14 @@ def test_a_failure_of_the_gate_alone_is_named() -> None:
 
 def test_a_digest_depends_on_null_and_order() -> None:
     seen = set()
-    for records in ([(b"k", b"v")], [(None, b"v")], [(b"", b"v")], [(b"k", None)], [(b"v", b"k")], [(b"kv", b"")]):
+    for records in (
+        [(b"k", b"v")],
+        [(None, b"v")],
+        [(b"", b"v")],
+        [(b"k", None)],
+        [(b"v", b"k")],
+        [(b"kv", b"")],
+    ):
         digest = Digest()
         for offset, (key, value) in enumerate(records):
             digest.add(offset, key, value)

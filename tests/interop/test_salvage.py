@@ -44,10 +44,14 @@ TOPICS: dict[str, dict[str, str]] = {
 
 
 def producer(broker: KafkaBroker, **config: Any) -> confluent_kafka.Producer:
-    return confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, **config})
+    return confluent_kafka.Producer(
+        {"bootstrap.servers": broker.bootstrap, "log_level": 0, **config}
+    )
 
 
-def send(one: confluent_kafka.Producer, topic: str, values: list[tuple[bytes | None, bytes]]) -> None:
+def send(
+    one: confluent_kafka.Producer, topic: str, values: list[tuple[bytes | None, bytes]]
+) -> None:
     """Send these keys and values as about one batch."""
     for key, value in values:
         one.produce(topic, value, key, partition=0)
@@ -62,8 +66,16 @@ def fill(broker: KafkaBroker) -> None:
         done.result(PATIENCE)
     plain = producer(broker)
     for number in range(60):
-        send(plain, "plain", [(None, b"%d-%d-" % (number, i) + rng.randbytes(8000)) for i in range(8)])
-        send(plain, "compacted", [(b"%d" % rng.randrange(200), rng.randbytes(9000)) for _ in range(8)])
+        send(
+            plain,
+            "plain",
+            [(None, b"%d-%d-" % (number, i) + rng.randbytes(8000)) for i in range(8)],
+        )
+        send(
+            plain,
+            "compacted",
+            [(b"%d" % rng.randrange(200), rng.randbytes(9000)) for _ in range(8)],
+        )
     for codec in ("gzip", "snappy", "lz4", "zstd"):
         one = producer(broker, **{"compression.type": codec, "linger.ms": 20})
         for _ in range(15):
@@ -242,7 +254,9 @@ def test_a_broker_serves_what_was_salvaged(kafka: KafkaBroker, tmp_path: Path) -
         assert set(records) < set(before[name])
         lost = [one for one in salvage.done.lost if f"{one.topic}-{one.partition}" == name]
         missing = {one.offset for one in set(before[name]) - set(records)}
-        assert missing <= {at for one in lost for at in range(one.first_offset, one.last_offset + 1)}
+        assert missing <= {
+            at for one in lost for at in range(one.first_offset, one.last_offset + 1)
+        }
 
     put_into_place(kafka.data, out, tmp_path / "damaged")
     kafka.start()

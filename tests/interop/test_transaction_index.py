@@ -206,7 +206,11 @@ def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
             writer.interleaved(rounds=200, size=100)
             follower.start()
             logs = [broker.data / "copied-0" / f"{0:020}.log" for broker in (leader, follower)]
-            until("the follower has the log", lambda: logs[0].read_bytes() == logs[1].read_bytes(), PATIENCE)
+            until(
+                "the follower has the log",
+                lambda: logs[0].read_bytes() == logs[1].read_bytes(),
+                PATIENCE,
+            )
             follower.stop()  # the last entries are written after the log
             copies = [read(log.parent) for log in logs]
         assert copies[0][0].aborted() == copies[1][0].aborted()
@@ -240,7 +244,9 @@ def test_open_transactions_are_those_of_kafka_s_own_tool(kafka: KafkaBroker) -> 
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     found = [
-        (one["producer_id"], one["producer_epoch"], one["first_offset"]) for one in rows if one["type"] == "transaction"
+        (one["producer_id"], one["producer_epoch"], one["first_offset"])
+        for one in rows
+        if one["type"] == "transaction"
     ]
     assert found == expected == [(found[0][0], found[0][1], first)]
     (whole,) = [one for one in rows if one["type"] == "partition_transactions"]

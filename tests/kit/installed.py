@@ -16,7 +16,10 @@ from batchval import LogValidator, TopicPolicy
 def test_broker(kafka_case: Case) -> None:
     validator = LogValidator(TopicPolicy.from_kafka_config(kafka_case.topic), mode="kafka")
     result = validator.validate(kafka_case.batch, **kafka_case.append)
-    assert (result.ok, None if result.ok else result.error_code.name) == (kafka_case.accept, kafka_case.error)
+    assert (result.ok, None if result.ok else result.error_code.name) == (
+        kafka_case.accept,
+        kafka_case.error,
+    )
 
 
 @pytest.mark.kafka_cases("reader")

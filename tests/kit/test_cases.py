@@ -21,7 +21,9 @@ _TYPES = {"object": dict, "string": str, "boolean": bool, "integer": int, "null"
 
 
 def schema(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((batchval_fixtures.ROOT / "schema" / f"{name}.json").read_text("utf-8"))
+    found: dict[str, Any] = json.loads(
+        (batchval_fixtures.ROOT / "schema" / f"{name}.json").read_text("utf-8")
+    )
     return found
 
 
@@ -31,7 +33,9 @@ def fits(value: object, form: dict[str, Any]) -> bool:
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(type(value) is _TYPES[kind] for kind in kinds):
         return False
-    if ("const" in form and value != form["const"]) or ("enum" in form and value not in form["enum"]):
+    if ("const" in form and value != form["const"]) or (
+        "enum" in form and value not in form["enum"]
+    ):
         return False
     if "oneOf" in form and sum(fits(value, one) for one in form["oneOf"]) != 1:
         return False
@@ -83,7 +87,9 @@ def test_every_rule_has_a_case_that_obeys_and_one_that_breaks(profile: str) -> N
     for case in batchval_fixtures.cases(profile):
         verdicts.setdefault(case.rule, set()).add(case.accept)
     if profile == "reader":
-        assert {rule: {True, False} for rule in make_cases.READER_RULES} | {None: {True}} == verdicts
+        assert {rule: {True, False} for rule in make_cases.READER_RULES} | {
+            None: {True}
+        } == verdicts
     assert verdicts[None] == {True}
 
 
@@ -105,13 +111,24 @@ def test_the_page_has_the_figures() -> None:
     page = (ROOT / "fixtures" / "README.md").read_text("utf-8")
     figures = re.search(r"(\d+) cases for brokers, (\d+) for readers", page)
     assert figures is not None
-    assert [int(figure) for figure in figures.groups()] == [len(lines(profile)) for profile in PROFILES]
+    assert [int(figure) for figure in figures.groups()] == [
+        len(lines(profile)) for profile in PROFILES
+    ]
     assert f"\n{batchval_fixtures.__version__}.\n" in page
 
 
 def test_the_plugin_runs_a_test_for_each_case() -> None:
     """batchval itself reaches each verdict."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "batchval_fixtures.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "batchval_fixtures.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+    ]
     path = os.pathsep.join(map(str, (ROOT / "fixtures", ROOT)))
     ran = subprocess.run(
         [*command, "-p", "no:xdist", "tests/kit/installed.py"],
@@ -121,4 +138,6 @@ def test_the_plugin_runs_a_test_for_each_case() -> None:
         text=True,
         check=False,
     )
-    assert f"{sum(len(lines(profile)) for profile in PROFILES)} passed" in ran.stdout, ran.stdout + ran.stderr
+    assert f"{sum(len(lines(profile)) for profile in PROFILES)} passed" in ran.stdout, (
+        ran.stdout + ran.stderr
+    )

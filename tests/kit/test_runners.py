@@ -19,7 +19,9 @@ RUNNER = ROOT / "conformance" / "runners" / "python_reader.py"
 def test_python_readers(library: str) -> None:
     cases = list(batchval_fixtures.cases("reader", rules=["14", "15"]))
     text = "".join(f"{json.dumps(case.question)}\n" for case in cases)
-    ran = subprocess.run([sys.executable, RUNNER, library], input=text, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, RUNNER, library], input=text, capture_output=True, text=True, check=True
+    )
     verdicts = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [(one["id"], one["accept"], one.get("records")) for one in verdicts] == [
         (case.id, case.accept, case.records) for case in cases

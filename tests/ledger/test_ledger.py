@@ -1,4 +1,6 @@
-"""Who is believed: sampling, demotion, and the books. Secrets are fixed, so every draw is the same in every run."""
+"""Who is believed: sampling, demotion, and the books. Secrets are fixed, so every draw is the same
+in every run.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def past_probation(books: ClaimsLedger, sender: str = "edge") -> None:
         books.note(sender, "honest", NOW)
 
 
-# ---- policies ------------------------------------------------------------------------------------------------------
+# ---- policies ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["ignore", "verify", "audit:0.01", "audit:1", "trust"])
@@ -80,7 +82,9 @@ def test_wrong_policies_are_refused(text: str, complaint: str) -> None:
 def test_ignored_claims_are_not_counted() -> None:
     books = ledger("ignore")
     assert books.decide("edge", 1, NOW) == "ignore"
-    assert books.check(LogValidator(), GOOD, sender="edge", now_ms=NOW, tag=tag_of(LIE)).claims is None
+    assert (
+        books.check(LogValidator(), GOOD, sender="edge", now_ms=NOW, tag=tag_of(LIE)).claims is None
+    )
     assert books.counts() == ClaimsCounts()
 
 
@@ -91,7 +95,7 @@ def test_verify_checks_every_batch_and_trust_none() -> None:
         assert blind.decide("edge", crc, NOW) == "trust"
 
 
-# ---- sampling ------------------------------------------------------------------------------------------------------
+# ---- sampling ------------------------------------------------------------------------------------
 
 
 def test_the_first_hundred_are_all_checked() -> None:
@@ -110,7 +114,9 @@ def test_batches_refused_before_they_were_walked_prove_nothing() -> None:
 
 @pytest.mark.parametrize("rate", [0.001, 0.01, 0.1])
 def test_liars_are_found_when_the_formula_says(rate: float) -> None:
-    """200 that behave for their first 100 batches and then lie in every one: on average 1 / rate until it shows."""
+    """200 that behave for their first 100 batches and then lie in every one: on average 1 / rate
+    until it shows.
+    """
     books = ledger(f"audit:{rate}")
     crcs = random.Random(7)
     waits = []
@@ -138,7 +144,9 @@ def test_a_replayed_batch_is_drawn_anew_each_time(rate: float) -> None:
 
 
 def test_nothing_that_a_sender_knows_foretells_a_draw() -> None:
-    """Same batches in the same order: another secret, another sender or an earlier batch more changes the sample."""
+    """Same batches in the same order: another secret, another sender or an earlier batch more
+    changes the sample.
+    """
 
     def sample(secret: bytes = SECRET, sender: str = "edge", before: int = 0) -> list[bool]:
         books = ClaimsLedger(ClaimsPolicy("audit", 0.5), secret=secret, first_checked=0)
@@ -182,7 +190,9 @@ def test_decisions_are_those_of_the_shared_vectors(case: dict[str, Any]) -> None
     assert decided == [step["decision"] for step in case["steps"]]
 
 
-PAYLOADS = [claims.attach(batch(records(3), codec=codec), carrier="payload") for codec in (GZIP, ZSTD)]
+PAYLOADS = [
+    claims.attach(batch(records(3), codec=codec), carrier="payload") for codec in (GZIP, ZSTD)
+]
 
 
 @pytest.mark.parametrize("data", PAYLOADS, ids=["gzip", "zstd"])
@@ -210,7 +220,7 @@ def test_a_payload_that_lies_demotes(data: bytes) -> None:
     assert (result.ok, result.claims, books.is_demoted("s", NOW)) == (True, "lying", True)
 
 
-# ---- demotion ------------------------------------------------------------------------------------------------------
+# ---- demotion ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["audit:0.001", "trust"])
@@ -307,7 +317,8 @@ def test_the_first_bomb_that_is_sampled_demotes_its_sender(codec: int) -> None:
     bombs = [a_bomb(n, codec) for n in range(200)]
     tags = [tag_of(claims.BatchClaims(NOW, 1, 1), bomb) for bomb in bombs]
     results = [
-        books.check(validator, bomb, sender="edge", now_ms=NOW, tag=tag) for bomb, tag in zip(bombs, tags, strict=True)
+        books.check(validator, bomb, sender="edge", now_ms=NOW, tag=tag)
+        for bomb, tag in zip(bombs, tags, strict=True)
     ]
     passed = next(n for n, result in enumerate(results) if not result.ok)
     assert passed < 50  # 0.8 ** 50: one in 70,000 secrets would let more pass
@@ -316,7 +327,9 @@ def test_the_first_bomb_that_is_sampled_demotes_its_sender(codec: int) -> None:
     counts = books.counts("edge")
     assert (counts.demotions, counts.lying, counts.unjudged) == (1, 200 - passed, 0)
     assert books.is_demoted("edge", NOW)
-    assert books.check(validator, GOOD, sender="edge", now_ms=NOW, tag=tag_of(TRUE)).path == "shallow"
+    assert (
+        books.check(validator, GOOD, sender="edge", now_ms=NOW, tag=tag_of(TRUE)).path == "shallow"
+    )
 
 
 def test_bombs_in_one_request_demote_their_sender() -> None:
@@ -326,18 +339,26 @@ def test_bombs_in_one_request_demote_their_sender() -> None:
     ranges = [(end - len(bomb), len(bomb)) for end, bomb in zip(ends, bombs, strict=True)]
     tags = [tag_of(claims.BatchClaims(NOW, 1, 1), bomb) for bomb in bombs]
     columns = books.check_ranges(
-        LogValidator(max_decompressed_bytes=LIMIT), b"".join(bombs), ranges, sender="edge", now_ms=NOW, tags=tags
+        LogValidator(max_decompressed_bytes=LIMIT),
+        b"".join(bombs),
+        ranges,
+        sender="edge",
+        now_ms=NOW,
+        tags=tags,
     )
     assert [row["claims"] for row in columns.rows()] == ["lying"] * 3
     assert (books.counts("edge").demotions, books.is_demoted("edge", NOW)) == (1, True)
 
 
-# ---- with a validator ----------------------------------------------------------------------------------------------
+# ---- with a validator ----------------------------------------------------------------------------
 
 
 def test_an_honest_sender_is_soon_believed() -> None:
     books = ledger("audit:0.001")
-    paths = [books.check(LogValidator(), GOOD, sender="edge", now_ms=NOW, tag=tag_of(TRUE)).path for _ in range(150)]
+    paths = [
+        books.check(LogValidator(), GOOD, sender="edge", now_ms=NOW, tag=tag_of(TRUE)).path
+        for _ in range(150)
+    ]
     assert paths[:100] == ["shallow"] * 100
     assert paths[100:].count("claims") > 45
     counts = books.counts("edge")
@@ -365,7 +386,9 @@ def test_a_lie_in_a_header_is_a_malformed_batch() -> None:
 def test_a_batch_without_claims_draws_nothing() -> None:
     books = ledger("audit:0.5")
     assert books.check(LogValidator(), GOOD, sender="edge", now_ms=NOW).claims is None
-    assert books.check(LogValidator(), claims.attach(GOOD), sender="edge", now_ms=NOW).claims is None  # not accepted
+    assert (
+        books.check(LogValidator(), claims.attach(GOOD), sender="edge", now_ms=NOW).claims is None
+    )  # not accepted
     assert books.check(LogValidator(), b"", sender="edge", now_ms=NOW, tag=b"").claims is None
     assert books.counts().batches == 0
 
@@ -379,7 +402,9 @@ def test_a_request_of_many_batches() -> None:
     starts = [sum(map(len, parts[:i])) for i in range(len(parts))]
     ranges = [(start, len(part)) for start, part in zip(starts, parts, strict=True)]
     books = ledger("verify")
-    columns = books.check_ranges(LogValidator(CARRIED), buffer, ranges, sender="edge", now_ms=NOW, tags=tags)
+    columns = books.check_ranges(
+        LogValidator(CARRIED), buffer, ranges, sender="edge", now_ms=NOW, tags=tags
+    )
     answers = [row["claims"] for row in columns.rows()]
     assert answers == ["honest", "lying", "honest", None, "unbound", "unjudged"]
     assert books.counts().batches == 5
@@ -388,7 +413,12 @@ def test_a_request_of_many_batches() -> None:
         again = ledger("trust").check_ranges(
             LogValidator(), buffer, ranges, sender="edge", now_ms=NOW, tags=tags, policies=policies
         )
-        assert [row["path"] for row in again.rows()][:4] == ["claims", "claims", "claims", "shallow"]
+        assert [row["path"] for row in again.rows()][:4] == [
+            "claims",
+            "claims",
+            "claims",
+            "shallow",
+        ]
     with pytest.raises(BatchvalError, match="1 tags for 6 ranges"):
         books.check_ranges(LogValidator(), buffer, ranges, sender="edge", now_ms=NOW, tags=[None])
 
@@ -403,7 +433,9 @@ def test_many_threads_lose_no_count() -> None:
 
     def work(n: int) -> None:
         for _ in range(200):
-            books.check(LogValidator(), GOOD, sender=f"sender {n % 3}", now_ms=NOW, tag=tag_of(TRUE))
+            books.check(
+                LogValidator(), GOOD, sender=f"sender {n % 3}", now_ms=NOW, tag=tag_of(TRUE)
+            )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))

@@ -14,7 +14,11 @@ import pytest
 from batchval.network.errors import DisconnectError, NetworkError, UnsupportedVersionError
 from batchval.network.request import Node
 from batchval.network.version_negotiation import ApiVersions
-from batchval.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from batchval.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.benches import on_path
 from tests.support.fixtures import running_kafka
@@ -31,7 +35,9 @@ def produce() -> ModuleType:
 
 
 class FromTheFuture(ApiVersions):
-    """Asks first in a version that no broker knows: Kafka's way back (KIP-511) is taken each time."""
+    """Asks first in a version that no broker knows: Kafka's way back (KIP-511) is taken each
+    time.
+    """
 
     latest = 99
 
@@ -66,7 +72,9 @@ class MockCluster:
     def leader(self, topic: str) -> Node:
         (leader,) = {
             partition.leader
-            for partition in self.owner.list_topics(topic, timeout=10).topics[topic].partitions.values()
+            for partition in self.owner.list_topics(topic, timeout=10)
+            .topics[topic]
+            .partitions.values()
             if partition.id == 0
         }
         return next(node for node in self.nodes() if node.id == leader)
@@ -80,7 +88,9 @@ def mock() -> MockCluster:
 async def test_every_node_of_a_mock_cluster_answers(mock: MockCluster, produce: ModuleType) -> None:
     async with client(network_api_versions=ApiVersions()) as c:
         assert len(mock.nodes()) == 3
-        futures = [c.send(node, produce.Metadata(b"some")) for node in mock.nodes() for _ in range(20)]
+        futures = [
+            c.send(node, produce.Metadata(b"some")) for node in mock.nodes() for _ in range(20)
+        ]
         for future in futures:
             await future
         assert c.network.connections_opened == 3
@@ -103,7 +113,9 @@ async def test_batches_are_in_a_mock_broker_in_the_order_they_were_sent(
         assert connection is not None
         payload = produce.records(3)
         for n in range(200):
-            await connection.produce_async(produce.Produce(topic.encode(), payload, 3, -1, -1), calls.of(n))
+            await connection.produce_async(
+                produce.Produce(topic.encode(), payload, 3, -1, -1), calls.of(n)
+            )
         await calls.wait(200)
         assert calls.names == list(range(200))
         assert [(answer.error_code, answer.base_offset) for _, answer, _ in calls.seen] == [
@@ -142,21 +154,31 @@ async def test_kafka_keeps_the_order_of_pipelined_idempotent_batches(
     async with client(network_api_versions=FromTheFuture()) as c:
         await made(c, node, produce.Metadata(topic), topic)
         payload = produce.records(10)
-        futures = [c.send(node, produce.Produce(topic, payload, 10, 4711, 10 * n)) for n in range(300)]
+        futures = [
+            c.send(node, produce.Produce(topic, payload, 10, 4711, 10 * n)) for n in range(300)
+        ]
         answers = [(await future).response for future in futures]
-        assert [(one.error_code, one.base_offset) for one in answers] == [(0, 10 * n) for n in range(300)]
+        assert [(one.error_code, one.base_offset) for one in answers] == [
+            (0, 10 * n) for n in range(300)
+        ]
         connection = c.network.connection(node)
         assert connection is not None
         assert connection.in_flight.peak == 5
-        assert (await c.send(node, produce.Produce(topic, payload, 10, 4711, 10 * 301))).response.error_code == 45
+        assert (
+            await c.send(node, produce.Produce(topic, payload, 10, 4711, 10 * 301))
+        ).response.error_code == 45
         assert c.network.state(node).api_versions[0][1] >= 12
         with pytest.raises(UnsupportedVersionError):
             await c.send(node, produce.Produce(topic, payload, 10, 4711, 3_000, api_version=99))
 
 
 @pytest.mark.jvm
-async def test_kafka_killed_with_requests_in_flight(kafka: KafkaBroker, produce: ModuleType, loop_kind: str) -> None:
-    """All that was outstanding fails, once; an idempotent producer that sends it again ends with each batch once."""
+async def test_kafka_killed_with_requests_in_flight(
+    kafka: KafkaBroker, produce: ModuleType, loop_kind: str
+) -> None:
+    """All that was outstanding fails, once; an idempotent producer that sends it again ends with
+    each batch once.
+    """
     node, topic = node_of(kafka), f"killed-{loop_kind}".encode()
     async with client(network_api_versions=FromTheFuture()) as c:
         await made(c, node, produce.Metadata(topic), topic)

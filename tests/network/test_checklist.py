@@ -60,12 +60,16 @@ def order_of(futures: dict[Any, RequestFuture[Any]]) -> list[Any]:
     """A list that fills with the names of futures as they end."""
     seen: list[Any] = []
     for name, future in futures.items():
-        future.add_callbacks(lambda _, name=name: seen.append(name), lambda _, name=name: seen.append(name))
+        future.add_callbacks(
+            lambda _, name=name: seen.append(name), lambda _, name=name: seen.append(name)
+        )
     return seen
 
 
 async def connected(c: ConsumerNetworkClient, peer: Peer) -> Node:
-    """The peer as a node to which there is a connection, so that a short timeout is spent on the answer alone."""
+    """The peer as a node to which there is a connection, so that a short timeout is spent on the
+    answer alone.
+    """
     c.try_connect(peer.node())
     await until(lambda: c.network.is_ready(peer.node()))
     return peer.node()
@@ -94,8 +98,12 @@ async def test_02_a_node_that_is_not_ready_delays_no_other() -> None:
         assert [future.is_done for future in blocked[:3]] == [False] * 3
 
 
-async def test_03_sent_only_when_connected_versions_known_unthrottled_written_and_below_the_cap() -> None:
-    steps: dict[str, asyncio.Event] = {name: asyncio.Event() for name in ("versions", "first", "read")}
+async def test_03_sent_only_when_connected_versions_known_unthrottled_written_and_below_the_cap() -> (
+    None
+):
+    steps: dict[str, asyncio.Event] = {
+        name: asyncio.Event() for name in ("versions", "first", "read")
+    }
 
     async def script(peer: Peer, reader: Reader, writer: Writer) -> None:
         frame = await peer.read(reader)
@@ -110,7 +118,10 @@ async def test_03_sent_only_when_connected_versions_known_unthrottled_written_an
 
     async with (
         Peer(script, limit=1 << 16) as peer,
-        client({"max_in_flight": 2, "splitter": lambda: Splitter(9 << 20)}, network_api_versions=Versions()) as c,
+        client(
+            {"max_in_flight": 2, "splitter": lambda: Splitter(9 << 20)},
+            network_api_versions=Versions(),
+        ) as c,
     ):
         node, loop = peer.node(), asyncio.get_running_loop()
         first = c.send(node, Ask(b"first"))
@@ -128,11 +139,14 @@ async def test_03_sent_only_when_connected_versions_known_unthrottled_written_an
         small = [c.send(node, Ask(b"%d" % n)) for n in range(3)]
         assert not c.network.is_ready(node)
         await until(lambda: c.network.in_flight_count(node) == 1)
-        assert loop.time() - not_throttled > 0.998  # the throttle first; uvloop's clock counts in milliseconds
+        assert (
+            loop.time() - not_throttled > 0.998
+        )  # the throttle first; uvloop's clock counts in milliseconds
         await asyncio.sleep(0.02)
         connection = c.network.connection(node)
         assert connection is not None
-        # the socket took a part of the big one: below the cap, but nothing may follow until it is written whole
+        # the socket took a part of the big one: below the cap, but nothing may follow until it is
+        # written whole
         assert (len(connection.in_flight), c.unsent.count(node)) == (1, 3)
         steps["read"].set()
         await until(ended(big, *small))
@@ -149,7 +163,9 @@ async def test_04_a_connection_that_fails_fails_what_is_unsent_without_recursion
             nonlocal depth, deepest
             depth += 1
             deepest = max(deepest, depth)
-            assert c.unsent.count(node) == len(again)  # the failed ones are gone before anyone is told
+            assert c.unsent.count(node) == len(
+                again
+            )  # the failed ones are gone before anyone is told
             again.append(c.send(node, Ask()))
             depth -= 1
 
@@ -175,7 +191,10 @@ async def test_05_a_lost_connection_fails_in_flight_then_unsent_and_forgets_the_
         await cut.wait()
         writer.write(b"\0\0\0")  # and late bytes of an answer
 
-    async with Peer(script) as peer, client({"max_in_flight": 2}, network_api_versions=Versions()) as c:
+    async with (
+        Peer(script) as peer,
+        client({"max_in_flight": 2}, network_api_versions=Versions()) as c,
+    ):
         node = peer.node()
         futures = {n: c.send(node, Ask()) for n in range(6)}
         seen = order_of(futures)
@@ -184,7 +203,10 @@ async def test_05_a_lost_connection_fails_in_flight_then_unsent_and_forgets_the_
         cut.set()
         await until(ended(*futures.values()))
         assert seen == [0, 1, 2, 3, 4, 5]
-        assert all(isinstance(end, DisconnectError) and not end.timed_out for end in ends(*futures.values()))
+        assert all(
+            isinstance(end, DisconnectError) and not end.timed_out
+            for end in ends(*futures.values())
+        )
         assert c.network.state(node).api_versions is None
         await asyncio.sleep(0.05)  # the backoff
         with pytest.raises(UnsupportedVersionError):  # by what the new connection said
@@ -229,7 +251,11 @@ async def test_07_unsent_requests_expire_each_in_its_own_time() -> None:
     now = 1_000_000.0
     async with client(network_resolve=never) as c:
         c._clock_ms = lambda: now
-        long, short, exact = c.send(NOWHERE, Ask(), 10_000), c.send(NOWHERE, Ask(), 50), c.send(NOWHERE, Ask(), 51)
+        long, short, exact = (
+            c.send(NOWHERE, Ask(), 10_000),
+            c.send(NOWHERE, Ask(), 50),
+            c.send(NOWHERE, Ask(), 51),
+        )
         now += 51
         await until(lambda: short.is_done)
         assert isinstance(short.exception(), RequestTimeoutError)
@@ -253,7 +279,12 @@ async def test_08_backoff_and_setup_timeout_grow_with_jitter() -> None:
         several = {reconnect.after(failures) for _ in range(50)}
         assert len(several) > 25
         assert exact * 0.8 <= min(several) < max(several) <= exact * 1.2
-    assert [round(min(setup.after(n) for _ in range(200)) / 1000) for n in range(4)] == [8, 16, 24, 24]
+    assert [round(min(setup.after(n) for _ in range(200)) / 1000) for n in range(4)] == [
+        8,
+        16,
+        24,
+        24,
+    ]
 
     async with client(network_reconnect_backoff=Backoff(100, 10_000, 0)) as c:
         c_node = Node(1, "127.0.0.1", closed_port())
@@ -280,7 +311,9 @@ async def test_08_setting_up_is_bounded_and_versions_are_awaited_only_when_asked
         with pytest.raises(DisconnectError):
             await c.send(node, Ask())
         assert c.network.state(node).state is ConnectionState.DISCONNECTED
-        assert peer.frames == []  # so nobody could answer, and nobody waited for an answer (KAFKA-13388)
+        assert (
+            peer.frames == []
+        )  # so nobody could answer, and nobody waited for an answer (KAFKA-13388)
         hold.set()
         await until(lambda: not c.is_unavailable(node))
         c.send(node, Ask())
@@ -290,7 +323,8 @@ async def test_08_setting_up_is_bounded_and_versions_are_awaited_only_when_asked
 
 
 @pytest.mark.parametrize(
-    ("offered", "asked"), [([(API_VERSIONS, 0, 2)], [4, 2]), ([], [4, 0]), ([(API_VERSIONS, 0, 9)], [4, 3])]
+    ("offered", "asked"),
+    [([(API_VERSIONS, 0, 2)], [4, 2]), ([], [4, 0]), ([(API_VERSIONS, 0, 9)], [4, 3])],
 )
 async def test_09_error_35_is_asked_again_in_a_version_that_the_node_knows(
     offered: list[tuple[int, int, int]], asked: list[int]
@@ -340,7 +374,13 @@ async def test_09_an_unsupported_version_fails_that_future_alone_and_sends_nothi
     async with Peer(script) as peer, client(network_api_versions=Versions()) as c:
         node = peer.node()
         await c.send(node, Ask(b"connects", api_version=9))
-        for request in (Ask(api_version=12), Ask(api_version=2), Ask(api_key=PRODUCE), Built(10, 12), Built(0, 2)):
+        for request in (
+            Ask(api_version=12),
+            Ask(api_version=2),
+            Ask(api_key=PRODUCE),
+            Built(10, 12),
+            Built(0, 2),
+        ):
             with pytest.raises(UnsupportedVersionError) as caught:  # though nothing else happens
                 await c.send(node, request)
             assert not caught.value.retriable
@@ -435,7 +475,9 @@ async def test_12_no_busy_loop_where_no_node_is_ready() -> None:
         assert 0 < rounds < 25
         rounds = 0
         assert not await c.poll_until(future, 350)
-        assert 2 <= rounds < 50  # two in 100 ms, fewer on a slow machine; a loop that spins makes thousands
+        assert (
+            2 <= rounds < 50
+        )  # two in 100 ms, fewer on a slow machine; a loop that spins makes thousands
         # an answer that nobody gives: not faster for being in flight
         async with Peer(silent) as peer, client() as other:
             future = other.send(peer.node(), Ask())
@@ -455,7 +497,9 @@ async def test_12_no_wait_beyond_the_retry_backoff_when_nothing_is_in_flight() -
 
 
 async def test_12_a_busy_node_does_not_starve_another() -> None:
-    """Its answers come by the thousand in one read; another node's single one is not behind all of them."""
+    """Its answers come by the thousand in one read; another node's single one is not behind all of
+    them.
+    """
 
     async def flood(peer: Peer, reader: Reader, writer: Writer) -> None:
         frames = [await peer.read(reader) for _ in range(2_000)]
@@ -642,7 +686,9 @@ async def test_14_only_wakeup_and_disconnect_may_come_from_another_thread() -> N
 async def test_15_acks_0_completes_when_written_and_holds_no_slot_after() -> None:
     async with Peer(silent, limit=1 << 16) as peer, client({"max_in_flight": 1}) as c:
         node = peer.node()
-        futures = [c.send(node, Ask(b"%d" % n, PRODUCE, 9, expects_response=False)) for n in range(10)]
+        futures = [
+            c.send(node, Ask(b"%d" % n, PRODUCE, 9, expects_response=False)) for n in range(10)
+        ]
         futures.append(c.send(node, Ask(bytes(4 << 20), PRODUCE, 9, expects_response=False)))
         for future in futures:
             assert (await future).response is None
@@ -651,9 +697,13 @@ async def test_15_acks_0_completes_when_written_and_holds_no_slot_after() -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda ids: ids[1], lambda ids: ids[-1] + 1, lambda ids: -5], ids=["next", "future", "no id"]
+    "wrong",
+    [lambda ids: ids[1], lambda ids: ids[-1] + 1, lambda ids: -5],
+    ids=["next", "future", "no id"],
 )
-async def test_16_a_wrong_correlation_id_kills_the_connection(wrong: Callable[[list[int]], int]) -> None:
+async def test_16_a_wrong_correlation_id_kills_the_connection(
+    wrong: Callable[[list[int]], int],
+) -> None:
     async def script(peer: Peer, reader: Reader, writer: Writer) -> None:
         frames = [await peer.read(reader) for _ in range(3)]
         ids = [frame.correlation_id for frame in frames]
@@ -683,7 +733,9 @@ async def test_17_an_authentication_failure_reaches_everyone_and_the_next_poll()
         assert peer.bodies == [b"token"]
 
 
-async def test_17_a_refused_certificate_is_an_authentication_failure(server_tls: ssl.SSLContext) -> None:
+async def test_17_a_refused_certificate_is_an_authentication_failure(
+    server_tls: ssl.SSLContext,
+) -> None:
     async with Peer(ssl=server_tls) as peer, client({"ssl": ssl.create_default_context()}) as c:
         with pytest.raises(AuthenticationError, match="TLS"):
             await c.send(peer.node(), Ask())
@@ -732,12 +784,21 @@ async def test_19_the_least_loaded_node() -> None:
         client(network_resolve=stuck, network_reconnect_backoff=backoff) as c,
     ):
         two, one, throttled = peer.node(1), peer.node(2), slow.node(3)
-        connecting, fresh, failed = Node(4, "stuck.invalid", 1), peer.node(5), Node(6, "127.0.0.1", closed_port())
+        connecting, fresh, failed = (
+            Node(4, "stuck.invalid", 1),
+            peer.node(5),
+            Node(6, "127.0.0.1", closed_port()),
+        )
         for node in (two, two, one, throttled, connecting):
             c.send(node, Ask())
         with pytest.raises(DisconnectError):
             await c.send(failed, Ask())
-        await until(lambda: c.network.in_flight_count() == 3 and c.network.state(throttled).connection.throttled_ms)
+        await until(
+            lambda: (
+                c.network.in_flight_count() == 3
+                and c.network.state(throttled).connection.throttled_ms
+            )
+        )
         everyone = [two, one, throttled, connecting, fresh, failed]
         for expected in (one, two, connecting, fresh, None):
             assert c.least_loaded_node(everyone) == expected

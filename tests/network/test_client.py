@@ -1,4 +1,6 @@
-"""ConsumerNetworkClient: the order of a poll, its limits, and awaiting as the other way to the same thing."""
+"""ConsumerNetworkClient: the order of a poll, its limits, and awaiting as the other way to the same
+thing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ STEPS = {
     "maybe_trigger_wakeup": "maybe_trigger_wakeup",
     "fail_expired_requests": "fail_expired_requests",
 }
-ORDER = ["fire completions", "pending disconnects", "try_send", "I/O", "check_disconnects", "maybe_trigger_wakeup"]
+ORDER = [
+    "fire completions",
+    "pending disconnects",
+    "try_send",
+    "I/O",
+    "check_disconnects",
+    "maybe_trigger_wakeup",
+]
 ORDER += ["try_send", "fail_expired_requests", "fire completions"]
 
 
@@ -86,7 +95,9 @@ async def test_a_condition_that_needs_no_wait_is_not_waited_for() -> None:
         await c.poll(10_000)
         await c.poll(50)
         assert waits[0] == 0
-        assert waits[1] == c.max_poll_timeout_ms == 3_000  # something is in flight: the longest poll
+        assert (
+            waits[1] == c.max_poll_timeout_ms == 3_000
+        )  # something is in flight: the longest poll
         assert 0 < waits[2] <= 50
 
 
@@ -118,7 +129,9 @@ async def test_polling_and_awaiting_come_to_the_same() -> None:
             assert await c.poll_until(future, 10_000)
         bodies = [(await future).response.body for future in futures]
         assert bodies == [b"%d" % n for n in range(50)]
-        several = [asyncio.ensure_future(c.poll_until(c.send(node, Ask()), 10_000)) for _ in range(10)]
+        several = [
+            asyncio.ensure_future(c.poll_until(c.send(node, Ask()), 10_000)) for _ in range(10)
+        ]
         assert await asyncio.gather(*several) == [True] * 10
 
 
@@ -167,8 +180,14 @@ async def test_after_the_backoff_a_failed_node_is_tried_again() -> None:
 
 def test_defaults() -> None:
     options = client_options()
-    assert (options.retry_backoff_ms, options.heartbeat_interval_ms, options.request_timeout_ms) == (100, 3_000, 30_000)
-    default = {field.name: field.default for field in ConnectionOptions.__dataclass_fields__.values()}
+    assert (
+        options.retry_backoff_ms,
+        options.heartbeat_interval_ms,
+        options.request_timeout_ms,
+    ) == (100, 3_000, 30_000)
+    default = {
+        field.name: field.default for field in ConnectionOptions.__dataclass_fields__.values()
+    }
     assert default["max_in_flight"] == 5
     assert default["request_timeout_ms"] == 30_000
     assert default["send_buffer_bytes"] is default["receive_buffer_bytes"] is None
@@ -180,7 +199,9 @@ def test_a_heartbeat_must_be_below_the_session_timeout(heartbeat: float, session
         client_options(heartbeat_interval_ms=heartbeat, session_timeout_ms=session)
 
 
-def test_a_heartbeat_above_a_third_of_the_session_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_heartbeat_above_a_third_of_the_session_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     client_options(heartbeat_interval_ms=3_000, session_timeout_ms=9_000)
     assert caplog.records == []
     client_options(heartbeat_interval_ms=3_001, session_timeout_ms=9_000)

@@ -139,7 +139,10 @@ async def test_turns_are_taken_in_order_and_a_cancelled_one_is_never_sent() -> N
 
     async with Peer(held) as peer:
         connection, calls = await peer.connect(max_in_flight=1), Calls()
-        tasks = [asyncio.ensure_future(connection.produce_async(Ask(b"%d" % n), calls.of(n))) for n in range(6)]
+        tasks = [
+            asyncio.ensure_future(connection.produce_async(Ask(b"%d" % n), calls.of(n)))
+            for n in range(6)
+        ]
         await until(lambda: len(peer.frames) == 1)
         tasks[2].cancel()
         tasks[4].cancel()
@@ -174,7 +177,9 @@ async def test_a_slow_callback_delays_only_its_own_connection() -> None:
         assert not producing.done()
         sent = slow.metrics.requests
         await asyncio.sleep(0.05)
-        assert slow.metrics.requests == sent <= 2 + 2 + 1 + 2  # called, behind, and what the socket holds
+        assert (
+            slow.metrics.requests == sent <= 2 + 2 + 1 + 2
+        )  # called, behind, and what the socket holds
         gate.set()
         await producing
         await calls.wait(40)
@@ -183,7 +188,9 @@ async def test_a_slow_callback_delays_only_its_own_connection() -> None:
         quick.close()
 
 
-async def test_a_callback_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_callback_that_fails_does_not_stop_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with Peer() as peer:
         connection, calls = await peer.connect(), Calls()
 
@@ -227,7 +234,9 @@ async def test_a_callback_may_send_and_may_close() -> None:
 
 
 async def test_losing_the_connection_fails_everything_once_in_order() -> None:
-    async def two_then_cut(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def two_then_cut(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         frames = [await peer.read(reader) for _ in range(5)]
         writer.write(answer(frames[0].correlation_id) + answer(frames[1].correlation_id))
         await writer.drain()
@@ -236,21 +245,29 @@ async def test_losing_the_connection_fails_everything_once_in_order() -> None:
         lost: list[BaseException] = []
         calls = Calls()
         connection = await peer.connect(on_lost=lambda _, error: lost.append(error))
-        tasks = [asyncio.ensure_future(connection.produce_async(Ask(b"%d" % n), calls.of(n))) for n in range(20)]
+        tasks = [
+            asyncio.ensure_future(connection.produce_async(Ask(b"%d" % n), calls.of(n)))
+            for n in range(20)
+        ]
         results = await asyncio.gather(*tasks, return_exceptions=True)
         await connection.wait_closed()
         sent = results.count(None)
         assert 5 <= sent <= 7
         assert calls.names == list(range(sent))
         assert calls.errors[:2] == [None, None]
-        assert all(isinstance(error, DisconnectError) for error in [*calls.errors[2:], *results[sent:], *lost])
+        assert all(
+            isinstance(error, DisconnectError)
+            for error in [*calls.errors[2:], *results[sent:], *lost]
+        )
         assert len(lost) == 1
 
 
 async def test_answers_that_came_whole_before_the_end_are_delivered() -> None:
     """Even while callbacks are behind and most of them lie in the socket or in the queue."""
 
-    async def all_then_cut(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def all_then_cut(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         frames = [await peer.read(reader) for _ in range(100)]
         writer.write(b"".join(answer(frame.correlation_id, frame.body) for frame in frames))
         await writer.drain()
@@ -268,7 +285,9 @@ async def test_acks_0_is_done_when_written() -> None:
     big = bytes(8 << 20)
     reading = asyncio.Event()
 
-    async def reads_late(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def reads_late(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         await reading.wait()
         await echo(peer, reader, writer)
 
@@ -313,10 +332,14 @@ async def test_buffers_are_owned_until_written() -> None:
     async with Peer(limit=1 << 16) as peer:
         connection, calls = await peer.connect(splitter=lambda: Splitter(8 << 20)), Calls()
         for n in range(3):
-            await connection.produce_async(Ask(bodies[n]), calls.of(n), on_written=lambda n=n: poison(n))
+            await connection.produce_async(
+                Ask(bodies[n]), calls.of(n), on_written=lambda n=n: poison(n)
+            )
         await calls.wait(3)
         assert released == [0, 1, 2]
-        assert [body == bytes([n]) * (3 << 20) for n, body in enumerate(peer.bodies, 1)] == [True] * 3
+        assert [body == bytes([n]) * (3 << 20) for n, body in enumerate(peer.bodies, 1)] == [
+            True
+        ] * 3
         connection.close()
 
 
@@ -324,7 +347,9 @@ async def test_buffers_are_given_back_when_the_connection_is_dead() -> None:
     async with Peer(lambda peer, reader, writer: asyncio.sleep(3600)) as peer:
         connection, calls = await peer.connect(), Calls()
         released: list[str] = []
-        await connection.produce_async(Ask(bytes(8 << 20)), calls.of("big"), on_written=lambda: released.append("big"))
+        await connection.produce_async(
+            Ask(bytes(8 << 20)), calls.of("big"), on_written=lambda: released.append("big")
+        )
         assert released == []
         connection.close()
         await connection.wait_closed()
@@ -336,7 +361,9 @@ async def test_throttle_time_is_honoured_and_counted() -> None:
     """Late is what a busy machine makes of everything; what must not be is early."""
     loop, said, asked = asyncio.get_running_loop(), 0.0, 0.0
 
-    async def throttles_once(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def throttles_once(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         nonlocal said, asked
         frame = await peer.read(reader)
         said = loop.time()
@@ -355,7 +382,9 @@ async def test_throttle_time_is_honoured_and_counted() -> None:
         await connection.request(Ask())
         assert asked - said > 0.998  # uvloop's clock counts in milliseconds
         assert connection.throttled_ms == 0
-        assert connection.metrics.throttle_time_ms == connection.metrics.throttle_time_ms_max == 1000
+        assert (
+            connection.metrics.throttle_time_ms == connection.metrics.throttle_time_ms_max == 1000
+        )
         assert connection.metrics.throttled_responses == 1
         connection.close()
 
@@ -366,7 +395,9 @@ async def test_throttle_time_is_honoured_and_counted() -> None:
 async def test_versions_whose_answers_come_late_are_not_waited_for_twice(
     api_key: int, version: int, waits: bool
 ) -> None:
-    async def throttles(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def throttles(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         frame = await peer.read(reader)
         writer.write(answer(frame.correlation_id, throttle_time_ms=10_000))
         await reader.read()
@@ -381,16 +412,24 @@ async def test_versions_whose_answers_come_late_are_not_waited_for_twice(
 
 async def test_socket_buffers_are_left_alone_unless_asked() -> None:
     def size(connection: Connection, option: int) -> int:
-        return int(connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, option))
+        return int(
+            connection.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, option)
+        )
 
     async with Peer() as peer:
         plain = await peer.connect()
         asked = await peer.connect(send_buffer_bytes=40_000, receive_buffer_bytes=30_000)
         probe = socket.create_connection(("127.0.0.1", peer.port))
-        defaults = [probe.getsockopt(socket.SOL_SOCKET, option) for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
+        defaults = [
+            probe.getsockopt(socket.SOL_SOCKET, option)
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+        ]
         probe.close()
         assert [size(plain, socket.SO_SNDBUF), size(plain, socket.SO_RCVBUF)] == defaults
-        assert [size(asked, socket.SO_SNDBUF), size(asked, socket.SO_RCVBUF)] == [80_000, 60_000]  # Linux doubles
+        assert [size(asked, socket.SO_SNDBUF), size(asked, socket.SO_RCVBUF)] == [
+            80_000,
+            60_000,
+        ]  # Linux doubles
         assert await asked.request(Ask(b"x")) == Answer(0, b"x")
         plain.close()
         asked.close()
@@ -442,20 +481,30 @@ async def test_an_answer_that_cannot_be_decoded_ends_the_connection() -> None:
         await connection.produce_async(Ask(), calls.of(2))
         await calls.wait(3)
         assert calls.names == [0, 1, 2]
-        assert [type(error) for error in calls.errors] == [type(None), struct.error, DisconnectError]
+        assert [type(error) for error in calls.errors] == [
+            type(None),
+            struct.error,
+            DisconnectError,
+        ]
         assert not connection.is_open
 
 
 async def test_tls(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
     body = bytes(range(256)) * (3 << 12)
 
-    async def when_five_have_come(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def when_five_have_come(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         for frame in [await peer.read(reader) for _ in range(5)]:
             writer.write(answer(frame.correlation_id, frame.body))
         await echo(peer, reader, writer)
 
     async with Peer(when_five_have_come, ssl=server_tls, limit=1 << 16) as peer:
-        options = {"ssl": client_tls, "splitter": lambda: Splitter(8 << 20), "request_timeout_ms": 20_000}
+        options = {
+            "ssl": client_tls,
+            "splitter": lambda: Splitter(8 << 20),
+            "request_timeout_ms": 20_000,
+        }
         connection, calls = await peer.connect(**options), Calls()
         for n in range(12):
             await connection.produce_async(Ask(body[n:]), calls.of(n))

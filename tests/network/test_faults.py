@@ -1,4 +1,6 @@
-"""What peers and networks do to a connection. Never a hang, never a wrong answer, never an answer told twice."""
+"""What peers and networks do to a connection. Never a hang, never a wrong answer, never an answer
+told twice.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,19 @@ def reset(writer: Writer) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "reset"])
 async def test_the_answer_ends_at_every_byte(how: str) -> None:
-    """Of three requests the first is answered; the second's answer is sent up to each of its bytes."""
+    """Of three requests the first is answered; the second's answer is sent up to each of its
+    bytes.
+    """
     assert len(ANSWER) == 18
     for size in range(len(ANSWER) + 1):
         answered = asyncio.Event()
 
         async def script(
-            peer: Peer, reader: Reader, writer: Writer, size: int = size, answered: asyncio.Event = answered
+            peer: Peer,
+            reader: Reader,
+            writer: Writer,
+            size: int = size,
+            answered: asyncio.Event = answered,
         ) -> None:
             for _ in range(3):
                 await peer.read(reader)
@@ -106,7 +114,11 @@ async def test_a_hundred_frames_in_one_write() -> None:
         for n in range(100):
             await connection.produce_async(Ask(b"%d" % n), calls.of(b"%d" % n))
         await calls.wait(100)
-        assert [response.body for _, response, _ in calls.seen] == calls.names == [b"%d" % n for n in range(100)]
+        assert (
+            [response.body for _, response, _ in calls.seen]
+            == calls.names
+            == [b"%d" % n for n in range(100)]
+        )
         assert connection.metrics.bytes_in == sum(12 + len(name) for name in calls.names)
         connection.close()
 
@@ -114,7 +126,9 @@ async def test_a_hundred_frames_in_one_write() -> None:
 async def test_answers_out_of_order_are_never_delivered() -> None:
     async def swap(peer: Peer, reader: Reader, writer: Writer) -> None:
         first, second = await peer.read(reader), await peer.read(reader)
-        writer.write(answer(second.correlation_id, b"second") + answer(first.correlation_id, b"first"))
+        writer.write(
+            answer(second.correlation_id, b"second") + answer(first.correlation_id, b"first")
+        )
         await reader.read()
 
     async with Peer(swap) as peer:
@@ -196,7 +210,10 @@ async def test_a_slow_peer_holds_up_the_caller_not_memory() -> None:
         await echo(peer, reader, writer)
 
     async with Peer(script, limit=1 << 16) as peer:
-        connection, calls = await peer.connect(splitter=lambda: Splitter(8 << 20), max_in_flight=100), Calls()
+        connection, calls = (
+            await peer.connect(splitter=lambda: Splitter(8 << 20), max_in_flight=100),
+            Calls(),
+        )
         produced = 0
 
         async def produce() -> None:
@@ -237,7 +254,9 @@ async def test_a_peer_that_stops_reading_and_sends_fin() -> None:
 
 @pytest.mark.parametrize("fault", ["cut", "reset", "silence", "garbage", "out of order"])
 async def test_a_client_outlives_what_happens_to_its_connections(fault: str) -> None:
-    """Each connection gives some answers and breaks; a caller that tries again gets everything, once and in order."""
+    """Each connection gives some answers and breaks; a caller that tries again gets everything,
+    once and in order.
+    """
     answered_by_peer: list[bytes] = []
 
     async def script(peer: Peer, reader: Reader, writer: Writer) -> None:
@@ -263,7 +282,9 @@ async def test_a_client_outlives_what_happens_to_its_connections(fault: str) -> 
             body = b"%d" % n
             while True:
                 future = c.send(node, Ask(body))
-                future.add_callbacks(lambda response: told.append(response.response.body), lambda error: None)
+                future.add_callbacks(
+                    lambda response: told.append(response.response.body), lambda error: None
+                )
                 try:
                     assert (await future).response.body == body
                     break
@@ -283,7 +304,11 @@ async def test_a_callback_is_called_by_one_end_only() -> None:
         writer.write(answer(frame.correlation_id))
         reset(writer)
 
-    ends: list[Callable[[Any], None]] = [lambda c: c.close(), lambda c: c.transport.abort(), lambda c: c.eof_received()]
+    ends: list[Callable[[Any], None]] = [
+        lambda c: c.close(),
+        lambda c: c.transport.abort(),
+        lambda c: c.eof_received(),
+    ]
     async with Peer(script) as peer:
         for end in ends:
             connection, calls = await peer.connect(request_timeout_ms=1), Calls()

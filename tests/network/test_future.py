@@ -11,9 +11,15 @@ from batchval.network.future import RequestFuture
 
 
 def test_states() -> None:
-    open_, done, failed = RequestFuture[int](), RequestFuture[None](), RequestFuture[int].failure(OSError())
+    open_, done, failed = (
+        RequestFuture[int](),
+        RequestFuture[None](),
+        RequestFuture[int].failure(OSError()),
+    )
     done.complete(None)
-    assert [(f.is_done, f.succeeded, f.failed, f.should_block()) for f in (open_, done, failed)] == [
+    assert [
+        (f.is_done, f.succeeded, f.failed, f.should_block()) for f in (open_, done, failed)
+    ] == [
         (False, False, False, True),
         (True, True, False, False),
         (True, False, True, False),

@@ -1,4 +1,6 @@
-"""The cap: slots by themselves, and a connection under faults seen from the broker's side, as a state machine."""
+"""The cap: slots by themselves, and a connection under faults seen from the broker's side, as a
+state machine.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from batchval.network.connection import Connection
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
@@ -90,10 +98,12 @@ def test_a_cap_below_one_is_refused(cap: int) -> None:
 
 
 class Broker(RuleBasedStateMachine):
-    """A connection whose broker is the machine: it reads when it likes, answers when it likes, and breaks.
+    """A connection whose broker is the machine: it reads when it likes, answers when it likes, and
+    breaks.
 
-    What the broker has received whole or in part, and not answered, never exceeds the cap. Callbacks come once each, in
-    order; a request that was never written is raised to its caller and never called back.
+    What the broker has received whole or in part, and not answered, never exceeds the cap.
+    Callbacks come once each, in order; a request that was never written is raised to its caller and
+    never called back.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -134,7 +144,11 @@ class Broker(RuleBasedStateMachine):
 
         self.loop.run_until_complete(sleep())
 
-    @rule(size=st.sampled_from([0, 1, 100, 300_000]), acks=st.sampled_from([1, 1, 1, 0]), count=st.integers(1, 12))
+    @rule(
+        size=st.sampled_from([0, 1, 100, 300_000]),
+        acks=st.sampled_from([1, 1, 1, 0]),
+        count=st.integers(1, 12),
+    )
     def produce(self, size: int, acks: int, count: int) -> None:
         for _ in range(count if size < 300_000 else 1):
             number, self.number = self.number, self.number + 1
@@ -144,10 +158,16 @@ class Broker(RuleBasedStateMachine):
 
             def callback(response: Any, error: BaseException | None, number: int = number) -> None:
                 self.called.append((number, error is None))
-                assert error is not None or number in self.quiet or struct.unpack(">i", response.body) == (number,)
+                assert (
+                    error is not None
+                    or number in self.quiet
+                    or struct.unpack(">i", response.body) == (number,)
+                )
 
             request = Ask(body, expects_response=bool(acks))
-            self.tasks.append((number, self.loop.create_task(self.connection.produce_async(request, callback))))
+            self.tasks.append(
+                (number, self.loop.create_task(self.connection.produce_async(request, callback)))
+            )
         self.turn()
 
     @rule(which=st.integers(0, 3))
@@ -193,7 +213,9 @@ class Broker(RuleBasedStateMachine):
 
     @rule()
     def answer_out_of_order(self) -> None:
-        if len(self.unanswered) < 2:  # no precondition: what the sockets hold may differ in a second run
+        if (
+            len(self.unanswered) < 2
+        ):  # no precondition: what the sockets hold may differ in a second run
             return
         self.settle()
         correlation_id, number = self.unanswered[1]
@@ -219,7 +241,9 @@ class Broker(RuleBasedStateMachine):
         return sum(good for number, good in self.called if number not in self.quiet)
 
     def settle(self) -> None:
-        """All answers have come through the kernel, however busy the machine is, and have been told."""
+        """All answers have come through the kernel, however busy the machine is, and have been
+        told.
+        """
 
         async def told() -> None:
             while self.good() < self.answers:
@@ -308,7 +332,9 @@ def test_the_machine_finds_a_cap_that_is_not_kept() -> None:
         broken_cap = 1
 
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(OneTooMany, settings=settings(machine(40, 50), phases=[Phase.generate]))
+        run_state_machine_as_test(
+            OneTooMany, settings=settings(machine(40, 50), phases=[Phase.generate])
+        )
 
 
 def test_disconnect_errors_say_which_request_timed_out() -> None:

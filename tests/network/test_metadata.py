@@ -1,4 +1,6 @@
-"""Who leads what, from brokers that answer as they are told; coordinators; and a mock cluster of librdkafka's."""
+"""Who leads what, from brokers that answer as they are told; coordinators; and a mock cluster of
+librdkafka's.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from tests.support.scripted import ScriptedBroker, metadata, unknown_topic
 
 
 def client() -> ConsumerNetworkClient:
-    return ConsumerNetworkClient(client_options({"splitter": _splitter()}, network_api_versions=ApiVersions()))
+    return ConsumerNetworkClient(
+        client_options({"splitter": _splitter()}, network_api_versions=ApiVersions())
+    )
 
 
 def _splitter() -> Any:
@@ -55,7 +59,11 @@ def answering(*answers: Callable[[ScriptedBroker], MetadataResponse]) -> Scripte
 
 
 def test_addresses() -> None:
-    assert bootstrap_nodes(["a:1,SSL://b.c:2", "[::1]:3"]) == [Node(-1, "a", 1), Node(-2, "b.c", 2), Node(-3, "::1", 3)]
+    assert bootstrap_nodes(["a:1,SSL://b.c:2", "[::1]:3"]) == [
+        Node(-1, "a", 1),
+        Node(-2, "b.c", 2),
+        Node(-3, "::1", 3),
+    ]
     for wrong in ("a", "a:", "a:0", "a:65536", ":1", "a:b", "a b"):
         with pytest.raises(ValueError, match="expected host:port"):
             bootstrap_nodes([wrong])
@@ -65,9 +73,13 @@ def test_addresses() -> None:
 
 async def test_a_topic_is_waited_for_until_it_is_made() -> None:
     def not_yet(b: ScriptedBroker) -> MetadataResponse:
-        return MetadataResponse(brokers=metadata({1: b.port}, {}).brokers, topics=[unknown_topic("t")])
+        return MetadataResponse(
+            brokers=metadata({1: b.port}, {}).brokers, topics=[unknown_topic("t")]
+        )
 
-    broker = answering(not_yet, not_yet, lambda b: metadata({1: b.port}, {"t": [(1, 4), (-1, 4), (9, 2)]}))
+    broker = answering(
+        not_yet, not_yet, lambda b: metadata({1: b.port}, {"t": [(1, 4), (-1, 4), (9, 2)]})
+    )
     async with broker, client() as c:
         known = of(broker, c)
         assert known.partitions("t") == 0
@@ -86,11 +98,14 @@ async def test_a_topic_is_waited_for_until_it_is_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(3, UnknownTopicOrPartitionError), (29, AuthorizationError), (17, BrokerError)]
+    ("code", "kind"),
+    [(3, UnknownTopicOrPartitionError), (29, AuthorizationError), (17, BrokerError)],
 )
 async def test_a_topic_that_there_is_not(code: int, kind: type[BrokerError]) -> None:
     def none(b: ScriptedBroker) -> MetadataResponse:
-        return MetadataResponse(brokers=metadata({1: b.port}, {}).brokers, topics=[unknown_topic("t", code)])
+        return MetadataResponse(
+            brokers=metadata({1: b.port}, {}).brokers, topics=[unknown_topic("t", code)]
+        )
 
     async with answering(none) as broker, client() as c:
         known = of(broker, c, allow_auto_topic_creation=False)
@@ -107,7 +122,8 @@ async def test_nobody_there_is_said_after_the_time() -> None:
     async with client() as c:
         known = ClusterMetadata(c, [Node(-1, "127.0.0.1", closed_port())], retry_backoff_ms=20)
         with pytest.raises(
-            RequestTimeoutError, match=r"no metadata from 127\.0\.0\.1:\d+ in 300 ms: .*Connect call failed|refused"
+            RequestTimeoutError,
+            match=r"no metadata from 127\.0\.0\.1:\d+ in 300 ms: .*Connect call failed|refused",
         ):
             await known.update(["t"], 300)
         with pytest.raises(RequestTimeoutError, match="no coordinator of group g in 200 ms"):
@@ -174,7 +190,8 @@ async def test_updates_in_the_background() -> None:
 
 async def test_the_bootstrap_address_is_asked_again_when_all_brokers_are_gone() -> None:
     broker = answering(
-        lambda b: metadata({1: closed_port()}, {"t": [(1, 1)]}), lambda b: metadata({2: b.port}, {"t": [(2, 2)]})
+        lambda b: metadata({1: closed_port()}, {"t": [(1, 1)]}),
+        lambda b: metadata({2: b.port}, {"t": [(2, 2)]}),
     )
     async with broker, client() as c:
         known = of(broker, c)
@@ -244,12 +261,16 @@ async def test_a_mock_cluster_of_librdkafka() -> None:
     owner = confluent_kafka.Producer({"test.mock.num.brokers": 3, "log_level": 0})
     brokers = (await asyncio.to_thread(owner.list_topics, timeout=10)).brokers
     async with client() as c:
-        known = ClusterMetadata(c, bootstrap_nodes([f"{one.host}:{one.port}" for one in brokers.values()]))
+        known = ClusterMetadata(
+            c, bootstrap_nodes([f"{one.host}:{one.port}" for one in brokers.values()])
+        )
         count = await known.wait_for("some", 15_000)
         said = (await asyncio.to_thread(owner.list_topics, "some", 10)).topics["some"].partitions
         assert count == len(said)
         leaders = [known.leader("some", number) for number in range(count)]
-        assert [leader and leader.id for leader in leaders] == [said[number].leader for number in range(count)]
+        assert [leader and leader.id for leader in leaders] == [
+            said[number].leader for number in range(count)
+        ]
         coordinator = await find_coordinator(c, known, "g", GROUP, 10_000)
         assert 2**31 - 1 - coordinator.id in brokers
         known.close()

@@ -15,17 +15,26 @@ from batchval.network.security import Security
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"auto_offset_reset": "first"}, "auto_offset_reset 'first': expected one of earliest, latest, none"),
+        (
+            {"auto_offset_reset": "first"},
+            "auto_offset_reset 'first': expected one of earliest, latest, none",
+        ),
         (
             {"isolation_level": 1},
             "isolation_level 1: expected one of read_uncommitted, read_committed",
         ),
-        ({"partition_assignment_strategy": []}, "partition_assignment_strategy []: expected ['range']"),
+        (
+            {"partition_assignment_strategy": []},
+            "partition_assignment_strategy []: expected ['range']",
+        ),
         ({"enable_auto_commit": True}, "enable_auto_commit True: expected a group_id"),
         ({"group_id": ""}, "group_id '': expected text that is not empty"),
         ({"fetch_max_bytes": 0}, "fetch_max_bytes 0: expected an integer, 1 to 2147483647"),
         ({"fetch_max_wait_ms": -1}, "fetch_max_wait_ms -1: expected an integer, 0 to 2147483647"),
-        ({"send_buffer_bytes": True}, "send_buffer_bytes True: expected an integer, 1 to 2147483647"),
+        (
+            {"send_buffer_bytes": True},
+            "send_buffer_bytes True: expected an integer, 1 to 2147483647",
+        ),
         (
             {"heartbeat_interval_ms": 2_000, "session_timeout_ms": 1_500},
             "heartbeat_interval_ms 2000: expected above 0 and below session_timeout_ms, 1500 ms",
@@ -41,7 +50,10 @@ def test_options_of_a_consumer_that_do_not_fit(more: dict[str, Any], message: st
 
 
 def test_one_type_of_error_for_all_options() -> None:
-    for kind, more in ((ClientOptions, {"request_timeout_ms": -1}), (Security, {"protocol": "SSH"})):
+    for kind, more in (
+        (ClientOptions, {"request_timeout_ms": -1}),
+        (Security, {"protocol": "SSH"}),
+    ):
         with pytest.raises(ArgumentValueError) as raised:
             kind(**more)
         assert isinstance(raised.value, BatchvalError)

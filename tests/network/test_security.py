@@ -1,4 +1,6 @@
-"""Settings of Kafka's and librdkafka's, made into TLS and SASL; seen at a listener that asks for certificates."""
+"""Settings of Kafka's and librdkafka's, made into TLS and SASL; seen at a listener that asks for
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,21 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 @pytest.fixture
 def files(authority: trustme.CA, tmp_path: Path) -> dict[str, str]:
     mine = authority.issue_cert("someone@example.org")
-    key, chain = mine.private_key_pem.bytes(), b"".join(blob.bytes() for blob in mine.cert_chain_pems)
+    key, chain = (
+        mine.private_key_pem.bytes(),
+        b"".join(blob.bytes() for blob in mine.cert_chain_pems),
+    )
     loaded = load_pem_private_key(key, None)
-    locked = loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
-    written = {"ca": authority.cert_pem.bytes(), "store": key + chain, "chain": chain, "key": key, "locked": locked}
+    locked = loaded.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word")
+    )
+    written = {
+        "ca": authority.cert_pem.bytes(),
+        "store": key + chain,
+        "chain": chain,
+        "key": key,
+        "locked": locked,
+    }
     for name, data in (written | {"jks": b"\xfe\xed\xfe\xed" + bytes(20)}).items():
         (tmp_path / name).write_bytes(data)
     return {path.name: str(path) for path in tmp_path.iterdir()}
@@ -117,13 +130,18 @@ async def test_a_name_that_does_not_fit(authority: trustme.CA, files: dict[str, 
         assert await read({**believed, "ssl.endpoint.identification.algorithm": ""}) == b"x"
         assert await read({**believed, "ssl.endpoint.identification.algorithm": "none"}) == b"x"
         with pytest.raises(ssl.SSLCertVerificationError):
-            await read({"ssl.endpoint.identification.algorithm": ""})  # the system does not know this authority
+            await read(
+                {"ssl.endpoint.identification.algorithm": ""}
+            )  # the system does not know this authority
         assert await read({"enable.ssl.certificate.verification": "false"}) == b"x"
 
 
 def test_sasl() -> None:
     plain = Security.from_properties(
-        {"security.protocol": "SASL_PLAINTEXT", "sasl.jaas.config": f'{PLAIN} username="a b" password="p\\"w;=";'}
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.jaas.config": f'{PLAIN} username="a b" password="p\\"w;=";',
+        }
     )
     assert (plain.mechanism, plain.username, plain.password) == ("PLAIN", "a b", 'p"w;=')
     assert plain.ssl_context is None
@@ -148,7 +166,11 @@ def test_sasl() -> None:
     )
     assert (other.mechanism, other.username, other.password) == ("SCRAM-SHA-256", "u", "p")
     nothing = Security.from_properties({})
-    assert (nothing.protocol, nothing.ssl_context, nothing.authenticate) == ("PLAINTEXT", None, None)
+    assert (nothing.protocol, nothing.ssl_context, nothing.authenticate) == (
+        "PLAINTEXT",
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,23 +178,49 @@ def test_sasl() -> None:
     [
         ({"security.protocol": "TLS"}, "security.protocol TLS is none of PLAINTEXT, SSL"),
         ({"security.protocol": "SASL_PLAINTEXT"}, "needs a username and a password"),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism GSSAPI is none of PLAIN"),
-        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": "Krb5LoginModule required;"}, "must begin with"),
-        ({"security.protocol": "SASL_SSL", "sasl.jaas.config": f"{PLAIN} username=s3cret;"}, "must have username"),
         (
-            {"security.protocol": "SSL", "ssl.truststore.location": "jks", "ssl.truststore.type": "JKS"},
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},
+            "sasl.mechanism GSSAPI is none of PLAIN",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.jaas.config": "Krb5LoginModule required;"},
+            "must begin with",
+        ),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.jaas.config": f"{PLAIN} username=s3cret;"},
+            "must have username",
+        ),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.truststore.location": "jks",
+                "ssl.truststore.type": "JKS",
+            },
             r"no PEM file \(JKS\)",
         ),
-        ({"security.protocol": "SSL", "ssl.keystore.location": "jks"}, "JKS and PKCS12 are not read"),
+        (
+            {"security.protocol": "SSL", "ssl.keystore.location": "jks"},
+            "JKS and PKCS12 are not read",
+        ),
         ({"security.protocol": "SSL", "ssl.ca.location": "nowhere"}, "nowhere: No such file"),
         ({"security.protocol": "SSL", "ssl.ca.location": "key"}, "^key: cannot be read"),
         ({"security.protocol": "SSL", "ssl.key.location": "key"}, "without a certificate"),
-        ({"security.protocol": "SSL", "ssl.certificate.location": "chain"}, "certificate and key: "),
         (
-            {"security.protocol": "SSL", "ssl.certificate.location": "chain", "ssl.key.location": "locked"},
+            {"security.protocol": "SSL", "ssl.certificate.location": "chain"},
             "certificate and key: ",
         ),
-        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "ldap"}, "neither https nor empty"),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.certificate.location": "chain",
+                "ssl.key.location": "locked",
+            },
+            "certificate and key: ",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "ldap"},
+            "neither https nor empty",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(

@@ -79,7 +79,9 @@ def test_the_kernel_stamps_what_a_busy_loop_reads_late(loop: str) -> None:
     async def late() -> list[int]:
         found: list[int] = []
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            options = ConnectionOptions(splitter=Splitter, on_wire=lambda *times: found.append(times[2]))
+            options = ConnectionOptions(
+                splitter=Splitter, on_wire=lambda *times: found.append(times[2])
+            )
             opening = asyncio.ensure_future(Connection.open(*listener.getsockname(), options))
             peer, _ = await asyncio.to_thread(listener.accept)
             connection = await opening

@@ -1,4 +1,6 @@
-"""One broker for all of these tests, with an authorizer that lets all through but for what a test denies."""
+"""One broker for all of these tests, with an authorizer that lets all through but for what a test
+denies.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def rule(
     permission: AclPermissionType = AclPermissionType.DENY,
 ) -> None:
     """Nobody may do this from now on; or everybody may."""
-    binding = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
+    binding = AclBinding(
+        kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission
+    )
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for done in admin.create_acls([binding]).values():
         done.result(60)

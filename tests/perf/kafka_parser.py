@@ -8,13 +8,28 @@ from typing import Any
 FRACTION, WHOLE = r"(\d+\.\d{4})", r"(-?\d+)"
 #: %s, %s, %.4f, %.4f, %d, %.4f, %d, %d, %.4f, %.4f
 ROW = re.compile(
-    ", ".join([r"([^,]+)", r"([^,]+)", FRACTION, FRACTION, r"(\d+)", FRACTION, r"(\d+)", WHOLE, FRACTION, FRACTION])
+    ", ".join(
+        [
+            r"([^,]+)",
+            r"([^,]+)",
+            FRACTION,
+            FRACTION,
+            r"(\d+)",
+            FRACTION,
+            r"(\d+)",
+            WHOLE,
+            FRACTION,
+            FRACTION,
+        ]
+    )
 )
 TYPES = (str, str, float, float, int, float, int, int, float, float)
 
 
 def parse_consumer(text: str) -> list[dict[str, Any]]:
-    """The rows below a header, by its words. Warnings and what --print-metrics adds are passed over."""
+    """The rows below a header, by its words. Warnings and what --print-metrics adds are passed
+    over.
+    """
     header: list[str] | None = None
     rows: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -29,7 +44,10 @@ def parse_consumer(text: str) -> list[dict[str, Any]]:
             match = ROW.fullmatch(line)
             assert match is not None, f"no row of Kafka's: {line!r}"
             assert header is not None, f"a row before its header: {line!r}"
-            row = {name: kind(value) for name, kind, value in zip(header, TYPES, match.groups(), strict=True)}
+            row = {
+                name: kind(value)
+                for name, kind, value in zip(header, TYPES, match.groups(), strict=True)
+            }
             if "threadId" in row:
                 row["threadId"] = int(row["threadId"])
             rows.append(row)

@@ -92,7 +92,9 @@ def _piecewise(text: str) -> Figures | None:
 
 _HEAD = r"(?P<records>\d+) records sent, (?P<rate>[\d.]+) records/sec \((?P<mb>[\d.]+) MB/sec\), "
 _LATENCIES = r"(?P<avg>[\d.]+) ms avg latency, (?P<max>[\d.]+) ms max latency, "
-_WHOLE = r"(?P<p50>\d+) ms 50th, (?P<p95>\d+) ms 95th, (?P<p99>\d+) ms 99th, (?P<p999>\d+) ms 99.9th"
+_WHOLE = (
+    r"(?P<p50>\d+) ms 50th, (?P<p95>\d+) ms 95th, (?P<p99>\d+) ms 99th, (?P<p999>\d+) ms 99.9th"
+)
 _DIGITS = r"\d+[.]?\d*"
 
 PRODUCERS = (
@@ -139,7 +141,9 @@ PRODUCERS = (
     ),
     Reader(
         "a loop in bash",
-        _last(r"\d+ records sent, .+ records/sec \((?P<mb>.+) MB/sec\), (?P<avg>.+) ms avg latency"),
+        _last(
+            r"\d+ records sent, .+ records/sec \((?P<mb>.+) MB/sec\), (?P<avg>.+) ms avg latency"
+        ),
     ),
     Reader("a script that splits at commas", _without_units),
     Reader("AutoMQ, automq_e2e_util.py", _last_line(_HEAD + _LATENCIES + _WHOLE + "."), "nothing"),
@@ -165,7 +169,9 @@ PRODUCERS = (
     Reader(
         "a cgroup benchmark",
         _last(
-            _HEAD.replace(r"\d+", "[0-9.]+", 1) + _LATENCIES.removesuffix(", ") + rf"(?:, {_WHOLE})?",
+            _HEAD.replace(r"\d+", "[0-9.]+", 1)
+            + _LATENCIES.removesuffix(", ")
+            + rf"(?:, {_WHOLE})?",
             has="p50",
         ),
         "nothing",
@@ -184,7 +190,16 @@ PRODUCERS = (
     Reader("a report of sums, one search a figure", _piecewise, "wrong"),
 )
 
-_CONSUMER_NAMES = ("mb", "mb_rate", "records", "rate", "rebalance", "fetch", "fetch_mb_rate", "fetch_rate")
+_CONSUMER_NAMES = (
+    "mb",
+    "mb_rate",
+    "records",
+    "rate",
+    "rebalance",
+    "fetch",
+    "fetch_mb_rate",
+    "fetch_rate",
+)
 
 
 def _ducktape_consumer(text: str) -> Figures | None:

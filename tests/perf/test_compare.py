@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from batchval.perf.compare_results import CompareError, between, change, percent, rows, spread, spread_of
+from batchval.perf.compare_results import (
+    CompareError,
+    between,
+    change,
+    percent,
+    rows,
+    spread,
+    spread_of,
+)
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,22 @@ from batchval.perf.tally import Tally
 
 def kept(path: Path, us: int, *, late_us: int | None = None) -> str:
     """Return a result's file: latencies of ``us``, from the intended time ``late_us`` more."""
-    tally = Tally(scheduled=late_us is not None, acked=100, value_bytes=1000, begin_ns=1, end_ns=10**9 + 1, sent=100)
+    tally = Tally(
+        scheduled=late_us is not None,
+        acked=100,
+        value_bytes=1000,
+        begin_ns=1,
+        end_ns=10**9 + 1,
+        sent=100,
+    )
     tally.latencies.record_repeated(us, 100)
     tally.wire.record_repeated(us - 50, 10)
     if late_us is not None:
         tally.intended.record_repeated(us + late_us, 100)
     intended = tally.intended if tally.scheduled else None
-    made = results.Result("produce", "batchval", {}, tally.as_json(), [], tally.latencies, intended, tally.wire)
+    made = results.Result(
+        "produce", "batchval", {}, tally.as_json(), [], tally.latencies, intended, tally.wire
+    )
     made.write(path)
     return str(path)
 
@@ -32,33 +41,48 @@ def compared(*words: str) -> Result:
 
 
 def test_latencies_from_the_intended_time_are_compared(tmp_path: Path) -> None:
-    a, b = kept(tmp_path / "a.json", 1000, late_us=500), kept(tmp_path / "b.json", 1000, late_us=2000)
+    a, b = (
+        kept(tmp_path / "a.json", 1000, late_us=500),
+        kept(tmp_path / "b.json", 1000, late_us=2000),
+    )
     done = compared(a, b)
     title, heading, *lines = done.output.splitlines()
     assert title == "a to b; latencies from the intended time"
     assert heading.endswith("spread, rounding only")
     assert any(line.split()[:5] == ["ms", "50th", "1.500", "3.000", "100"] for line in lines)
     found = json.loads(compared(a, b, "--json").output)["compared"][0]
-    assert (found["latency_from"], found["spread_of"], found["runs"]) == (["intended"] * 2, "rounding", [1, 1])
+    assert (found["latency_from"], found["spread_of"], found["runs"]) == (
+        ["intended"] * 2,
+        "rounding",
+        [1, 1],
+    )
 
 
 def test_other_latencies_are_not_compared_unseen(tmp_path: Path) -> None:
     a, b = kept(tmp_path / "a.json", 1000), kept(tmp_path / "b.json", 1000, late_us=2000)
     title = compared(a, b).output.splitlines()[0]
-    assert title.startswith("a to b; latencies from the send, compared with those from the intended")
+    assert title.startswith(
+        "a to b; latencies from the send, compared with those from the intended"
+    )
     assert title.endswith(": they measure different things")
     alike = compared(a, kept(tmp_path / "c.json", 2000)).output
     assert alike.startswith("a to c; latencies from the send\n")
 
 
 def test_several_runs_a_side(tmp_path: Path) -> None:
-    before = [kept(tmp_path / f"before-{n}.json", us, late_us=0) for n, us in enumerate((1000, 1200, 1100))]
+    before = [
+        kept(tmp_path / f"before-{n}.json", us, late_us=0)
+        for n, us in enumerate((1000, 1200, 1100))
+    ]
     after = [kept(tmp_path / f"after-{n}.json", us, late_us=0) for n, us in enumerate((1150, 1050))]
     page = tmp_path / "page.html"
     done = compared("--from", *before, "--to", *after, "--report", str(page))
     assert done.exit_code == 0, done.output
     title, heading, *lines = done.output.splitlines()
-    assert title == "before-0, before-1, before-2 to after-0, after-1; latencies from the intended time"
+    assert (
+        title
+        == "before-0, before-1, before-2 to after-0, after-1; latencies from the intended time"
+    )
     assert heading.endswith("spread, 3 by 2 runs")
     (median,) = [line for line in lines if line.startswith("ms 50th")]
     assert median.split() == ["ms", "50th", "1.100", "1.100", "0", "%", "-13", "to", "15", "%"]
@@ -78,7 +102,10 @@ def test_several_runs_a_side(tmp_path: Path) -> None:
         (("a.json",), "got 1 results: expected at least two"),
         (("--from", "a.json"), "--from and --to go together"),
         (("--to", "a.json", "b.json"), "--from and --to go together"),
-        (("c.json", "--from", "a.json", "--to", "b.json"), "c.json is on neither side: put it after --from or --to"),
+        (
+            ("c.json", "--from", "a.json", "--to", "b.json"),
+            "c.json is on neither side: put it after --from or --to",
+        ),
     ],
 )
 def test_usage(words: tuple[str, ...], message: str) -> None:
@@ -96,7 +123,9 @@ def test_merged_results_have_the_latencies_of_the_merged_histograms(tmp_path: Pa
     assert (totals["on_the_wire"]["avg_us"], totals["on_the_wire"]["requests"]) == (1950, 20)
     assert merged.histogram_wire is not None
     assert merged.histogram_wire.count == 20
-    mixed = merge.merge([results.Result.read(file) for file in (files[0], kept(tmp_path / "s.json", 5000))])
+    mixed = merge.merge(
+        [results.Result.read(file) for file in (files[0], kept(tmp_path / "s.json", 5000))]
+    )
     assert (mixed.totals["latency_from"], mixed.totals["avg_us"]) == ("send", 3000)
     assert mixed.headline == mixed.histogram
 

@@ -1,4 +1,6 @@
-"""``batchval perf consume`` on a real broker: the rows, the warnings, the exit codes, and what goes wrong."""
+"""``batchval perf consume`` on a real broker: the rows, the warnings, the exit codes, and what goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,16 @@ BYTES = 100
 
 
 def command(bootstrap: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "batchval", "perf", "consume", "--bootstrap-server", bootstrap, *options]
+    return [
+        sys.executable,
+        "-m",
+        "batchval",
+        "perf",
+        "consume",
+        "--bootstrap-server",
+        bootstrap,
+        *options,
+    ]
 
 
 #: The command, but the own client waits for metadata 2 seconds, not 10.
@@ -42,7 +53,9 @@ runpy.run_module("batchval", run_name="__main__")
 """
 
 
-def consume(bootstrap: str, *options: str, impatient: bool = False) -> subprocess.CompletedProcess[str]:
+def consume(
+    bootstrap: str, *options: str, impatient: bool = False
+) -> subprocess.CompletedProcess[str]:
     words = command(bootstrap, *options)
     if impatient:
         words[1:3] = ["-c", IMPATIENT]
@@ -63,7 +76,15 @@ def complaint(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_run(broker: KafkaBroker, topic: str, client: str, threads: int) -> None:
     done = consume(
-        broker.bootstrap, "--topic", topic, "--num-records", "20000", "--threads", str(threads), "--client", client
+        broker.bootstrap,
+        "--topic",
+        topic,
+        "--num-records",
+        "20000",
+        "--threads",
+        str(threads),
+        "--client",
+        client,
     )
     assert done.stderr == ""
     assert done.returncode == 0
@@ -73,7 +94,9 @@ def test_a_run(broker: KafkaBroker, topic: str, client: str, threads: int) -> No
     assert row["data.consumed.in.MB"] == pytest.approx(20_000 * BYTES / 2**20, abs=1e-4)
     # the rates are those of the times that are printed
     assert row["fetch.nMsg.sec"] == pytest.approx(20_000 / (row["fetch.time.ms"] / 1000), rel=1e-6)
-    assert row["fetch.MB.sec"] == pytest.approx(row["data.consumed.in.MB"] / (row["fetch.time.ms"] / 1000), rel=1e-3)
+    assert row["fetch.MB.sec"] == pytest.approx(
+        row["data.consumed.in.MB"] / (row["fetch.time.ms"] / 1000), rel=1e-3
+    )
     assert row["rebalance.time.ms"] > 0
     dates = (row["start.time"], row["end.time"])
     begin, end = (datetime.strptime(date, "%Y-%m-%d %H:%M:%S:%f") for date in dates)
@@ -92,11 +115,19 @@ def test_more_threads_than_partitions_and_fewer_records_than_wanted(
     )  # fmt: skip
     assert done.returncode == 1
     lines = done.stdout.splitlines()
-    assert lines[1] == "Warning: numThreads 10 is bigger than numPartition 4, set numThread to numPartition"
+    assert (
+        lines[1]
+        == "Warning: numThreads 10 is bigger than numPartition 4, set numThread to numPartition"
+    )
     assert lines[2] == timeout_warning(1500)
     (row,) = parse_consumer(done.stdout)
     assert row["data.consumed.in.nMsg"] == 20_000
-    assert re.findall(r"^Metrics for thread (\d+)$", done.stdout, re.MULTILINE) == ["0", "1", "2", "3"]
+    assert re.findall(r"^Metrics for thread (\d+)$", done.stdout, re.MULTILINE) == [
+        "0",
+        "1",
+        "2",
+        "3",
+    ]
     lists = parse_metrics(done.stdout)
     assert len(lists) == 4
     total = 0.0
@@ -135,7 +166,9 @@ def test_detailed_rows_add_up(broker: KafkaBroker, topic: str, client: str) -> N
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_include_hide_header_date_format_and_deprecated_options(broker: KafkaBroker, topic: str, client: str) -> None:
+def test_include_hide_header_date_format_and_deprecated_options(
+    broker: KafkaBroker, topic: str, client: str
+) -> None:
     fill(broker.bootstrap, f"other-a-{client}", 1, 30)
     fill(broker.bootstrap, f"other-b-{client}", 2, 30)
     done = subprocess.run(
@@ -167,7 +200,9 @@ def test_from_latest_reads_nothing_old(broker: KafkaBroker, topic: str, client: 
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, client: str, tmp_path: Path) -> None:
+def test_the_result_as_json_and_as_a_page(
+    broker: KafkaBroker, topic: str, client: str, tmp_path: Path
+) -> None:
     """Two runs: what they keep is what they print, and can be merged and compared."""
     files = [tmp_path / "a.json", tmp_path / "b.json"]
     for file in files:
@@ -182,12 +217,17 @@ def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, clien
         assert (result.kind, result.client, result.histogram) == ("consume", client, None)
         assert result.totals["records"] == row["data.consumed.in.nMsg"] == 20_000
         assert result.totals["bytes"] == 20_000 * BYTES
-        assert result.totals["elapsed_ns"] // 10**6 == result.totals["end_ms"] - result.totals["start_ms"]
+        assert (
+            result.totals["elapsed_ns"] // 10**6
+            == result.totals["end_ms"] - result.totals["start_ms"]
+        )
         for name in ("rebalance", "fetch"):
             assert result.totals[f"{name}_ms"] == row[f"{name}.time.ms"]
         assert result.totals["start_ms"] < result.totals["assigned_ms"] <= result.totals["end_ms"]
         assert sum(part["records"] for part in result.intervals) == 20_000
-        assert [part["t_ms"] for part in result.intervals] == sorted(part["t_ms"] for part in result.intervals)
+        assert [part["t_ms"] for part in result.intervals] == sorted(
+            part["t_ms"] for part in result.intervals
+        )
         assert result.settings["threads"] == 2
         assert result.versions["client"].startswith(client)
         page = file.with_suffix(".html").read_text()
@@ -195,14 +235,26 @@ def test_the_result_as_json_and_as_a_page(broker: KafkaBroker, topic: str, clien
         assert "http" not in re.sub(r'xmlns="[^"]*"', "", page)  # nothing is fetched
     words = [sys.executable, "-m", "batchval", "perf"]
     merged = subprocess.run(
-        [*words, "merge", "--json", *map(str, files)], capture_output=True, text=True, check=True, timeout=60
+        [*words, "merge", "--json", *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert json.loads(merged.stdout)["totals"]["records"] == 40_000
-    subprocess.run([*words, "compare", *map(str, files)], capture_output=True, text=True, check=True, timeout=60)
+    subprocess.run(
+        [*words, "compare", *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_was_aborted_is_read_unless_only_what_is_committed_is_wanted(broker: KafkaBroker, client: str) -> None:
+def test_what_was_aborted_is_read_unless_only_what_is_committed_is_wanted(
+    broker: KafkaBroker, client: str
+) -> None:
     topic = fill(broker.bootstrap, f"aborted-{client}", 1, 5)
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
@@ -257,11 +309,29 @@ def test_permission_refused(broker: KafkaBroker, topic: str, client: str) -> Non
     secret = fill(broker.bootstrap, f"secret-{client}", 1, 10)
     rule(broker.bootstrap, ResourceType.TOPIC, secret, AclOperation.READ)
     rule(broker.bootstrap, ResourceType.GROUP, f"locked-{client}", AclOperation.READ)
-    done = consume(broker.bootstrap, "--topic", secret, "--num-records", "1", "--client", client, "--threads", "1")
+    done = consume(
+        broker.bootstrap,
+        "--topic",
+        secret,
+        "--num-records",
+        "1",
+        "--client",
+        client,
+        "--threads",
+        "1",
+    )
     assert done.returncode == 3
     assert "authorization failed" in complaint(done).lower().replace("_", " ")
     done = consume(
-        broker.bootstrap, "--topic", topic, "--num-records", "1", "--client", client, "--group", f"locked-{client}"
+        broker.bootstrap,
+        "--topic",
+        topic,
+        "--num-records",
+        "1",
+        "--client",
+        client,
+        "--group",
+        f"locked-{client}",
     )
     assert done.returncode == 3
     assert "group authorization failed" in complaint(done).lower().replace("_", " ")
@@ -307,7 +377,10 @@ def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
         own.kill()
         out, err = run.communicate(timeout=90)
     assert run.returncode == 1
-    assert "WARNING: Exiting before consuming the expected number of records: timeout (4000 ms) exceeded." in out
+    assert (
+        "WARNING: Exiting before consuming the expected number of records: timeout (4000 ms) exceeded."
+        in out
+    )
     if client == "librdkafka" or err:  # batchval's consumer tries again without a word
         assert len(err.splitlines()) == 1, err
         assert err.startswith("batchval perf consume: the client's last error: ")
@@ -315,12 +388,25 @@ def test_a_broker_killed_in_the_middle(tmp_path: Path, client: str) -> None:
 
 
 def test_json_is_one_line_on_standard_output(broker: KafkaBroker, topic: str) -> None:
-    words = ("--topic", topic, "--num-records", "1000", "--threads", "1", "--show-detailed-stats", "--json")
+    words = (
+        "--topic",
+        topic,
+        "--num-records",
+        "1000",
+        "--threads",
+        "1",
+        "--show-detailed-stats",
+        "--json",
+    )
     done = consume(broker.bootstrap, *words)
     assert done.returncode == 0
     (line,) = done.stdout.splitlines()
     document = json.loads(line)
-    assert (document["schema_version"], document["type"], document["kind"]) == (1, "result", "consume")
+    assert (document["schema_version"], document["type"], document["kind"]) == (
+        1,
+        "result",
+        "consume",
+    )
     assert Result.from_json(document).totals["records"] == 1000  # of one poll, which had more
     assert Result.from_json(document).totals["bytes"] == 1000 * BYTES
     assert done.stderr.startswith("time, threadId, ")

@@ -36,7 +36,9 @@ class FakeClock:
 
 
 class FakeConsumer:
-    """Each poll takes the next of ``plan``: (how long it takes, records, bytes); then empty ones of the whole wait."""
+    """Each poll takes the next of ``plan``: (how long it takes, records, bytes); then empty ones of
+    the whole wait.
+    """
 
     def __init__(self, clock: FakeClock, plan: Collection[tuple[float, int, int]] = ()) -> None:
         self.clock = clock
@@ -79,7 +81,11 @@ class Bench:
     """Workers without threads: who steps next is for the test to say."""
 
     def __init__(
-        self, threads: int, plans: list[list[tuple[float, int, int]]], num_records: int, **options: int
+        self,
+        threads: int,
+        plans: list[list[tuple[float, int, int]]],
+        num_records: int,
+        **options: int,
     ) -> None:
         self.clock = FakeClock()
         self.parts: list[Interval] = []
@@ -87,7 +93,9 @@ class Bench:
         run = RunOptions(num_records, threads, **options)
         self.shared = Shared(run, partitions, self.clock)  # type: ignore[arg-type]
         self.consumers = [FakeConsumer(self.clock, plan) for plan in plans]
-        self.workers = [Worker(i, c, self.shared, self.parts.append) for i, c in enumerate(self.consumers)]
+        self.workers = [
+            Worker(i, c, self.shared, self.parts.append) for i, c in enumerate(self.consumers)
+        ]
 
     def start(self) -> None:
         for i, consumer in enumerate(self.consumers):
@@ -112,7 +120,9 @@ def test_fetching_starts_at_the_last_assignment() -> None:
     bench.workers[0].step()
     assert bench.shared.assigned_ns is None
     assert not first.going
-    second.has = [("t", 1)]  # the second has come, the first does not know yet: partition 1 is given twice
+    second.has = [
+        ("t", 1)
+    ]  # the second has come, the first does not know yet: partition 1 is given twice
     bench.workers[1].step()
     assert bench.shared.assigned_ns is None
     first.has = [("t", 0)]
@@ -194,7 +204,9 @@ def test_a_thread_without_records_stays_until_all_have_none() -> None:
 
 
 def test_records_put_the_timeout_off() -> None:
-    bench = Bench(1, [[(900, 1, 1), (900, 0, 0), (90, 1, 1), (900, 0, 0), (90, 1, 1)]], 3, timeout_ms=1_000)
+    bench = Bench(
+        1, [[(900, 1, 1), (900, 0, 0), (90, 1, 1), (900, 0, 0), (90, 1, 1)]], 3, timeout_ms=1_000
+    )
     bench.start()
     bench.to_the_end()
     assert bench.shared.records == 3
@@ -205,7 +217,9 @@ def test_rows_are_cumulative_and_their_rates_are_of_the_interval() -> None:
     bench = Bench(1, [[(400, 100, 1000)] * 6], 600, reporting_interval_ms=1_000)
     bench.start()
     bench.to_the_end()
-    assert [(p.records, p.new_records, p.bytes, p.new_bytes, p.elapsed_ms) for p in bench.parts] == [
+    assert [
+        (p.records, p.new_records, p.bytes, p.new_bytes, p.elapsed_ms) for p in bench.parts
+    ] == [
         (300, 300, 3000, 3000, 1210),
         (600, 300, 6000, 3000, 1200),
     ]
@@ -217,11 +231,16 @@ def test_what_came_since_the_last_row_is_not_lost() -> None:
     bench = Bench(1, [[(400, 100, 1000)] * 4], 400, reporting_interval_ms=1_000)
     bench.start()
     bench.to_the_end()
-    assert [(p.records, p.new_records, p.elapsed_ms) for p in bench.parts] == [(300, 300, 1210), (400, 100, 400)]
+    assert [(p.records, p.new_records, p.elapsed_ms) for p in bench.parts] == [
+        (300, 300, 1210),
+        (400, 100, 400),
+    ]
 
 
 def test_a_rebalance_in_an_interval_is_a_duration() -> None:
-    bench = Bench(1, [[(500, 1, 1), (500, 1, 1), (500, 1, 1), (500, 1, 1)]], 4, reporting_interval_ms=1_000)
+    bench = Bench(
+        1, [[(500, 1, 1), (500, 1, 1), (500, 1, 1), (500, 1, 1)]], 4, reporting_interval_ms=1_000
+    )
     bench.consumers[0].joined_ms = 700.0  # before the clock
     bench.start()
     bench.workers[0].step()
@@ -236,7 +255,9 @@ def test_a_rebalance_in_an_interval_is_a_duration() -> None:
 class Threaded(FakeConsumer):
     """For real threads: has its partition at once, and takes a moment for each poll."""
 
-    def __init__(self, clock: FakeClock, i: int, plan: Collection[tuple[float, int, int]], joined_ms: float) -> None:
+    def __init__(
+        self, clock: FakeClock, i: int, plan: Collection[tuple[float, int, int]], joined_ms: float
+    ) -> None:
         super().__init__(clock, plan)
         self.has = [("t", i)]
         self.joined_ms = joined_ms
@@ -250,7 +271,9 @@ class Threaded(FakeConsumer):
         return super().poll(timeout_ms, most)
 
 
-def outcome_of(consumers: list[Threaded], clock: FakeClock, num_records: int, **options: int) -> Outcome:
+def outcome_of(
+    consumers: list[Threaded], clock: FakeClock, num_records: int, **options: int
+) -> Outcome:
     run = ConsumeRun(
         RunOptions(num_records, len(consumers), **options),
         consumers.__getitem__,
@@ -278,8 +301,14 @@ def test_rebalance_and_fetch_time_are_the_run() -> None:
     assert sorted(made) == [0, 1]
     assert summary.rebalance_ms >= 400 + 16  # making them; 33.9 ms, averaged over the threads
     assert summary.start_ms == WALL
-    assert summary.rebalance_ms + summary.fetch_ms == summary.end_ms - summary.start_ms == summary.elapsed_ms
-    assert all(isinstance(ms, int) for ms in (summary.rebalance_ms, summary.fetch_ms, summary.elapsed_ms))
+    assert (
+        summary.rebalance_ms + summary.fetch_ms
+        == summary.end_ms - summary.start_ms
+        == summary.elapsed_ms
+    )
+    assert all(
+        isinstance(ms, int) for ms in (summary.rebalance_ms, summary.fetch_ms, summary.elapsed_ms)
+    )
     assert outcome.assigned_ms - summary.start_ms == summary.rebalance_ms - 16
     assert outcome.elapsed_ns // MS == summary.elapsed_ms
     assert (summary.records, summary.bytes) == (100, 1000)
@@ -372,7 +401,10 @@ def test_an_interrupt_waits_for_every_thread() -> None:
 def test_no_record_is_counted_twice_by_threads_that_count_together() -> None:
     clock = FakeClock()
     shared = Shared(RunOptions(10**9, 8), BOTH, clock)  # type: ignore[arg-type]
-    threads = [threading.Thread(target=lambda: [shared.add(Polled(1, 3), 0) for _ in range(2000)]) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: [shared.add(Polled(1, 3), 0) for _ in range(2000)])
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,6 @@
-"""Wrong use of ``batchval perf consume``: one line, exit code 2, and nothing is asked of any broker."""
+"""Wrong use of ``batchval perf consume``: one line, exit code 2, and nothing is asked of any
+broker.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ def consume(*options: str) -> subprocess.CompletedProcess[str]:
         ([*NEEDED, "--fetch-size", str(2**31)], "Invalid value for '--fetch-size'"),
         ([*NEEDED, "--socket-buffer-size", str(2**31)], "Invalid value for '--socket-buffer-size'"),
         ([*NEEDED, "--date-format", "yyyy bb"], "Invalid value for '--date-format': 'yyyy bb'"),
-        ([*NEEDED, "--decode", "headers", "--client", "librdkafka"], "--decode headers needs --client batchval"),
+        (
+            [*NEEDED, "--decode", "headers", "--client", "librdkafka"],
+            "--decode headers needs --client batchval",
+        ),
         ([*NEEDED, "--client", "sarama"], "Invalid value for '--client'"),
         ([*NEEDED, "--command-property", "no-equals-sign"], "'no-equals-sign' is not NAME=VALUE"),
         (
@@ -54,7 +59,10 @@ def consume(*options: str) -> subprocess.CompletedProcess[str]:
             [*NEEDED, "--bootstrap-server", "a:99999"],
             "invalid server 'a:99999': expected host:port",
         ),
-        ([*NEEDED, "--num-record", "1"], "unknown option '--num-record', did you mean --num-records?"),
+        (
+            [*NEEDED, "--num-record", "1"],
+            "unknown option '--num-record', did you mean --num-records?",
+        ),
     ],
 )
 def test_one_line_and_exit_code_2(options: list[str], complaint: str) -> None:
@@ -89,8 +97,25 @@ def test_the_help_names_every_option() -> None:
     done = consume("--help")
     assert done.returncode == 0
     for name in (
-        *("bootstrap-server", "topic", "include", "num-records", "threads", "client", "decode", "group", "from-latest"),
-        *("fetch-size", "socket-buffer-size", "check-crcs", "timeout", "show-detailed-stats", "reporting-interval"),
+        *(
+            "bootstrap-server",
+            "topic",
+            "include",
+            "num-records",
+            "threads",
+            "client",
+            "decode",
+            "group",
+            "from-latest",
+        ),
+        *(
+            "fetch-size",
+            "socket-buffer-size",
+            "check-crcs",
+            "timeout",
+            "show-detailed-stats",
+            "reporting-interval",
+        ),
         *(
             "hide-header",
             "date-format",

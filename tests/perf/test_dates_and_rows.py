@@ -1,4 +1,6 @@
-"""Dates and numbers as Java writes them (golden/JavaFormats.java), rows as Kafka's parsers read them."""
+"""Dates and numbers as Java writes them (golden/JavaFormats.java), rows as Kafka's parsers read
+them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ import pytest
 from batchval.perf import consumer_lines
 from tests.perf.kafka_parser import parse_consumer
 
-GOLDEN = [line.split("\t") for line in (Path(__file__).parent / "golden/java_formats.tsv").read_text().splitlines()]
+GOLDEN = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "golden/java_formats.tsv").read_text().splitlines()
+]
 UTC = zoneinfo.ZoneInfo("UTC")
 START = 1_795_177_423_430  # 2026-11-20 12:23:43:430 UTC
 
@@ -31,13 +36,22 @@ def test_dates_are_those_of_java() -> None:
     lines = [line for line in GOLDEN if line[0] != "F"]
     assert len(lines) == 18  # three zones, six instants
     for zone, at, pattern, text in lines:
-        assert consumer_lines.date_text(int(at), pattern, zoneinfo.ZoneInfo(zone)) == text, (zone, at)
+        assert consumer_lines.date_text(int(at), pattern, zoneinfo.ZoneInfo(zone)) == text, (
+            zone,
+            at,
+        )
 
 
 def test_iso_dates_have_their_offset() -> None:
-    assert consumer_lines.date_text(START, consumer_lines.ISO_DATES, UTC) == "2026-11-20T12:23:43.430+00:00"
+    assert (
+        consumer_lines.date_text(START, consumer_lines.ISO_DATES, UTC)
+        == "2026-11-20T12:23:43.430+00:00"
+    )
     kolkata = zoneinfo.ZoneInfo("Asia/Kolkata")
-    assert consumer_lines.date_text(-1, consumer_lines.ISO_DATES, kolkata) == "1970-01-01T05:29:59.999+05:30"
+    assert (
+        consumer_lines.date_text(-1, consumer_lines.ISO_DATES, kolkata)
+        == "1970-01-01T05:29:59.999+05:30"
+    )
 
 
 def test_numbers_are_those_of_java() -> None:
@@ -63,7 +77,9 @@ def test_messages_are_byte_exact() -> None:
         "Warning: numThreads 10 is bigger than numPartition 3, set numThread to numPartition"
     )
     warning, advice = consumer_lines.timeout_warning(10_000).split(" You ")
-    assert warning.partition(": timeout ")[0] == ("WARNING: Exiting before consuming the expected number of records")
+    assert warning.partition(": timeout ")[0] == (
+        "WARNING: Exiting before consuming the expected number of records"
+    )
     assert warning.endswith(": timeout (10000 ms) exceeded.")
     assert advice == "can use the --timeout option to increase the timeout."
     assert consumer_lines.INTERVAL_MESSAGE == "Reporting interval must be greater than 0."
@@ -116,6 +132,6 @@ def test_no_time_no_rate_in_the_summary() -> None:
 
 def test_a_run_of_absurd_size_is_written_out() -> None:
     run = consumer_lines.Summary(START, START + 1000, 1000, 1 << 80, 1 << 70, 0, 1000)
-    assert parse_consumer(f"{consumer_lines.SUMMARY_HEADER}\n{consumer_lines.summary_row(run)}\n")[0][
-        "data.consumed.in.nMsg"
-    ] == (1 << 70)
+    assert parse_consumer(f"{consumer_lines.SUMMARY_HEADER}\n{consumer_lines.summary_row(run)}\n")[
+        0
+    ]["data.consumed.in.nMsg"] == (1 << 70)

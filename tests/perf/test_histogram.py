@@ -1,4 +1,6 @@
-"""Latencies: none is lost, percentiles are those of the sorted array, sums are exact up to their bound."""
+"""Latencies: none is lost, percentiles are those of the sorted array, sums are exact up to their
+bound.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def drawn(kind: str, count: int) -> np.ndarray:
         return random.lognormal(8, 2, count).astype("int64")
     if kind == "two humps":
         return np.where(
-            random.random(count) < 0.9, random.integers(200, 400, count), random.integers(1 << 20, 1 << 30, count)
+            random.random(count) < 0.9,
+            random.integers(200, 400, count),
+            random.integers(1 << 20, 1 << 30, count),
         )
     return random.integers(0, 1 << 50, count)
 
@@ -39,7 +43,9 @@ def of(values: np.ndarray) -> Histogram:
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("kind", ["lognormal", "two humps", "wide"])
-def test_percentiles_are_within_a_thousandth_of_the_sorted_array_at_any_count(kind: str, count: int) -> None:
+def test_percentiles_are_within_a_thousandth_of_the_sorted_array_at_any_count(
+    kind: str, count: int
+) -> None:
     values = np.sort(drawn(kind, count))
     if kind == "wide":
         values //= count  # or their sum is above the bound
@@ -53,14 +59,21 @@ def test_percentiles_are_within_a_thousandth_of_the_sorted_array_at_any_count(ki
     assert histogram.sum == sum(values.tolist())
     assert (histogram.min, histogram.max) == (values[0], values[-1])
     assert histogram.mean == pytest.approx(values.mean(), rel=1e-9)
-    assert histogram.stddev == pytest.approx(values.std(), rel=2e-3, abs=1e-9 + values.mean() / 1000)
+    assert histogram.stddev == pytest.approx(
+        values.std(), rel=2e-3, abs=1e-9 + values.mean() / 1000
+    )
 
 
 def test_each_of_the_counters_is_narrower_than_a_thousandth() -> None:
     """The first and the last value of a counter, of each: found by asking the histogram alone."""
     last = -1
     for bit in range(63):
-        for value in {1 << bit, (1 << bit) + 1, (1 << bit + 1) - 1, (1 << bit) | (1 << max(bit - 10, 0))}:
+        for value in {
+            1 << bit,
+            (1 << bit) + 1,
+            (1 << bit + 1) - 1,
+            (1 << bit) | (1 << max(bit - 10, 0)),
+        }:
             histogram = Histogram()
             histogram.record(0)
             histogram.record(value)
@@ -81,7 +94,13 @@ def test_each_of_the_counters_is_narrower_than_a_thousandth() -> None:
 
 def test_both_instants_are_truncated_before_they_are_subtracted() -> None:
     """1.999 µs to 2.000 µs is 1 µs by the proposal's formula; truncated after, it would be 0."""
-    for stamp, now, us in ((1_999, 2_000, 1), (1_000, 2_999, 1), (1_001, 3_000, 2), (5_000, 5_999, 0), (999, 1_001, 1)):
+    for stamp, now, us in (
+        (1_999, 2_000, 1),
+        (1_000, 2_999, 1),
+        (1_001, 3_000, 2),
+        (5_000, 5_999, 0),
+        (999, 1_001, 1),
+    ):
         histogram = Histogram()
         histogram.record_since(array("q", [stamp]), now)
         assert histogram.sum == us == now // 1000 - stamp // 1000
@@ -143,7 +162,13 @@ def test_what_cannot_be_a_latency_is_refused_and_nothing_counted() -> None:
         with pytest.raises(ValueError):  # noqa: PT011
             refused()
     assert histogram == Histogram()
-    assert (histogram.percentile(50), histogram.mean, histogram.stddev, histogram.min, histogram.max) == (0, 0, 0, 0, 0)
+    assert (
+        histogram.percentile(50),
+        histogram.mean,
+        histogram.stddev,
+        histogram.min,
+        histogram.max,
+    ) == (0, 0, 0, 0, 0)
 
 
 def test_histograms_of_threads_merge_exactly() -> None:
@@ -247,8 +272,12 @@ def test_the_tools_of_hdr_histogram_read_our_log(tmp_path: Path) -> None:
             theirs = places[round(percent * 10) * len(expected) // 1000 - 1]
             assert read.get_value_at_percentile(percent) == pytest.approx(theirs, rel=1e-3)
         assert read.get_max_value() == pytest.approx(int(expected.max()), rel=1e-3)
-        assert {item.value_iterated_to: item.count_at_value_iterated_to for item in read.get_recorded_iterator()} == {
-            read.get_highest_equivalent_value(read.get_value_from_index(counter)): n for counter, n in ours.counts()
+        assert {
+            item.value_iterated_to: item.count_at_value_iterated_to
+            for item in read.get_recorded_iterator()
+        } == {
+            read.get_highest_equivalent_value(read.get_value_from_index(counter)): n
+            for counter, n in ours.counts()
         }
         assert (read.get_start_time_stamp(), read.get_end_time_stamp()) == pytest.approx(
             (1000 * (1_700_000_000.25 + begin), 1000 * (1_700_000_000.25 + begin + length))
@@ -269,7 +298,9 @@ def test_counts_of_more_than_eight_groups_of_seven_bits_are_nine_bytes_in_the_lo
 
 @pytest.mark.alone
 def test_recording_a_latency_takes_at_most_25_ns() -> None:
-    """The best of many tries, as a batch of 500: whoever else uses the machine can only make it slower."""
+    """The best of many tries, as a batch of 500: whoever else uses the machine can only make it
+    slower.
+    """
     stamps, histogram, best = now_ns() - drawn("lognormal", 500) * 1000, Histogram(), float("inf")
     for _ in range(200):
         begin = time.thread_time_ns()

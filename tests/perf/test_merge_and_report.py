@@ -39,7 +39,8 @@ def produced(seed: int, records: int = 5_000, *, client: str = "batchval", **tot
         "steady_state": None,
     }
     intervals = [
-        {"t_ms": 1000.0 * (i + 1), "records": each, "bytes": each * 1000, "max_us": seed * 100} for i in range(5)
+        {"t_ms": 1000.0 * (i + 1), "records": each, "bytes": each * 1000, "max_us": seed * 100}
+        for i in range(5)
     ]
     settings = {"num_records": records, "acks": -1}
     return Result("produce", client, settings, known | totals, intervals, histogram, None)
@@ -68,7 +69,11 @@ def test_histograms_are_added_exactly() -> None:
             whole.record(int(rng.lognormvariate(7 + seed / 10, 0.6)))
     assert merged.histogram == whole
     assert merged.histogram is not None
-    assert (merged.histogram.count, merged.histogram.sum, merged.histogram.max) == (whole.count, whole.sum, whole.max)
+    assert (merged.histogram.count, merged.histogram.sum, merged.histogram.max) == (
+        whole.count,
+        whole.sum,
+        whole.max,
+    )
     again = Result.from_json(json.loads(json.dumps(merged.to_json())))
     assert again.histogram == whole
 
@@ -94,7 +99,12 @@ def test_what_one_run_did_not_count_is_not_known_of_all() -> None:
 
 def test_the_steady_states_are_added_if_all_have_one() -> None:
     steady = {"records": 10, "elapsed_ns": 5}
-    both = merge([produced(1, steady_state=steady), produced(2, steady_state={"records": 7, "elapsed_ns": 9})])
+    both = merge(
+        [
+            produced(1, steady_state=steady),
+            produced(2, steady_state={"records": 7, "elapsed_ns": 9}),
+        ]
+    )
     assert both.totals["steady_state"] == {"records": 17, "elapsed_ns": 9, "histogram": None}
     assert merge([produced(1, steady_state=steady), produced(2)]).totals["steady_state"] is None
 
@@ -104,8 +114,15 @@ def test_latencies_are_those_of_the_added_histograms() -> None:
     parts = [produced(seed) for seed in (1, 2)]
     for part in parts:
         assert part.histogram is not None
-        steady = {"records": 5_000, "bytes": 5_000_000, "elapsed_ns": 10**9, "histogram": part.histogram.to_json()}
-        part.totals |= latencies_us(part.histogram) | {"steady_state": steady | latencies_us(part.histogram)}
+        steady = {
+            "records": 5_000,
+            "bytes": 5_000_000,
+            "elapsed_ns": 10**9,
+            "histogram": part.histogram.to_json(),
+        }
+        part.totals |= latencies_us(part.histogram) | {
+            "steady_state": steady | latencies_us(part.histogram)
+        }
     merged = merge(parts)
     assert merged.histogram is not None
     expected = latencies_us(merged.histogram)
@@ -136,7 +153,12 @@ def test_settings_that_differ_are_all_said() -> None:
 
 def test_consumers_are_merged_too() -> None:
     totals = merge([consumed(1), consumed(3)]).totals
-    assert (totals["records"], totals["rebalance_ms"], totals["start_ms"], totals["end_ms"]) == (4000, 200, 11, 2013)
+    assert (totals["records"], totals["rebalance_ms"], totals["start_ms"], totals["end_ms"]) == (
+        4000,
+        200,
+        11,
+        2013,
+    )
     assert totals["fetch_ms"] == 2000
 
 
@@ -167,10 +189,14 @@ def test_compare_prints_the_spread(tmp_path: Path) -> None:
         result.write(tmp_path / f"{name}.json")
     files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
     done = CliRunner().invoke(cli, ["perf", "compare", *files], standalone_mode=False)
-    assert re.search(r"^ms 99\.9th +1\.001 +1\.002 +0\.1 % +0 to 0\.2 %$", done.output, re.MULTILINE), done.output
+    assert re.search(
+        r"^ms 99\.9th +1\.001 +1\.002 +0\.1 % +0 to 0\.2 %$", done.output, re.MULTILINE
+    ), done.output
     page_file = tmp_path / "page.html"
     done = CliRunner().invoke(
-        cli, ["perf", "compare", *files, "--json", "--report", str(page_file)], standalone_mode=False
+        cli,
+        ["perf", "compare", *files, "--json", "--report", str(page_file)],
+        standalone_mode=False,
     )
     (pair,) = json.loads(done.output)["compared"]
     assert pair["figures"]["ms 50th"]["exact_high"] == pytest.approx(1.0025 / 1.0005 - 1)
@@ -179,13 +205,20 @@ def test_compare_prints_the_spread(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("", "not JSON"), ("{}", "not the result of a perf run"), ('{"batchval_perf": 99}', "version 99")],
+    [
+        ("", "not JSON"),
+        ("{}", "not the result of a perf run"),
+        ('{"batchval_perf": 99}', "version 99"),
+    ],
 )
 def test_what_is_no_result_is_named(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ResultError, match=complaint):
         CliRunner().invoke(
-            cli, ["perf", "merge", str(tmp_path / "x.json")], catch_exceptions=False, standalone_mode=False
+            cli,
+            ["perf", "merge", str(tmp_path / "x.json")],
+            catch_exceptions=False,
+            standalone_mode=False,
         )
 
 
@@ -202,7 +235,9 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
-        self.links += [value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action"}]
+        self.links += [
+            value or "" for name, value in attrs if name in {"src", "href", "xlink:href", "action"}
+        ]
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -233,9 +268,13 @@ def test_a_consumers_page_has_no_latencies() -> None:
 
 
 def test_a_curve_goes_as_far_as_its_count_speaks() -> None:
-    chart = percentile_chart([("many", produced(1, 20_000).histogram, None), ("few", produced(1, 10).histogram, None)])
+    chart = percentile_chart(
+        [("many", produced(1, 20_000).histogram, None), ("few", produced(1, 10).histogram, None)]
+    )
     assert chart is not None
-    many, few = (max(float(x) for x in re.findall(r"[ML](\d+\.\d)", curve.path)) for curve in chart.curves)
+    many, few = (
+        max(float(x) for x in re.findall(r"[ML](\d+\.\d)", curve.path)) for curve in chart.curves
+    )
     assert few < many / 2
     assert many == pytest.approx(chart.right, abs=0.1)
     ys = [float(y) for y in re.findall(r"[ML]\d+\.\d (\d+\.\d)", chart.curves[0].path)]
@@ -245,7 +284,10 @@ def test_a_curve_goes_as_far_as_its_count_speaks() -> None:
 
 def test_throughput_is_of_each_interval() -> None:
     result = produced(1)
-    result.intervals = [{"t_ms": 500.0, "records": 100, "bytes": 1}, {"t_ms": 1500.0, "records": 100, "bytes": 1}]
+    result.intervals = [
+        {"t_ms": 500.0, "records": 100, "bytes": 1},
+        {"t_ms": 1500.0, "records": 100, "bytes": 1},
+    ]
     assert throughput(result) == [(0.5, 200.0), (1.5, 100.0)]
     result.intervals.append({"t_ms": 1550, "records": 47, "bytes": 0})
     assert throughput(result) == [(0.5, 200.0), (1.55, 140.0)]

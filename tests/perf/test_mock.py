@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli" / "perf.md"
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
+ENVIRONMENT = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+}
 MOCK = [sys.executable, "-m", "batchval", "perf", "mock"]
 
 
@@ -28,7 +31,12 @@ def test_the_command_of_the_page_sends_and_reads(client: str) -> None:
     if client != "batchval":
         block = re.sub(r"(perf (?:produce|consume))", rf"\1 --client {client}", block)
     done = subprocess.run(
-        ["sh", "-c", block], env=ENVIRONMENT, check=False, capture_output=True, text=True, timeout=120
+        ["sh", "-c", block],
+        env=ENVIRONMENT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -52,17 +60,25 @@ def test_the_command_has_the_addresses_and_its_exit_code_is_kept() -> None:
 
 def test_a_command_that_ends_by_a_signal_or_cannot_be_run() -> None:
     killed = subprocess.run(
-        [*MOCK, "sh", "-c", "kill -USR1 $$"], check=False, capture_output=True, text=True, timeout=60
+        [*MOCK, "sh", "-c", "kill -USR1 $$"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert killed.returncode == 128 + signal.SIGUSR1
-    missing = subprocess.run([*MOCK, "no-such-command"], check=False, capture_output=True, text=True, timeout=60)
+    missing = subprocess.run(
+        [*MOCK, "no-such-command"], check=False, capture_output=True, text=True, timeout=60
+    )
     assert missing.returncode == 2
     assert "cannot run 'no-such-command': No such file or directory" in missing.stderr
 
 
 @pytest.mark.parametrize("command", [[], ["sh", "-c", "echo $BOOTSTRAP; exec sleep 100"]])
 def test_sigterm_ends_it_and_its_command(command: list[str]) -> None:
-    with subprocess.Popen([*MOCK, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        [*MOCK, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdout is not None
         assert re.fullmatch(r"127\.0\.0\.1:\d+\n", running.stdout.readline())
         running.terminate()

@@ -56,7 +56,10 @@ def test_what_is_refused_and_what_is_sent_again() -> None:
             broker.faults.append(lambda *_: ErrorCode.NOT_LEADER_OR_FOLLOWER)
             broker.faults.append(lambda *_: ErrorCode.MESSAGE_TOO_LARGE)
             found = await produced(broker, "retry.backoff.ms=1")
-        count = {name: found[f"{GROUP}:record-{name}-total:{{client-id=me}}"] for name in ("send", "retry")}
+        count = {
+            name: found[f"{GROUP}:record-{name}-total:{{client-id=me}}"]
+            for name in ("send", "retry")
+        }
         assert count["retry"] > 0
         assert count["send"] == 500 + count["retry"]
 

@@ -1,4 +1,6 @@
-"""perf produce as people call it, on a real broker: lines, figures, exit codes; and what goes wrong."""
+"""perf produce as people call it, on a real broker: lines, figures, exit codes; and what goes
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def command(*options: object) -> list[str]:
 
 
 def run(*options: object, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(*options), cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        command(*options), cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False
+    )
     assert "Traceback" not in done.stderr
     return done
 
@@ -55,7 +59,9 @@ def where(broker: KafkaBroker) -> Callable[..., list[object]]:
 
 
 def values(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "look", "enable.partition.eof": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "look", "enable.partition.eof": False}
+    )
     try:
         last = consumer.get_watermark_offsets(TopicPartition(topic, partition), 30)[1]
         consumer.assign([TopicPartition(topic, partition, 0)])
@@ -73,7 +79,9 @@ def values(bootstrap: str, topic: str, partition: int = 0) -> list[bytes]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_kafkas_lines_and_the_second_line(where: Callable[..., list[object]], client: str, broker: KafkaBroker) -> None:
+def test_kafkas_lines_and_the_second_line(
+    where: Callable[..., list[object]], client: str, broker: KafkaBroker
+) -> None:
     done = run(
         *where(f"lines-{client}"), "--client", client, "--num-records", 3000, "--record-size", 100,
         "--throughput", 1500, "--reporting-interval", 500, "--warmup-records", 1000,
@@ -83,7 +91,12 @@ def test_kafkas_lines_and_the_second_line(where: Callable[..., list[object]], cl
     assert {line.kind for line in intervals} == {"interval"}
     assert len(intervals) >= 3
     assert sum(line.records for line in intervals) <= 3000
-    assert (total.kind, total.records, steady.kind, steady.records) == ("total", 3000, "steady", 2000)
+    assert (total.kind, total.records, steady.kind, steady.records) == (
+        "total",
+        3000,
+        "steady",
+        2000,
+    )
     assert 500 < steady.rate < 1550
     assert 0 < steady.percentiles["50th"] <= steady.percentiles["99.9th"] <= steady.max <= total.max
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == list(DETAILS)
@@ -92,7 +105,9 @@ def test_kafkas_lines_and_the_second_line(where: Callable[..., list[object]], cl
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_with_latency_unit_ms_only_kafkas_bytes_are_printed(where: Callable[..., list[object]], client: str) -> None:
+def test_with_latency_unit_ms_only_kafkas_bytes_are_printed(
+    where: Callable[..., list[object]], client: str
+) -> None:
     done = run(
         *where(f"ms-{client}"), "--client", client, "--num-records", 500, "--record-size", 10, "--latency-unit", "ms",
         "--throughput", 500, "--reporting-interval", 300,
@@ -102,7 +117,9 @@ def test_with_latency_unit_ms_only_kafkas_bytes_are_printed(where: Callable[...,
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_json_and_the_histogram_say_the_same(where: Callable[..., list[object]], client: str, tmp_path: Path) -> None:
+def test_json_and_the_histogram_say_the_same(
+    where: Callable[..., list[object]], client: str, tmp_path: Path
+) -> None:
     done = run(
         *where(f"json-{client}", 3), "--client", client, "--num-records", 20_000, "--record-size", 200, "--threads", 2,
         "--output", tmp_path / "r.json", "--histogram", tmp_path / "r.hlog", "--report", tmp_path / "r.html",
@@ -118,7 +135,9 @@ def test_json_and_the_histogram_say_the_same(where: Callable[..., list[object]],
     assert sum(row["records"] for row in result.intervals) in {0, 20_000}
     assert total.max == result.histogram.max / 1000
     assert "hush" not in (tmp_path / "r.json").read_text()
-    read = HistogramLogReader(str(tmp_path / "r.hlog"), HdrHistogram(1, 3_600_000_000, 3)).get_next_interval_histogram()
+    read = HistogramLogReader(
+        str(tmp_path / "r.hlog"), HdrHistogram(1, 3_600_000_000, 3)
+    ).get_next_interval_histogram()
     assert read.get_total_count() == 20_000
     assert read.get_max_value() == pytest.approx(result.histogram.max, rel=1e-3)
     shown = (tmp_path / "r.html").read_text()
@@ -131,7 +150,12 @@ def test_what_is_sent_is_what_was_asked(
     where: Callable[..., list[object]], client: str, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     name = f"monotonic-{client}"
-    assert run(*where(name), "--client", client, "--num-records", 100, "--payload-monotonic").returncode == 0
+    assert (
+        run(
+            *where(name), "--client", client, "--num-records", 100, "--payload-monotonic"
+        ).returncode
+        == 0
+    )
     assert values(broker.bootstrap, name) == [b"%d" % n for n in range(100)]
     name, file = f"file-{client}", tmp_path / "payloads"
     file.write_text("one,two,three")
@@ -144,7 +168,15 @@ def test_what_is_sent_is_what_was_asked(
     assert values(broker.bootstrap, name, 0) == []
     name = f"round-{client}"
     done = run(
-        *where(name, 4), "--client", client, "--num-records", 400, "--record-size", 5, "--partitioner", "round_robin"
+        *where(name, 4),
+        "--client",
+        client,
+        "--num-records",
+        400,
+        "--record-size",
+        5,
+        "--partitioner",
+        "round_robin",
     )
     assert done.returncode == 0
     assert [len(values(broker.bootstrap, name, n)) for n in range(4)] == [100] * 4
@@ -159,10 +191,14 @@ def test_transactions(where: Callable[..., list[object]], client: str, broker: K
     )  # fmt: skip
     assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert parse(done.stdout)[-1].records == 300
-    assert len(values(broker.bootstrap, name)) == 300  # read committed, as a consumer of librdkafka is by default
+    assert (
+        len(values(broker.bootstrap, name)) == 300
+    )  # read committed, as a consumer of librdkafka is by default
 
 
-def test_deprecated_words_are_taken_and_said(where: Callable[..., list[object]], tmp_path: Path) -> None:
+def test_deprecated_words_are_taken_and_said(
+    where: Callable[..., list[object]], tmp_path: Path
+) -> None:
     file = tmp_path / "p.properties"
     file.write_text("linger.ms=1\n")
     _, server, *topic = where("deprecated")
@@ -183,25 +219,45 @@ def test_no_such_topic_partition_or_broker(
     small = f"three-{client}"
     where(small, 3)
     for topic, partition, words in (("not a topic!", 0, "not a topic!"), (small, 7, "7")):
-        done = run("--bootstrap-server", broker.bootstrap, "--topic", topic, "--partition", partition, *some)
+        done = run(
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--topic",
+            topic,
+            "--partition",
+            partition,
+            *some,
+        )
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
         assert words in done.stderr
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("--bootstrap-server", nobody, "--topic", "t", *some, "--command-property", "max.block.ms=2000")
+        done = run(
+            "--bootstrap-server",
+            nobody,
+            "--topic",
+            "t",
+            *some,
+            "--command-property",
+            "max.block.ms=2000",
+        )
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1)
     assert nobody in done.stderr
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_topic_that_nobody_may_write(broker: KafkaBroker, where: Callable[..., list[object]], client: str) -> None:
+def test_a_topic_that_nobody_may_write(
+    broker: KafkaBroker, where: Callable[..., list[object]], client: str
+) -> None:
     """The topic may be described, so the run begins; every send is refused."""
     name = f"forbidden-{client}"
     options = where(name)
     rule(broker.bootstrap, ResourceType.TOPIC, name, AclOperation.WRITE)
     rule(broker.bootstrap, ResourceType.TOPIC, name, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
-    done = run(*options, "--client", client, "--num-records", 10, "--record-size", 10, "--no-idempotence")
+    done = run(
+        *options, "--client", client, "--num-records", 10, "--record-size", 10, "--no-idempotence"
+    )
     assert done.returncode == 1
     assert parse(done.stdout)[-1].records == 0
     *warned, line = complaints(done.stderr)
@@ -211,7 +267,9 @@ def test_a_topic_that_nobody_may_write(broker: KafkaBroker, where: Callable[...,
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_interrupted_the_totals_are_printed(where: Callable[..., list[object]], client: str) -> None:
+def test_interrupted_the_totals_are_printed(
+    where: Callable[..., list[object]], client: str
+) -> None:
     with subprocess.Popen(
         command(*where(f"interrupted-{client}"), "--client", client, "--num-records", 10**12, "--record-size", 10,
                 "--throughput", 1000, "--reporting-interval", 200),
@@ -228,7 +286,9 @@ def test_interrupted_the_totals_are_printed(where: Callable[..., list[object]], 
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)
-def test_records_that_can_never_be_sent(where: Callable[..., list[object]], client: str, tmp_path: Path) -> None:
+def test_records_that_can_never_be_sent(
+    where: Callable[..., list[object]], client: str, tmp_path: Path
+) -> None:
     """Larger than the buffer: they fail, and those that fit are sent."""
     file = tmp_path / "payloads"
     file.write_text("small,small,small," + "large" * 1000)
@@ -244,7 +304,9 @@ def test_records_that_can_never_be_sent(where: Callable[..., list[object]], clie
 
 
 @pytest.mark.parametrize("client", ONE_CLIENT)
-def test_batches_that_the_topic_does_not_take(where: Callable[..., list[object]], client: str) -> None:
+def test_batches_that_the_topic_does_not_take(
+    where: Callable[..., list[object]], client: str
+) -> None:
     options = where(f"little-{client}", **{"max.message.bytes": "2000"})
     done = run(*options, "--client", client, "--num-records", 20, "--record-size", 5000)
     assert done.returncode == 1
@@ -325,7 +387,10 @@ def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path)
         (["--num-records", "1" + "0" * 30, "--record-size", "10"], "--num-records"),
         (["--num-records", "10", "--record-size", "-1"], "--record-size"),
         (["--num-records", "10", "--record-size", str(2**31 - 1)], "max.request.size"),
-        (["--num-records", "10", "--record-size", "9", "--command-property", "buffer.memory=8"], "buffer.memory"),
+        (
+            ["--num-records", "10", "--record-size", "9", "--command-property", "buffer.memory=8"],
+            "buffer.memory",
+        ),
         (
             ["--num-records", "10", "--record-size", "1", "--bootstrap-server", "localhost"],
             "invalid server 'localhost': expected host:port",
@@ -339,27 +404,55 @@ def test_a_broker_that_comes_back_amid_transactions(client: str, tmp_path: Path)
         (["--num-records", "10", "--record-size", "1", "--throughput", "nan"], "--throughput"),
         (["--num-records", "10", "--record-size", "1", "--throughput", "inf"], "--throughput"),
         (["--num-records", "10", "--record-size", "1", "--threads", "0"], "--threads"),
-        (["--num-records", "10", "--record-size", "1", "--warmup-records", "10"], "--warmup-records"),
-        (["--num-records", "10", "--record-size", "1", "--max-in-flight", "6", "--idempotence"], "idempotence"),
-        (["--num-records", "10", "--record-size", "1", "--acks", "1", "--transactional-id", "t"], "transactions"),
-        (["--num-records", "10", "--record-size", "1", "--reporting-interval", "0"], "--reporting-interval"),
+        (
+            ["--num-records", "10", "--record-size", "1", "--warmup-records", "10"],
+            "--warmup-records",
+        ),
+        (
+            ["--num-records", "10", "--record-size", "1", "--max-in-flight", "6", "--idempotence"],
+            "idempotence",
+        ),
+        (
+            ["--num-records", "10", "--record-size", "1", "--acks", "1", "--transactional-id", "t"],
+            "transactions",
+        ),
+        (
+            ["--num-records", "10", "--record-size", "1", "--reporting-interval", "0"],
+            "--reporting-interval",
+        ),
         (["--num-records", "10", "--record-size", "1", "--claims", "tag"], "--claims tag"),
         (["--num-records", "10", "--record-size", "1", "--command-property", "acks=7"], "acks"),
         (["--num-records", "10", "--record-size", "1", "--command-property", "acks"], "NAME=VALUE"),
-        (["--num-records", "10", "--record-size", "1", "--command-property", "no.such.thing=1"], "no.such.thing"),
+        (
+            ["--num-records", "10", "--record-size", "1", "--command-property", "no.such.thing=1"],
+            "no.such.thing",
+        ),
         (["--duration", "0", "--record-size", "1"], "--duration"),
         (["--duration", "nan", "--record-size", "1"], "--duration"),
         (["--num-records", "10", "--payload-file", os.devnull], "no payload in it"),
         (["--num-records", "10", "--payload-file", "/no/such/file"], "/no/such/file"),
-        (["--num-records", "10", "--record-size", "1", "--output", "/no/such/folder/r.json"], "/no/such/folder"),
-        (["--num-records", "10", "--record-size", "1", "--report", "/no/such/folder/r.html"], "/no/such/folder"),
-        (["--num-records", "10", "--record-size", "1", "--command-config", "/no/such/file"], "/no/such/file"),
+        (
+            ["--num-records", "10", "--record-size", "1", "--output", "/no/such/folder/r.json"],
+            "/no/such/folder",
+        ),
+        (
+            ["--num-records", "10", "--record-size", "1", "--report", "/no/such/folder/r.html"],
+            "/no/such/folder",
+        ),
+        (
+            ["--num-records", "10", "--record-size", "1", "--command-config", "/no/such/file"],
+            "/no/such/file",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(options: list[str], words: str) -> None:
     begin = time.monotonic()
-    done = run("--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--client", "librdkafka", *options)
-    assert done.returncode in ((3,) if "/no/such" in words or "no.such" in words else (2,)), done.stderr
+    done = run(
+        "--bootstrap-server", "127.0.0.1:1", "--topic", "t", "--client", "librdkafka", *options
+    )
+    assert done.returncode in ((3,) if "/no/such" in words or "no.such" in words else (2,)), (
+        done.stderr
+    )
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
     assert words in done.stderr
@@ -367,11 +460,17 @@ def test_what_cannot_be_meant_is_one_line(options: list[str], words: str) -> Non
 
 
 def test_json_is_one_line_on_standard_output(where: Callable[..., list[object]]) -> None:
-    done = run(*where("json-flag"), "--num-records", 500, "--record-size", 10, "--print-metrics", "--json")
+    done = run(
+        *where("json-flag"), "--num-records", 500, "--record-size", 10, "--print-metrics", "--json"
+    )
     assert done.returncode == 0
     (line,) = done.stdout.splitlines()
     document = json.loads(line)
-    assert (document["schema_version"], document["type"], document["kind"]) == (1, "result", "produce")
+    assert (document["schema_version"], document["type"], document["kind"]) == (
+        1,
+        "result",
+        "produce",
+    )
     assert Result.from_json(document).totals["records"] == 500
     assert "500 records sent" in done.stderr
     assert "Metric Name" in done.stderr

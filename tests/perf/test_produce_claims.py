@@ -1,4 +1,6 @@
-"""``perf produce --claims tag``: what arrives at a broker, batch by batch, and what the gate makes of it."""
+"""``perf produce --claims tag``: what arrives at a broker, batch by batch, and what the gate makes
+of it.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,34 @@ def test_the_gate_finds_them_true(broker: KafkaBroker) -> None:
 
 async def sent(broker: ScriptedBroker, *options: str) -> list[Any]:
     """The partitions' data of every Produce request of a run."""
-    words = ["produce", "--bootstrap-server", broker.bootstrap, "--topic", "t", "--record-size", "100", *options]
+    words = [
+        "produce",
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--topic",
+        "t",
+        "--record-size",
+        "100",
+        *options,
+    ]
     run = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "batchval", "perf", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "batchval",
+        "perf",
+        *words,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     out, err = await asyncio.wait_for(run.communicate(), 60)
     assert (run.returncode, complaints(err.decode())) == (0, [])
     assert out.startswith(b"500 records sent, ")
-    return [data for request in broker.requests for topic in request.topic_data for data in topic.partition_data]
+    return [
+        data
+        for request in broker.requests
+        for topic in request.topic_data
+        for data in topic.partition_data
+    ]
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])

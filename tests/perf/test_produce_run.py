@@ -1,4 +1,6 @@
-"""A run of producers over a client that answers when it is told to: what is counted, when, and from which instant."""
+"""A run of producers over a client that answers when it is told to: what is counted, when, and from
+which instant.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,17 @@ from tests.support.proxy import eventually
 
 
 class Client:
-    """Takes up to ``room`` records at once, answers ``delay`` seconds later; stalls in its thread once."""
+    """Takes up to ``room`` records at once, answers ``delay`` seconds later; stalls in its thread
+    once.
+    """
 
     def __init__(
-        self, *, room: int = 10_000, delay: float = 0.0, fail: int = 0, stall: tuple[int, float] = (-1, 0)
+        self,
+        *,
+        room: int = 10_000,
+        delay: float = 0.0,
+        fail: int = 0,
+        stall: tuple[int, float] = (-1, 0),
     ) -> None:
         self.most, self.delay, self.fail, self.stall = room, delay, fail, stall
         self.waiting_batches: list[tuple[float, array[int], int]] = []
@@ -63,7 +72,12 @@ class Client:
             if bad:
                 self.on_batch(bad, "NOT_LEADER", 0, None)
             if len(stamps) > len(bad):
-                self.on_batch(stamps[len(bad) :], None, size * (len(stamps) - len(bad)) // len(stamps), size + 61)
+                self.on_batch(
+                    stamps[len(bad) :],
+                    None,
+                    size * (len(stamps) - len(bad)) // len(stamps),
+                    size + 61,
+                )
 
     async def room(self) -> None:
         await self.pause(0.001)
@@ -103,7 +117,11 @@ class Client:
 def go(client: Client | list[Client], size: int = 100, **settings: Any) -> ProduceRun:
     clients = client if isinstance(client, list) else [client]
     settings = {"num_records": 1000, "threads": len(clients)} | settings
-    run = ProduceRun(ProduceSettings(**settings), lambda n: clients[n], lambda n: Letters(size, many=False, seed=n))
+    run = ProduceRun(
+        ProduceSettings(**settings),
+        lambda n: clients[n],
+        lambda n: Letters(size, many=False, seed=n),
+    )
     run.run()
     assert all(client.closed for client in clients)
     return run
@@ -164,7 +182,9 @@ def test_failed_sends_are_counted_and_are_no_latencies() -> None:
 
 
 def test_a_records_wait_for_room_is_in_its_latency() -> None:
-    """One record fits, each answer takes 20 ms: the next waits with its stamp, those after it have none yet."""
+    """One record fits, each answer takes 20 ms: the next waits with its stamp, those after it have
+    none yet.
+    """
     total = go(Client(room=1, delay=0.02), num_records=6).total()
     assert total.latencies.max >= 40_000 - 1000
     # two are under way at a time; stamped at the beginning, all six would sum up to 3.5 runs
@@ -177,7 +197,9 @@ def test_the_steady_state_begins_when_the_warm_up_is_answered() -> None:
     steady, total = run.steady(), run.total()
     assert steady is not None
     assert (steady.acked, total.acked) == (200, 300)
-    assert client.events.index("drained") == client.events[: client.events.index("drained") + 1].count("send")
+    assert client.events.index("drained") == client.events[
+        : client.events.index("drained") + 1
+    ].count("send")
     assert steady.begin_ns >= total.begin_ns + 200_000_000
     assert steady.elapsed_ns < total.elapsed_ns - 190_000_000
     assert total.latencies.count == 300
@@ -243,12 +265,15 @@ def test_a_pause_ends_at_its_instant(is_alone: bool) -> None:
 
 
 def test_latency_from_the_intended_time_shows_what_a_late_sender_hides() -> None:
-    """The client stalls 300 ms in its thread: those sent late have a short latency, from their stamp alone."""
+    """The client stalls 300 ms in its thread: those sent late have a short latency, from their
+    stamp alone.
+    """
     run = go(Client(stall=(20, 0.3)), num_records=200, throughput=400)
     total = run.total()
     assert (total.latencies.count, total.intended.count) == (200, 200)
     assert total.intended.max >= 280_000
-    # about 120 records were late by 150 ms in the mean, of which their own stamps know nothing but for one chunk's
+    # about 120 records were late by 150 ms in the mean, of which their own stamps know nothing but
+    # for one chunk's
     assert total.intended.sum - total.latencies.sum >= 60 * 100_000
     assert total.latencies.percentile(50) < total.intended.percentile(50) + 1
 
@@ -366,7 +391,9 @@ def test_instants_of_sending_are_kept_until_they_are_asked_for() -> None:
     import numpy as np
 
     assert times.take(np.arange(4085, 4105)).tolist() == [5] * 5 + [6] * 10 + [5] * 5
-    assert set(times.take(np.concatenate([np.arange(4085), np.arange(4105, 10_000)])).tolist()) == {5}
+    assert set(times.take(np.concatenate([np.arange(4085), np.arange(4105, 10_000)])).tolist()) == {
+        5
+    }
     assert list(times._blocks) == [2]  # the last one is not full yet
 
 
@@ -379,8 +406,16 @@ def test_payloads(tmp_path: Path) -> None:
     many = Letters(50, many=True, seed=1)
     assert many.values(1020, 10) == [*many.values(1020, 4), *many.values(0, 6)]
     assert len(set(many.values(0, 1024))) == 1024
-    assert Letters(50, many=True, seed=1).values(3, 2) == many.values(3, 2) != Letters(50, many=True).values(3, 2)
-    assert [Monotonic(thread, 3).values(1, 2) for thread in range(3)] == [[b"3", b"6"], [b"4", b"7"], [b"5", b"8"]]
+    assert (
+        Letters(50, many=True, seed=1).values(3, 2)
+        == many.values(3, 2)
+        != Letters(50, many=True).values(3, 2)
+    )
+    assert [Monotonic(thread, 3).values(1, 2) for thread in range(3)] == [
+        [b"3", b"6"],
+        [b"4", b"7"],
+        [b"5", b"8"],
+    ]
     file = tmp_path / "payloads"
     file.write_bytes(b"a\nbb\n\nccc\n\n")
     assert parts_of(file, "\\n") == [b"a", b"bb", b"", b"ccc"]

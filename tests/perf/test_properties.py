@@ -101,7 +101,12 @@ def test_values_that_cannot_be(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("request.timeout.ms", "-3"), ("receive.buffer.bytes", "-7"), ("check.crcs", "yes"), ("fetch.min.bytes", "x")],
+    [
+        ("request.timeout.ms", "-3"),
+        ("receive.buffer.bytes", "-7"),
+        ("check.crcs", "yes"),
+        ("fetch.min.bytes", "x"),
+    ],
 )
 def test_values_that_cannot_be_a_consumers(name: str, value: str) -> None:
     with pytest.raises(PropertyError, match=name):
@@ -109,7 +114,12 @@ def test_values_that_cannot_be_a_consumers(name: str, value: str) -> None:
 
 
 def test_what_the_own_consumer_makes_of_them() -> None:
-    given = {"receive.buffer.bytes": "-1", "check.crcs": "TRUE", "sasl.mechanism": "PLAIN", "acks": "all"}
+    given = {
+        "receive.buffer.bytes": "-1",
+        "check.crcs": "TRUE",
+        "sasl.mechanism": "PLAIN",
+        "acks": "all",
+    }
     options, security, unknown = properties.consumer_options(given)
     assert options == {"receive_buffer_bytes": None, "check_crcs": True}
     assert (security, unknown) == ({"sasl.mechanism": "PLAIN"}, ["acks"])
@@ -121,7 +131,9 @@ def test_nobodys_secrets_are_shown() -> None:
         "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config",
         "sasl.oauthbearer.client.credentials.client.secret", "sasl.oauthbearer.assertion.private.key.passphrase",
     ]  # fmt: skip
-    assert properties.shown(dict.fromkeys(names, "hush") | {"acks": "all", "sasl.username": "ann"}) == {
+    assert properties.shown(
+        dict.fromkeys(names, "hush") | {"acks": "all", "sasl.username": "ann"}
+    ) == {
         **dict.fromkeys(names, "…"),
         "acks": "all",
         "sasl.username": "ann",
@@ -169,6 +181,11 @@ def test_librdkafkas_names() -> None:
             "ssl.keystore.certificate.chain": "chain",
             "ssl.key.password": "word",
         }
-    ) == {"ssl.ca.pem": "ca", "ssl.key.pem": "key", "ssl.certificate.pem": "chain", "ssl.key.password": "word"}
+    ) == {
+        "ssl.ca.pem": "ca",
+        "ssl.key.pem": "key",
+        "ssl.certificate.pem": "chain",
+        "ssl.key.password": "word",
+    }
     with pytest.raises(PropertyError, match="PEM"):
         properties.rdkafka({"ssl.truststore.location": "/ca.jks"})

@@ -31,7 +31,13 @@ def figures(text: str, unit: str) -> list[Figures]:
     found = [line for line in parse(text, unit) if line.percentiles]
     names = {"50th": "p50", "95th": "p95", "99th": "p99", "99.9th": "p999"}
     return [
-        {"records": line.records, "rate": line.rate, "mb": line.mb, "avg": line.avg, "max": line.max}
+        {
+            "records": line.records,
+            "rate": line.rate,
+            "mb": line.mb,
+            "avg": line.avg,
+            "max": line.max,
+        }
         | {names[name]: value for name, value in line.percentiles.items()}
         for line in found
     ]

@@ -59,8 +59,26 @@ def test_what_the_tool_adds_is_small() -> None:
 def test_a_calibration_stands_next_to_the_result(client: str, tmp_path: Path) -> None:
     output = tmp_path / "a.json"
     with responder.running(2_000, 3) as bootstrap:
-        words = ["perf", "produce", "--bootstrap-server", bootstrap, "--topic", "t", "--num-records", "200"]
-        words += ["--record-size", "10", "--throughput", "400", "--warmup-records", "40", "--client", client]
+        words = [
+            "perf",
+            "produce",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            "t",
+            "--num-records",
+            "200",
+        ]
+        words += [
+            "--record-size",
+            "10",
+            "--throughput",
+            "400",
+            "--warmup-records",
+            "40",
+            "--client",
+            client,
+        ]
         words += ["--calibrate", "--output", str(output), "--command-property", "linger.ms=0"]
         done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
@@ -81,7 +99,9 @@ def test_a_calibration_stands_next_to_the_result(client: str, tmp_path: Path) ->
 
 def test_a_calibration_is_as_slow_as_the_run_was() -> None:
     run = ProduceRun(
-        ProduceSettings(num_records=1), lambda _: OwnProducer(ProducerOptions(), "t"), lambda _: Letters(1, many=False)
+        ProduceSettings(num_records=1),
+        lambda _: OwnProducer(ProducerOptions(), "t"),
+        lambda _: Letters(1, many=False),
     )  # type: ignore[arg-type]
     assert delay_like(run) == DEFAULT_DELAY_US
     run.workers[0].parts[0].wire.record(5)
@@ -91,14 +111,21 @@ def test_a_calibration_is_as_slow_as_the_run_was() -> None:
 
 
 def test_a_calibration_needs_no_secrets() -> None:
-    found = {"security.protocol": "SSL", "ssl.ca.location": "x", "sasl.mechanism": "PLAIN", "linger.ms": "1"}
+    found = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": "x",
+        "sasl.mechanism": "PLAIN",
+        "linger.ms": "1",
+    }
     assert plain(found | {"bootstrap.servers": "b:1"}, "127.0.0.1:2") == {
         "linger.ms": "1",
         "bootstrap.servers": "127.0.0.1:2",
     }
 
 
-@pytest.mark.parametrize("frame", [struct.pack(">hhi", 999, 0, 1), struct.pack(">hhi", 0, 9, 1), b"\0", b"\0\3"])
+@pytest.mark.parametrize(
+    "frame", [struct.pack(">hhi", 999, 0, 1), struct.pack(">hhi", 0, 9, 1), b"\0", b"\0\3"]
+)
 def test_what_no_client_sends_ends_its_connection_alone(frame: bytes) -> None:
     with responder.running(0, 1) as bootstrap:
         host, port = bootstrap.split(":")
@@ -110,7 +137,10 @@ def test_what_no_client_sends_ends_its_connection_alone(frame: bytes) -> None:
 
 @pytest.mark.parametrize("delay_us", [-1, responder.MAX_DELAY_US + 1])
 def test_a_delay_has_bounds(delay_us: int) -> None:
-    with pytest.raises(ValueError, match=f"delay_us is {delay_us}, expected 0 to"), responder.running(delay_us, 1):
+    with (
+        pytest.raises(ValueError, match=f"delay_us is {delay_us}, expected 0 to"),
+        responder.running(delay_us, 1),
+    ):
         pass
 
 
@@ -118,7 +148,17 @@ def test_a_result_with_all_of_it_is_read_again(tmp_path: Path) -> None:
     with responder.running(200, 1) as bootstrap:
         total = run_at(bootstrap, num_records=20, throughput=1000).total()
     found = total.as_json()
-    result = Result("produce", "batchval", {}, found, [], total.latencies, total.intended, total.wire, {"delay_us": 1})
+    result = Result(
+        "produce",
+        "batchval",
+        {},
+        found,
+        [],
+        total.latencies,
+        total.intended,
+        total.wire,
+        {"delay_us": 1},
+    )
     result.write(tmp_path / "a.json")
     again = Result.read(tmp_path / "a.json")
     assert (again.histogram_wire, again.calibration) == (total.wire, {"delay_us": 1})
@@ -131,17 +171,37 @@ def test_a_calibration_that_fails_leaves_the_result(monkeypatch: pytest.MonkeyPa
 
     with responder.running(200, 1) as bootstrap:
         monkeypatch.setattr(responder, "running", none)
-        words = ["perf", "produce", "--bootstrap-server", bootstrap, "--topic", "t", "--num-records", "5"]
+        words = [
+            "perf",
+            "produce",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            "t",
+            "--num-records",
+            "5",
+        ]
         done = CliRunner().invoke(cli, [*words, "--record-size", "10", "--calibrate", "--json"])
     assert done.exit_code == 0, done.output
     assert "no calibration: the built-in broker did not start\n" in done.stderr
     assert json.loads(done.stdout)["calibration"] is None
 
 
-@pytest.mark.parametrize("words", [["--transactional-id", "t"], ["--acks", "0"], ["--claims", "tag", "--threads", "2"]])
+@pytest.mark.parametrize(
+    "words", [["--transactional-id", "t"], ["--acks", "0"], ["--claims", "tag", "--threads", "2"]]
+)
 def test_the_broker_serves_what_a_producer_may_ask(words: list[str]) -> None:
     with responder.running(200, 2) as bootstrap:
-        where = ["perf", "produce", "--bootstrap-server", bootstrap, "--topic", "t", "--num-records", "50"]
+        where = [
+            "perf",
+            "produce",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            "t",
+            "--num-records",
+            "50",
+        ]
         done = CliRunner().invoke(cli, [*where, "--record-size", "10", *words])
     assert done.exit_code == 0, done.output
     assert "50 records sent" in done.stdout

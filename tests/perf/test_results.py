@@ -15,7 +15,14 @@ from batchval.perf.results import Result, ResultError
 def result() -> Result:
     histogram = Histogram()
     histogram.record_many(array("q", [1, 2, 3000]))
-    return Result("produce", "batchval", {"acks": -1}, {"records": 3}, [{"t_ms": 5000, "records": 3}], histogram)
+    return Result(
+        "produce",
+        "batchval",
+        {"acks": -1},
+        {"records": 3},
+        [{"t_ms": 5000, "records": 3}],
+        histogram,
+    )
 
 
 def test_there_and_back(tmp_path: Path) -> None:
@@ -38,7 +45,9 @@ def test_there_and_back(tmp_path: Path) -> None:
         ({"histogram": 3}, "not a histogram"),
     ],
 )
-def test_what_is_no_result_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+def test_what_is_no_result_is_refused(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(result().to_json() | change), "utf-8")
     with pytest.raises(ResultError, match=words) as caught:

@@ -68,7 +68,9 @@ def test_the_example_of_the_page_is_a_workload(tmp_path: Path) -> None:
     assert [topic.name for topic in workload.topics] == ["orders", "clicks"]
     section = PAGE.read_text("utf-8").split("\n## batchval perf roundtrip\n")[1].split("\n## ")[0]
     assert re.findall(r"^(\S+) (published|end to end): \d+ records ", section, re.MULTILINE) == [
-        (name, what) for name in ("orders", "clicks", "total") for what in ("published", "end to end")
+        (name, what)
+        for name in ("orders", "clicks", "total")
+        for what in ("published", "end to end")
     ]
     rows = [line for line in section.splitlines() if line.startswith("| `") and "`--" not in line]
     keys = {key for row in rows for key in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
@@ -96,7 +98,11 @@ def test_two_topics_at_a_mock_cluster(client: str, mock: str, tmp_path: Path) ->
     assert (result.kind, result.client) == ("roundtrip", client)
     assert result.headline is not None
     assert result.headline.count == result.totals["records"] == 150
-    assert result.totals["topics"]["clicks"]["lost"] == result.totals["topics"]["clicks"]["doubled"] == 0
+    assert (
+        result.totals["topics"]["clicks"]["lost"]
+        == result.totals["topics"]["clicks"]["doubled"]
+        == 0
+    )
     assert result.totals["bytes"] == 90 * 200 + 4 * (8 * 30 + 7 * 60)
     assert "roundtrip" in (tmp_path / "r.html").read_text("utf-8")
 
@@ -118,7 +124,11 @@ def test_json_alone_is_on_stdout_and_compare_and_merge_read_it(mock: str, tmp_pa
         [*perf, "merge", *pair, "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
     ).stdout
     totals = json.loads(added)["totals"]
-    assert totals["topics"]["orders"]["records"] == totals["topics"]["orders"]["histogram"]["count"] == 180
+    assert (
+        totals["topics"]["orders"]["records"]
+        == totals["topics"]["orders"]["histogram"]["count"]
+        == 180
+    )
     assert totals["published"]["histogram"]["count"] == 240
 
 
@@ -130,14 +140,36 @@ AT = ["--bootstrap-server", "127.0.0.1:1"]
     ("text", "options", "code", "complaint"),
     [
         (LEAST, [], 2, "Missing option '--bootstrap-server'."),
-        (LEAST, ["--bootstrap-server", "nowhere"], 2, "--bootstrap-server: invalid server 'nowhere'"),
-        (LEAST, [*AT, "--output", "/no/such/folder/r.json"], 3, "/no/such/folder/r.json: No such file or directory"),
+        (
+            LEAST,
+            ["--bootstrap-server", "nowhere"],
+            2,
+            "--bootstrap-server: invalid server 'nowhere'",
+        ),
+        (
+            LEAST,
+            [*AT, "--output", "/no/such/folder/r.json"],
+            3,
+            "/no/such/folder/r.json: No such file or directory",
+        ),
         (LEAST + "producer: {acks: 1, enable.idempotence: true}\n", AT, 2, "enable_idempotence"),
-        (LEAST.replace("rate: 10", "rate: x"), AT, 2, "workload.yaml:2: topics[0].rate: must be a number"),
-        (LEAST, [*AT, "--workload", "/no/such.yaml"], 3, "batchval: /no/such.yaml: No such file or directory"),
+        (
+            LEAST.replace("rate: 10", "rate: x"),
+            AT,
+            2,
+            "workload.yaml:2: topics[0].rate: must be a number",
+        ),
+        (
+            LEAST,
+            [*AT, "--workload", "/no/such.yaml"],
+            3,
+            "batchval: /no/such.yaml: No such file or directory",
+        ),
     ],
 )
-def test_wrong_use_is_one_line(text: str, options: list[str], code: int, complaint: str, tmp_path: Path) -> None:
+def test_wrong_use_is_one_line(
+    text: str, options: list[str], code: int, complaint: str, tmp_path: Path
+) -> None:
     done = run("--workload", written(tmp_path, text), *options)
     assert (done.returncode, done.stdout) == (code, "")
     (line,) = done.stderr.splitlines()
@@ -147,7 +179,9 @@ def test_wrong_use_is_one_line(text: str, options: list[str], code: int, complai
 def test_topics_that_do_not_fit(mock: str, tmp_path: Path) -> None:
     """The mock cluster does not know CreateTopics, and makes topics of four partitions."""
     at = ["--bootstrap-server", mock]
-    done = run("--workload", written(tmp_path, LEAST.replace("100}", "100, create: {partitions: 1}}")), *at)
+    done = run(
+        "--workload", written(tmp_path, LEAST.replace("100}", "100, create: {partitions: 1}}")), *at
+    )
     assert done.returncode == 3
     assert "topics cannot be created: " in done.stderr
     done = run("--workload", written(tmp_path, LEAST.replace("100}", "100, consumers: 5}")), *at)
@@ -158,7 +192,15 @@ def test_topics_that_do_not_fit(mock: str, tmp_path: Path) -> None:
 def test_an_interruption_prints_the_totals(mock: str, tmp_path: Path) -> None:
     path = written(tmp_path, SMALL.replace("0.3", "1000"))
     with subprocess.Popen(
-        [*COMMAND, "--bootstrap-server", mock, "--workload", str(path), "--reporting-interval", "50"],
+        [
+            *COMMAND,
+            "--bootstrap-server",
+            mock,
+            "--workload",
+            str(path),
+            "--reporting-interval",
+            "50",
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

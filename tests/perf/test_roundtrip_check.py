@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from batchval.perf.roundtrip_check import GroupCheck, Numbers
-from batchval.perf.roundtrip_record import HEADER, HEADER_BYTES, SizedLetters, heads_of, with_headers
+from batchval.perf.roundtrip_record import (
+    HEADER,
+    HEADER_BYTES,
+    SizedLetters,
+    heads_of,
+    with_headers,
+)
 
 RUN = b"\0run\0\xff8\0"
 
@@ -38,7 +44,10 @@ def test_a_header_comes_back_with_the_size_of_its_value() -> None:
 def test_values_of_others_are_left_out() -> None:
     (ours,) = with_headers(RUN, 0, np.array([5]), np.array([6]), b"." * 40)
     (other,) = with_headers(b"another!", 0, np.array([5]), np.array([6]), b"." * 40)
-    assert heads_of(RUN, [None, b"", ours[: HEADER_BYTES - 1], other, ours]) == (ours[:HEADER_BYTES], [40])
+    assert heads_of(RUN, [None, b"", ours[: HEADER_BYTES - 1], other, ours]) == (
+        ours[:HEADER_BYTES],
+        [40],
+    )
     assert heads_of(RUN, []) == (b"", [])
 
 
@@ -46,7 +55,14 @@ def test_values_of_others_are_left_out() -> None:
 def test_sizes_by_turns(many: bool) -> None:
     letters = SizedLetters([100, 28, 100, 5000], many=many, seed=1)
     values = [value for first in (0, 3) for value in letters.values(first, 3)]
-    assert [len(value) for value in values if isinstance(value, bytes)] == [100, 28, 100, 5000, 100, 28]
+    assert [len(value) for value in values if isinstance(value, bytes)] == [
+        100,
+        28,
+        100,
+        5000,
+        100,
+        28,
+    ]
     assert letters.largest == 5000
     one = SizedLetters([64], many=many).values(5, 2)
     assert one if many else isinstance(one, bytes)
@@ -87,7 +103,12 @@ def test_in_order_with_gaps() -> None:
 
 def test_doubled_is_not_reordered() -> None:
     check = GroupCheck(1)
-    assert check.add(0, headers((0, 0), (0, 5), (0, 5), (0, 3))).tolist() == [True, True, False, True]
+    assert check.add(0, headers((0, 0), (0, 5), (0, 5), (0, 3))).tolist() == [
+        True,
+        True,
+        False,
+        True,
+    ]
     assert (check.doubled, check.reordered) == (1, 1)
     assert check.add(0, headers((0, 5), (0, 4), (0, 6))).tolist() == [False, True, True]
     assert (check.doubled, check.reordered, check.read) == (2, 2, 5)

@@ -34,8 +34,21 @@ class Log:
 class Producer:
     """Writes at once, and answers ``fail`` of the first records with an error."""
 
-    def __init__(self, log: Log, readers: int, fail: int = 0, store_failed: bool = False, broken: bool = False) -> None:
-        self.log, self.readers, self.fail, self.store_failed, self.broken = log, readers, fail, store_failed, broken
+    def __init__(
+        self,
+        log: Log,
+        readers: int,
+        fail: int = 0,
+        store_failed: bool = False,
+        broken: bool = False,
+    ) -> None:
+        self.log, self.readers, self.fail, self.store_failed, self.broken = (
+            log,
+            readers,
+            fail,
+            store_failed,
+            broken,
+        )
         self.partitions = len(log.parts)
 
     async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
@@ -51,7 +64,9 @@ class Producer:
                 failed = number < self.fail
                 if not failed or self.store_failed:
                     log.parts[number % len(log.parts)] += log.fault(number, value)
-                self.on_batch(np.array([number], np.int64), "OH_NO" if failed else None, len(value), None)
+                self.on_batch(
+                    np.array([number], np.int64), "OH_NO" if failed else None, len(value), None
+                )
         return len(stamps)
 
     async def room(self) -> None:
@@ -129,7 +144,12 @@ def workload(**topic: Any) -> Workload:
 
 
 def made(
-    asked: Workload, log: Log, *, partitions: int = 1, error: ConsumeError | None = None, **producer: Any
+    asked: Workload,
+    log: Log,
+    *,
+    partitions: int = 1,
+    error: ConsumeError | None = None,
+    **producer: Any,
 ) -> RoundtripRun:
     (topic,) = asked.topics
 
@@ -155,7 +175,9 @@ def test_every_record_is_read_by_each_group() -> None:
     assert ran(run) == {}
     assert not log.wrote_without_readers
     assert (run.published().histogram.count, run.read().histogram.count) == (200, 400)
-    assert run.published().value_bytes == sum(len(value) for part in log.parts for value in part[1:])
+    assert run.published().value_bytes == sum(
+        len(value) for part in log.parts for value in part[1:]
+    )
     assert run.read().value_bytes == 2 * run.published().value_bytes
     assert run.read().histogram.min >= run.published().histogram.min >= 0
     assert 0 < run.published().elapsed_ns <= run.read().elapsed_ns
@@ -165,7 +187,11 @@ def test_every_record_is_read_by_each_group() -> None:
 
 def test_the_warm_up_is_sent_and_read_and_not_counted() -> None:
     asked = workload_of(
-        {"duration_s": 0.05, "warmup_s": 0.05, "topics": [{"name": "t", "rate": 2000, "record_size": 28}]},
+        {
+            "duration_s": 0.05,
+            "warmup_s": 0.05,
+            "topics": [{"name": "t", "rate": 2000, "record_size": 28}],
+        },
         {},
         own_client=True,
     )
@@ -184,7 +210,10 @@ def test_the_warm_up_is_sent_and_read_and_not_counted() -> None:
         (lambda number, value: [value, value] if number % 50 == 0 else [value], {"doubled": 4}),
         (lambda number, value: [value, b"other"] if number == 3 else [value], {"foreign": 1}),
         # a number that no record of the run has
-        (lambda number, value: [value, *[value[:12] + b"\xff" * 8 + value[20:]] * (number == 3)], {"foreign": 1}),
+        (
+            lambda number, value: [value, *[value[:12] + b"\xff" * 8 + value[20:]] * (number == 3)],
+            {"foreign": 1},
+        ),
     ],
 )
 def test_lost_doubled_and_foreign_records_are_counted(fault: Fault, found: dict[str, int]) -> None:
@@ -223,7 +252,9 @@ def test_a_producer_that_cannot_be_opened_ends_the_run_with_its_reason() -> None
 
 def test_a_consumer_that_fails_ends_the_run_with_its_reason() -> None:
     asked = workload_of(
-        {"duration_s": 1000, "topics": [{"name": "t", "rate": 100, "record_size": 28}]}, {}, own_client=True
+        {"duration_s": 1000, "topics": [{"name": "t", "rate": 100, "record_size": 28}]},
+        {},
+        own_client=True,
     )
     run = made(asked, Log(), error=ConsumeError("refused"))
     with pytest.raises(ConsumeError, match="refused"):
@@ -231,9 +262,13 @@ def test_a_consumer_that_fails_ends_the_run_with_its_reason() -> None:
     assert run.topics[0].producing.interrupted
 
 
-def test_an_interruption_ends_the_schedule_and_what_was_sent_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_ends_the_schedule_and_what_was_sent_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = workload_of(
-        {"duration_s": 1000, "topics": [{"name": "t", "rate": 1000, "record_size": 28}]}, {}, own_client=True
+        {"duration_s": 1000, "topics": [{"name": "t", "rate": 1000, "record_size": 28}]},
+        {},
+        own_client=True,
     )
     log = Log()
     run = made(asked, log)
@@ -254,8 +289,14 @@ def test_intervals_add_up_to_the_records_read() -> None:
     seen: list[Window] = []
     asked = workload()
     log = Log()
-    clients = Clients(lambda topic, n: Producer(log, 1), lambda topic, part: Reader(log, part), asyncio.new_event_loop)
-    run = RoundtripRun(asked, {"t": 1}, clients, timeout_ms=100, reporting_interval_ms=30, on_interval=seen.append)
+    clients = Clients(
+        lambda topic, n: Producer(log, 1),
+        lambda topic, part: Reader(log, part),
+        asyncio.new_event_loop,
+    )
+    run = RoundtripRun(
+        asked, {"t": 1}, clients, timeout_ms=100, reporting_interval_ms=30, on_interval=seen.append
+    )
     assert ran(run) == {}
     assert sum(row["records"] for row in run.intervals) == 200
     assert sum(row["bytes"] for row in run.intervals) == run.read().value_bytes

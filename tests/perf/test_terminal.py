@@ -1,4 +1,6 @@
-"""The progress line: on a terminal alone, never wider than it, never in the lines that others read."""
+"""The progress line: on a terminal alone, never wider than it, never in the lines that others
+read.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,16 @@ def watched(*options: object, stdout_too: bool = False, columns: int = 60) -> tu
 def test_perf_produce(broker: KafkaBroker) -> None:
     fill(broker.bootstrap, "watched", 1, 0)
     where = ["--bootstrap-server", broker.bootstrap, "--topic", "watched", "--record-size", 10]
-    some = ["produce", *where, "--num-records", 2000, "--throughput", 2000, "--reporting-interval", 300]
+    some = [
+        "produce",
+        *where,
+        "--num-records",
+        2000,
+        "--throughput",
+        2000,
+        "--reporting-interval",
+        300,
+    ]
     code, out, terminal = watched(*some)
     assert code == 0
     assert parse(out)[-1].records == 2000
@@ -71,13 +82,32 @@ def test_perf_produce(broker: KafkaBroker) -> None:
     code, _, terminal = watched(*some, stdout_too=True)
     assert code == 0
     shown = [line.rpartition(CLEAR)[2] for line in terminal.split("\n")]
-    assert [line.kind for line in parse("\n".join(shown))][-1] == "total"  # no line has a rest of progress before it
+    assert [line.kind for line in parse("\n".join(shown))][
+        -1
+    ] == "total"  # no line has a rest of progress before it
 
 
 @pytest.mark.jvm
 def test_perf_consume(broker: KafkaBroker, topic: str) -> None:
-    where = ["--bootstrap-server", broker.bootstrap, "--topic", topic, "--threads", 2, "--timeout", 1500]
-    some = ["consume", *where, "--num-records", 20_001, "--show-detailed-stats", "--reporting-interval", 300]
+    where = [
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--topic",
+        topic,
+        "--threads",
+        2,
+        "--timeout",
+        1500,
+    ]
+    some = [
+        "consume",
+        *where,
+        "--num-records",
+        20_001,
+        "--show-detailed-stats",
+        "--reporting-interval",
+        300,
+    ]
     code, out, terminal = watched(*some, columns=20)
     assert code == 1
     rows = parse_consumer(out)

@@ -20,7 +20,11 @@ def written(folder: Path, text: str | bytes) -> Path:
 
 
 def read(folder: Path, text: str | bytes, *, own_client: bool = True, **common: str) -> Workload:
-    return load(written(folder, text), {k.replace("_", "."): v for k, v in common.items()}, own_client=own_client)
+    return load(
+        written(folder, text),
+        {k.replace("_", "."): v for k, v in common.items()},
+        own_client=own_client,
+    )
 
 
 def test_the_least(tmp_path: Path) -> None:
@@ -52,7 +56,11 @@ consumer: {fetch.min.bytes: 1}
     (topic,) = workload.topics
     assert topic.create is not None
     assert topic.create.config == {"min.insync.replicas": "2", "a": "b"}
-    assert workload.producer == {"linger.ms": "0", "enable.idempotence": "true", "compression.type": "lz4"}
+    assert workload.producer == {
+        "linger.ms": "0",
+        "enable.idempotence": "true",
+        "compression.type": "lz4",
+    }
     assert (workload.records(topic), workload.warmup_records(topic)) == (750, 250)
 
 
@@ -81,7 +89,10 @@ def topic(more: str) -> str:
         ("a: !!bool maybe", [": is not YAML: KeyError"]),
         ('a: !!int ""', [": is not YAML: IndexError"]),
         ("a: !!timestamp foo", [": is not YAML: AttributeError"]),
-        ("a: !!python/object:os.system {}", [":1: is not YAML: could not determine a constructor for the tag"]),
+        (
+            "a: !!python/object:os.system {}",
+            [":1: is not YAML: could not determine a constructor for the tag"],
+        ),
         (b"\xff\xfe\xfa", [": is not UTF-8"]),
         (b"#" * (MOST_FILE_BYTES + 1), [f": longer than {MOST_FILE_BYTES} bytes"]),
         (LEAST + "duration_s: 2\n", [":3: duration_s: stands twice"]),
@@ -104,22 +115,46 @@ def topic(more: str) -> str:
             topic("rate: 2000000000, record_size: 99"),
             [":3: topics[0].rate: must be at most 1000000000, not 2000000000"],
         ),
-        (topic("rate: 1, record_size: 27"), [":3: topics[0].record_size: must be 28 to 2147483647 bytes, not 27"]),
-        (topic("rate: 1, record_size: 99.5"), [":3: topics[0].record_size: must be a number of bytes, or a list"]),
-        (topic("rate: 1, record_size: []"), [":3: topics[0].record_size: must be a number of bytes, or a list of 1"]),
-        (topic("rate: 1, record_size: [99, x]"), [":3: topics[0].record_size: must be a number of bytes, or a list"]),
+        (
+            topic("rate: 1, record_size: 27"),
+            [":3: topics[0].record_size: must be 28 to 2147483647 bytes, not 27"],
+        ),
+        (
+            topic("rate: 1, record_size: 99.5"),
+            [":3: topics[0].record_size: must be a number of bytes, or a list"],
+        ),
+        (
+            topic("rate: 1, record_size: []"),
+            [":3: topics[0].record_size: must be a number of bytes, or a list of 1"],
+        ),
+        (
+            topic("rate: 1, record_size: [99, x]"),
+            [":3: topics[0].record_size: must be a number of bytes, or a list"],
+        ),
         (
             topic("rate: 1, record_size: 1048577"),
             [":3: topics[0].record_size: must be at most 1048576 (max.request.size), not 1048577"],
         ),
-        (topic("rate: 1, record_size: 99, groups: 0"), [":3: topics[0].groups: must be at least 1, not 0"]),
-        (topic("rate: 1, record_size: 99, producers: 1.5"), [":3: topics[0].producers: must be a whole number"]),
+        (
+            topic("rate: 1, record_size: 99, groups: 0"),
+            [":3: topics[0].groups: must be at least 1, not 0"],
+        ),
+        (
+            topic("rate: 1, record_size: 99, producers: 1.5"),
+            [":3: topics[0].producers: must be a whole number"],
+        ),
         (
             topic("rate: 1, record_size: 99, consumers: 3, create: {partitions: 2}"),
             [":3: topics[0].consumers: must be at most 2, one for each partition, not 3"],
         ),
-        (topic("rate: 1, record_size: 99, create: true"), [":3: topics[0].create: must be keys and values"]),
-        (topic("rate: 1, record_size: 99, create: {}"), [":3: topics[0].create.partitions: is missing"]),
+        (
+            topic("rate: 1, record_size: 99, create: true"),
+            [":3: topics[0].create: must be keys and values"],
+        ),
+        (
+            topic("rate: 1, record_size: 99, create: {}"),
+            [":3: topics[0].create.partitions: is missing"],
+        ),
         (
             topic("rate: 1, record_size: 99, create: {partitions: 1, config: {a: [1]}}"),
             [":3: topics[0].create.config.a: must be text, a number, true or false"],
@@ -130,21 +165,35 @@ def topic(more: str) -> str:
         ),
         (
             topic(f"rate: 1, record_size: 99, groups: 4, consumers: {MOST_CLIENTS // 4}"),
-            [f":2: topics: must have at most {MOST_CLIENTS} producers and consumers together, not {MOST_CLIENTS + 1}"],
+            [
+                f":2: topics: must have at most {MOST_CLIENTS} producers and consumers together, not {MOST_CLIENTS + 1}"
+            ],
         ),
         (
             f"duration_s: 1\ntopics:\n- {TOPIC}\n- {TOPIC}\n",
             [":4: topics[1].name: t is the name of topics[0] too"],
         ),
-        (LEAST.replace("name: t", "name: a/b"), [":2: topics[0].name: must be 1 to 249 letters, digits, "]),
-        (LEAST.replace("name: t", "name: '..'"), [":2: topics[0].name: must be 1 to 249 letters, digits, "]),
+        (
+            LEAST.replace("name: t", "name: a/b"),
+            [":2: topics[0].name: must be 1 to 249 letters, digits, "],
+        ),
+        (
+            LEAST.replace("name: t", "name: '..'"),
+            [":2: topics[0].name: must be 1 to 249 letters, digits, "],
+        ),
         (LEAST.replace("name: t", "name: 7"), [":2: topics[0].name: must be text"]),
-        (LEAST + "producer: {linger.ms: -1}\n", [":3: producer.linger.ms: '-1' is not a value it can have"]),
+        (
+            LEAST + "producer: {linger.ms: -1}\n",
+            [":3: producer.linger.ms: '-1' is not a value it can have"],
+        ),
         (
             LEAST + "producer: {linger_ms: 1}\n",
             [":3: producer.linger_ms: unknown property (nearest known property: linger.ms)"],
         ),
-        (LEAST + "consumer: {linger.ms: 1}\n", [":3: consumer.linger.ms: unknown property (nearest known property: "]),
+        (
+            LEAST + "consumer: {linger.ms: 1}\n",
+            [":3: consumer.linger.ms: unknown property (nearest known property: "],
+        ),
         (LEAST + "consumer: {group.id: g}\n", [":3: consumer.group.id: is set by the run"]),
         (
             LEAST + "producer: {bootstrap.servers: 'a:1'}\n",

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from batchval.errors import ErrorCode
-from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from batchval.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from batchval.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from batchval.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -106,7 +113,10 @@ class ServerEnd:
             self.silent = True
             return
         _, request = ProduceRequest.parse(frame)
-        parts = [self._append(one.index, bytes(one.records or b"")) for one in request.topic_data[0].partition_data]
+        parts = [
+            self._append(one.index, bytes(one.records or b""))
+            for one in request.topic_data[0].partition_data
+        ]
         if fault < 0.010:
             cluster.faults["cut after"] += 1
             self.client.abort()
@@ -140,8 +150,12 @@ def _encoded(parts: list[Pending], version: int, correlation_id: int) -> bytes:
             else:
                 part.log.acknowledge(part.entry)
                 offset = part.entry.offset
-        answers.append(PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset))
-    response = ProduceResponse(responses=[TopicProduceResponse(name="t", partition_responses=answers)])
+        answers.append(
+            PartitionProduceResponse(index=part.index, error_code=code, base_offset=offset)
+        )
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(name="t", partition_responses=answers)]
+    )
     return b"".join(bytes(chunk) for chunk in response.encode(correlation_id, version))
 
 
@@ -188,7 +202,9 @@ class Cluster:
             for n, (leader, epoch) in enumerate(shown)
         ]
         brokers = [MetadataResponseBroker(n, "127.0.0.1", 9000 + n) for n in self.connections]
-        return MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", partitions=parts)])
+        return MetadataResponse(
+            brokers=brokers, topics=[MetadataResponseTopic(name="t", partitions=parts)]
+        )
 
     # --- what happens to leaders
 
@@ -230,7 +246,9 @@ class Cluster:
                 log.remember_the_last_alone()
 
     def move(self, partition: int) -> None:
-        others = [n for n in self.connections if n != self.logs[partition].leader and n not in self.down]
+        others = [
+            n for n in self.connections if n != self.logs[partition].leader and n not in self.down
+        ]
         if others:
             self.elect(partition, self.chance.choice(others))
 

@@ -1,4 +1,6 @@
-"""A broker that keeps what it is sent, checks sequences as Kafka's does, and fails as it is told."""
+"""A broker that keeps what it is sent, checks sequences as Kafka's does, and fails as it is
+told.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,20 @@ from batchval.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from batchval.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from batchval.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from batchval.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -39,7 +51,8 @@ from batchval.protocol.messages.produce import (
 
 STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1))
 
-#: Given a partition and a batch, the error to answer with; a batch with one is not kept. None: cut the connection.
+#: Given a partition and a batch, the error to answer with; a batch with one is not kept. None: cut
+#: the connection.
 Fault = Callable[[int, RecordBatch], "ErrorCode | None"]
 
 
@@ -54,30 +67,42 @@ class ScriptedBroker:
     ``nodes`` above 1: a cluster whose nodes share the log; ``elect`` makes another the leader.
     """
 
-    def __init__(self, partitions: int = 2, produce: tuple[int, int] = (3, 12), nodes: int = 1) -> None:
+    def __init__(
+        self, partitions: int = 2, produce: tuple[int, int] = (3, 12), nodes: int = 1
+    ) -> None:
         self.partitions = partitions
         self.produce = produce
         self.nodes = nodes
         self.leader, self.leader_epoch = 1, 0
         self.logs: dict[int, list[bytes]] = defaultdict(list)
-        self.states: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, id) -> (epoch, last sequence)
-        self.seen: dict[tuple[int, int, int, int], int] = {}  # (partition, id, epoch, base sequence) -> offset
+        self.states: dict[
+            tuple[int, int], tuple[int, int]
+        ] = {}  # (partition, id) -> (epoch, last sequence)
+        self.seen: dict[
+            tuple[int, int, int, int], int
+        ] = {}  # (partition, id, epoch, base sequence) -> offset
         self.faults: deque[Fault] = deque()
-        self.after: deque[Fault] = deque()  # asked once the batch is kept: its answer is lost, or it is an error
+        self.after: deque[Fault] = (
+            deque()
+        )  # asked once the batch is kept: its answer is lost, or it is an error
         self.holding = False
         self.held: list[tuple[asyncio.StreamWriter, list[bytes]]] = []
         self.unanswered = 0
         self.highest_unanswered = 0
         self.requests: list[ProduceRequest] = []
         self.ids = 0
-        self.ends: list[tuple[bool, int]] = []  # of transactions: committed, and the batches that were kept before
+        self.ends: list[
+            tuple[bool, int]
+        ] = []  # of transactions: committed, and the batches that were kept before
         self.mute_ends = 0  # so many ends are taken, and not answered
         self.errors: list[BaseException] = []
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         self.servers = [
-            await asyncio.start_server(functools.partial(self._serve, node), "127.0.0.1", 0, limit=1 << 24)
+            await asyncio.start_server(
+                functools.partial(self._serve, node), "127.0.0.1", 0, limit=1 << 24
+            )
             for node in range(1, self.nodes + 1)
         ]
         self.ports = [server.sockets[0].getsockname()[1] for server in self.servers]
@@ -144,9 +169,15 @@ class ScriptedBroker:
             self.cut()
 
     def values(self, partition: int) -> list[bytes]:
-        return [bytes(one.value or b"") for batch in self.logs[partition] for one in RecordBatch(batch).records()]
+        return [
+            bytes(one.value or b"")
+            for batch in self.logs[partition]
+            for one in RecordBatch(batch).records()
+        ]
 
-    async def _serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._writers.add(writer)
         try:
             while True:
@@ -170,7 +201,15 @@ class ScriptedBroker:
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         response: Any
         if key == ApiVersionsRequest.api_key:
-            spoken = [(0, *self.produce), (3, 1, 12), (10, 0, 3), (18, 0, 3), (22, 0, 4), (24, 0, 3), (26, 0, 3)]
+            spoken = [
+                (0, *self.produce),
+                (3, 1, 12),
+                (10, 0, 3),
+                (18, 0, 3),
+                (22, 0, 4),
+                (24, 0, 3),
+                (26, 0, 3),
+            ]
             if version > 3:
                 response, version = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), 0
             else:
@@ -179,16 +218,24 @@ class ScriptedBroker:
         elif key == MetadataRequest.api_key:
             _, asked = MetadataRequest.parse(frame)
             parts = [
-                MetadataResponsePartition(partition_index=n, leader_id=self.leader, leader_epoch=self.leader_epoch)
+                MetadataResponsePartition(
+                    partition_index=n, leader_id=self.leader, leader_epoch=self.leader_epoch
+                )
                 for n in range(self.partitions)
             ]
-            topics = [MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()]
-            brokers = [MetadataResponseBroker(n, "127.0.0.1", port) for n, port in enumerate(self.ports, 1)]
+            topics = [
+                MetadataResponseTopic(name=one.name, partitions=parts) for one in asked.topics or ()
+            ]
+            brokers = [
+                MetadataResponseBroker(n, "127.0.0.1", port) for n, port in enumerate(self.ports, 1)
+            ]
             response = MetadataResponse(brokers=brokers, topics=topics)
         elif key == InitProducerIdRequest.api_key:
             _, init = InitProducerIdRequest.parse(frame)
             if init.producer_id >= 0:
-                response = InitProducerIdResponse(producer_id=init.producer_id, producer_epoch=init.producer_epoch + 1)
+                response = InitProducerIdResponse(
+                    producer_id=init.producer_id, producer_epoch=init.producer_epoch + 1
+                )
             else:
                 self.ids += 1
                 response = InitProducerIdResponse(producer_id=1000 + self.ids)
@@ -197,7 +244,9 @@ class ScriptedBroker:
         elif key == AddPartitionsToTxnRequest.api_key:
             _, add = AddPartitionsToTxnRequest.parse(frame)
             results = [
-                AddPartitionsToTxnTopicResult(one.name, [AddPartitionsToTxnPartitionResult(n) for n in one.partitions])
+                AddPartitionsToTxnTopicResult(
+                    one.name, [AddPartitionsToTxnPartitionResult(n) for n in one.partitions]
+                )
                 for one in add.v3_and_below_topics
             ]
             response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
@@ -242,7 +291,9 @@ class ScriptedBroker:
                     code, offset = self._kept(data.index, raw)
                 if code is None:
                     return None
-                parts.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+                parts.append(
+                    PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset)
+                )
             answers.append(TopicProduceResponse(name=topic.name, partition_responses=parts))
         return ProduceResponse(responses=answers)
 

@@ -40,7 +40,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:  # type: ignore[override]
         return [(2, 1, 6, "", (host, port))]
 
-    async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_connection(
+        self, factory: Any, host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
         end = ClientEnd(self, factory())
         self._connect(port, end)  # raises ConnectionRefusedError
         end.protocol.connection_made(end)

@@ -63,7 +63,9 @@ async def _feed(producer: Producer, cluster: Cluster, batches: int) -> None:
         last = number + chance.randint(1, 12)
         while (number := numbers[partition]) < last:
             values = [n.to_bytes(8) for n in range(number, last)]
-            numbers[partition] += put(producer, values, array.array("q", range(number, last)), partition)
+            numbers[partition] += put(
+                producer, values, array.array("q", range(number, last)), partition
+            )
             await producer.room()
         if chance.random() < 0.1:
             await asyncio.sleep(chance.random() * 0.02)
@@ -119,7 +121,9 @@ async def _run(cluster: Cluster, batches: int, report: Report, delivery_timeout_
         log.finish(ids)
 
 
-def soak(batches: int, seed: int, delivery_timeout_ms: float = NO_TIMEOUT_MS) -> tuple[Report, Found, Counter[str]]:
+def soak(
+    batches: int, seed: int, delivery_timeout_ms: float = NO_TIMEOUT_MS
+) -> tuple[Report, Found, Counter[str]]:
     """Run so many batches. The same seed does the same."""
     chance = random.Random(seed)
     before = random.getstate()
@@ -139,12 +143,19 @@ def soak(batches: int, seed: int, delivery_timeout_ms: float = NO_TIMEOUT_MS) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batches", type=int, default=20_000, help="Batches in all.")
     parser.add_argument("--seed", type=int, default=1, help="Random seed of the first run.")
-    parser.add_argument("--each", type=int, default=10_000, help="Batches a run; each has its seed.")
     parser.add_argument(
-        "--delivery-timeout-ms", type=float, default=NO_TIMEOUT_MS, help="The producer's delivery_timeout_ms."
+        "--each", type=int, default=10_000, help="Batches a run; each has its seed."
+    )
+    parser.add_argument(
+        "--delivery-timeout-ms",
+        type=float,
+        default=NO_TIMEOUT_MS,
+        help="The producer's delivery_timeout_ms.",
     )
     options = parser.parse_args()
     total, wrong, faults = Report(), Found(), Counter[str]()
@@ -161,7 +172,9 @@ def main() -> int:
             print(f"seed {seed}: {found}", flush=True)
         seed += 1
         if seed % 10 == 0:
-            print(f"{total.batches} batches, {time.process_time() - began:.0f} s of CPU", flush=True)
+            print(
+                f"{total.batches} batches, {time.process_time() - began:.0f} s of CPU", flush=True
+            )
     print(f"seeds {options.seed} to {seed - 1}, {time.process_time() - began:.0f} s of CPU")
     for title, what in (("reported", total), ("found", wrong)):
         print(title, {one.name: getattr(what, one.name) for one in fields(what)})

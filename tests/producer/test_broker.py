@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from batchval.producer import BatchDone, Producer, ProducerOptions, RecordMetadata
-from batchval.producer.errors import ProducerFencedError, TransactionAbortedError, TransactionStateError
+from batchval.producer.errors import (
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionStateError,
+)
 from batchval.producer.murmur2 import partition_of
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.deliveries import acked, outcome
@@ -23,7 +27,9 @@ uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
 
 pytestmark = pytest.mark.jvm
 
-Read = tuple[int, int, bytes | None, bytes | None, Any, int]  # partition, offset, key, value, headers, timestamp
+Read = tuple[
+    int, int, bytes | None, bytes | None, Any, int
+]  # partition, offset, key, value, headers, timestamp
 
 
 def run(work: Coroutine[Any, Any, Any], fast: bool = False) -> Any:
@@ -57,7 +63,14 @@ def read_all(broker: KafkaBroker, topic: str, committed: bool = False) -> list[R
                 continue
             time = message.timestamp()[1]
             found.append(
-                (message.partition(), message.offset(), message.key(), message.value(), message.headers(), time)
+                (
+                    message.partition(),
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    message.headers(),
+                    time,
+                )
             )
     finally:
         consumer.close()
@@ -71,7 +84,11 @@ def options(broker: KafkaBroker, **more: Any) -> ProducerOptions:
 @pytest.mark.parametrize(
     ("codec", "claims"),
     [
-        *((codec, claims) for codec in ("none", "gzip", "snappy", "lz4", "zstd") for claims in ("none", "tag")),
+        *(
+            (codec, claims)
+            for codec in ("none", "gzip", "snappy", "lz4", "zstd")
+            for claims in ("none", "tag")
+        ),
         *(("gzip", "payload"), ("zstd", "payload")),
     ],
 )
@@ -81,13 +98,17 @@ def test_records_of_all_kinds_come_back(broker: KafkaBroker, codec: str, claims:
     records = []
     for n in range(400):
         key = None if n % 3 == 0 else b"key-%d" % chance.randrange(50)
-        value = None if n % 50 == 49 else chance.randbytes(chance.choice([0, 1, 60, 2000])) + b"a" * n
+        value = (
+            None if n % 50 == 49 else chance.randbytes(chance.choice([0, 1, 60, 2000])) + b"a" * n
+        )
         heads = [("first", b"1"), ("none", None), ("ü", b"")] if n % 4 == 0 else []
         records.append((key, value, heads, 1_700_000_000_000 + n))
     told: list[tuple[int, RecordMetadata]] = []
 
     async def work() -> None:
-        async with Producer(options(broker, compression_type=codec, batch_size=20_000, claims=claims)) as producer:
+        async with Producer(
+            options(broker, compression_type=codec, batch_size=20_000, claims=claims)
+        ) as producer:
             for n, (key, value, heads, timestamp) in enumerate(records):
                 delivery = await producer.send(topic, value, key, heads, timestamp_ms=timestamp)
                 delivery.add_done_callback(lambda one, n=n: told.append((n, one.result())))
@@ -126,7 +147,9 @@ def test_many_with_their_stamps(broker: KafkaBroker, more: dict[str, Any], fast:
     done: list[BatchDone] = []
 
     async def work() -> None:
-        async with Producer(options(broker, batch_size=100_000, buffer_memory=1_000_000, **more)) as producer:
+        async with Producer(
+            options(broker, batch_size=100_000, buffer_memory=1_000_000, **more)
+        ) as producer:
             producer.on_batch = done.append
             at = 0
             while at < count:
@@ -171,7 +194,9 @@ def test_acks_0(broker: KafkaBroker) -> None:
     run(work())
     assert [error for _, error in told] == [None] * 100
     assert {metadata.offset for metadata, _ in told} == {-1}
-    assert [value for _, _, _, value, _, _ in read_all(broker, "acks-0")] == [b"%d" % n for n in range(100)]
+    assert [value for _, _, _, value, _, _ in read_all(broker, "acks-0")] == [
+        b"%d" % n for n in range(100)
+    ]
 
 
 def test_a_batch_that_is_too_large_is_split(broker: KafkaBroker) -> None:
@@ -184,7 +209,10 @@ def test_a_batch_that_is_too_large_is_split(broker: KafkaBroker) -> None:
             done: list[BatchDone] = []
             producer.on_batch = done.append
             await producer.partitions_for("split")
-            assert producer.send_many("split", values, array.array("q", range(100)), partition=1) == 100
+            assert (
+                producer.send_many("split", values, array.array("q", range(100)), partition=1)
+                == 100
+            )
             await producer.flush()
             assert producer.metrics.splits >= 4
             assert [stamp for batch in done for stamp in batch.stamps] == list(range(100))
@@ -223,7 +251,10 @@ def test_transactions(broker: KafkaBroker) -> None:
                     delivery.add_done_callback(lambda one, told=told: told.append(outcome(one)))
                 if n % 2:
                     await producer.abort_transaction()
-                    assert all(error is None or isinstance(error, TransactionAbortedError) for _, error in told)
+                    assert all(
+                        error is None or isinstance(error, TransactionAbortedError)
+                        for _, error in told
+                    )
                 else:
                     await producer.commit_transaction()
                     assert [error for _, error in told] == [None] * 30
@@ -254,7 +285,9 @@ def test_an_aborted_transaction_whose_records_were_sent(broker: KafkaBroker) -> 
 
 @pytest.mark.parametrize("turns", [0, 2])
 def test_aborted_before_the_coordinator_knows_of_it(broker: KafkaBroker, turns: int) -> None:
-    """The request that adds partitions may be under way: what it would begin is ended too, and nothing is refused."""
+    """The request that adds partitions may be under way: what it would begin is ended too, and
+    nothing is refused.
+    """
     topic = f"tx-early-{turns}"
 
     async def work() -> None:
@@ -293,10 +326,14 @@ def test_a_fenced_producer(broker: KafkaBroker) -> None:
         assert first.buffer_used == 0
 
     run(work())
-    assert [value for _, _, _, value, _, _ in read_all(broker, "fenced", committed=True)] == [b"of the second"]
+    assert [value for _, _, _, value, _, _ in read_all(broker, "fenced", committed=True)] == [
+        b"of the second"
+    ]
 
 
-def test_without_idempotence_a_warning(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_idempotence_a_warning(
+    broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         async with Producer(options(broker, enable_idempotence=False)) as producer:
             metadata = await acked(producer, "plain", b"value", b"key")

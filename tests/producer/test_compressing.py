@@ -83,16 +83,25 @@ def test_faults_and_splits_with_batches_of_threads(gate: Gate) -> None:
 
     async def work() -> None:
         async with ScriptedBroker() as broker:
-            answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.MESSAGE_TOO_LARGE, None, ErrorCode.NONE] * 4
+            answers = [
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.MESSAGE_TOO_LARGE,
+                None,
+                ErrorCode.NONE,
+            ] * 4
 
             def fault(answer: ErrorCode | None, batch: RecordBatch) -> ErrorCode | None:
                 alone = answer == ErrorCode.MESSAGE_TOO_LARGE and batch.records_count == 1
                 return ErrorCode.NONE if alone else answer
 
-            broker.faults.extend(lambda partition, batch, answer=answer: fault(answer, batch) for answer in answers)
+            broker.faults.extend(
+                lambda partition, batch, answer=answer: fault(answer, batch) for answer in answers
+            )
             async with Producer(lz4(broker, batch_size=700)) as producer:
                 told: list[Any] = []
-                await asyncio.gather(*(fill(producer, VALUES, told, partition) for partition in range(2)))
+                await asyncio.gather(
+                    *(fill(producer, VALUES, told, partition) for partition in range(2))
+                )
                 await producer.flush()
                 assert producer.buffer_used == 0
                 assert producer.metrics.splits > 0
@@ -120,8 +129,12 @@ def test_a_codec_that_fails_fails_its_batch_alone(gate: Gate) -> None:
     run(work())
 
 
-def test_a_codec_that_fails_in_the_loop_holds_up_nobody(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many batches wait for the connection; each is tried, though no answer comes that would have the sender look."""
+def test_a_codec_that_fails_in_the_loop_holds_up_nobody(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many batches wait for the connection; each is tried, though no answer comes that would have
+    the sender look.
+    """
     monkeypatch.setattr(compressing, "HOLDS_UP_NS", 1 << 60)
 
     async def work() -> None:
@@ -146,7 +159,10 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
         raise ValueError("no codec")
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(lz4(broker, compression_threads=0)) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(lz4(broker, compression_threads=0)) as producer,
+        ):
             results: list[Exception | None] = []
 
             def told(done: BatchDone) -> None:
@@ -220,7 +236,9 @@ def test_small_and_quick_batches_stay_in_the_loop(threads: int) -> None:
                 await producer.flush()
                 assert producer._sender.compressing.in_threads == 0
             async with Producer(
-                options(broker, compression_type="gzip", batch_size=200_000, compression_threads=threads)
+                options(
+                    broker, compression_type="gzip", batch_size=200_000, compression_threads=threads
+                )
             ) as producer:
                 await fill(producer, [b"%07d" % n * 20 for n in range(5000)], [])
                 await producer.flush()

@@ -38,7 +38,9 @@ def refusing(broker: ScriptedBroker, code: Any = refuse) -> None:
 
 
 @pytest.mark.parametrize("is_counted_before", [False, True])
-def test_a_failure_is_not_received_by_a_task_that_is_cancelled_in_the_same_step(is_counted_before: bool) -> None:
+def test_a_failure_is_not_received_by_a_task_that_is_cancelled_in_the_same_step(
+    is_counted_before: bool,
+) -> None:
     async def work() -> None:
         failures = Failures(transactional=False)
         error = BrokerError(ErrorCode.INVALID_RECORD, "Produce")
@@ -104,17 +106,26 @@ async def used(producer: Producer, end: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["flush", "close", "leave"])
-def test_failures_that_nobody_received_are_raised_once(end: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_that_nobody_received_are_raised_once(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
             producer = Producer(options(broker))
             await producer.partitions_for("t")
             refusing(broker)
-            with pytest.raises(DeliveryError, match=r"^15 records that nobody awaited .*INVALID_RECORD") as raised:
+            with pytest.raises(
+                DeliveryError, match=r"^15 records that nobody awaited .*INVALID_RECORD"
+            ) as raised:
                 await used(producer, end)
             assert raised.value.count == sum(one.records for one in raised.value.failures) == 15
-            assert {(one.topic, one.partition) for one in raised.value.failures} == {("t", 0), ("t", 1)}
-            assert {getattr(one.error, "code", None) for one in raised.value.failures} == {ErrorCode.INVALID_RECORD}
+            assert {(one.topic, one.partition) for one in raised.value.failures} == {
+                ("t", 0),
+                ("t", 1),
+            }
+            assert {getattr(one.error, "code", None) for one in raised.value.failures} == {
+                ErrorCode.INVALID_RECORD
+            }
             await producer.close()
             assert producer.buffer_used == 0
             assert broker.logs == {}
@@ -142,8 +153,12 @@ def test_flush_raises_only_what_came_since_the_last(caplog: pytest.LogCaptureFix
     assert len(caplog.messages) == 2, "one a partition until it is raised"
 
 
-@pytest.mark.parametrize("how", ["await", "await early", "exception", "callback", "late callback", "on_batch"])
-def test_failures_that_were_received_are_not_raised(how: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "how", ["await", "await early", "exception", "callback", "late callback", "on_batch"]
+)
+def test_failures_that_were_received_are_not_raised(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
             await producer.partitions_for("t")
@@ -151,9 +166,14 @@ def test_failures_that_were_received_are_not_raised(how: str, caplog: pytest.Log
             received: list[Any] = []
             if how == "on_batch":
                 producer.on_batch = received.append
-                assert producer.send_many("t", b"x" * 60, array.array("q", range(4)), partition=0) == 4
+                assert (
+                    producer.send_many("t", b"x" * 60, array.array("q", range(4)), partition=0) == 4
+                )
                 await producer.flush()
-                assert sum(one.records for one in received if isinstance(one, BatchDone) and one.error) == 4
+                assert (
+                    sum(one.records for one in received if isinstance(one, BatchDone) and one.error)
+                    == 4
+                )
                 return
             deliveries = await sent(producer, 4)
             if how == "callback":
@@ -182,7 +202,9 @@ def test_failures_that_were_received_are_not_raised(how: str, caplog: pytest.Log
             assert received == (deliveries if how == "late callback" else [])
 
     run(work())
-    assert len(caplog.messages) == (how in ("await", "exception", "late callback")), "it had failed before"
+    assert len(caplog.messages) == (how in ("await", "exception", "late callback")), (
+        "it had failed before"
+    )
 
 
 def test_many_records_without_on_batch() -> None:
@@ -190,7 +212,9 @@ def test_many_records_without_on_batch() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
             await producer.partitions_for("t")
             refusing(broker)
-            assert producer.send_many("t", b"x" * 60, array.array("q", range(40)), partition=0) == 40
+            assert (
+                producer.send_many("t", b"x" * 60, array.array("q", range(40)), partition=0) == 40
+            )
             with pytest.raises(DeliveryError, match=r"^40 records"):
                 await producer.flush()
 
@@ -209,7 +233,9 @@ def test_the_error_of_the_body_goes_on_with_a_note(caplog: pytest.LogCaptureFixt
             with pytest.raises(KeyError) as raised:
                 await body(broker)
             (note,) = raised.value.__notes__
-            assert note.startswith("3 records that nobody awaited were not delivered; the first: the producer was cl")
+            assert note.startswith(
+                "3 records that nobody awaited were not delivered; the first: the producer was cl"
+            )
             assert raised.value.__context__ is None
 
     run(work())
@@ -237,7 +263,9 @@ def test_close_raises_once_all_is_ended() -> None:
 def test_memory_for_failures_is_bounded_and_the_count_exact() -> None:
     failures = Failures(False)
     outcomes = [
-        Outcome("t", 0, -1, -1, BrokerError(87, str(n)), failures, failures.generation, unreceived=2)
+        Outcome(
+            "t", 0, -1, -1, BrokerError(87, str(n)), failures, failures.generation, unreceived=2
+        )
         for n in range(1_000)
     ]
     for one in outcomes:
@@ -256,11 +284,16 @@ def test_memory_for_failures_is_bounded_and_the_count_exact() -> None:
 
 
 @pytest.mark.parametrize("first", ["await", "commit", "send"])
-def test_a_fenced_producer_says_so_once_and_closes(first: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fenced_producer_says_so_once_and_closes(
+    first: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Five batches fail; the caller hears of one of them, whichever way."""
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, transactional_id="id")) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, transactional_id="id")) as producer,
+        ):
             await producer.init_transactions()
             producer.begin_transaction()
             await acked(producer, "t", b"first", partition=0)
@@ -273,7 +306,10 @@ def test_a_fenced_producer_says_so_once_and_closes(first: str, caplog: pytest.Lo
             }
             if first != "commit":
                 await until(deliveries[0].done)
-            with pytest.raises(ProducerFencedError, match="records for t-0: INVALID_PRODUCER_EPOCH: another producer"):
+            with pytest.raises(
+                ProducerFencedError,
+                match="records for t-0: INVALID_PRODUCER_EPOCH: another producer",
+            ):
                 await calls[first]()
             for call in (producer.commit_transaction, producer.abort_transaction):
                 with pytest.raises(ProducerFencedError):
@@ -285,7 +321,9 @@ def test_a_fenced_producer_says_so_once_and_closes(first: str, caplog: pytest.Lo
     assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) <= 1
 
 
-def test_an_abort_that_fails_does_not_hide_the_error_of_the_body(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_abort_that_fails_does_not_hide_the_error_of_the_body(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
             producer = Producer(options(broker, transactional_id="id"))
@@ -307,7 +345,10 @@ def test_an_abort_that_fails_does_not_hide_the_error_of_the_body(caplog: pytest.
 
 def test_a_transaction_that_was_aborted_is_not_raised() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, transactional_id="id")) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, transactional_id="id")) as producer,
+        ):
             await producer.init_transactions()
             for _ in range(2):
                 producer.begin_transaction()

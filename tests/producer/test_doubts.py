@@ -66,7 +66,9 @@ class Case:
 
     @property
     def offsets(self) -> list[int | type[Exception]]:
-        return [type(error) if error is not None else where.offset for _, where, error in self.results]
+        return [
+            type(error) if error is not None else where.offset for _, where, error in self.results
+        ]
 
     def other_log(self, keep: int) -> None:
         """Elect a leader whose log ends after so many batches, and which knows no producer."""
@@ -188,7 +190,10 @@ def test_a_batch_that_a_later_one_has_passed(truth: str) -> None:
     """
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, retry_backoff_ms=50)) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, retry_backoff_ms=50)) as producer,
+        ):
             case = Case(broker, producer)
             await fill(producer, FIRST, [])
             await producer.flush()
@@ -213,7 +218,10 @@ def test_not_leader_then_a_later_one_is_acknowledged(when: str) -> None:
     """
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, retry_backoff_ms=500)) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, retry_backoff_ms=500)) as producer,
+        ):
             case = Case(broker, producer)
             await fill(producer, FIRST, [])
             await producer.flush()

@@ -1,4 +1,6 @@
-"""The hash is Java's: the vectors are those of Kafka's own UtilsTest and what kafka-python computes."""
+"""The hash is Java's: the vectors are those of Kafka's own UtilsTest and what kafka-python
+computes.
+"""
 
 from __future__ import annotations
 

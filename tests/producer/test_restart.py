@@ -1,4 +1,6 @@
-"""A real broker killed with five requests in flight, which all go again: nothing lost, doubled, reordered, leaked."""
+"""A real broker killed with five requests in flight, which all go again: nothing lost, doubled,
+reordered, leaked.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
     topic, kills, size = f"killed-{codec}", 2, 700
 
     async def work() -> tuple[int, list[BatchDone]]:
-        more: dict[str, Any] = {"batch_size": 50_000, "buffer_memory": 4_000_000, "compression_type": codec}
+        more: dict[str, Any] = {
+            "batch_size": 50_000,
+            "buffer_memory": 4_000_000,
+            "compression_type": codec,
+        }
         options = ProducerOptions(bootstrap_servers=[broker.bootstrap], **more)
         async with Producer(options) as producer:
             done: list[BatchDone] = []
@@ -77,7 +83,9 @@ def test_killed_after_five_were_stored_and_not_answered(broker: KafkaBroker) -> 
     topic = "stored-and-killed"
 
     async def work() -> list[int]:
-        options = ProducerOptions(bootstrap_servers=[broker.bootstrap], batch_size=1_000, linger_ms=0)
+        options = ProducerOptions(
+            bootstrap_servers=[broker.bootstrap], batch_size=1_000, linger_ms=0
+        )
         async with Producer(options) as producer:
             offsets: list[Any] = [(await acked(producer, topic, b"0", partition=0)).offset]
             connection = producer._client.network.connection(producer._metadata.leader(topic, 0))
@@ -86,7 +94,9 @@ def test_killed_after_five_were_stored_and_not_answered(broker: KafkaBroker) -> 
             for n in range(1, 9):
                 value = b"%d" % n * 900  # a batch of its own
                 delivery = await producer.send(topic, value, partition=0)
-                delivery.add_done_callback(lambda one: offsets.append(one.exception() or one.result().offset))
+                delivery.add_done_callback(
+                    lambda one: offsets.append(one.exception() or one.result().offset)
+                )
             await until(lambda: producer._client.network.in_flight_count() == 5)
             log = broker.data / f"{topic}-0" / "00000000000000000000.log"
             await until(lambda: log.read_bytes().count(b"5" * 900) == 1)
@@ -98,4 +108,6 @@ def test_killed_after_five_were_stored_and_not_answered(broker: KafkaBroker) -> 
 
     offsets = asyncio.run(asyncio.wait_for(work(), 120))
     assert offsets == [0, -1, -1, -1, -1, 5, 6, 7, 8]
-    assert [value[:1] for _, _, _, value, _, _ in read_all(broker, topic)] == [b"%d" % n for n in range(9)]
+    assert [value[:1] for _, _, _, value, _, _ in read_all(broker, topic)] == [
+        b"%d" % n for n in range(9)
+    ]

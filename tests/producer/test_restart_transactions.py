@@ -1,4 +1,6 @@
-"""A real broker killed amid transactions: each is committed or aborted as was said, whole, once, and in order."""
+"""A real broker killed amid transactions: each is committed or aborted as was said, whole, once,
+and in order.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ PARTITIONS, RECORDS = 3, 300
 async def read_committed(broker: KafkaBroker, topic: str) -> list[tuple[int, int, bytes | None]]:
     """As the own consumer reads it."""
     options = ConsumerOptions(
-        bootstrap_servers=[broker.bootstrap], isolation_level="read_committed", auto_offset_reset="earliest"
+        bootstrap_servers=[broker.bootstrap],
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
     )
     found: list[tuple[int, int, bytes | None]] = []
     async with Consumer(options) as consumer:
@@ -43,7 +47,9 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
     async def work() -> list[int]:
         committed: list[int] = []
         more: dict[str, Any] = {"batch_size": 2_000, "linger_ms": 0, "request_timeout_ms": 10_000}
-        options = ProducerOptions(bootstrap_servers=[broker.bootstrap], transactional_id=topic, **more)
+        options = ProducerOptions(
+            bootstrap_servers=[broker.bootstrap], transactional_id=topic, **more
+        )
         async with Producer(options) as producer:
             await producer.init_transactions()
             told: list[tuple[Any, Exception | None]] = []
@@ -59,7 +65,17 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
                 await asyncio.to_thread(broker.start)
 
             for number, what in enumerate(
-                ["commit", "abort", "sent, commit", "commit", "sent, abort", "commit", "ending", "commit", "abort"]
+                [
+                    "commit",
+                    "abort",
+                    "sent, commit",
+                    "commit",
+                    "sent, abort",
+                    "commit",
+                    "ending",
+                    "commit",
+                    "abort",
+                ]
             ):
                 producer.begin_transaction()
                 told.clear()
@@ -71,20 +87,33 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
                     await until(lambda: producer._client.network.in_flight_count() > 0)
                     await killed()
                     await ending
-                elif what.startswith("sent"):  # killed with records in its buffers, and some of them in its log
+                elif what.startswith(
+                    "sent"
+                ):  # killed with records in its buffers, and some of them in its log
                     await send(number)
                     await until(lambda: told)
                     broker.pause()
                     await send(number + 100)
                     await until(lambda: producer._client.network.in_flight_count() > 0)
                     killing = asyncio.create_task(killed())
-                    await (producer.commit_transaction() if what.endswith("commit") else producer.abort_transaction())
+                    await (
+                        producer.commit_transaction()
+                        if what.endswith("commit")
+                        else producer.abort_transaction()
+                    )
                     await killing
                 else:
                     await send(number)
-                    await (producer.commit_transaction() if what == "commit" else producer.abort_transaction())
+                    await (
+                        producer.commit_transaction()
+                        if what == "commit"
+                        else producer.abort_transaction()
+                    )
                 if what.endswith("abort"):
-                    assert all(error is None or isinstance(error, TransactionAbortedError) for _, error in told)
+                    assert all(
+                        error is None or isinstance(error, TransactionAbortedError)
+                        for _, error in told
+                    )
                 else:
                     assert [error for _, error in told] == [None] * len(told)
                     committed += [number, number + 100] if what.startswith("sent") else [number]

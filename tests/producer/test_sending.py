@@ -28,7 +28,12 @@ from batchval.producer.errors import (
 from tests.producer.scripted import ScriptedBroker, no_fault
 from tests.support.deliveries import acked, outcome
 
-RETRIED = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CORRUPT_MESSAGE, None]
+RETRIED = [
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.CORRUPT_MESSAGE,
+    None,
+]
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -45,7 +50,9 @@ async def until(condition: Any) -> None:
         await asyncio.sleep(0.005)
 
 
-async def fill(producer: Producer, values: list[bytes], told: list[Any], partition: int = 0) -> None:
+async def fill(
+    producer: Producer, values: list[bytes], told: list[Any], partition: int = 0
+) -> None:
     for value in values:
         delivery = await producer.send("t", value, partition=partition)
         delivery.add_done_callback(lambda one, value=value: told.append((value, *outcome(one))))
@@ -56,7 +63,9 @@ VALUES = [b"%03d" % n + b"x" * 60 for n in range(60)]
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
-    """Faults before and after the batch was kept, at random, with five in flight: idempotent, so it does not show."""
+    """Faults before and after the batch was kept, at random, with five in flight: idempotent, so it
+    does not show.
+    """
     chance = random.Random(seed)
 
     async def work() -> None:
@@ -67,14 +76,18 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
                     faults.append(lambda partition, batch, fault=fault: fault)
             async with Producer(options(broker)) as producer:
                 told: list[Any] = []
-                await asyncio.gather(*(fill(producer, VALUES, told, partition) for partition in range(2)))
+                await asyncio.gather(
+                    *(fill(producer, VALUES, told, partition) for partition in range(2))
+                )
                 await producer.flush()
                 assert producer.buffer_used == 0
                 assert producer.metrics.records_acked == 120
                 assert producer.metrics.retries > 0
             for partition in range(2):
                 assert broker.values(partition) == VALUES
-                of_one = [(value, one.offset) for value, one, _ in told if one.partition == partition]
+                of_one = [
+                    (value, one.offset) for value, one, _ in told if one.partition == partition
+                ]
                 assert of_one == [(value, n) for n, value in enumerate(VALUES)]
             assert broker.highest_unanswered <= 5
 
@@ -84,7 +97,10 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
 @pytest.mark.parametrize("cap", [1, 2, 5])
 def test_the_cap_is_reached_and_kept(cap: int) -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, max_in_flight=cap)) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, max_in_flight=cap)) as producer,
+        ):
             await acked(producer, "t", b"first", partition=0)
             broker.holding = True
             told: list[Any] = []
@@ -126,7 +142,9 @@ def test_all_in_flight_lost_at_once_go_again_in_order() -> None:
 
 
 def test_a_batch_given_up_makes_no_gap() -> None:
-    """One of five in flight is refused for good; the four behind it go again under another epoch, in order."""
+    """One of five in flight is refused for good; the four behind it go again under another epoch,
+    in order.
+    """
 
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
@@ -138,7 +156,9 @@ def test_a_batch_given_up_makes_no_gap() -> None:
             lost = [value for value, _, error in told if error is not None]
             assert 0 < len(lost) < 5
             assert lost == VALUES[: len(lost)]
-            assert {error.code for _, _, error in told if error is not None} == {ErrorCode.INVALID_RECORD}
+            assert {error.code for _, _, error in told if error is not None} == {
+                ErrorCode.INVALID_RECORD
+            }
             assert [value for value, _, _ in told] == VALUES
             assert broker.values(0) == [b"first", *VALUES[len(lost) :]]
             assert {RecordBatch(batch).producer_epoch for batch in broker.logs[0]} == {0, 1}
@@ -147,7 +167,9 @@ def test_a_batch_given_up_makes_no_gap() -> None:
     run(work())
 
 
-@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER])
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+)
 def test_a_broker_that_forgot_the_producer(code: ErrorCode) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
@@ -193,9 +215,14 @@ def test_errors_that_do_not_pass_and_retries_that_run_out() -> None:
 
 def test_back_pressure() -> None:
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, buffer_memory=2_000)) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, buffer_memory=2_000)) as producer,
+        ):
             await producer.partitions_for("t")
-            producer.options.max_block_ms = 100  # not before: a loaded machine may need more for the metadata
+            producer.options.max_block_ms = (
+                100  # not before: a loaded machine may need more for the metadata
+            )
             broker.holding = True
             told: list[Any] = []
             with pytest.raises(BufferExhaustedError, match="the buffer of 2000 bytes had no room"):
@@ -221,14 +248,19 @@ def test_tasks_that_wait_for_a_full_buffer_have_their_turns() -> None:
     """Each needs the whole buffer: one that was woken takes it before the next one is."""
 
     async def work() -> None:
-        async with ScriptedBroker() as broker, Producer(options(broker, buffer_memory=2_000)) as producer:
+        async with (
+            ScriptedBroker() as broker,
+            Producer(options(broker, buffer_memory=2_000)) as producer,
+        ):
             await producer.partitions_for("t")
             asked = 0
 
             async def send(partition: int) -> None:
                 nonlocal asked
                 for n in range(10):
-                    while not producer.send_many("t", b"x" * 1_800, array.array("q", [n]), partition=partition):
+                    while not producer.send_many(
+                        "t", b"x" * 1_800, array.array("q", [n]), partition=partition
+                    ):
                         asked += 1
                         await producer.room()
 
@@ -257,9 +289,13 @@ def test_what_was_split_is_flushed_and_committed_too() -> None:
                 broker.faults.extend([too_large] * 2)
                 await fill(producer, VALUES, told)
                 await producer.flush()
-                assert [(value, error) for value, _, error in told] == [(value, None) for value in VALUES]
+                assert [(value, error) for value, _, error in told] == [
+                    (value, None) for value in VALUES
+                ]
                 assert broker.values(0) == [b"first", *VALUES]
-            async with Producer(options(broker, batch_size=8_000, transactional_id="id")) as producer:
+            async with Producer(
+                options(broker, batch_size=8_000, transactional_id="id")
+            ) as producer:
                 await producer.init_transactions()
                 producer.begin_transaction()
                 broker.faults.append(too_large)
@@ -276,7 +312,12 @@ def test_a_record_that_fails_while_its_transaction_is_aborted_makes_no_gap() -> 
         async with (
             ScriptedBroker() as broker,
             Producer(
-                options(broker, transactional_id="id", delivery_timeout_ms=5_000, request_timeout_ms=4_000)
+                options(
+                    broker,
+                    transactional_id="id",
+                    delivery_timeout_ms=5_000,
+                    request_timeout_ms=4_000,
+                )
             ) as producer,
         ):
             await producer.init_transactions()
@@ -310,7 +351,11 @@ def test_a_commit_without_an_answer_can_only_be_repeated(cancelled: bool) -> Non
             ScriptedBroker() as broker,
             Producer(
                 options(
-                    broker, transactional_id="id", max_block_ms=1_000, request_timeout_ms=700, delivery_timeout_ms=900
+                    broker,
+                    transactional_id="id",
+                    max_block_ms=1_000,
+                    request_timeout_ms=700,
+                    delivery_timeout_ms=900,
                 )
             ) as producer,
         ):
@@ -361,7 +406,9 @@ def test_a_transaction_s_end_that_was_cancelled_can_be_asked_for_again() -> None
 @pytest.mark.parametrize("stored", range(1, 6))
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional: bool) -> None:
-    """Five in flight, some of them stored, none answered; killed. The answer to the last says of those before it."""
+    """Five in flight, some of them stored, none answered; killed. The answer to the last says of
+    those before it.
+    """
 
     async def work() -> None:
         more = {"transactional_id": "id"} if transactional else {}
@@ -372,7 +419,9 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
             await acked(producer, "t", b"first" * 30, partition=0)
             broker.holding = True
             told: list[Any] = []
-            broker.faults.extend([no_fault] * stored + [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 5)
+            broker.faults.extend(
+                [no_fault] * stored + [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 5
+            )
             values = [b"%d" % n * 150 for n in range(5)]
             await fill(producer, values, told)
             await until(lambda: len(broker.held) == 5)
@@ -384,7 +433,9 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
             if transactional:
                 await producer.commit_transaction()
             assert broker.values(0) == [b"first" * 30, *values, b"last"]
-            assert [(value, error) for value, _, error in told] == [(value, None) for value in values]
+            assert [(value, error) for value, _, error in told] == [
+                (value, None) for value in values
+            ]
             assert [None if where.offset < 0 else where.offset for _, where, _ in told] == [
                 None if n < stored - 1 else n + 1 for n in range(5)
             ]
@@ -396,10 +447,16 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
 
 @pytest.mark.parametrize("then", ["lost", "refused", "given up", "closed"])
 def test_doubts_that_come_to_nothing(then: str) -> None:
-    """All are out of order to the broker (it has lost its log's end), or the one that would tell is no more."""
+    """All are out of order to the broker (it has lost its log's end), or the one that would tell is
+    no more.
+    """
 
     async def work() -> None:
-        more = {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000} if then == "given up" else {}
+        more = (
+            {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000}
+            if then == "given up"
+            else {}
+        )
         async with ScriptedBroker() as broker:
             producer = Producer(options(broker, **more))
             await acked(producer, "t", b"first" * 30, partition=0)
@@ -415,10 +472,14 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
                 broker.states[where] = epoch, -5 & 0x7FFFFFFF  # so that nothing is next
                 broker.seen.clear()
             elif then == "refused":
-                broker.faults.extend([out_of_order, lambda partition, batch: ErrorCode.INVALID_RECORD])
+                broker.faults.extend(
+                    [out_of_order, lambda partition, batch: ErrorCode.INVALID_RECORD]
+                )
             else:
                 broker.faults.append(out_of_order)
-                broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000)
+                broker.faults.extend(
+                    [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000
+                )
             broker.cut()
             if then == "closed":
                 await until(
@@ -455,8 +516,12 @@ def test_delivery_timeout() -> None:
             more = {"delivery_timeout_ms": 300, "request_timeout_ms": 250}
             async with Producer(options(broker, **more)) as producer:
                 await acked(producer, "t", b"first", partition=0)
-                broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000)
-                with pytest.raises(DeliveryTimeoutError, match="1 records for t-0 were not acknowledged in 300 ms"):
+                broker.faults.extend(
+                    [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 10_000
+                )
+                with pytest.raises(
+                    DeliveryTimeoutError, match="1 records for t-0 were not acknowledged in 300 ms"
+                ):
                     await acked(producer, "t", b"lost", partition=0)
                 broker.faults.clear()
                 await acked(producer, "t", b"later", partition=0)
@@ -497,7 +562,9 @@ def test_an_old_broker_gets_one_at_a_time() -> None:
     run(work())
 
 
-def test_muted_partitions_keep_the_order_without_idempotence(caplog: pytest.LogCaptureFixture) -> None:
+def test_muted_partitions_keep_the_order_without_idempotence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def work(mute: bool) -> bool:
         async with ScriptedBroker() as broker:
             more = {"enable_idempotence": False, "mute_partitions": mute}
@@ -538,19 +605,26 @@ def test_claims_state_schema_ids_where_the_option_is_set(carrier: str) -> None:
 
     async def work() -> None:
         async with ScriptedBroker() as broker:
-            settings = options(broker, claims=carrier, claims_schema_ids=True, compression_type="zstd")
+            settings = options(
+                broker, claims=carrier, claims_schema_ids=True, compression_type="zstd"
+            )
             async with Producer(settings) as producer:
                 await fill(producer, values, [])
             for request in broker.requests:
                 for data in request.topic_data[0].partition_data:
-                    raw, tags = bytes(data.records or b""), [content for _, content in data.unknown_tagged_fields]
+                    raw, tags = (
+                        bytes(data.records or b""),
+                        [content for _, content in data.unknown_tagged_fields],
+                    )
                     found = read(raw, tags[0] if tags else None)
                     assert found is not None
                     assert found.schema_ids is not None
                     assert found == compute(raw, schema_ids=True)
 
     run(work())
-    with pytest.raises(ValueError, match="claims_schema_ids True: expected claims to be tag or payload"):
+    with pytest.raises(
+        ValueError, match="claims_schema_ids True: expected claims to be tag or payload"
+    ):
         ProducerOptions(bootstrap_servers=["localhost:9092"], claims_schema_ids=True)
 
 
@@ -566,10 +640,15 @@ def test_claims_are_in_the_payload_and_true(codec: str) -> None:
             assert broker.values(0) == VALUES
             for request in broker.requests:
                 for data in request.topic_data[0].partition_data:
-                    raw, tags = bytes(data.records or b""), [content for _, content in data.unknown_tagged_fields]
+                    raw, tags = (
+                        bytes(data.records or b""),
+                        [content for _, content in data.unknown_tagged_fields],
+                    )
                     assert RecordBatch(raw).is_valid
                     in_payload = codec in ("gzip", "zstd")
-                    assert (carrier_of(raw), len(tags)) == (("payload", 0) if in_payload else (None, 1))
+                    assert (carrier_of(raw), len(tags)) == (
+                        ("payload", 0) if in_payload else (None, 1)
+                    )
                     assert read(raw, tags[0] if tags else None) == compute(raw)
 
     run(work())
@@ -578,7 +657,9 @@ def test_claims_are_in_the_payload_and_true(codec: str) -> None:
 def test_claims_that_make_a_batch_too_large_go_into_the_tag() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
-            settings = options(broker, claims="payload", compression_type="zstd", transactional_id="id")
+            settings = options(
+                broker, claims="payload", compression_type="zstd", transactional_id="id"
+            )
             async with Producer(settings) as producer:
                 await producer.init_transactions()
                 producer.begin_transaction()
@@ -621,7 +702,9 @@ def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:
     async def work() -> None:
         async with (
             ScriptedBroker(partitions=50) as broker,
-            Producer(options(broker, linger_ms=50, batch_size=10_000, partitioner="round_robin")) as producer,
+            Producer(
+                options(broker, linger_ms=50, batch_size=10_000, partitioner="round_robin")
+            ) as producer,
         ):
             done: list[BatchDone] = []
 
@@ -662,7 +745,10 @@ def test_another_thread_is_refused() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"max_in_flight": 6}, "enable_idempotence True: expected max_in_flight of at most 5, not 6"),
+        (
+            {"max_in_flight": 6},
+            "enable_idempotence True: expected max_in_flight of at most 5, not 6",
+        ),
         ({"acks": 1}, "enable_idempotence True: expected acks -1 (all), not 1"),
         ({"acks": 2, "enable_idempotence": False}, "acks 2: expected -1 (all), 1 or 0"),
         (
@@ -670,7 +756,10 @@ def test_another_thread_is_refused() -> None:
             "transactional_id 't': expected enable_idempotence to be True",
         ),
         ({"transactional_id": ""}, "transactional_id '': expected text that is not empty"),
-        ({"compression_type": "brotli"}, "compression_type 'brotli': expected one of none, gzip, snappy, lz4, zstd"),
+        (
+            {"compression_type": "brotli"},
+            "compression_type 'brotli': expected one of none, gzip, snappy, lz4, zstd",
+        ),
         (
             {"compression_type": "snappy", "compression_level": 1},
             "compression_level 1: expected none with snappy",
@@ -679,7 +768,10 @@ def test_another_thread_is_refused() -> None:
             {"compression_type": "gzip", "compression_level": 10},
             "compression_level 10: expected an integer, -1 to 9",
         ),
-        ({"partitioner": "random"}, "partitioner 'random': expected one of default, round_robin, manual, murmur2"),
+        (
+            {"partitioner": "random"},
+            "partitioner 'random': expected one of default, round_robin, manual, murmur2",
+        ),
         (
             {"delivery_timeout_ms": 1},
             "delivery_timeout_ms 1: expected at least linger_ms + request_timeout_ms, 30005 ms",

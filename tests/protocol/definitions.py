@@ -60,15 +60,23 @@ def _with_shared(field: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any
     return field | {"fields": [_with_shared(one, shared) for one in inner]} if inner else field
 
 
-def invent(fields: list[dict[str, Any]], version: int, inventor: Inventor, w: Writer) -> dict[str, Any]:
+def invent(
+    fields: list[dict[str, Any]], version: int, inventor: Inventor, w: Writer
+) -> dict[str, Any]:
     """Write a random message; return its fields."""
     found: dict[str, Any] = {}
     for name, kind, nullable, inner in fields_of(fields, version):
         prefix = "nullable_" if nullable and kind in ("string", "bytes", "records") else ""
         if kind.startswith("[]"):
-            count = -1 if nullable and inventor.random.random() < 0.2 else inventor.random.randrange(4)
+            count = (
+                -1 if nullable and inventor.random.random() < 0.2 else inventor.random.randrange(4)
+            )
             w.count(count)
-            found[name] = None if count < 0 else [_one(kind[2:], inner, version, inventor, w) for _ in range(count)]
+            found[name] = (
+                None
+                if count < 0
+                else [_one(kind[2:], inner, version, inventor, w) for _ in range(count)]
+            )
         elif inner:
             found[name] = invent(inner, version, inventor, w)
         else:
@@ -77,7 +85,9 @@ def invent(fields: list[dict[str, Any]], version: int, inventor: Inventor, w: Wr
     return found
 
 
-def _one(kind: str, inner: list[dict[str, Any]] | None, version: int, inventor: Inventor, w: Writer) -> Any:
+def _one(
+    kind: str, inner: list[dict[str, Any]] | None, version: int, inventor: Inventor, w: Writer
+) -> Any:
     if inner:
         return invent(inner, version, inventor, w)
     value = getattr(inventor, KINDS[kind])()
@@ -93,7 +103,11 @@ def read(fields: list[dict[str, Any]], version: int, r: Reader) -> dict[str, Any
         if kind.startswith("[]"):
             count = r.nullable_count()
             one = getattr(r, KINDS[kind[2:]]) if not inner else None
-            found[name] = None if count < 0 else [one() if one else read(inner or [], version, r) for _ in range(count)]
+            found[name] = (
+                None
+                if count < 0
+                else [one() if one else read(inner or [], version, r) for _ in range(count)]
+            )
         elif inner:
             found[name] = read(inner, version, r)
         else:

@@ -1,4 +1,6 @@
-"""Addresses in responses: found where the plain reader finds them, replaced, and nothing else touched."""
+"""Addresses in responses: found where the plain reader finds them, replaced, and nothing else
+touched.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,19 @@ from typing import Any
 import pytest
 
 from batchval.protocol import messages
-from batchval.protocol.addresses import WITH_ADDRESSES, addresses, may_hold_addresses, rewrite_addresses
+from batchval.protocol.addresses import (
+    WITH_ADDRESSES,
+    addresses,
+    may_hold_addresses,
+    rewrite_addresses,
+)
 from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.gate_versions import CLIENTS_OWN_HOSTS, carried_versions, intersect_api_versions
+from batchval.protocol.gate_versions import (
+    CLIENTS_OWN_HOSTS,
+    carried_versions,
+    intersect_api_versions,
+)
 from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
@@ -54,10 +65,15 @@ def test_every_address_is_found_and_replaced_and_nothing_else(kind: Any, version
         expected = [(node_id(one), one.host, one.port) for one in here]
         assert addresses(data, kind.api_key, version) == expected
         seen += len(here)
-        given = {n: (rng.choice(["", "h", "a" * 130, "é.example"]), rng.randrange(65536)) for n, _, _ in expected}
+        given = {
+            n: (rng.choice(["", "h", "a" * 130, "é.example"]), rng.randrange(65536))
+            for n, _, _ in expected
+        }
         asked = []
 
-        def replace(node: int, host: str, port: int, given: Any = given, asked: Any = asked) -> tuple[str, int]:
+        def replace(
+            node: int, host: str, port: int, given: Any = given, asked: Any = asked
+        ) -> tuple[str, int]:
             asked.append((node, host, port))
             return given[node]  # type: ignore[no-any-return]
 
@@ -73,10 +89,14 @@ def test_every_address_is_found_and_replaced_and_nothing_else(kind: Any, version
 def test_a_fetch_response_is_not_copied_for_its_endpoints() -> None:
     records = b"r" * 100_000
     message = messages.FetchResponse(
-        responses=[FetchableTopicResponse(topic_id=bytes(16), partitions=[PartitionData(records=records)])],
+        responses=[
+            FetchableTopicResponse(topic_id=bytes(16), partitions=[PartitionData(records=records)])
+        ],
         node_endpoints=[NodeEndpoint(1, "broker", 9092)],
     )
-    chunks = rewrite_addresses(frame(message, 16)[4:], 1, 16, lambda *_: ("gate", 1), correlation_id=1)
+    chunks = rewrite_addresses(
+        frame(message, 16)[4:], 1, 16, lambda *_: ("gate", 1), correlation_id=1
+    )
     assert sum(len(chunk) for chunk in chunks if isinstance(chunk, bytes)) < 200
     message.node_endpoints[0].host, message.node_endpoints[0].port = "gate", 1
     assert b"".join(chunks) == frame(message, 16, 1)
@@ -97,7 +117,12 @@ def test_known_brokers_are_written_as_before_and_not_asked_about(version: int) -
         expected = b"".join(rewrite_addresses(data, 3, version, replace, correlation_id=5))
         for _ in range(2):
             asked.clear()
-            assert b"".join(rewrite_addresses(data, 3, version, replace, correlation_id=5, known=known)) == expected
+            assert (
+                b"".join(
+                    rewrite_addresses(data, 3, version, replace, correlation_id=5, known=known)
+                )
+                == expected
+            )
         assert asked == []
         message.cluster_id = f"another {seed}"
         message.throttle_time_ms = seed
@@ -113,7 +138,9 @@ def test_many_brokers_are_not_kept_and_other_responses_neither() -> None:
     brokers = [MetadataResponseBroker(i, "broker" * 20, 9092) for i in range(1000)]
     known: dict[bytes, bytes] = {}
     large = frame(messages.MetadataResponse(brokers=brokers), 12)[4:]
-    assert len(b"".join(rewrite_addresses(large, 3, 12, lambda *_: ("gate", 1), known=known))) > 10_000
+    assert (
+        len(b"".join(rewrite_addresses(large, 3, 12, lambda *_: ("gate", 1), known=known))) > 10_000
+    )
     cluster = frame(many(DescribeClusterResponse, 0, 3), 0)[4:]
     assert addresses(cluster, 60, 0)
     rewrite_addresses(cluster, 60, 0, lambda *_: ("gate", 1), known=known)
@@ -123,14 +150,19 @@ def test_many_brokers_are_not_kept_and_other_responses_neither() -> None:
 @pytest.mark.parametrize(("kind", "version"), ALL, ids=IDS)
 def test_broken_frames_are_refused_or_read(kind: Any, version: int) -> None:
     rng = random.Random(version)
-    data = min((frame(many(kind, version, seed), version)[4:] for seed in range(6)), key=lambda d: abs(len(d) - 400))
+    data = min(
+        (frame(many(kind, version, seed), version)[4:] for seed in range(6)),
+        key=lambda d: abs(len(d) - 400),
+    )
     cases = [data[:n] for n in range(len(data))]
     for _ in range(300):
         broken = bytearray(data)
         broken[rng.randrange(len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
         cases.append(bytes(broken))
     for case in cases:
-        refused = refusal(lambda c=case: rewrite_addresses(c, kind.api_key, version, lambda *_: ("h", 1)))  # type: ignore[misc]
+        refused = refusal(
+            lambda c=case: rewrite_addresses(c, kind.api_key, version, lambda *_: ("h", 1))
+        )  # type: ignore[misc]
         assert refused is None or refused.position <= len(case)
 
 
@@ -171,8 +203,17 @@ def test_api_versions_are_intersected(version: int) -> None:
         ApiVersion(18, 0, 5),
         ApiVersion(2, 12, 13),
     ]
-    out = b"".join(intersect_api_versions(frame(broker, version)[4:], version, carried_versions(), correlation_id=3))
-    broker.api_keys = [ApiVersion(0, 0, 13), ApiVersion(3, 0, 13), ApiVersion(1, 4, 18), ApiVersion(18, 0, 5)]
+    out = b"".join(
+        intersect_api_versions(
+            frame(broker, version)[4:], version, carried_versions(), correlation_id=3
+        )
+    )
+    broker.api_keys = [
+        ApiVersion(0, 0, 13),
+        ApiVersion(3, 0, 13),
+        ApiVersion(1, 4, 18),
+        ApiVersion(18, 0, 5),
+    ]
     assert out == frame(broker, version, 3)
 
 

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.frame_memory import Block, Charge, CountedBytes, allocated, kept, limit_memory
+from batchval.protocol.frame_memory import (
+    Block,
+    Charge,
+    CountedBytes,
+    allocated,
+    kept,
+    limit_memory,
+)
 from batchval.protocol.frames import FrameSplitter
 from tests.support.fixtures import poisoned  # noqa: F401
 
@@ -41,7 +48,9 @@ def start() -> int:
         (300_001, True, 300_001),
     ],
 )
-def test_a_block_is_counted_while_it_is_alive(size: int, exact: bool, counted: int, start: int) -> None:
+def test_a_block_is_counted_while_it_is_alive(
+    size: int, exact: bool, counted: int, start: int
+) -> None:
     block = Block(size, exact)
     assert allocated() - start == counted == memoryview(block).nbytes
     view = memoryview(block)[-1:]
@@ -203,7 +212,9 @@ def read(size):
 
 def run(code: str) -> list[int]:
     """The numbers that a fresh process prints."""
-    done = subprocess.run([sys.executable, "-c", _PEAK + code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK + code], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split()]
 

@@ -82,7 +82,9 @@ def test_a_byte_at_a_time(key: int, version: int) -> None:
     for seed in range(20):
         data = frame(response(key, version, seed), version)
         walk = FetchTail(key, version)
-        assert sum(walk.feed(data[at : at + 1]) for at in range(len(data))) == len(split(data, key, version)[0])
+        assert sum(walk.feed(data[at : at + 1]) for at in range(len(data))) == len(
+            split(data, key, version)[0]
+        )
 
 
 def large_response(rng: random.Random, version: int) -> Any:
@@ -90,7 +92,9 @@ def large_response(rng: random.Random, version: int) -> Any:
         fetch.PartitionData(
             n,
             aborted_transactions=rng.choice([None, [], [fetch.AbortedTransaction(1, 2)] * 200]),
-            records=rng.choice([None, b"", rng.randbytes(rng.choice([1, 127, 128, 20_000, 1_500_000]))]),
+            records=rng.choice(
+                [None, b"", rng.randbytes(rng.choice([1, 127, 128, 20_000, 1_500_000]))]
+            ),
         )
         for n in range(60)
     ]
@@ -98,7 +102,9 @@ def large_response(rng: random.Random, version: int) -> Any:
         fetch.FetchableTopicResponse(topic_id=rng.randbytes(16), partitions=part)
         for part in (partitions, [], partitions[:7])
     ]
-    return messages.FetchResponse(responses=topics, node_endpoints=[fetch.NodeEndpoint(1, "broker", 9092)])
+    return messages.FetchResponse(
+        responses=topics, node_endpoints=[fetch.NodeEndpoint(1, "broker", 9092)]
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -127,7 +133,9 @@ def broken(data: bytes, rng: random.Random) -> Iterator[bytes]:
     for _ in range(600):
         other = bytearray(body)
         for _ in range(rng.randint(1, 3)):
-            other[rng.randrange(len(other))] = rng.choice([0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            other[rng.randrange(len(other))] = rng.choice(
+                [0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)]
+            )
         yield len(other).to_bytes(4, "big") + other
 
 
@@ -147,7 +155,10 @@ def tail_refusal(case: bytes, key: int, version: int) -> ProtocolError | None:
     if wrong is None:
         out = rewrite_tail(tail, key, version, lambda *_: GATE)
         assert len(out) == len(tail)
-        assert {host for _, host, _ in addresses((case[:before] + out)[4:], key, version)} <= {"", "gate"}
+        assert {host for _, host, _ in addresses((case[:before] + out)[4:], key, version)} <= {
+            "",
+            "gate",
+        }
     return wrong
 
 
@@ -173,9 +184,20 @@ def test_what_the_whole_walk_refuses_is_refused_and_nothing_else(key: int, versi
 
 @each_version
 @pytest.mark.parametrize(
-    "length", [b"\xff\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\0\0\0\3", b"\0\0\0\4", b"\0\0\0\5", b"\0\0\0\x10"]
+    "length",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x80\0\0\0",
+        b"\0\0\0\0",
+        b"\0\0\0\3",
+        b"\0\0\0\4",
+        b"\0\0\0\5",
+        b"\0\0\0\x10",
+    ],
 )
-def test_a_length_that_cannot_be_is_malformed_for_good(key: int, version: int, length: bytes) -> None:
+def test_a_length_that_cannot_be_is_malformed_for_good(
+    key: int, version: int, length: bytes
+) -> None:
     data = length + frame(response(key, version, 3), version)[4:]
     walk = FetchTail(key, version)
     assert walk.feed(data) == -1
@@ -190,9 +212,14 @@ def test_the_state_has_a_fixed_size() -> None:
     assert small.__sizeof__() == large.__sizeof__() < 300
 
 
-@pytest.mark.parametrize(("key", "version"), [(0, 10), (3, 12), (79, 1), (1, 15), (1, 19), (78, 0), (78, 3), (-1, 0)])
+@pytest.mark.parametrize(
+    ("key", "version"), [(0, 10), (3, 12), (79, 1), (1, 15), (1, 19), (78, 0), (78, 3), (-1, 0)]
+)
 def test_other_responses_have_no_tail(key: int, version: int) -> None:
-    for call in (lambda: FetchTail(key, version), lambda: rewrite_tail(b"\0", key, version, lambda *_: ("h", 1))):
+    for call in (
+        lambda: FetchTail(key, version),
+        lambda: rewrite_tail(b"\0", key, version, lambda *_: ("h", 1)),
+    ):
         with pytest.raises(ProtocolError, match="tail of addresses"):
             call()
 
@@ -235,13 +262,24 @@ def test_addresses_are_replaced_and_all_else_stays(key: int, version: int) -> No
         answers: list[tuple[str, int]] = []
         asked = []
 
-        def replace(node: int, host: str, port: int, rng: Any = rng, answers: Any = answers, asked: Any = asked) -> Any:
+        def replace(
+            node: int,
+            host: str,
+            port: int,
+            rng: Any = rng,
+            answers: Any = answers,
+            asked: Any = asked,
+        ) -> Any:
             asked.append((node, host, port))
-            answers.append((rng.choice(["", "g", "gate-1", "é.example", "h" * 130]), rng.randrange(65536)))
+            answers.append(
+                (rng.choice(["", "g", "gate-1", "é.example", "h" * 130]), rng.randrange(65536))
+            )
             return answers[-1]
 
         again, missing = rewritten(message, version, replace)
-        assert asked == [(one.node_id, one.host, one.port) for one in message.node_endpoints if one.host]
+        assert asked == [
+            (one.node_id, one.host, one.port) for one in message.node_endpoints if one.host
+        ]
         for one in message.node_endpoints:
             if one.host:
                 one.host, one.port = answers.pop(0)
@@ -251,7 +289,8 @@ def test_addresses_are_replaced_and_all_else_stays(key: int, version: int) -> No
         assert len(padding) <= 1
         assert [kept[tag] for tag in padding] == [bytes(len(kept[tag])) for tag in padding]
         assert (
-            tuple(one for one in again.unknown_tagged_fields if one[0] not in padding) == message.unknown_tagged_fields
+            tuple(one for one in again.unknown_tagged_fields if one[0] not in padding)
+            == message.unknown_tagged_fields
         )
         padded += len(padding)
         left_out += missing
@@ -264,12 +303,18 @@ def test_any_difference_of_sizes(key: int, version: int) -> None:
     """Shorter by any number of bytes, all addresses stay; longer by one, the last one goes."""
     for size in (*range(1, 400), 5_400, 5_500, 10_000):
         hosts = ["a" * (size + 1), "b" * size]
-        message = KINDS[key](node_endpoints=[ENDPOINT[key](n, host, 9092) for n, host in enumerate(hosts)])
+        message = KINDS[key](
+            node_endpoints=[ENDPOINT[key](n, host, 9092) for n, host in enumerate(hosts)]
+        )
         for shorter in {0, 1, 2, 3, size // 2, size - 1} - {size}:
             again, missing = rewritten(message, version, shortened(shorter, "h"))
             assert missing == 0
-            assert [one.host for one in again.node_endpoints] == [host[shorter:] or "h" for host in hosts]
-        again, missing = rewritten(message, version, lambda node, host, port: (host + "c" * node, port))
+            assert [one.host for one in again.node_endpoints] == [
+                host[shorter:] or "h" for host in hosts
+            ]
+        again, missing = rewritten(
+            message, version, lambda node, host, port: (host + "c" * node, port)
+        )
         assert missing == 1
         assert [one.host for one in again.node_endpoints] == hosts[:1]
 
@@ -295,7 +340,8 @@ def test_padding_next_to_many_unknown_fields(key: int, version: int, fields: int
 
 def test_padding_stands_where_its_tag_belongs() -> None:
     message = messages.FetchResponse(
-        node_endpoints=[fetch.NodeEndpoint(1, "broker-1", 9092)], unknown_tagged_fields=((127, b"a"), (2**32 - 1, b"z"))
+        node_endpoints=[fetch.NodeEndpoint(1, "broker-1", 9092)],
+        unknown_tagged_fields=((127, b"a"), (2**32 - 1, b"z")),
     )
     again, missing = rewritten(message, 16, lambda *_: ("b", 1))
     assert missing == 0
@@ -312,7 +358,9 @@ def test_an_endpoint_is_left_out_where_no_padding_is_possible() -> None:
     tags = tuple((tag, b"") for tag in range(1, 16_384))
     endpoint = fetch.NodeEndpoint(1, "broker-number-1", 9092)
     for shorter in range(8):
-        message = messages.FetchResponse(node_endpoints=[endpoint, endpoint], unknown_tagged_fields=tags)
+        message = messages.FetchResponse(
+            node_endpoints=[endpoint, endpoint], unknown_tagged_fields=tags
+        )
         other = fetch.NodeEndpoint(2, "x" * shorter + "b", 9092)
         message.node_endpoints[1] = other
         again, missing = rewritten(message, 16, lambda node, host, port: (host.lstrip("x"), port))
@@ -345,7 +393,9 @@ def test_a_field_of_addresses_that_stands_twice() -> None:
 
 def test_many_addresses_that_do_not_fit() -> None:
     """As many as fit, found without a try for each."""
-    message = messages.FetchResponse(node_endpoints=[fetch.NodeEndpoint(n, f"b{n}", 9092) for n in range(20_000)])
+    message = messages.FetchResponse(
+        node_endpoints=[fetch.NodeEndpoint(n, f"b{n}", 9092) for n in range(20_000)]
+    )
     again, missing = rewritten(message, 18, lambda node, host, port: (host + ".example.com", port))
     assert 8_000 < missing < 12_000
     assert again.node_endpoints[-1].host == f"b{len(again.node_endpoints) - 1}.example.com"

@@ -1,4 +1,6 @@
-"""The splitter: frames whole, in order and owned, however the bytes come; lengths judged before a byte is stored."""
+"""The splitter: frames whole, in order and owned, however the bytes come; lengths judged before a
+byte is stored.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Any
 import pytest
 
 from batchval import BatchvalError
-from batchval.protocol.frames import MAX_FRAME_BYTES, FrameError, FrameSplitter, SpareBlock, allocated
+from batchval.protocol.frames import (
+    MAX_FRAME_BYTES,
+    FrameError,
+    FrameSplitter,
+    SpareBlock,
+    allocated,
+)
 from batchval.protocol.message import Chunks
 from tests.support.fixtures import poisoned  # noqa: F401
 
@@ -57,7 +65,11 @@ def through_buffer(splitter: FrameSplitter, given: Iterator[bytes]) -> list[memo
 
 
 WAYS = {"feed": through_feed, "buffer": through_buffer}
-SIZES = {"small": [1, 2, 3, 7, 100, 5000], "large": [70_000, 300_000, 1_000_000], "mixed": [1, 4, 1 << 16, 1 << 20]}
+SIZES = {
+    "small": [1, 2, 3, 7, 100, 5000],
+    "large": [70_000, 300_000, 1_000_000],
+    "mixed": [1, 4, 1 << 16, 1 << 20],
+}
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -163,7 +175,9 @@ def test_splitters_share_a_spare_block(sizes: str) -> None:
     expected = [bodies(seed, 20) for seed in range(5)]
     splitters = [FrameSplitter(spare=spare) for _ in expected]
     found: list[list[memoryview]] = [[] for _ in expected]
-    left = {n: pieces(b"".join(map(framed, one)), n, SIZES[sizes]) for n, one in enumerate(expected)}
+    left = {
+        n: pieces(b"".join(map(framed, one)), n, SIZES[sizes]) for n, one in enumerate(expected)
+    }
     while left:
         n = rng.choice(list(left))
         if rng.random() < 0.1:
@@ -190,7 +204,9 @@ def test_a_read_that_brings_nothing_takes_no_memory() -> None:
             through_buffer(splitter, iter([framed(b"a" * 400)[:stashed]] if stashed else []))
             splitter.get_buffer()
         assert allocated() == before
-        assert {(splitter.held_bytes, splitter.buffered) for splitter in splitters} == {(0, stashed)}
+        assert {(splitter.held_bytes, splitter.buffered) for splitter in splitters} == {
+            (0, stashed)
+        }
     assert through_buffer(splitters[0], iter([framed(b"a" * 400)[300:]])) == [b"a" * 400]
     assert allocated() == before
 
@@ -231,7 +247,9 @@ def read_large(splitter: FrameSplitter, frame: bytes) -> tuple[int, memoryview]:
 
 
 def test_memory_of_large_frames_is_used_again() -> None:
-    """What is at hand is not bought, so a length may have it at once; nothing of it is taken while it is in use."""
+    """What is at hand is not bought, so a length may have it at once; nothing of it is taken while
+    it is in use.
+    """
     body = random.Random(3).randbytes(5 << 20)
     splitter = FrameSplitter()
     read_large(splitter, framed(body))  # grown in steps, let go

@@ -1,4 +1,6 @@
-"""A view in a garbage cycle: what is cleared first must not matter (CPython crashed on a memoryview that was)."""
+"""A view in a garbage cycle: what is cleared first must not matter (CPython crashed on a memoryview
+that was).
+"""
 
 from __future__ import annotations
 
@@ -43,5 +45,7 @@ print("alive")
 
 
 def test_views_die_in_any_order() -> None:
-    ran = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "alive\n", "")

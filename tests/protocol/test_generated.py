@@ -1,4 +1,6 @@
-"""The checked-in files are what the generator writes from Kafka's own definitions, and it would notice if not."""
+"""The checked-in files are what the generator writes from Kafka's own definitions, and it would
+notice if not.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,9 @@ def request_of(topics: int, partitions: int, version: int = 9) -> bytes:
     for n in range(topics):
         name, topic_id = (f"topic-{n}", bytes(16)) if version < 13 else ("", n.to_bytes(16, "big"))
         made.topic_data.append(
-            TopicProduceData(name, topic_id, [PartitionProduceData(i, None) for i in range(partitions)])
+            TopicProduceData(
+                name, topic_id, [PartitionProduceData(i, None) for i in range(partitions)]
+            )
         )
     return frame(made, version)[4:]
 
@@ -69,7 +71,9 @@ def test_answers_in_any_order_are_merged_in_the_order_of_the_request(version: in
         if parts:
             response.responses.append(TopicProduceResponse(name, topic_id, parts))
     # and a partition that nobody asked for
-    response.responses.append(TopicProduceResponse(*(("other", bytes(16)) if version < 13 else ("", b"o" * 16)), []))
+    response.responses.append(
+        TopicProduceResponse(*(("other", bytes(16)) if version < 13 else ("", b"o" * 16)), [])
+    )
     response.responses[-1].partition_responses.append(PartitionProduceResponse(5, 0, 55))
     view = ProduceResponseView(b"".join(response.encode(9, version))[4:], version)
     out = messages.ProduceResponse.decode(b"".join(merge(request, refusals, view))[4:], version)
@@ -79,13 +83,20 @@ def test_answers_in_any_order_are_merged_in_the_order_of_the_request(version: in
         for i in range(7)
     ]
     found = [
-        (int.from_bytes(t.topic_id, "big") if version >= 13 else int(t.name[6:]), p.index, p.error_code, p.base_offset)
+        (
+            int.from_bytes(t.topic_id, "big") if version >= 13 else int(t.name[6:]),
+            p.index,
+            p.error_code,
+            p.base_offset,
+        )
         for t in out.responses[:-1]
         for p in t.partition_responses
     ]
     assert found == expected
     last = out.responses[-1]
-    assert (last.topic_id if version >= 13 else last.name) == (b"o" * 16 if version >= 13 else "other")
+    assert (last.topic_id if version >= 13 else last.name) == (
+        b"o" * 16 if version >= 13 else "other"
+    )
     assert [(p.index, p.base_offset) for p in last.partition_responses] == [(5, 55)]
 
 
@@ -99,7 +110,11 @@ def test_the_most_partitions_cost_a_few_milliseconds(topics: int, partitions: in
     half = [refusal if i % 2 else None for i in range(MOST)]
     response = messages.ProduceResponse()
     for n in range(topics):
-        parts = [PartitionProduceResponse(i, 0, 7) for i in range(partitions) if half[n * partitions + i] is None]
+        parts = [
+            PartitionProduceResponse(i, 0, 7)
+            for i in range(partitions)
+            if half[n * partitions + i] is None
+        ]
         if parts:
             response.responses.append(TopicProduceResponse(f"topic-{n}", bytes(16), parts))
     view = ProduceResponseView(b"".join(response.encode(9, 9))[4:], 9)

@@ -51,7 +51,8 @@ def test_defaults_are_fresh_and_none_stays_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "more"), [((), {}), ((1,), {}), ((1, Inner(), "x", 3), {}), ((1,), {"version": 1, "other": 2})]
+    ("args", "more"),
+    [((), {}), ((1,), {}), ((1, Inner(), "x", 3), {}), ((1,), {"version": 1, "other": 2})],
 )
 def test_wrong_arguments_are_refused(args: tuple[object, ...], more: dict[str, int]) -> None:
     with pytest.raises(TypeError):
@@ -60,7 +61,9 @@ def test_wrong_arguments_are_refused(args: tuple[object, ...], more: dict[str, i
 
 def test_slots_repr_hash_and_copies() -> None:
     one = Outer(1, Inner(2, ["a"]), version=3)
-    assert repr(one) == "Outer(needed=1, inner=Inner(number=2, names=['a']), nullable=None, version=3)"
+    assert (
+        repr(one) == "Outer(needed=1, inner=Inner(number=2, names=['a']), nullable=None, version=3)"
+    )
     with pytest.raises(AttributeError):
         one.other = 1  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="unhashable"):
@@ -71,7 +74,12 @@ def test_slots_repr_hash_and_copies() -> None:
 
 def test_a_generated_request_knows_its_fields() -> None:
     request = ProduceRequest("id", 1, 30_000, api_version=9)
-    assert (request.transactional_id, request.acks, request.topic_data, request.api_version) == ("id", 1, [], 9)
+    assert (request.transactional_id, request.acks, request.topic_data, request.api_version) == (
+        "id",
+        1,
+        [],
+        9,
+    )
     assert not dataclasses.is_dataclass(request)
     with pytest.raises(TypeError, match="api_version"):
         ProduceRequest()  # type: ignore[call-arg]

@@ -1,4 +1,6 @@
-"""Every message at every version: round trips, and what broken bytes and wrong values are answered with."""
+"""Every message at every version: round trips, and what broken bytes and wrong values are answered
+with.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def test_what_is_written_is_read(kind: type[Message], version: int) -> None:
 @pytest.mark.parametrize(("kind", "version"), VERSIONS, ids=IDS)
 def test_a_frame_cut_at_any_byte_is_refused(kind: type[Message], version: int) -> None:
     data = min(
-        (frame(invented(kind, version, seed), version)[4:] for seed in range(1, 5)), key=lambda d: abs(len(d) - 300)
+        (frame(invented(kind, version, seed), version)[4:] for seed in range(1, 5)),
+        key=lambda d: abs(len(d) - 300),
     )
     for size in range(len(data)):
         if kind is messages.ApiVersionsResponse and version > 0:
@@ -46,7 +49,9 @@ def test_a_frame_cut_at_any_byte_is_refused(kind: type[Message], version: int) -
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS, ids=IDS)
-def test_bytes_after_a_request_are_refused_and_after_a_response_ignored(kind: type[Message], version: int) -> None:
+def test_bytes_after_a_request_are_refused_and_after_a_response_ignored(
+    kind: type[Message], version: int
+) -> None:
     message = invented(kind, version, 1)
     data = frame(message, version)[4:] + b"\0\xff"
     if issubclass(kind, Request):
@@ -63,7 +68,9 @@ def test_a_flipped_byte_is_another_message_or_refused(kind: type[Message], versi
     before = 4 if issubclass(kind, Request) else 0  # key and version stay, or it is another message
     tracemalloc.start()
     try:
-        places = random.Random(version).sample(range(before, len(data)), min(48, len(data) - before))
+        places = random.Random(version).sample(
+            range(before, len(data)), min(48, len(data) - before)
+        )
         for at in places:
             for flip in (0xFF, 0x80, 0x01, 0x7F):
                 data[at] ^= flip
@@ -80,7 +87,9 @@ def test_random_bytes_are_refused_or_read(kind: type[Message]) -> None:
     rng = random.Random(3)
     for _ in range(300):
         version = rng.randint(kind.min_version, kind.max_version)
-        data = bytes(rng.choices((0, 1, 2, 3, 0x7F, 0x80, 0xFF, rng.randrange(256)), k=rng.randrange(80)))
+        data = bytes(
+            rng.choices((0, 1, 2, 3, 0x7F, 0x80, 0xFF, rng.randrange(256)), k=rng.randrange(80))
+        )
         reader = Reader(data, version >= kind.flexible_from)
         refused = refusal(lambda r=reader, v=version: kind.read(r, v))  # type: ignore[misc]
         assert refused is None or 0 <= refused.position <= len(data)
@@ -142,13 +151,35 @@ def test_api_versions_is_answered_in_version_0_where_the_version_is_not_known() 
         (lambda: messages.ProduceRequest(api_version=2), "version 2 is not known"),
         (lambda: messages.ProduceRequest(api_version=9, acks=1 << 20), "cannot be written"),
         (lambda: messages.ProduceRequest(api_version=9, acks="all"), "cannot be written"),
-        (lambda: messages.ProduceRequest(api_version=9, transactional_id="x" * 40_000), "32767 is the most"),
-        (lambda: messages.ProduceRequest(api_version=9, transactional_id="\ud800"), "cannot be written"),
+        (
+            lambda: messages.ProduceRequest(api_version=9, transactional_id="x" * 40_000),
+            "32767 is the most",
+        ),
+        (
+            lambda: messages.ProduceRequest(api_version=9, transactional_id="\ud800"),
+            "cannot be written",
+        ),
         (lambda: messages.MetadataRequest(api_version=0, topics=None), "cannot carry Topics null"),
-        (lambda: messages.MetadataRequest(api_version=9, include_cluster_authorized_operations=True), None),
-        (lambda: messages.MetadataRequest(api_version=3, allow_auto_topic_creation=False), "AllowAutoTopicCreation"),
-        (lambda: messages.MetadataRequest(api_version=8, unknown_tagged_fields=((1, b""),)), "a tagged field"),
-        (lambda: messages.MetadataRequest(api_version=9, unknown_tagged_fields=((1, b""), (1, b""))), "tag 1 twice"),
+        (
+            lambda: messages.MetadataRequest(
+                api_version=9, include_cluster_authorized_operations=True
+            ),
+            None,
+        ),
+        (
+            lambda: messages.MetadataRequest(api_version=3, allow_auto_topic_creation=False),
+            "AllowAutoTopicCreation",
+        ),
+        (
+            lambda: messages.MetadataRequest(api_version=8, unknown_tagged_fields=((1, b""),)),
+            "a tagged field",
+        ),
+        (
+            lambda: messages.MetadataRequest(
+                api_version=9, unknown_tagged_fields=((1, b""), (1, b""))
+            ),
+            "tag 1 twice",
+        ),
         (lambda: produce("text"), "contiguous buffer"),
         (lambda: produce(memoryview(b"abcd")[::2]), "contiguous buffer"),
     ],

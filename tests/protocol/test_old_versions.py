@@ -16,7 +16,13 @@ from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.old_fetch import AnswerWriter, OldFetch, read_answer
 from batchval.protocol.old_list_offsets import EARLIEST, LATEST, OldListOffsets
-from batchval.protocol.old_versions import CONSUMERS, ERROR_CODES, PRODUCERS, lower_answer, raise_request
+from batchval.protocol.old_versions import (
+    CONSUMERS,
+    ERROR_CODES,
+    PRODUCERS,
+    lower_answer,
+    raise_request,
+)
 from batchval.protocol.primitives import Reader, Writer
 from tests.protocol.definitions import definition, invent, read
 from tests.protocol.values import Inventor
@@ -69,7 +75,9 @@ def as_lowered(key: int, answer: Any) -> Any:
         return answer
     found = {name: as_lowered(key, value) for name, value in answer.items()}
     if "ErrorCode" in found:
-        found["ErrorCode"] = ERROR_CODES.get(ApiKey(key), {}).get(found["ErrorCode"], found["ErrorCode"])
+        found["ErrorCode"] = ERROR_CODES.get(ApiKey(key), {}).get(
+            found["ErrorCode"], found["ErrorCode"]
+        )
     if key == ApiKey.OFFSET_FETCH and "CommittedOffset" in found and found["CommittedOffset"] < 0:
         found["ErrorCode"] = found["ErrorCode"] or 3
     if "ConfigSource" in found and "ReadOnly" in found:
@@ -106,7 +114,11 @@ def test_a_lowered_answer_says_the_same(key: ApiKey, version: int) -> None:
 
 def test_each_version_that_kafka_removed_is_in_the_table() -> None:
     """Between brokers: WriteTxnMarkers and AlterPartition. No client sends them."""
-    removed = {key: api.min_version for key, api in APIS.items() if api.min_version > 0 and key < ApiKey.ELECT_LEADERS}
+    removed = {
+        key: api.min_version
+        for key, api in APIS.items()
+        if api.min_version > 0 and key < ApiKey.ELECT_LEADERS
+    }
     raised = {int(key): one for key, one in {**PRODUCERS, **CONSUMERS}.items()}
     assert set(removed) - set(raised) == {ApiKey.WRITE_TXN_MARKERS}
     for key, one in raised.items():
@@ -143,7 +155,9 @@ def test_damage_is_a_protocol_error(key: ApiKey, version: int) -> None:
 
 
 @pytest.mark.parametrize(("key", "version"), KNOWN)
-def test_bytes_after_a_request_are_refused_and_after_an_answer_ignored(key: ApiKey, version: int) -> None:
+def test_bytes_after_a_request_are_refused_and_after_an_answer_ignored(
+    key: ApiKey, version: int
+) -> None:
     raised = CONSUMERS[key]
     if raised.requests[version - raised.oldest] is not None:
         w = Writer()
@@ -154,7 +168,9 @@ def test_bytes_after_a_request_are_refused_and_after_an_answer_ignored(key: ApiK
         w = Writer()
         invent(definition(key, "Response"), raised.to, Inventor(1), w)
         body = w.getvalue()
-        assert lower_answer(raised, version, body + b"\0\xff") == lower_answer(raised, version, body)
+        assert lower_answer(raised, version, body + b"\0\xff") == lower_answer(
+            raised, version, body
+        )
 
 
 def test_elements_are_bounded() -> None:
@@ -164,7 +180,9 @@ def test_elements_are_bounded() -> None:
     body = struct.pack(">h1s", 1, b"g") + topics
     assert raise_request(raised, 0, body, max_elements=6) == body
     leader_epochs = struct.pack(">ih1sii", 1, 1, b"t", 2, 0) + bytes(12)
-    assert raise_request(CONSUMERS[ApiKey.OFFSET_FOR_LEADER_EPOCH], 0, leader_epochs, max_elements=3)
+    assert raise_request(
+        CONSUMERS[ApiKey.OFFSET_FOR_LEADER_EPOCH], 0, leader_epochs, max_elements=3
+    )
     with pytest.raises(ProtocolError, match="more topics or partitions than are allowed"):
         raise_request(CONSUMERS[ApiKey.OFFSET_FOR_LEADER_EPOCH], 0, leader_epochs, max_elements=2)
 
@@ -180,7 +198,9 @@ def list_offsets(*parts: tuple[int, int, int]) -> bytes:
 
 def offsets_answer(*parts: tuple[int, int, int]) -> bytes:
     """Return an answer of version 1: partition, error code, offset."""
-    body = b"".join(struct.pack(">ihqq", partition, code, -1, offset) for partition, code, offset in parts)
+    body = b"".join(
+        struct.pack(">ihqq", partition, code, -1, offset) for partition, code, offset in parts
+    )
     return struct.pack(">ih1si", 1, 1, b"t", len(parts)) + body
 
 
@@ -188,7 +208,10 @@ def old_offsets(body: bytes) -> dict[int, tuple[int, list[int]]]:
     r = Reader(body)
     (topic,) = read(definition(ApiKey.LIST_OFFSETS, "Response"), 0, r)["Topics"]
     r.finish()
-    return {one["PartitionIndex"]: (one["ErrorCode"], one["OldStyleOffsets"]) for one in topic["Partitions"]}
+    return {
+        one["PartitionIndex"]: (one["ErrorCode"], one["OldStyleOffsets"])
+        for one in topic["Partitions"]
+    }
 
 
 def test_a_raised_list_offsets_says_the_same() -> None:
@@ -209,7 +232,14 @@ def test_a_raised_list_offsets_says_the_same() -> None:
 def test_offsets_are_arrays_as_many_as_are_asked_for() -> None:
     now = 1_700_000_000_000
     request = OldListOffsets(
-        list_offsets((0, LATEST, 1), (1, EARLIEST, 5), (2, now, 1), (3, now, 2), (4, LATEST, 9), (5, LATEST, 0)),
+        list_offsets(
+            (0, LATEST, 1),
+            (1, EARLIEST, 5),
+            (2, now, 1),
+            (3, now, 2),
+            (4, LATEST, 9),
+            (5, LATEST, 0),
+        ),
         max_partitions=7,
     )
     assert request.questions() == [LATEST, EARLIEST]
@@ -231,7 +261,10 @@ def test_offsets_are_arrays_as_many_as_are_asked_for() -> None:
 def test_one_offset_of_an_end_needs_no_question() -> None:
     request = OldListOffsets(list_offsets((0, LATEST, 1), (1, EARLIEST, 2)), max_partitions=3)
     assert request.questions() == []
-    assert old_offsets(request.lowered(offsets_answer((1, 0, 3), (0, 0, 3)))) == {0: (0, [3]), 1: (0, [3])}
+    assert old_offsets(request.lowered(offsets_answer((1, 0, 3), (0, 0, 3)))) == {
+        0: (0, [3]),
+        1: (0, [3]),
+    }
     with pytest.raises(ProtocolError, match="was not asked for"):
         request.lowered(offsets_answer((2, 0, 3)))
 
@@ -267,7 +300,12 @@ def test_a_raised_fetch_says_the_same(version: int) -> None:
         r = Reader(request.raised(offsets, 1 << 40, 1))
         raised = read(fields, CONSUMERS[ApiKey.FETCH].to, r)
         r.finish()
-        asked |= {"IsolationLevel": 1, "SessionId": 0, "SessionEpoch": -1, "ForgottenTopicsData": []}
+        asked |= {
+            "IsolationLevel": 1,
+            "SessionId": 0,
+            "SessionEpoch": -1,
+            "ForgottenTopicsData": [],
+        }
         asked.setdefault("MaxBytes", 0x7FFFFFFF)
         for topic in asked["Topics"]:
             for partition in topic["Partitions"]:
@@ -280,7 +318,10 @@ def test_a_raised_fetch_asks_for_other_offsets_and_less() -> None:
     fields = definition(ApiKey.FETCH, "Request")
     request = OldFetch(body, 0, max_partitions=3)
     (topic,) = read(fields, 10, Reader(request.raised([7, 99], 1 << 20, 0)))["Topics"]
-    found = [(one["Partition"], one["FetchOffset"], one["PartitionMaxBytes"]) for one in topic["Partitions"]]
+    found = [
+        (one["Partition"], one["FetchOffset"], one["PartitionMaxBytes"])
+        for one in topic["Partitions"]
+    ]
     assert found == [(0, 7, 1 << 20), (1, 99, 100)]
     with pytest.raises(ProtocolError, match="more topics or partitions than are allowed"):
         OldFetch(body, 0, max_partitions=2)
@@ -318,8 +359,12 @@ def test_a_lowered_fetch_answer_says_the_same(version: int) -> None:
         found = [part for topic in lowered["Responses"] for part in topic["Partitions"]]
         for n, part in enumerate(found):
             assert bytes(part.pop("Records")) == bytes([n % 256]) * n
-        assert found == [{name: value for name, value in part.items() if name != "Records"} for part in wanted]
-        assert [one["Topic"] for one in lowered["Responses"]] == [one["Topic"] for one in asked["Responses"]]
+        assert found == [
+            {name: value for name, value in part.items() if name != "Records"} for part in wanted
+        ]
+        assert [one["Topic"] for one in lowered["Responses"]] == [
+            one["Topic"] for one in asked["Responses"]
+        ]
 
 
 def test_a_damaged_fetch_answer_is_a_protocol_error() -> None:

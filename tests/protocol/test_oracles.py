@@ -1,8 +1,9 @@
-"""Every message beside two strangers' readers and writers: kio's and kafka-python's, each from Kafka's definitions.
+"""Every message beside two strangers' readers and writers: kio's and kafka-python's, each from
+Kafka's definitions.
 
-What is written here is read there, field by field the same, and written there again to the same bytes; those are what
-is read here (the round trip of test_messages). Where a library does not know an API or version, it is not asked; how
-many pairs are is asserted.
+What is written here is read there, field by field the same, and written there again to the same
+bytes; those are what is read here (the round trip of test_messages). Where a library does not know
+an API or version, it is not asked; how many pairs are is asserted.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ def kio_class(kind: type[Message], version: int) -> Any:
     return getattr(module, kind.__name__)
 
 
-PYTHON_PAIRS = [(k, v) for k, v in VERSIONS if (c := kafka_python_class(k)) and c.min_version <= v <= c.max_version]
+PYTHON_PAIRS = [
+    (k, v)
+    for k, v in VERSIONS
+    if (c := kafka_python_class(k)) and c.min_version <= v <= c.max_version
+]
 KIO_PAIRS = [(k, v) for k, v in VERSIONS if kio_class(k, v)]
 
 
@@ -75,7 +80,9 @@ def plain(value: Any) -> Any:
 
 
 def compare(ours: Any, theirs: Any, where: str) -> list[str]:
-    """The fields that differ; a field that they do not have is one that this version does not carry."""
+    """The fields that differ; a field that they do not have is one that this version does not
+    carry.
+    """
     wrong = []
     for field in ours.__slots__:
         if field in ("unknown_tagged_fields", "api_version"):
@@ -91,7 +98,13 @@ def compare(ours: Any, theirs: Any, where: str) -> list[str]:
             if len(mine) != len(other):
                 wrong.append(f"{here}: {len(mine)} and {len(other)} elements")
             for n, (a, b) in enumerate(zip(mine, other, strict=False)):
-                same = compare(a, b, f"{here}[{n}]") if is_struct(a) else [] if a == plain(b) else [here]
+                same = (
+                    compare(a, b, f"{here}[{n}]")
+                    if is_struct(a)
+                    else []
+                    if a == plain(b)
+                    else [here]
+                )
                 wrong += same
         elif is_struct(mine):
             wrong += compare(mine, other, here)

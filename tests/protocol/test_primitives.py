@@ -1,4 +1,6 @@
-"""Reader and Writer: every type at its ends, both forms of lengths, and refusals that name the place."""
+"""Reader and Writer: every type at its ends, both forms of lengths, and refusals that name the
+place.
+"""
 
 from __future__ import annotations
 
@@ -140,10 +142,18 @@ def test_what_cannot_be_written(write: Callable[[Writer], None]) -> None:
 
 def test_random_calls_on_random_bytes() -> None:
     rng = random.Random(5)
-    names = [name for name, _ in ENDS] + ["unknown_tags", "tag_count", "open_tag", "rest", "records", "finish"]
+    names = [name for name, _ in ENDS] + [
+        "unknown_tags",
+        "tag_count",
+        "open_tag",
+        "rest",
+        "records",
+        "finish",
+    ]
     for _ in range(3000):
         r = Reader(
-            bytes(rng.choices((0, 1, 3, 0x80, 0xFF, rng.randrange(256)), k=rng.randrange(40))), rng.random() < 0.5
+            bytes(rng.choices((0, 1, 3, 0x80, 0xFF, rng.randrange(256)), k=rng.randrange(40))),
+            rng.random() < 0.5,
         )
         for _ in range(6):
             refused = refusal(getattr(r, rng.choice(names)))

@@ -1,4 +1,6 @@
-"""Produce on its way through a gate: the walk beside the plain reader, rewriting, refusing, merging."""
+"""Produce on its way through a gate: the walk beside the plain reader, rewriting, refusing,
+merging.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ def test_partitions_are_taken_out_and_claims_put_in(version: int) -> None:
         claims = None
         if version >= 9 and rng.random() < 0.8:
             claims = [rng.choice([None, rng.randbytes(18)]) for _ in range(count)]
-        out = messages.ProduceRequest.parse(joined(view.rewritten(keep=keep, claims=claims, correlation_id=1)))[1]
+        out = messages.ProduceRequest.parse(
+            joined(view.rewritten(keep=keep, claims=claims, correlation_id=1))
+        )[1]
         for i, part in enumerate(parts_of(request)):
             if claims is not None:
                 tags = dict(part.unknown_tagged_fields)
@@ -181,7 +185,10 @@ def answer_to(request: Any, keep: list[bool], version: int) -> messages.ProduceR
 def refused(index: int, version: int) -> PartitionProduceResponse:
     made = PartitionProduceResponse(index, 87, -1)
     if version >= 8:
-        made.record_errors = [BatchIndexAndErrorMessage(0, "no key"), BatchIndexAndErrorMessage(5, None)]
+        made.record_errors = [
+            BatchIndexAndErrorMessage(0, "no key"),
+            BatchIndexAndErrorMessage(5, None),
+        ]
         made.error_message = "the reason"
     return made
 
@@ -194,7 +201,9 @@ def test_refusals_without_a_broker(version: int) -> None:
     answer = messages.ProduceResponse.decode(data, version)
     assert answer == messages.ProduceResponse(
         responses=[
-            TopicProduceResponse(t.name, t.topic_id, [refused(p.index, version) for p in t.partition_data])
+            TopicProduceResponse(
+                t.name, t.topic_id, [refused(p.index, version) for p in t.partition_data]
+            )
             for t in request.topic_data
         ],
         throttle_time_ms=3,
@@ -225,7 +234,9 @@ def test_an_answer_merged_with_refusals(version: int) -> None:
                 t.name,
                 t.topic_id,
                 [
-                    PartitionProduceResponse(p.index, 0, 1000 + p.index) if next(answers) else refused(p.index, version)
+                    PartitionProduceResponse(p.index, 0, 1000 + p.index)
+                    if next(answers)
+                    else refused(p.index, version)
                     for p in t.partition_data
                 ],
             )
@@ -274,13 +285,18 @@ def test_the_answers_view_says_what_the_reader_says(version: int) -> None:
 def test_broken_frames_are_refused_or_read_as_the_reader_reads_them(version: int) -> None:
     """Cut anywhere, flipped anywhere: the view refuses what the reader refuses."""
     rng = random.Random(version)
-    for kind, looked in ((messages.ProduceRequest, "request"), (messages.ProduceResponse, "response")):
+    for kind, looked in (
+        (messages.ProduceRequest, "request"),
+        (messages.ProduceResponse, "response"),
+    ):
         data = frame(invented(kind, version, 4), version)[4:]
         cases = [data[:n] for n in range(len(data))]
         for _ in range(600):
             broken = bytearray(data)
             for _ in range(rng.randint(1, 2)):
-                broken[rng.randrange(4, len(data))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+                broken[rng.randrange(4, len(data))] = rng.choice(
+                    [0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)]
+                )
             cases.append(bytes(broken))
         for case in cases:
             if looked == "request":
@@ -290,11 +306,14 @@ def test_broken_frames_are_refused_or_read_as_the_reader_reads_them(version: int
             else:
                 plain = refusal(lambda c=case: messages.ProduceResponse.decode(c, version))  # type: ignore[misc]
                 walked = refusal(lambda c=case: ProduceResponseView(c, version))  # type: ignore[misc]
-                assert plain is not None or walked is None  # CurrentLeader is passed over by its size alone
+                assert (
+                    plain is not None or walked is None
+                )  # CurrentLeader is passed over by its size alone
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "says"), [(1, 1, "has the key 0, not 1"), (3, 14, "version 14 is not known"), (3, 2, "version 2 ")]
+    ("at", "value", "says"),
+    [(1, 1, "has the key 0, not 1"), (3, 14, "version 14 is not known"), (3, 2, "version 2 ")],
 )
 def test_another_request_is_refused(at: int, value: int, says: str) -> None:
     data = bytearray(frame(request_of(9), 9)[4:])

@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.frames import FrameError, FrameSplitter, allocated, limit_memory, poison_released
+from batchval.protocol.frames import (
+    FrameError,
+    FrameSplitter,
+    allocated,
+    limit_memory,
+    poison_released,
+)
 
 Decide = Callable[[], bool]
 SIZES = (500, 508, 509, 520, 4096, 20_000, 70_000, 300_000, 1_200_000)
@@ -55,7 +61,9 @@ def by_feed(splitter: FrameSplitter, piece: bytes) -> Iterator[list[memoryview]]
 WAYS = {"buffer": by_buffer, "feed": by_feed}
 
 
-def through(splitter: FrameSplitter, stream: bytes, reads: Iterator[int], way: str, decide: Decide) -> list[bytes]:
+def through(
+    splitter: FrameSplitter, stream: bytes, reads: Iterator[int], way: str, decide: Decide
+) -> list[bytes]:
     """The frames (streamed ones put together), looked at when all were read."""
     parts: list[list[memoryview]] = []
     streamed = False
@@ -240,7 +248,10 @@ def test_a_frame_that_has_begun_may_go_on_below_a_lower_limit(way: str, begun: i
     stream = framed(b"a" * 5000)
     list(WAYS[way](splitter, stream[:begun]))
     splitter.max_frame_bytes = 100
-    items = [*WAYS[way](splitter, stream[begun:3000]), *WAYS[way](splitter, stream[3000:] + framed(b"b" * 100))]
+    items = [
+        *WAYS[way](splitter, stream[begun:3000]),
+        *WAYS[way](splitter, stream[3000:] + framed(b"b" * 100)),
+    ]
     assert list(itertools.chain(*items)) == [b"a" * 5000, b"b" * 100]
     with pytest.raises(FrameError, match="above the limit of 100"):
         list(WAYS[way](splitter, framed(b"c" * 101)))
@@ -287,7 +298,9 @@ class _Reader(asyncio.BufferedProtocol):
 
 def test_streams_from_a_socket() -> None:
     rng = random.Random(5)
-    stream = b"".join(framed(rng.randbytes(rng.choice([0, 100, 5000, 3_000_000]))) for _ in range(20))
+    stream = b"".join(
+        framed(rng.randbytes(rng.choice([0, 100, 5000, 3_000_000]))) for _ in range(20)
+    )
 
     async def read() -> bytes:
         loop = asyncio.get_running_loop()

@@ -36,10 +36,13 @@ def test_topics_are_those_that_the_reader_sees(version: int) -> None:
 
 
 def answer_of(topics: int, partitions: int) -> messages.MetadataResponse:
-    parts = [MetadataResponsePartition(0, n, 1, 1, [1, 2, 3], [1, 2, 3], []) for n in range(partitions)]
+    parts = [
+        MetadataResponsePartition(0, n, 1, 1, [1, 2, 3], [1, 2, 3], []) for n in range(partitions)
+    ]
     return messages.MetadataResponse(
         topics=[
-            MetadataResponseTopic(0, f"topic-{n}", (n + 1).to_bytes(16, "big"), False, parts) for n in range(topics)
+            MetadataResponseTopic(0, f"topic-{n}", (n + 1).to_bytes(16, "big"), False, parts)
+            for n in range(topics)
         ]
     )
 

@@ -1,4 +1,6 @@
-"""Random messages of exactly one version: ``read`` is given a reader that invents what it is asked for."""
+"""Random messages of exactly one version: ``read`` is given a reader that invents what it is asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,9 @@ class Inventor:
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
         if not self.with_unknown or self.random.random() < 0.5:
             return ()
-        tags = self.random.sample([0, 1, 127, 128, 9999, 25206, 2**32 - 1], self.random.randint(1, 3))
+        tags = self.random.sample(
+            [0, 1, 127, 128, 9999, 25206, 2**32 - 1], self.random.randint(1, 3)
+        )
         return tuple((tag, self.data()) for tag in sorted(tags))
 
 
@@ -132,7 +136,9 @@ def structs(message: Any) -> Iterator[Any]:
 
 
 def invented(kind: type[Message], version: int, seed: int, unknown_tags: bool = True) -> Any:
-    """A message of this version; its tagged fields in the order of their tags, as they are written."""
+    """A message of this version; its tagged fields in the order of their tags, as they are
+    written.
+    """
     message = kind.read(Inventor(seed, unknown_tags), version)  # type: ignore[arg-type]
     for one in structs(message):
         one.unknown_tagged_fields = tuple(sorted(one.unknown_tagged_fields)) if unknown_tags else ()

@@ -98,7 +98,11 @@ async def test_a_session_that_a_defect_keeps_from_its_beginning_frees_its_slot(
     part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = {"address": "127.0.0.1:0"}
-    settings = {"listeners": [listener], "upstream": {"bootstrap": "127.0.0.1:1"}, "metrics": {"address": None}}
+    settings = {
+        "listeners": [listener],
+        "upstream": {"bootstrap": "127.0.0.1:1"},
+        "metrics": {"address": None},
+    }
     gate = RunningGate(settings_from(settings))
     await gate.start()
     proxy = gate.proxies["default"]

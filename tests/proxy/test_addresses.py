@@ -1,4 +1,6 @@
-"""No client ever learns a broker's own address: librdkafka's mock cluster behind the gate, three brokers of it."""
+"""No client ever learns a broker's own address: librdkafka's mock cluster behind the gate, three
+brokers of it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from confluent_kafka.admin import AdminClient
 from batchval.protocol.addresses import addresses
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages import produce as p
-from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -64,7 +70,9 @@ def test_clients_see_the_gate_alone(cluster, proxy):
 
 
 def test_a_thousand_records_through_three_brokers_and_back(proxy):
-    producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True, "linger.ms": 2})
+    producer = Producer(
+        {"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True, "linger.ms": 2}
+    )
     failed: list[object] = []
     for i in range(1000):
         producer.produce(
@@ -77,7 +85,12 @@ def test_a_thousand_records_through_three_brokers_and_back(proxy):
     assert producer.flush(30) == 0
     assert failed == []
     consumer = Consumer(
-        {"bootstrap.servers": proxy.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+        {
+            "bootstrap.servers": proxy.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
     )
     consumer.subscribe(["through"])
     values = set()
@@ -97,7 +110,9 @@ def test_a_broker_keeps_its_port_when_the_gate_starts_anew(cluster):
     port = free_ports(5)
     seen = []
     for _ in range(2):
-        with RunningProxy(*cluster.split(","), listen=("127.0.0.1", port), first_broker_port=port + 1) as proxy:
+        with RunningProxy(
+            *cluster.split(","), listen=("127.0.0.1", port), first_broker_port=port + 1
+        ) as proxy:
             eventually(lambda proxy=proxy: len(proxy.proxy.listening) == 3)
             seen.append(dict(proxy.proxy.listening))
     assert seen[0] == seen[1] == {n: ("127.0.0.1", port + 1 + n) for n in (1, 2, 3)}
@@ -116,7 +131,7 @@ def test_the_gate_may_be_there_before_the_cluster():
             assert list(proxy.proxy.listening) == [0]
 
 
-# ---- every answer that can hold an address ------------------------------------------------------------------------
+# ---- every answer that can hold an address -------------------------------------------------------
 
 ENDPOINT = p.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])
 
@@ -133,20 +148,28 @@ def answer_of(frame: bytes) -> bytes:
         0: ProduceResponse(
             responses=[
                 p.TopicProduceResponse(
-                    name="t", partition_responses=[p.PartitionProduceResponse(index=0, error_code=6)]
+                    name="t",
+                    partition_responses=[p.PartitionProduceResponse(index=0, error_code=6)],
                 )
             ],
             node_endpoints=[ENDPOINT] if version >= 10 else [],
         ),
         1: FetchResponse(
-            node_endpoints=[f.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])] if version >= 16 else []
+            node_endpoints=[f.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])]
+            if version >= 16
+            else []
         ),
-        3: MetadataResponse(brokers=[m.MetadataResponseBroker(node_id=4, host=SECRET[0], port=SECRET[1])]),
-        10: FindCoordinatorResponse(coordinators=[c.Coordinator(key="g", node_id=4, host=SECRET[0], port=SECRET[1])])
+        3: MetadataResponse(
+            brokers=[m.MetadataResponseBroker(node_id=4, host=SECRET[0], port=SECRET[1])]
+        ),
+        10: FindCoordinatorResponse(
+            coordinators=[c.Coordinator(key="g", node_id=4, host=SECRET[0], port=SECRET[1])]
+        )
         if version >= 4
         else FindCoordinatorResponse(node_id=4, host=SECRET[0], port=SECRET[1]),
         60: DescribeClusterResponse(
-            cluster_id="c", brokers=[d.DescribeClusterBroker(broker_id=4, host=SECRET[0], port=SECRET[1])]
+            cluster_id="c",
+            brokers=[d.DescribeClusterBroker(broker_id=4, host=SECRET[0], port=SECRET[1])],
         ),
     }[key]
     return b"".join(response.encode(correlation_id, version))
@@ -165,7 +188,11 @@ def test_an_address_is_replaced_wherever_it_stands(key, version):
         request = produce_frame(8, ("t", 0, batch()), version=version)
     else:
         request = other_frame(8, key=key, version=version, body=b"\0" * 12)
-    with ScriptedBroker(answer_of) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer_of) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(request)
         answer = read_frame(sock)
         assert struct.unpack(">i", answer[:4]) == (8,)
@@ -175,7 +202,11 @@ def test_an_address_is_replaced_wherever_it_stands(key, version):
 
 def test_an_address_is_replaced_in_a_merged_answer_too():
     request = produce_frame(8, ("t", 0, batch()), ("t", 1, damaged(batch())), version=12)
-    with ScriptedBroker(answer_of) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer_of) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(request)
         answer = read_frame(sock)
         assert codes(answer, 12) == {("t", 0): 6, ("t", 1): 2}
@@ -189,7 +220,9 @@ def test_clients_are_told_what_the_configuration_says():
         connected(proxy) as sock,
     ):
         sock.sendall(b"".join(MetadataRequest(api_version=12, topics=[]).encode(1, "c")))
-        assert addresses(read_frame(sock), 3, 12) == [(4, "gate.example", proxy.proxy.listening[4][1])]
+        assert addresses(read_frame(sock), 3, 12) == [
+            (4, "gate.example", proxy.proxy.listening[4][1])
+        ]
 
 
 def test_a_broker_that_moves_is_followed():
@@ -201,14 +234,18 @@ def test_a_broker_that_moves_is_followed():
             from batchval.protocol.messages import metadata as m
 
             brokers = [m.MetadataResponseBroker(node_id=4, host=host, port=int(port))]
-            return b"".join(MetadataResponse(brokers=brokers).encode(struct.unpack(">i", frame[4:8])[0], 1))
+            return b"".join(
+                MetadataResponse(brokers=brokers).encode(struct.unpack(">i", frame[4:8])[0], 1)
+            )
 
         with ScriptedBroker(answer) as seed, RunningProxy(seed.address, limits=Limits()) as proxy:
             for number, broker in enumerate((old, new, old)):
                 where[0] = broker.address
                 with connected(proxy) as sock:
                     for _ in range(2):  # the second answer is a known one
-                        sock.sendall(b"".join(MetadataRequest(api_version=1, topics=[]).encode(1, "c")))
+                        sock.sendall(
+                            b"".join(MetadataRequest(api_version=1, topics=[]).encode(1, "c"))
+                        )
                         named = addresses(read_frame(sock), 3, 1)
                         assert named == [(4, "127.0.0.1", proxy.proxy.listening[4][1])]
                 with socket.create_connection(proxy.proxy.listening[4], 10) as sock:
@@ -217,11 +254,15 @@ def test_a_broker_that_moves_is_followed():
                 assert len(broker.frames) == (1, 1, 2)[number]
 
 
-# ---- versions ------------------------------------------------------------------------------------------------------
+# ---- versions ------------------------------------------------------------------------------------
 
 
 def test_a_version_of_api_versions_that_is_not_known_yet_is_answered_in_version_0():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(6, key=18, version=99, body=b"\0" * 9))
         response = ApiVersionsRequest(api_version=0).decode(memoryview(read_frame(sock)))
         assert response.error_code == 35
@@ -236,13 +277,23 @@ def test_versions_are_those_that_both_know(version):
     theirs = {key: (0, last + 1) for key, (_, last) in carried_versions().items()} | {999: (0, 0)}
 
     def answer(frame: bytes) -> bytes:
-        keys = [ApiVersion(api_key=key, min_version=a, max_version=b) for key, (a, b) in theirs.items()]
-        return b"".join(ApiVersionsResponse(api_keys=keys).encode(struct.unpack(">i", frame[4:8])[0], version))
+        keys = [
+            ApiVersion(api_key=key, min_version=a, max_version=b) for key, (a, b) in theirs.items()
+        ]
+        return b"".join(
+            ApiVersionsResponse(api_keys=keys).encode(struct.unpack(">i", frame[4:8])[0], version)
+        )
 
     request = ApiVersionsRequest(api_version=version)
     if version >= 3:
-        request = ApiVersionsRequest(api_version=version, client_software_name="test", client_software_version="1")
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+        request = ApiVersionsRequest(
+            api_version=version, client_software_name="test", client_software_version="1"
+        )
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(b"".join(request.encode(5, "test")))
         response = request.decode(memoryview(read_frame(sock)))
         offered = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
@@ -256,7 +307,11 @@ def test_an_error_of_api_versions_in_a_form_of_its_own_is_passed_on_by_its_code(
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", 10) + frame[4:8] + struct.pack(">h", 35) + b"\x01\0\x12\0"
 
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(b"".join(ApiVersionsRequest(api_version=3).encode(5, "test")))
         response = ApiVersionsRequest(api_version=0).decode(memoryview(read_frame(sock)))
         assert response.error_code == 35

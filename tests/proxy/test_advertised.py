@@ -13,7 +13,11 @@ import pytest
 
 from batchval.protocol.addresses import WITH_ADDRESSES, addresses
 from batchval.protocol.gate_versions import carried_versions
-from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from batchval.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from batchval.proxy.advertised import Advertised
 from batchval.proxy.host_patterns import HostPattern, ServerNames
 from batchval.proxy.options import ProxyOptions
@@ -23,14 +27,25 @@ from tests.protocol.address_messages.share_fetch import NodeEndpoint as ShareEnd
 from tests.protocol.address_messages.share_fetch import ShareFetchResponse
 from tests.proxy.test_addresses import SECRET, answer_of
 from tests.support.ports import free_ports
-from tests.support.proxy import RunningProxy, ScriptedBroker, batch, connected, other_frame, produce_frame, read_frame
+from tests.support.proxy import (
+    RunningProxy,
+    ScriptedBroker,
+    batch,
+    connected,
+    other_frame,
+    produce_frame,
+    read_frame,
+)
 
 LATEST = {key: 12 if key == 0 else carried_versions()[key][1] for key in WITH_ADDRESSES}
 NAMES = ServerNames("kafka.example.com", "b{node}.example.com")
 #: Where broker 4 is, by the options: {port} stands for the port of the listener, {own} for its
 #: broker's.
 WAYS: list[tuple[dict[str, Any], tuple[str, str]]] = [
-    ({"advertised_host": "b{node}.example.com", "advertised_port": 9092}, ("b4.example.com", "9092")),
+    (
+        {"advertised_host": "b{node}.example.com", "advertised_port": 9092},
+        ("b4.example.com", "9092"),
+    ),
     ({"advertised_host": "b{node}.example.com"}, ("b4.example.com", "{own}")),
     ({"advertised_host": "gate", "advertised_first_port": 30000}, ("gate", "30004")),
     ({"advertised_first_port": 65431}, ("127.0.0.1", "65435")),
@@ -45,18 +60,24 @@ def answer(frame: bytes) -> bytes:
         shared = ShareFetchResponse(node_endpoints=[ShareEndpoint(4, *SECRET, None)])
         return b"".join(shared.encode(correlation_id, version))
     if key == 79:
-        acknowledged = ShareAcknowledgeResponse(node_endpoints=[AcknowledgeEndpoint(4, *SECRET, None)])
+        acknowledged = ShareAcknowledgeResponse(
+            node_endpoints=[AcknowledgeEndpoint(4, *SECRET, None)]
+        )
         return b"".join(acknowledged.encode(correlation_id, version))
     return answer_of(frame)
 
 
 @pytest.mark.parametrize(("options", "expected"), WAYS)
-def test_every_answer_that_can_name_a_broker(options: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_every_answer_that_can_name_a_broker(
+    options: dict[str, Any], expected: tuple[str, str]
+) -> None:
     port = free_ports(6)
     assert len(LATEST) == 7
     with (
         ScriptedBroker(answer) as broker,
-        RunningProxy(broker.address, listen=("127.0.0.1", port), broker_ports=5, **options) as proxy,
+        RunningProxy(
+            broker.address, listen=("127.0.0.1", port), broker_ports=5, **options
+        ) as proxy,
         connected(proxy) as sock,
     ):
         for key, version in LATEST.items():
@@ -73,12 +94,18 @@ def test_every_answer_that_can_name_a_broker(options: dict[str, Any], expected: 
 
 def test_a_broker_above_the_range_is_at_its_own_port() -> None:
     """NAT maps the ports of the settings alone; the log says that this broker has another."""
-    listed = [MetadataResponseBroker(node_id=n, host="broker.internal", port=9000 + n) for n in (1, 2)]
+    listed = [
+        MetadataResponseBroker(node_id=n, host="broker.internal", port=9000 + n) for n in (1, 2)
+    ]
     response = MetadataResponse(brokers=listed)
     port = free_ports(3)
     with (
-        ScriptedBroker(lambda frame: b"".join(response.encode(struct.unpack(">i", frame[4:8])[0], 12))) as broker,
-        RunningProxy(broker.address, listen=("127.0.0.1", port), broker_ports=2, advertised_first_port=30000) as proxy,
+        ScriptedBroker(
+            lambda frame: b"".join(response.encode(struct.unpack(">i", frame[4:8])[0], 12))
+        ) as broker,
+        RunningProxy(
+            broker.address, listen=("127.0.0.1", port), broker_ports=2, advertised_first_port=30000
+        ) as proxy,
         connected(proxy) as sock,
     ):
         sock.sendall(b"".join(MetadataRequest(api_version=12, topics=[]).encode(1, "c")))

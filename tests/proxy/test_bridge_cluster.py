@@ -21,17 +21,25 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 START = 1_700_000_000_000
 HOUR = 3_600_000
 PATIENCE = 90
-COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "60000"}
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.ms": "60000",
+}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:
-    with running_kafka(config={"log.cleaner.backoff.ms": 100, "log.initial.task.delay.ms": 100}) as running:
+    with running_kafka(
+        config={"log.cleaner.backoff.ms": 100, "log.initial.task.delay.ms": 100}
+    ) as running:
         yield running
 
 
 def producer(broker: KafkaBroker, **config: object) -> Producer:
-    return Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0, "linger.ms": 20, **config})
+    return Producer(
+        {"bootstrap.servers": broker.bootstrap, "log_level": 0, "linger.ms": 20, **config}
+    )
 
 
 def mixed(broker: KafkaBroker) -> str:
@@ -77,7 +85,9 @@ def compacted(broker: KafkaBroker) -> str:
     return topic
 
 
-def read_today(broker: KafkaBroker, topic: str, isolation: str = "read_uncommitted") -> tuple[list[Message], int]:
+def read_today(
+    broker: KafkaBroker, topic: str, isolation: str = "read_uncommitted"
+) -> tuple[list[Message], int]:
     """Return what librdkafka reads directly, and the high watermark."""
     consumer = Consumer(
         {
@@ -92,7 +102,9 @@ def read_today(broker: KafkaBroker, topic: str, isolation: str = "read_uncommitt
     consumer.assign([place])
     found = []
     while not (message := consumer.poll(PATIENCE)).error():
-        found.append(Message(message.offset(), message.timestamp()[1], message.key(), message.value()))
+        found.append(
+            Message(message.offset(), message.timestamp()[1], message.key(), message.value())
+        )
     _, end = consumer.get_watermark_offsets(place)
     consumer.close()
     return found, end
@@ -123,7 +135,9 @@ def test_old_consumers_read_every_record_in_order_and_once(broker: KafkaBroker) 
         assert not gate.counters.connections_closed
 
 
-def test_old_consumers_leave_out_aborted_records_where_the_gate_asks_for_it(broker: KafkaBroker) -> None:
+def test_old_consumers_leave_out_aborted_records_where_the_gate_asks_for_it(
+    broker: KafkaBroker,
+) -> None:
     committed, end = read_today(broker, "mixed", "read_committed")
     everything, _ = read_today(broker, "mixed")
     assert len(committed) == len(everything) - 40

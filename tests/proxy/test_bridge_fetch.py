@@ -42,7 +42,14 @@ from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run, until
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
-from tests.support.old_fetches import Fetched, OldConsumer, answered, fetch_frame, messages_in, request
+from tests.support.old_fetches import (
+    Fetched,
+    OldConsumer,
+    answered,
+    fetch_frame,
+    messages_in,
+    request,
+)
 from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame
 
 pytestmark = pytest.mark.usefixtures("unhurried")
@@ -59,7 +66,9 @@ class Bridge(Rig):
         options.setdefault("bridge", frozenset({"consumers"}))
         super().__init__(**options)
 
-    def fetch(self, version: int, offset: int, most: int = 1 << 20, partition: int = 0, **options: Any) -> FetchRequest:
+    def fetch(
+        self, version: int, offset: int, most: int = 1 << 20, partition: int = 0, **options: Any
+    ) -> FetchRequest:
         """Ask as an old consumer; return what the broker was asked."""
         self.send(fetch_frame(version, 7, {("t", partition): (offset, most)}, **options))
         _, asked = FetchRequest.parse(self.asked()[-1])
@@ -68,12 +77,16 @@ class Bridge(Rig):
     def reply(self, *parts: PartitionData, more: bytes = b"", error_code: int = 0) -> None:
         """Answer the last request, with ``more`` frames in the same read."""
         response = FetchResponse(
-            error_code=error_code, throttle_time_ms=0, responses=[FetchableTopicResponse("t", partitions=list(parts))]
+            error_code=error_code,
+            throttle_time_ms=0,
+            responses=[FetchableTopicResponse("t", partitions=list(parts))],
         )
         wire_id = struct.unpack_from(">i", self.asked()[-1], 4)[0]
         self.read(self.up, b"".join(response.encode(wire_id, 10)) + more)
 
-    async def fetched(self, version: int, offset: int, *batches: bytes, most: int = 1 << 20, **part: Any) -> Fetched:
+    async def fetched(
+        self, version: int, offset: int, *batches: bytes, most: int = 1 << 20, **part: Any
+    ) -> Fetched:
         """Return what a consumer gets for one partition with these batches."""
         before = len(self.got())
         self.fetch(version, offset, most)
@@ -104,7 +117,9 @@ def offsets_answer(frame: bytes) -> bytes:
 
 def control(offset: int, producer_id: int = 1) -> bytes:
     marker = record(key=ABORT, value=bytes(6))
-    return batch([marker], base_offset=offset, producer_id=producer_id, attributes=CONTROL | TRANSACTIONAL)
+    return batch(
+        [marker], base_offset=offset, producer_id=producer_id, attributes=CONTROL | TRANSACTIONAL
+    )
 
 
 # ---- requests ------------------------------------------------------------------------------------
@@ -147,7 +162,9 @@ def test_each_partition_comes_first_in_turn_below_version_3(version: int, is_rot
             rig.send(fetch_frame(version, 7, wanted))
             _, asked = FetchRequest.parse(rig.asked()[-1])
             parts = [
-                (topic.topic, part.partition, part.fetch_offset) for topic in asked.topics for part in topic.partitions
+                (topic.topic, part.partition, part.fetch_offset)
+                for topic in asked.topics
+                for part in topic.partitions
             ]
             assert {(topic, n): (offset, 9) for topic, n, offset in parts} == wanted
             orders.append([offset for _, _, offset in parts])
@@ -168,7 +185,9 @@ def test_requests_after_a_large_one_wait_for_it() -> None:
         await until(lambda: len(rig.asked()) == 3)
         assert ids(rig.asked(), 4) == [1, 2, 3]
         _, first = FetchRequest.parse(rig.asked()[0])
-        assert [part.fetch_offset for topic in first.topics for part in topic.partitions] == list(range(1000))
+        assert [part.fetch_offset for topic in first.topics for part in topic.partitions] == list(
+            range(1000)
+        )
         assert rig.session.waiting == kept(rig) > 16 * 1000
         assert not rig.session.outbox
 
@@ -201,7 +220,10 @@ def test_what_a_session_remembers_changes_on_the_loop_only(monkeypatch: pytest.M
         rig = Bridge()
         rig.send(fetch_frame(2, 1, {("t", n): (n, 100) for n in range(1000)}))
         await until(rig.asked)
-        rig.reply(PartitionData(0, records=control(0)), PartitionData(1, error_code=OFFSET_OUT_OF_RANGE, records=b""))
+        rig.reply(
+            PartitionData(0, records=control(0)),
+            PartitionData(1, error_code=OFFSET_OUT_OF_RANGE, records=b""),
+        )
         await until(rig.got)
         here = threading.get_ident()
         assert {name for name, _ in changed} == {"next_turn", "note", "forget"}
@@ -257,7 +279,9 @@ def test_a_client_that_leaves_drops_its_raised_request() -> None:
 
 
 @pytest.mark.parametrize("partitions", [10, 5_000], ids=["on the loop", "in a thread"])
-def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_for_answers_is_counted_and_bounded(
+    partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A broker answers as late as the client wants it to (max_wait_ms), and clients send on."""
     most = 40 * partitions * 16
     monkeypatch.setattr(session_module, "MOST_HELD", most)
@@ -278,9 +302,13 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkey
             if struct.unpack_from(">h", frame) == (ApiKey.LIST_OFFSETS,):
                 rig.read(rig.up, offsets_answer(frame))
             else:
-                empty = [PartitionData(n, high_watermark=100, records=b"") for n in range(partitions)]
+                empty = [
+                    PartitionData(n, high_watermark=100, records=b"") for n in range(partitions)
+                ]
                 response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=empty)])
-                rig.read(rig.up, b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10)))
+                rig.read(
+                    rig.up, b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
+                )
         await until(lambda: len(rig.got()) == n)
         assert ids(rig.got()) == list(range(n))
         assert rig.session.waiting == 0
@@ -296,13 +324,19 @@ def test_what_is_kept_for_answers_is_counted_and_bounded(partitions: int, monkey
 def test_batches_become_messages(version: int) -> None:
     async def test() -> None:
         rig = Bridge()
-        first = batch([record(0, b"k", b"v", [(b"h", b"x")], 5), record(1, None, None)], base_offset=10)
+        first = batch(
+            [record(0, b"k", b"v", [(b"h", b"x")], 5), record(1, None, None)], base_offset=10
+        )
         second = batch(records(3), base_offset=20, codec=ZSTD)
         found = await rig.fetched(version, 10, first, second)
         assert (found.error_code, found.high_watermark) == (0, 100)
         messages = messages_in(found.records)
         assert [one.offset for one in messages] == [10, 11, 20, 21, 22]
-        assert [(one.key, one.value) for one in messages][:3] == [(b"k", b"v"), (None, None), (None, b"value 0")]
+        assert [(one.key, one.value) for one in messages][:3] == [
+            (b"k", b"v"),
+            (None, None),
+            (None, b"value 0"),
+        ]
         assert messages[0].timestamp == (NOW + 5 if version >= 2 else None)
 
     run(test)
@@ -339,7 +373,11 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def test_later_answers_wait_for_one_that_is_converted(held: threading.Event) -> None:
     async def test() -> None:
         rig = Bridge()
-        rig.send(fetch_frame(2, 7, {("t", 0): (0, 1 << 20)}), other_frame(8), fetch_frame(2, 9, {("t", 0): (3, 1)}))
+        rig.send(
+            fetch_frame(2, 7, {("t", 0): (0, 1 << 20)}),
+            other_frame(8),
+            fetch_frame(2, 9, {("t", 0): (3, 1)}),
+        )
         response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[])])
         response.responses[0].partitions = [PartitionData(0, records=batch(records(3), codec=GZIP))]
         first = b"".join(response.encode(1, 10))
@@ -408,7 +446,9 @@ def test_what_has_been_made_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_what_a_batch_takes_is_counted_while_it_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_batch_takes_is_counted_while_it_is_converted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counted: list[int] = []
     real = lowering.down_convert
 
@@ -536,7 +576,10 @@ def test_an_old_consumer_gets_past_what_it_cannot_read() -> None:
         assert rig.fetch(2, 5).topics[0].partitions[0].fetch_offset == 11
         rig.reply(PartitionData(0, records=batch(records(2), base_offset=11)))
         await until(lambda: len(rig.got()) == 3)
-        assert [one.offset for one in messages_in(answered(rig.got()[2], 2)["t", 0].records)] == [11, 12]
+        assert [one.offset for one in messages_in(answered(rig.got()[2], 2)["t", 0].records)] == [
+            11,
+            12,
+        ]
         # another offset is asked for as it is, and a log that has changed begins anew
         assert rig.fetch(2, 4).topics[0].partitions[0].fetch_offset == 4
         rig.reply(PartitionData(0))
@@ -555,7 +598,9 @@ def test_each_partition_of_a_request_gets_past_what_it_cannot_read() -> None:
             rig.send(fetch_frame(2, 7, {("t", n): (0, 1 << 20) for n in range(count)}))
             await until(lambda: len(rig.asked()) == turn + 1)  # noqa: B023
             _, asked = FetchRequest.parse(rig.asked()[-1])
-            assert {part.fetch_offset for topic in asked.topics for part in topic.partitions} == {turn}
+            assert {part.fetch_offset for topic in asked.topics for part in topic.partitions} == {
+                turn
+            }
             rig.reply(*(PartitionData(n, records=control(0)) for n in range(count)))
             await until(lambda: len(rig.got()) == turn + 1)  # noqa: B023
 
@@ -620,7 +665,9 @@ def test_aborted_records_are_left_out_where_the_isolation_level_says_so(level: A
 # ---- faults --------------------------------------------------------------------------------------
 
 
-def test_a_batch_that_cannot_be_converted_is_an_error_once_it_is_first(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_that_cannot_be_converted_is_an_error_once_it_is_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def test() -> None:
         rig = Bridge()
         good, bad = batch(records(2)), bytearray(batch(records(2), base_offset=2))
@@ -656,7 +703,9 @@ def test_an_answer_with_many_faults_has_few_log_lines(caplog: pytest.LogCaptureF
                 assert rig.counters.fetches_unconverted_total == count * (turn + 1)
                 if turn == 0:
                     assert f"{count} batches of one answer" in caplog.messages[-1]
-                    assert all(f"partition {n}, " in caplog.messages[n] for n in range(lowering.MOST_LINES))
+                    assert all(
+                        f"partition {n}, " in caplog.messages[n] for n in range(lowering.MOST_LINES)
+                    )
         assert seen == [lowering.MOST_LINES + 1] * (MOST_FAULTS // lowering.MOST_LINES) + [0, 0]
 
     run(test)
@@ -676,7 +725,9 @@ def test_an_answer_that_cannot_be_read_ends_the_session(cut: int) -> None:
     async def test() -> None:
         rig = Bridge()
         rig.fetch(2, 0)
-        response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=b"x")])])
+        response = FetchResponse(
+            responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=b"x")])]
+        )
         whole = b"".join(response.encode(1, 10))[4:]
         broken = whole[: min(cut, len(whole) - 1)]
         rig.read(rig.up, struct.pack(">i", len(broken)) + broken)
@@ -729,14 +780,18 @@ def test_a_large_answer_is_lowered_in_a_thread_and_keeps_its_place() -> None:
     async def test() -> None:
         rig = Bridge()
         body = struct.pack(">ih1si", 1, 1, b"t", 1) + struct.pack(">i", 0)
-        rig.send(request(ApiKey.OFFSET_FETCH, 0, 5, struct.pack(">h1s", 1, b"g") + body), other_frame(6))
+        rig.send(
+            request(ApiKey.OFFSET_FETCH, 0, 5, struct.pack(">h1s", 1, b"g") + body), other_frame(6)
+        )
         parts = b"".join(struct.pack(">iqhh", n, -1, 0, 0) for n in range(1000))
         answer = struct.pack(">ih1si", 1, 1, b"t", 1000) + parts
         rig.read(rig.up, struct.pack(">ii", 4 + len(answer), 1) + answer + struct.pack(">ii", 4, 2))
         await until(lambda: len(rig.got()) == 2)
         assert ids(rig.got()) == [5, 6]
         lowered = rig.got()[0][4:]
-        assert lowered == answer.replace(struct.pack(">qhh", -1, 0, 0), struct.pack(">qhh", -1, 0, 3))
+        assert lowered == answer.replace(
+            struct.pack(">qhh", -1, 0, 0), struct.pack(">qhh", -1, 0, 3)
+        )
 
     run(test)
 
@@ -767,12 +822,16 @@ def test_old_versions_are_offered_where_the_broker_knows_what_they_are_raised_to
 
 def answering(sent: bytes) -> Callable[[bytes], bytes]:
     """Return a broker that answers each Fetch with these batches."""
-    response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=sent)])])
+    response = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=sent)])]
+    )
     return lambda frame: b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("consumers", "count", "limit"), [(60, 500, 4 << 20), (40, 4000, 20 << 20)])
+@pytest.mark.parametrize(
+    ("consumers", "count", "limit"), [(60, 500, 4 << 20), (40, 4000, 20 << 20)]
+)
 def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: int) -> None:
     """Answers that are not whole yet hold all of it: they come nevertheless, a few at a time."""
     limits = Limits(max_bytes_held=limit)

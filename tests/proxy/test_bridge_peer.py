@@ -55,7 +55,9 @@ DIFFERENT = {
 
 
 def text(value: str | None) -> bytes:
-    return struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value.encode()
+    return (
+        struct.pack(">h", -1) if value is None else struct.pack(">h", len(value)) + value.encode()
+    )
 
 
 def array(*parts: bytes) -> bytes:
@@ -87,7 +89,12 @@ def groups() -> Iterator[Case]:
     yield "commit 0", ApiKey.OFFSET_COMMIT, 0, text("group-0") + zero
     place = array(text(TOPIC) + array(numbers("i", 0)))
     for version in (0, 1):
-        yield f"fetch offset {version}: committed", ApiKey.OFFSET_FETCH, version, text("group-0") + place
+        yield (
+            f"fetch offset {version}: committed",
+            ApiKey.OFFSET_FETCH,
+            version,
+            text("group-0") + place,
+        )
         yield f"fetch offset {version}: none", ApiKey.OFFSET_FETCH, version, text("nobody") + place
     unknown = array(text("unknown") + array(numbers("i", 0)))
     yield "fetch offset 1: an unknown topic", ApiKey.OFFSET_FETCH, 1, text("nobody") + unknown
@@ -126,7 +133,12 @@ def topics() -> Iterator[Case]:
     yield "delete topics: unknown", ApiKey.DELETE_TOPICS, 0, array(text("unknown")) + timeout
     names = array(text("retention.ms"), text("cleanup.policy"))
     for name, topic in (("topic", TOPIC), ("changed", "new-1-0"), ("unknown", "unknown")):
-        yield f"describe configs: {name}", ApiKey.DESCRIBE_CONFIGS, 0, array(b"\2" + text(topic) + names)
+        yield (
+            f"describe configs: {name}",
+            ApiKey.DESCRIBE_CONFIGS,
+            0,
+            array(b"\2" + text(topic) + names),
+        )
     names = array(text("log.retention.ms"), text("num.io.threads"), text("node.id"))
     yield "describe configs: broker", ApiKey.DESCRIBE_CONFIGS, 0, array(b"\4" + text("1") + names)
 
@@ -135,10 +147,20 @@ def administration() -> Iterator[Case]:
     acl = text("User:a") + text("*") + b"\3\3"
     both = array(b"\2" + text(TOPIC) + acl, b"\2" + text("x") + text("a") + text("*") + b"\3\3")
     yield "create acls", ApiKey.CREATE_ACLS, 0, both
-    yield "describe log dirs", ApiKey.DESCRIBE_LOG_DIRS, 0, array(text(TOPIC) + array(numbers("i", 0)))
+    yield (
+        "describe log dirs",
+        ApiKey.DESCRIBE_LOG_DIRS,
+        0,
+        array(text(TOPIC) + array(numbers("i", 0))),
+    )
     moved = text("/nowhere") + array(text(TOPIC) + array(numbers("i", 0)))
     yield "alter replica log dirs", ApiKey.ALTER_REPLICA_LOG_DIRS, 0, array(moved)
-    yield "create token", ApiKey.CREATE_DELEGATION_TOKEN, 0, array(text("User") + text("a")) + numbers("q", 1000)
+    yield (
+        "create token",
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        0,
+        array(text("User") + text("a")) + numbers("q", 1000),
+    )
     for key in (ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN):
         yield key.name, key, 0, numbers("i", 1) + b"x" + numbers("q", 5)
     yield "describe tokens", ApiKey.DESCRIBE_DELEGATION_TOKEN, 0, numbers("i", -1)
@@ -201,7 +223,9 @@ def answers(address: tuple[str, int], data: str) -> dict[str, Any]:
         for result in fields.get("Results", []):
             if "Configs" in result:
                 result["Configs"].sort(key=lambda one: one["Name"])
-        found[name] = json.loads(json.dumps(fields, default=lambda part: bytes(part).hex()).replace(data, "DATA"))
+        found[name] = json.loads(
+            json.dumps(fields, default=lambda part: bytes(part).hex()).replace(data, "DATA")
+        )
     return found
 
 

@@ -45,7 +45,9 @@ LATE = message(1, timestamp=NOW - 7_200_000)
 SOON = TopicPolicy(message_timestamp_before_max_ms=3_600_000)
 
 
-def ask(sock: socket.socket, version: int, *partitions: tuple[str, int, bytes | None], acks: int = 1) -> OldAnswer:
+def ask(
+    sock: socket.socket, version: int, *partitions: tuple[str, int, bytes | None], acks: int = 1
+) -> OldAnswer:
     sock.sendall(old_produce(version, 7, *partitions, acks=acks))
     found = old_answer(read_frame(sock), version)
     assert found.correlation_id == 7
@@ -61,7 +63,9 @@ def sent(broker: ScriptedBroker) -> dict[tuple[str, int], bytes]:
     (request,) = produced(broker)
     assert (request.api_version, request.transactional_id) == (3, None)
     return {
-        (topic.name, part.index): bytes(part.records) for topic in request.topic_data for part in topic.partition_data
+        (topic.name, part.index): bytes(part.records)
+        for topic in request.topic_data
+        for part in topic.partition_data
     }
 
 
@@ -87,7 +91,9 @@ def test_message_sets_become_batches(upstream: ScriptedBroker, name: str, versio
     records = list(RecordBatch(batch).records())
     assert [record.value for record in records] == values
     magic = 0 if "magic 0" in name else 1
-    assert {record.timestamp for record in records} <= ({-1} if magic == 0 else {NOW, NOW + 1, NOW + 2})
+    assert {record.timestamp for record in records} <= (
+        {-1} if magic == 0 else {NOW, NOW + 1, NOW + 2}
+    )
     codec = next((n for word, n in batches.CODECS.items() if word in name), 0)
     assert batches.fields(batch)["attributes"] == codec
     assert proxy.counters.batches_converted_total == 1
@@ -97,9 +103,19 @@ def test_message_sets_become_batches(upstream: ScriptedBroker, name: str, versio
 def test_partitions_that_are_refused(upstream: ScriptedBroker) -> None:
     policies = TopicPolicies(globs={"small": TopicPolicy(max_message_bytes=300)})
     large = b"".join(message(1, timestamp=NOW, value=b"x" * 100) for _ in range(4))
-    with RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy, connected(proxy) as sock:
+    with (
+        RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy,
+        connected(proxy) as sock,
+    ):
         found = ask(
-            sock, 2, ("a", 0, GOOD), ("a", 1, BAD), ("a", 2, b""), ("a", 4, None), ("small", 0, large), ("z", 0, GOOD)
+            sock,
+            2,
+            ("a", 0, GOOD),
+            ("a", 1, BAD),
+            ("a", 2, b""),
+            ("a", 4, None),
+            ("small", 0, large),
+            ("z", 0, GOOD),
         )
     assert {key: part[:2] for key, part in found.partitions.items()} == {
         ("a", 0): (0, 7),
@@ -119,7 +135,10 @@ def test_a_request_of_which_nothing_goes_on(upstream: ScriptedBroker, version: i
     with RunningProxy(upstream.address, bridge=BRIDGE) as proxy, connected(proxy) as sock:
         assert ask(sock, version, ("a", 0, BAD)).partitions["a", 0][:2] == (CORRUPT_MESSAGE, -1)
         assert ask(sock, version, ("a", 0, b"")).partitions["a", 0][:2] == (0, -1)
-        assert ask(sock, version, ("a", 0, BAD), acks=2).partitions["a", 0][:2] == (INVALID_ACKS, -1)
+        assert ask(sock, version, ("a", 0, BAD), acks=2).partitions["a", 0][:2] == (
+            INVALID_ACKS,
+            -1,
+        )
     assert not produced(upstream)
 
 
@@ -133,7 +152,8 @@ def test_acks_0(upstream: ScriptedBroker) -> None:
     """Nothing is answered; what is refused ends the connection, and an empty set does not."""
     with RunningProxy(upstream.address, bridge=BRIDGE) as proxy, connected(proxy) as sock:
         sock.sendall(
-            old_produce(0, 1, ("a", 0, GOOD), ("a", 1, b""), acks=0) + old_produce(0, 2, ("a", 0, b""), acks=0)
+            old_produce(0, 1, ("a", 0, GOOD), ("a", 1, b""), acks=0)
+            + old_produce(0, 2, ("a", 0, b""), acks=0)
         )
         assert ask(sock, 1, ("a", 0, GOOD)).partitions["a", 0][:2] == (0, 7)
         sock.sendall(old_produce(0, 3, ("a", 0, GOOD), ("a", 1, BAD), acks=0))
@@ -182,14 +202,27 @@ def test_observed_topics_get_what_can_be_converted(upstream: ScriptedBroker) -> 
         with RunningProxy(upstream.address, bridge=BRIDGE, policies=policies, **options) as proxy:
             with connected(proxy) as sock:
                 found = ask(sock, 2, ("a", 0, LATE), ("a", 1, BAD), ("a", 2, GOOD))
-            assert [part.error_code for part in found.partitions.values()] == [0, CORRUPT_MESSAGE, 0]
-            assert [RecordBatch(batch).records().__next__().timestamp for batch in sent(upstream).values()] == [
+            assert [part.error_code for part in found.partitions.values()] == [
+                0,
+                CORRUPT_MESSAGE,
+                0,
+            ]
+            assert [
+                RecordBatch(batch).records().__next__().timestamp
+                for batch in sent(upstream).values()
+            ] == [
                 NOW - 7_200_000,
                 NOW,
             ]
-            assert {refusal.partition: refusal.enforced for refusal in proxy.refusals} == {0: False, 1: True}
+            assert {refusal.partition: refusal.enforced for refusal in proxy.refusals} == {
+                0: False,
+                1: True,
+            }
             assert sum(proxy.counters.partitions_observed.values()) == 1
-    with RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy, connected(proxy) as sock:
+    with (
+        RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy,
+        connected(proxy) as sock,
+    ):
         assert ask(sock, 2, ("a", 0, LATE)).partitions["a", 0].error_code == INVALID_TIMESTAMP
 
 
@@ -201,10 +234,15 @@ def test_observed_topics_get_what_can_be_converted(upstream: ScriptedBroker) -> 
         ({"compression.type": "gzip"}, GZIP),
     ],
 )
-def test_what_the_broker_writes_is_left_to_it(upstream: ScriptedBroker, config: dict[str, str], codec: int) -> None:
+def test_what_the_broker_writes_is_left_to_it(
+    upstream: ScriptedBroker, config: dict[str, str], codec: int
+) -> None:
     policies = TopicPolicies(default=TopicPolicy.from_kafka_config(config))
     set_of_100 = b"".join(message(1, timestamp=NOW - 100_000, value=b"x" * 100) for _ in range(100))
-    with RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy, connected(proxy) as sock:
+    with (
+        RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy,
+        connected(proxy) as sock,
+    ):
         assert ask(sock, 2, ("a", 0, set_of_100)).partitions["a", 0].error_code == 0
     fields = batches.fields(sent(upstream)["a", 0])
     assert (fields["attributes"], fields["max_timestamp"], fields["base_timestamp"]) == (
@@ -217,7 +255,10 @@ def test_what_the_broker_writes_is_left_to_it(upstream: ScriptedBroker, config: 
 @pytest.mark.parametrize("name", ["gzip of magic 0", "gzip of magic 1", "lz4 of magic 1"])
 def test_converted_batches_carry_claims(upstream: ScriptedBroker, name: str) -> None:
     """They are those that a validator computes of the batch."""
-    with RunningProxy(upstream.address, bridge=BRIDGE, claims_out="payload") as proxy, connected(proxy) as sock:
+    with (
+        RunningProxy(upstream.address, bridge=BRIDGE, claims_out="payload") as proxy,
+        connected(proxy) as sock,
+    ):
         assert ask(sock, 2, ("a", 0, SETS[name])).partitions["a", 0].error_code == 0
     batch = sent(upstream)["a", 0]
     judged = LogValidator().check(batch, now_ms=NOW, claims=(None, "verify"))
@@ -232,16 +273,24 @@ def test_batches_of_magic_2_go_on_as_they_came(upstream: ScriptedBroker) -> None
     batch = batches.batch(batches.records(3), codec=GZIP, base_timestamp=NOW)
     with RunningProxy(upstream.address, bridge=BRIDGE) as proxy, connected(proxy) as sock:
         found = ask(sock, 2, ("a", 0, batch), ("a", 1, batch + batch), ("a", 2, GOOD + batch))
-    assert [part.error_code for part in found.partitions.values()] == [0, INVALID_RECORD, INVALID_RECORD]
+    assert [part.error_code for part in found.partitions.values()] == [
+        0,
+        INVALID_RECORD,
+        INVALID_RECORD,
+    ]
     assert sent(upstream) == {("a", 0): batch}
 
 
 def test_answers_keep_the_order_of_requests(upstream: ScriptedBroker) -> None:
     """Small message sets are converted on the loop, others in threads."""
-    large = wrapper([message(1, offset=i, timestamp=NOW, value=b"v" * 1000) for i in range(300)], GZIP, 1)
+    large = wrapper(
+        [message(1, offset=i, timestamp=NOW, value=b"v" * 1000) for i in range(300)], GZIP, 1
+    )
     sets = [large if n % 5 == 0 else BAD if n % 7 == 3 else GOOD for n in range(60)]
     with RunningProxy(upstream.address, bridge=BRIDGE) as proxy, connected(proxy) as sock:
-        sock.sendall(b"".join(old_produce(n % 3, n, ("a", n, records)) for n, records in enumerate(sets)))
+        sock.sendall(
+            b"".join(old_produce(n % 3, n, ("a", n, records)) for n, records in enumerate(sets))
+        )
         for n, records in enumerate(sets):
             found = old_answer(read_frame(sock), n % 3)
             assert found.correlation_id == n
@@ -256,7 +305,10 @@ def test_answers_keep_the_order_of_requests(upstream: ScriptedBroker) -> None:
 def test_what_decompresses_to_too_much_is_refused(upstream: ScriptedBroker) -> None:
     bomb = wrapper([message(1, timestamp=NOW, value=bytes(40 << 20))], GZIP, 1, timestamp=NOW)
     options = {"validator": {"max_decompressed_bytes": 8 << 20}}
-    with RunningProxy(upstream.address, bridge=BRIDGE, mode="observe", **options) as proxy, connected(proxy) as sock:
+    with (
+        RunningProxy(upstream.address, bridge=BRIDGE, mode="observe", **options) as proxy,
+        connected(proxy) as sock,
+    ):
         assert ask(sock, 2, ("a", 0, bomb), ("b", 0, GOOD)).partitions["a", 0].error_code != 0
     assert list(sent(upstream)) == [("b", 0)]
 
@@ -291,7 +343,10 @@ def test_a_broker_that_authenticates_is_asked_first() -> None:
 
     with ScriptedBroker(answer) as upstream:
         options = {"find_authenticates": True, "find_brokers": nobody}
-        with RunningProxy(upstream.address, bridge=BRIDGE, **options) as proxy, connected(proxy) as sock:
+        with (
+            RunningProxy(upstream.address, bridge=BRIDGE, **options) as proxy,
+            connected(proxy) as sock,
+        ):
             assert ask(sock, 0, ("a", 0, GOOD)).partitions["a", 0][:2] == (0, 7)
         assert len(asked) == 1
         assert upstream.frames[0] == asked[0]
@@ -321,12 +376,16 @@ def test_the_codes_that_old_clients_get() -> None:
 
 
 @pytest.mark.parametrize(("bridge", "oldest"), [(BRIDGE, 0), (frozenset(), 3)])
-def test_api_versions_offer_old_versions_with_the_bridge(bridge: frozenset[str], oldest: int) -> None:
+def test_api_versions_offer_old_versions_with_the_bridge(
+    bridge: frozenset[str], oldest: int
+) -> None:
     """Kafka 4.0 to 4.4 name Produce from 0 themselves (KAFKA-18659); others name what they know."""
 
     def answer(frame: bytes) -> bytes:
         keys = [ApiVersion(0, 3, 12), ApiVersion(18, 0, 4)]
-        return b"".join(ApiVersionsResponse(api_keys=keys).encode(int.from_bytes(frame[4:8], "big"), 0))
+        return b"".join(
+            ApiVersionsResponse(api_keys=keys).encode(int.from_bytes(frame[4:8], "big"), 0)
+        )
 
     with (
         ScriptedBroker(answer) as upstream,

@@ -66,12 +66,18 @@ CASES = [
     one("wrong crc", "plain", BAD),
     one("nonsense at the end", "plain", GOOD + b"x" * 30),
     one("too large", "small", message(1, timestamp=NOW, value=b"x" * 2000)),
-    one("too large together", "small", b"".join(message(1, timestamp=NOW, value=b"x" * 400) for _ in range(4))),
+    one(
+        "too large together",
+        "small",
+        b"".join(message(1, timestamp=NOW, value=b"x" * 400) for _ in range(4)),
+    ),
     one("too old", "recent", message(1, timestamp=NOW - 2 * HOUR)),
     one("old where the broker stamps", "stamped", message(1, timestamp=NOW - 2 * HOUR)),
     one("magic 0 where the broker stamps", "stamped", message(0)),
     one("no key", "compacted", message(1, timestamp=NOW)),
-    one("no key, compressed", "compacted", wrapper([message(1, timestamp=NOW)], GZIP, timestamp=NOW)),
+    one(
+        "no key, compressed", "compacted", wrapper([message(1, timestamp=NOW)], GZIP, timestamp=NOW)
+    ),
     one("unknown topic", "unknown", GOOD),
     Case("unknown partition", [("plain", 77, GOOD)]),
     one("topic with zstd", "zstd", GOOD),
@@ -81,14 +87,21 @@ CASES = [
     one("both formats", "plain", GOOD + BATCH),
     one("magic 0 and 1", "plain", message(0) + GOOD),
     one("two wrappers", "plain", 2 * wrapper([GOOD], GZIP, timestamp=NOW)),
-    one("wrapper in a wrapper", "plain", wrapper([wrapper([GOOD], GZIP, timestamp=NOW)], GZIP, timestamp=NOW)),
+    one(
+        "wrapper in a wrapper",
+        "plain",
+        wrapper([wrapper([GOOD], GZIP, timestamp=NOW)], GZIP, timestamp=NOW),
+    ),
     one("wrong crc inside", "plain", wrapper([BAD], GZIP, timestamp=NOW)),
     one("wrapper of zstd", "plain", wrapper([GOOD], ZSTD, timestamp=NOW)),
     one("wrapper without messages", "plain", wrapper([], GZIP, timestamp=NOW, offset=0)),
     one("magic 3", "plain", GOOD[:16] + b"\3" + GOOD[17:]),
     one("time type by the producer", "plain", message(1, timestamp=NOW, attributes=8)),
     Case("no topics", []),
-    Case("several", [("plain", 0, GOOD), ("plain", 1, BAD), ("unknown", 0, GOOD), ("compacted", 0, GOOD)]),
+    Case(
+        "several",
+        [("plain", 0, GOOD), ("plain", 1, BAD), ("unknown", 0, GOOD), ("compacted", 0, GOOD)],
+    ),
     Case("several, one empty", [("plain", 0, GOOD), ("plain", 1, b"")]),
     one("acks -1", "plain", GOOD, acks=-1),
     one("acks 2", "plain", GOOD, acks=2),
@@ -97,7 +110,9 @@ CASES = [
     # Kafka 3.9 answers UNKNOWN_SERVER_ERROR
     one("negative time", "odd", message(1, timestamp=-5), code=32),
     one("unknown codec", "odd", message(1, timestamp=NOW, attributes=5), code=76),
-    one("broken gzip", "odd", message(1, timestamp=NOW, value=b"nonsense", attributes=GZIP), code=87),
+    one(
+        "broken gzip", "odd", message(1, timestamp=NOW, value=b"nonsense", attributes=GZIP), code=87
+    ),
 ]
 
 
@@ -109,13 +124,18 @@ class Asked(NamedTuple):
 
 
 def outcome(asked: Asked, version: int, case: Case) -> dict[tuple[str, int], Answered]:
-    partitions = [(asked.prefix + topic, index, records) for topic, index, records in case.partitions]
+    partitions = [
+        (asked.prefix + topic, index, records) for topic, index, records in case.partitions
+    ]
     with socket.create_connection(asked.address, 20) as sock:
         sock.sendall(old_produce(version, 9, *partitions, acks=case.acks))
         found = old_answer(read_frame(sock), version)
     assert found.correlation_id == 9
     assert found.throttle_time_ms == (0 if version else -2)
-    return {(topic.removeprefix(asked.prefix), index): part for (topic, index), part in found.partitions.items()}
+    return {
+        (topic.removeprefix(asked.prefix), index): part
+        for (topic, index), part in found.partitions.items()
+    }
 
 
 def is_open_after(asked: Asked, records: bytes) -> bool:
@@ -137,9 +157,13 @@ class Seen(NamedTuple):
     records: dict[str, list[tuple[int, int | None, bytes | None, bytes | None]]]
 
 
-def stored(bootstrap: str, topic: str, end: int) -> list[tuple[int, int | None, bytes | None, bytes | None]]:
+def stored(
+    bootstrap: str, topic: str, end: int
+) -> list[tuple[int, int | None, bytes | None, bytes | None]]:
     """Return (offset, timestamp, key, value) of partition 0; no time where the broker stamps."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "check.crcs": True, "log_level": 0})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "g", "check.crcs": True, "log_level": 0}
+    )
     found = []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -158,10 +182,19 @@ def stored(bootstrap: str, topic: str, end: int) -> list[tuple[int, int | None, 
 def look(broker: KafkaBroker, asked: Asked) -> Seen:
     for topic, config in TOPICS.items():
         make_topic(broker.bootstrap, asked.prefix + topic, 2, **config)
-    answers = {(case.name, version): outcome(asked, version, case) for case in CASES for version in (0, 1, 2)}
+    answers = {
+        (case.name, version): outcome(asked, version, case)
+        for case in CASES
+        for version in (0, 1, 2)
+    }
     open_after = [is_open_after(asked, records) for records in (GOOD, b"", BAD)]
-    ends = {topic: outcome(asked, 0, one("end", topic, GOOD))[topic, 0].base_offset for topic in TOPICS}
-    records = {topic: stored(broker.bootstrap, asked.prefix + topic, end + 1) for topic, end in ends.items()}
+    ends = {
+        topic: outcome(asked, 0, one("end", topic, GOOD))[topic, 0].base_offset for topic in TOPICS
+    }
+    records = {
+        topic: stored(broker.bootstrap, asked.prefix + topic, end + 1)
+        for topic, end in ends.items()
+    }
     return Seen(answers, open_after, records)
 
 
@@ -178,13 +211,20 @@ def broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.mark.parametrize("knows_topics", [False, True])
-def test_answers_and_records_are_those_of_kafka_3_9(of_3_9: Seen, broker: KafkaBroker, knows_topics: bool) -> None:
+def test_answers_and_records_are_those_of_kafka_3_9(
+    of_3_9: Seen, broker: KafkaBroker, knows_topics: bool
+) -> None:
     """Either the broker refuses, or the gate, where it knows how topics are configured."""
     policies, prefix = TopicPolicies(), "known-" if knows_topics else "other-"
     if knows_topics:
-        globs = {prefix + topic: TopicPolicy.from_kafka_config(config) for topic, config in TOPICS.items()}
+        globs = {
+            prefix + topic: TopicPolicy.from_kafka_config(config)
+            for topic, config in TOPICS.items()
+        }
         policies = TopicPolicies(globs=globs)
-    with RunningProxy(broker.bootstrap, bridge=frozenset({"producers"}), policies=policies) as proxy:
+    with RunningProxy(
+        broker.bootstrap, bridge=frozenset({"producers"}), policies=policies
+    ) as proxy:
         ours = look(broker, Asked(proxy.address, prefix))
     codes = {case.name: case.code for case in CASES if case.code is not None}
     for (name, version), theirs in of_3_9.answers.items():
@@ -200,4 +240,6 @@ def test_answers_and_records_are_those_of_kafka_3_9(of_3_9: Seen, broker: KafkaB
     assert ours.records == of_3_9.records
     assert len(ours.records["plain"]) > 60
     refused = {"message-too-large", "batch-too-large", "timestamp-out-of-range"}
-    assert bool(proxy.counters.partitions_refused.keys() & refused) == knows_topics, proxy.counters.partitions_refused
+    assert bool(proxy.counters.partitions_refused.keys() & refused) == knows_topics, (
+        proxy.counters.partitions_refused
+    )

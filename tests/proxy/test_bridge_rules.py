@@ -46,7 +46,9 @@ def answered(policies: TopicPolicies, *sets: bytes, mode: str = "enforce") -> tu
     ):
         sock.sendall(old_produce(1, 7, *(("ruled", n, one) for n, one in enumerate(sets)), acks=1))
         found = old_answer(read_frame(sock), 1)
-        requests = [ProduceRequest.parse(frame)[1] for frame in broker.frames if frame[:2] == b"\0\0"]
+        requests = [
+            ProduceRequest.parse(frame)[1] for frame in broker.frames if frame[:2] == b"\0\0"
+        ]
     sent = [part for one in requests for topic in one.topic_data for part in topic.partition_data]
     return [found.partitions["ruled", n][0] for n in range(len(sets))], len(sent)
 
@@ -61,7 +63,9 @@ def registry() -> Iterator[ScriptedRegistry]:
 @pytest.mark.parametrize("codec", [0, GZIP])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_record_rules(codec: int, magic: int) -> None:
-    policy = TopicPolicy(record_rules=RecordRules(SchemaIds(ids=frozenset({7})), max_value_bytes=200))
+    policy = TopicPolicy(
+        record_rules=RecordRules(SchemaIds(ids=frozenset({7})), max_value_bytes=200)
+    )
     policies = TopicPolicies(TopicPolicy(), {"ruled": policy})
     good = messages(of(7), of(7), codec=codec, magic=magic)
     bad = messages(of(7), of(9), codec=codec, magic=magic)
@@ -76,7 +80,10 @@ def test_a_registry_is_asked_before_a_set_is_refused(registry: ScriptedRegistry)
     rules = RecordRules(SchemaIds(ids=frozenset()))
     policies = TopicPolicies(rules={"ruled": TopicRules(rules, [by_registry])})
     try:
-        assert answered(policies, messages(of(7)), messages(of(8)), messages(of(9))) == ([0, 0, INVALID_RECORD], 2)
+        assert answered(policies, messages(of(7)), messages(of(8)), messages(of(9))) == (
+            [0, 0, INVALID_RECORD],
+            2,
+        )
     finally:
         subjects.close()
     assert set(registry.asked) == {f"/schemas/ids/{n}/versions" for n in (7, 8, 9)}
@@ -86,9 +93,14 @@ def test_a_registry_is_asked_before_a_set_is_refused(registry: ScriptedRegistry)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_custom_rules(codec: int, magic: int) -> None:
     own = CustomRule(
-        "own:rule", lambda columns: [(row, "bad") for row in range(len(columns)) if b"bad" in columns.value(row)]
+        "own:rule",
+        lambda columns: [
+            (row, "bad") for row in range(len(columns)) if b"bad" in columns.value(row)
+        ],
     )
-    policies = TopicPolicies(rules={"ruled": TopicRules(custom_rules=(BudgetedRule(own, RuleBudget()),))})
+    policies = TopicPolicies(
+        rules={"ruled": TopicRules(custom_rules=(BudgetedRule(own, RuleBudget()),))}
+    )
     good, bad = (messages(value, b"x", codec=codec, magic=magic) for value in (b"good", b"bad"))
     assert answered(policies, good, bad) == ([0, INVALID_RECORD], 1)
     assert answered(policies, good, bad, mode="observe") == ([0, 0], 2)

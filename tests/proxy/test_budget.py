@@ -96,7 +96,11 @@ def run(test: Callable[[Budget], Coroutine[Any, Any, None]], **limits: Any) -> N
 
 def test_connections_are_bounded_in_all_and_by_address(total: Callable[[int], None]) -> None:
     async def test(budget: Budget) -> None:
-        assert [budget.admit("a", 0, 100) for _ in range(3)] == [None, None, "max_connections_per_address"]
+        assert [budget.admit("a", 0, 100) for _ in range(3)] == [
+            None,
+            None,
+            "max_connections_per_address",
+        ]
         assert budget.admit("b", 100, 100) == "max_listener_connections"
         assert [budget.admit("b", 0, 100) for _ in range(3)] == [None, None, "max_connections"]
         counters = budget.counters
@@ -294,7 +298,9 @@ def test_a_frame_that_waits_for_the_gate_is_not_closed(total: Callable[[int], No
     run(test)
 
 
-def test_nobody_goes_on_while_whole_requests_are_above_the_limit(total: Callable[[int], None]) -> None:
+def test_nobody_goes_on_while_whole_requests_are_above_the_limit(
+    total: Callable[[int], None],
+) -> None:
     async def test(budget: Budget) -> None:
         ones = [One(MB) for _ in range(80)]
         total(80 * MB)

@@ -1,7 +1,8 @@
-"""Clients for whom the brokers' own ports are out of reach: what they produce and consume went through the gate alone.
+"""Clients for whom the brokers' own ports are out of reach: what they produce and consume went
+through the gate alone.
 
-In a network namespace at the other end of a cable, where the gate's end is all there is; and, needing no privileges,
-with a connect() that refuses other ports.
+In a network namespace at the other end of a cable, where the gate's end is all there is; and,
+needing no privileges, with a connect() that refuses other ports.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def run_all(runs: dict[str, tuple[list[str], dict[str, str]]]) -> dict[str, list
         name: subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         for name, (words, environment) in runs.items()
     }
-    return {name: process.communicate(timeout=120)[0].splitlines() for name, process in started.items()}
+    return {
+        name: process.communicate(timeout=120)[0].splitlines() for name, process in started.items()
+    }
 
 
 def test_in_a_namespace_and_behind_a_connect_that_refuses(broker: KafkaBroker, cage: str) -> None:
@@ -55,7 +58,8 @@ def test_in_a_namespace_and_behind_a_connect_that_refuses(broker: KafkaBroker, c
             ports = ",".join(str(port) for port in gate.own_ports())
             environment = dict(os.environ)
             caged = environment | {"LD_PRELOAD": cage, "CAGE_PORTS": ports}
-            # librdkafka, kafka-python, aiokafka; the broker's port is out of reach by its own address and by the gate's
+            # librdkafka, kafka-python, aiokafka; the broker's port is out of reach by its own
+            # address and by the gate's
             elsewhere = [broker.bootstrap, f"{host}:{broker.port}"]
             runs = {}
             for kind in "LKA":
@@ -73,12 +77,21 @@ def test_in_a_namespace_and_behind_a_connect_that_refuses(broker: KafkaBroker, c
 
 
 def test_the_cage_is_one(broker: KafkaBroker, cage: str) -> None:
-    """What is said above cannot be said of everything: without the cage the broker is reached, with it nothing is."""
+    """What is said above cannot be said of everything: without the cage the broker is reached, with
+    it nothing is.
+    """
     free = client("L", broker.bootstrap, "free", "1", broker.bootstrap)
     environment = dict(os.environ)
     assert shutil.which(free[0])
     assert run_all({"free": (free, environment)}) == {"free": ["1 of 1"]}
-    reach = [sys.executable, "-c", f"import socket; socket.create_connection(('127.0.0.1', {broker.port}), 5)"]
+    reach = [
+        sys.executable,
+        "-c",
+        f"import socket; socket.create_connection(('127.0.0.1', {broker.port}), 5)",
+    ]
     for allowed, code in (("1", 1), (f"1,{broker.port}", 0)):
         caged = environment | {"LD_PRELOAD": cage, "CAGE_PORTS": allowed}
-        assert subprocess.run(reach, env=caged, stderr=subprocess.DEVNULL, check=False).returncode == code
+        assert (
+            subprocess.run(reach, env=caged, stderr=subprocess.DEVNULL, check=False).returncode
+            == code
+        )

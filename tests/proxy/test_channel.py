@@ -26,7 +26,9 @@ class FakeTransport:
         return partial(self.calls.append, name)
 
 
-async def test_messages_of_one_read_are_taken_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_of_one_read_are_taken_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The parent's event loop belongs to others, too: here a turn has time for one message."""
     monkeypatch.setattr("batchval.proxy.workers.channel.TURN_S", 0)
     received: list[object] = []
@@ -61,7 +63,10 @@ async def test_reading_goes_on_once_all_messages_are_taken(monkeypatch: pytest.M
 
 
 async def test_a_defect_of_a_receiver_ends_the_channel() -> None:
-    channel, transport = Channel(Mock(side_effect=ValueError("a defect")), lambda: None), FakeTransport()
+    channel, transport = (
+        Channel(Mock(side_effect=ValueError("a defect")), lambda: None),
+        FakeTransport(),
+    )
     channel.connection_made(transport)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a defect"):
         channel.data_received(encoded(Look()))

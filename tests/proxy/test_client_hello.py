@@ -83,7 +83,9 @@ def test_every_cut_and_many_changes() -> None:
     for _ in range(20_000):
         changed = bytearray(whole)
         for _ in range(seeded.randint(1, 4)):
-            changed[seeded.randrange(5, len(changed))] = seeded.choice((0, 1, 0xFF, seeded.randrange(256)))
+            changed[seeded.randrange(5, len(changed))] = seeded.choice(
+                (0, 1, 0xFF, seeded.randrange(256))
+            )
         try:
             found.add(type(server_name_of(bytes(changed))))
         except ValueError:
@@ -136,7 +138,10 @@ def test_names_that_this_listener_does_not_have(name: bytes) -> None:
 
 
 def test_no_name_and_no_client_hello() -> None:
-    for record, reason, alert in ((built(), "sni_missing", 109), (built(named(b"")), "malformed", 50)):
+    for record, reason, alert in (
+        (built(), "sni_missing", 109),
+        (built(named(b"")), "malformed", 50),
+    ):
         with pytest.raises(HandshakeError) as failed:
             node_asked_for(record, NAMES)
         assert (failed.value.reason, failed.value.alert) == (reason, alert)

@@ -60,7 +60,11 @@ def asked(key: int, version: int, client_id: bytes | None = b"test", body: bytes
 
 def old_produce(version: int = 0, client_id: bytes = b"agent") -> bytes:
     """Return a request of one topic without records, as an appliance of 2014 sends it."""
-    body = struct.pack(">hii", 1, 1000, 1) + struct.pack(">h6sii", 6, b"orders", 1, 0) + struct.pack(">i", 0)
+    body = (
+        struct.pack(">hii", 1, 1000, 1)
+        + struct.pack(">h6sii", 6, b"orders", 1, 0)
+        + struct.pack(">i", 0)
+    )
     return asked(PRODUCE, version, client_id, body)
 
 
@@ -98,7 +102,9 @@ def test_requests_of_a_client_are_added_up() -> None:
     table.add(key_of(), {pair(FETCH, 12): 4, pair(FETCH, 2): 1})
     ((key, row),) = table.rows()
     assert key == key_of()
-    assert row == Client(1_000, 6_000, {pair(FETCH, 12): 7, pair(METADATA, 0): 1, pair(FETCH, 2): 1}, 0, True)
+    assert row == Client(
+        1_000, 6_000, {pair(FETCH, 12): 7, pair(METADATA, 0): 1, pair(FETCH, 2): 1}, 0, True
+    )
     assert row.requests == 9
     assert before == Client(1_000, 1_000, {pair(FETCH, 12): 3, pair(METADATA, 0): 1}, 0, False)
 
@@ -114,7 +120,9 @@ def test_the_client_seen_longest_ago_leaves_first() -> None:
 
 def test_versions_of_a_client_are_bounded_and_old_ones_are_never_left_out() -> None:
     table = ClientTable()
-    every = [pair(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)]
+    every = [
+        pair(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)
+    ]
     recent = [one for one in every if not is_turned_away(one >> 16, one & 0xFFFF)]
     old = sorted(set(every) - set(recent))
     for one in recent + old:
@@ -129,16 +137,24 @@ def test_versions_of_a_client_are_bounded_and_old_ones_are_never_left_out() -> N
 @pytest.mark.alone
 def test_the_memory_of_the_table_is_bounded() -> None:
     """Clients with the longest names, each with all old versions and as many new ones."""
-    every = [pair(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)]
+    every = [
+        pair(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)
+    ]
     uses = dict.fromkeys(every, 1_000)
     tracemalloc.start()
     try:
         table = ClientTable(most=200)
         for n in range(200):
-            table.add(ClientKey(f"{n:0100d}", Software(), "10.0.0.7", "User:" + "x" * 200, "default"), dict(uses))
+            table.add(
+                ClientKey(f"{n:0100d}", Software(), "10.0.0.7", "User:" + "x" * 200, "default"),
+                dict(uses),
+            )
         full = tracemalloc.get_traced_memory()[0]
         for n in range(400):
-            table.add(ClientKey(f"-{n:0100d}", Software(), "10.0.0.7", "User:" + "x" * 200, "default"), dict(uses))
+            table.add(
+                ClientKey(f"-{n:0100d}", Software(), "10.0.0.7", "User:" + "x" * 200, "default"),
+                dict(uses),
+            )
         assert tracemalloc.get_traced_memory()[0] < 1.1 * full
         assert full / len(table) < 8_000
     finally:
@@ -170,12 +186,23 @@ def test_software_names_are_bounded() -> None:
 
 
 def test_software_is_what_api_versions_says() -> None:
-    assert software_of(introduced("apache-kafka-java", "4.4.0"), 3) == Software("apache-kafka-java", "4.4.0")
+    assert software_of(introduced("apache-kafka-java", "4.4.0"), 3) == Software(
+        "apache-kafka-java", "4.4.0"
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("", ""), ("a b", "1"), ("-a", "1"), ("a\n", "1"), ("a", '"} 1'), ("x" * 61, "1"), ("a", "1" * 61), ("é", "1")],
+    [
+        ("", ""),
+        ("a b", "1"),
+        ("-a", "1"),
+        ("a\n", "1"),
+        ("a", '"} 1'),
+        ("x" * 61, "1"),
+        ("a", "1" * 61),
+        ("é", "1"),
+    ],
 )
 def test_software_that_a_broker_would_refuse_is_not_taken(name: str, version: str) -> None:
     assert software_of(introduced(name, version), 3) is None
@@ -204,9 +231,18 @@ def rows_of(side: Side) -> dict[str | None, dict[int, int]]:
 @pytest.mark.parametrize("short", [True, False])
 async def test_both_paths_count_by_api_and_version(short: bool) -> None:
     side = Side(short=short)
-    frames = [produce_frame(1, ("t", 0, GOOD))] * 3 + [asked(FETCH, 12), asked(FETCH, 11), other_frame(5)] * 2
+    frames = [produce_frame(1, ("t", 0, GOOD))] * 3 + [
+        asked(FETCH, 12),
+        asked(FETCH, 11),
+        other_frame(5),
+    ] * 2
     side.read(side.session.client, b"".join(frames))
-    uses = {pair(PRODUCE, 9): 3, pair(FETCH, 12): 2, pair(FETCH, 11): 2, pair(INIT_PRODUCER_ID, 0): 2}
+    uses = {
+        pair(PRODUCE, 9): 3,
+        pair(FETCH, 12): 2,
+        pair(FETCH, 11): 2,
+        pair(INIT_PRODUCER_ID, 0): 2,
+    }
     assert rows_of(side) == {"test": uses}
     assert side.proxy.traffic.requests() == uses
     assert side.proxy.traffic.requests_by_api() == {PRODUCE: 3, FETCH: 4, INIT_PRODUCER_ID: 2}
@@ -239,7 +275,9 @@ async def test_client_ids_that_go_past_the_end_are_not_read(short: bool, size: i
 async def test_more_versions_than_are_counted_natively() -> None:
     side = Side(short=True)
     pairs = [(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)]
-    fetches = [(key, version) for key, version in pairs if key in (8, 9, 11, 12, 13, 14, 15, 16, 22)]
+    fetches = [
+        (key, version) for key, version in pairs if key in (8, 9, 11, 12, 13, 14, 15, 16, 22)
+    ]
     for _ in range(2):
         side.read(side.session.client, b"".join(asked(*one) for one in fetches * 3))
     assert len(fetches) > 50
@@ -256,7 +294,9 @@ async def test_the_software_and_the_principal_count_for_earlier_requests_too() -
     side.session.identity.authenticated_as("User:alice")
     side.session.seen_client.collect()
     ((key, row),) = side.proxy.clients.rows()
-    assert key == ClientKey("test", Software("librdkafka", "2.0.2"), "unknown", "User:alice", "default")
+    assert key == ClientKey(
+        "test", Software("librdkafka", "2.0.2"), "unknown", "User:alice", "default"
+    )
     assert row.uses == {pair(METADATA, 0): 1, pair(API_VERSIONS, 3): 1}
 
 
@@ -280,7 +320,9 @@ async def test_turns_of_the_loop_are_short_however_often_the_client_id_changes()
     assert 0 < len(side.proxy.clients) < 1_000
 
 
-@pytest.mark.parametrize("client_id", [b"\xff" * 32_767, "\U0001f600".encode() * 8_191, "é".encode() * 16_383])
+@pytest.mark.parametrize(
+    "client_id", [b"\xff" * 32_767, "\U0001f600".encode() * 8_191, "é".encode() * 16_383]
+)
 async def test_of_a_long_client_id_the_beginning_alone_is_decoded(client_id: bytes) -> None:
     taken: list[int] = []
 
@@ -303,7 +345,9 @@ async def test_of_a_long_client_id_the_beginning_alone_is_decoded(client_id: byt
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_produce_too_old_to_be_judged_ends_the_connection(version: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_produce_too_old_to_be_judged_ends_the_connection(
+    version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy:
         with connected(proxy) as sock:
             sock.sendall(other_frame(7) + old_produce(version))

@@ -17,7 +17,10 @@ import pytest
 import trustme
 
 from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.audit_log import MOST_AT_ONCE, TextFormatter
 from batchval.proxy.connection_log import DEBUG_LINES, ConnectionLog
@@ -129,14 +132,28 @@ def test_each_connection_that_the_gate_ended_has_its_line(caplog: pytest.LogCapt
         assert 0 <= line["seconds"] < 10
         assert line["meaning"].endswith(".")
     by_reason = {line["reason"]: line for line in lines}
-    assert by_reason["frame_size"]["detail"] == f"length {limits.max_frame_bytes + 1}, allowed 0 to 104857600"
-    assert (by_reason["request_version"]["api"], by_reason["version_too_old"]["api"]) == (99, "Produce")
+    assert (
+        by_reason["frame_size"]["detail"]
+        == f"length {limits.max_frame_bytes + 1}, allowed 0 to 104857600"
+    )
+    assert (by_reason["request_version"]["api"], by_reason["version_too_old"]["api"]) == (
+        99,
+        "Produce",
+    )
     assert by_reason["acks_0_refused"]["client_id"] == "test"
     idle = by_reason["idle"]
-    assert (idle["broker_address"], idle["api"], idle["sent"]) == (broker.address, "InitProducerId", 8)
+    assert (idle["broker_address"], idle["api"], idle["sent"]) == (
+        broker.address,
+        "InitProducerId",
+        8,
+    )
     assert (idle["requests"], by_reason["frame_http"]["requests"]) == (1, 0)
     assert "broker_address" not in by_reason["handshake"]
-    levels = {record.__dict__["facts"]["reason"]: record.levelname for record in caplog.records if ended_line(record)}
+    levels = {
+        record.__dict__["facts"]["reason"]: record.levelname
+        for record in caplog.records
+        if ended_line(record)
+    }
     assert levels.pop("idle") == "INFO"
     assert set(levels.values()) == {"WARNING"}
 
@@ -146,12 +163,16 @@ def ended_line(record: logging.LogRecord) -> bool:
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
-def test_a_line_names_the_client_and_what_was_under_way(is_reset: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_line_names_the_client_and_what_was_under_way(
+    is_reset: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     def answer(frame: bytes) -> bytes | None:
         if frame[:2] == struct.pack(">h", LIST_GROUPS):
             assert broker.talking is not None
             if is_reset:
-                broker.talking.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                broker.talking.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                )
                 broker.talking.close()
             else:
                 broker.talking.shutdown(socket.SHUT_RDWR)
@@ -160,20 +181,37 @@ def test_a_line_names_the_client_and_what_was_under_way(is_reset: bool, caplog: 
             return b"".join(ApiVersionsResponse().encode(1, 3))
         return answered(frame)
 
-    versions = ApiVersionsRequest(api_version=3, client_software_name="shop", client_software_version="2.1")
+    versions = ApiVersionsRequest(
+        api_version=3, client_software_name="shop", client_software_version="2.1"
+    )
     hello = b"".join(versions.encode(1, "checkout"))
     with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy:
-        ends(proxy, hello, produce_frame(2, ("t", 0, GOOD)), other_frame(3, key=LIST_GROUPS, version=1))
+        ends(
+            proxy,
+            hello,
+            produce_frame(2, ("t", 0, GOOD)),
+            other_frame(3, key=LIST_GROUPS, version=1),
+        )
         (line,) = eventually(lambda: ended(caplog))
     assert line["reason"] == "upstream_lost"
     assert line.get("detail") == ("Connection reset by peer" if is_reset else None)
-    assert (line["software"], line["software_version"], line["client_id"]) == ("shop", "2.1", "test")
+    assert (line["software"], line["software_version"], line["client_id"]) == (
+        "shop",
+        "2.1",
+        "test",
+    )
     assert (line["api"], line["version"], line["requests"]) == ("ListGroups", 1, 3)
     assert (line["broker"], line["broker_address"]) == ("bootstrap", broker.address)
 
 
-def test_a_broker_that_ends_an_idle_connection_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+def test_a_broker_that_ends_an_idle_connection_causes_no_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_frame(sock)
         assert broker.talking is not None
@@ -203,10 +241,17 @@ def test_versions_that_are_carried_are_named(caplog: pytest.LogCaptureFixture) -
     assert line["detail"] == f"carried are {first} to {last}"
 
 
-@pytest.mark.parametrize("limit", ["max_connections", "max_listener_connections", "max_address_connections"])
-def test_clients_that_are_not_admitted_have_a_line(limit: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "limit", ["max_connections", "max_listener_connections", "max_address_connections"]
+)
+def test_clients_that_are_not_admitted_have_a_line(
+    limit: str, caplog: pytest.LogCaptureFixture
+) -> None:
     reason = {"max_address_connections": "max_connections_per_address"}.get(limit, limit)
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=Limits(**{limit: 1})) as proxy:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=Limits(**{limit: 1})) as proxy,
+    ):
         with connected(proxy) as first:
             first.sendall(other_frame(1))
             read_frame(first)
@@ -220,7 +265,9 @@ def test_clients_that_are_not_admitted_have_a_line(limit: str, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("who_closes", ["broker", "client"])
-def test_credentials_that_the_broker_does_not_accept(who_closes: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_credentials_that_the_broker_does_not_accept(
+    who_closes: str, caplog: pytest.LogCaptureFixture
+) -> None:
     def answer(frame: bytes) -> bytes | None:
         key, _, correlation_id = struct.unpack_from(">hhi", frame)
         if key == SASL_HANDSHAKE:
@@ -251,10 +298,15 @@ def test_credentials_that_the_broker_does_not_accept(who_closes: str, caplog: py
 
 
 @contextlib.contextmanager
-def secured(tmp_path: Path, broker: ScriptedBroker) -> Iterator[tuple[RunningProxy, ssl.SSLContext]]:
+def secured(
+    tmp_path: Path, broker: ScriptedBroker
+) -> Iterator[tuple[RunningProxy, ssl.SSLContext]]:
     """A proxy that asks for client certificates, and a client's context with one."""
     authority = trustme.CA()
-    server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("edge-1", common_name="edge-1")
+    server, client = (
+        authority.issue_cert("127.0.0.1"),
+        authority.issue_cert("edge-1", common_name="edge-1"),
+    )
     listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.configure_cert(listening)
     authority.configure_trust(listening)
@@ -272,7 +324,9 @@ def secured(tmp_path: Path, broker: ScriptedBroker) -> Iterator[tuple[RunningPro
         yield proxy, context
 
 
-def test_tls_that_fails_says_why_in_the_librarys_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_tls_that_fails_says_why_in_the_librarys_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stranger = ssl.create_default_context()
     stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
     with ScriptedBroker() as broker, secured(tmp_path, broker) as (proxy, _):
@@ -307,14 +361,26 @@ def test_a_probe_of_a_tls_port_is_a_client_that_closes(tmp_path: Path, is_reset:
         assert (proxy.counters.handshakes_failed, proxy.counters.connections_closed) == ({}, {})
 
 
-def test_debug_shows_the_life_of_a_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with at_level(logging.DEBUG), ScriptedBroker() as broker, secured(tmp_path, broker) as (proxy, context):
-        with context.wrap_socket(socket.create_connection(proxy.address, 10), server_hostname="127.0.0.1") as sock:
+def test_debug_shows_the_life_of_a_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        at_level(logging.DEBUG),
+        ScriptedBroker() as broker,
+        secured(tmp_path, broker) as (proxy, context),
+    ):
+        with context.wrap_socket(
+            socket.create_connection(proxy.address, 10), server_hostname="127.0.0.1"
+        ) as sock:
             sock.sendall(other_frame(1))
             read_frame(sock)
             client = "{}:{}".format(*sock.getsockname())
         eventually(lambda: facts(caplog, "connection closed by the client"))
-    debug = [record for record in caplog.records if record.levelno == logging.DEBUG and record.name == PROXY]
+    debug = [
+        record
+        for record in caplog.records
+        if record.levelno == logging.DEBUG and record.name == PROXY
+    ]
     lines = {record.getMessage(): record.__dict__["facts"] for record in debug}
     assert {line["client"] for line in lines.values()} == {client}
     assert list(lines) == [
@@ -332,7 +398,11 @@ def test_debug_shows_the_life_of_a_connection(tmp_path: Path, caplog: pytest.Log
     assert lines["client authenticated"]["principal"] == "User:CN=edge-1"
     assert lines["first request of a client id"]["client_id"] == "test"
     assert lines["broker connected"]["broker_address"] == broker.address
-    assert lines["reading paused"]["why"] == lines["reading resumed"]["why"] == "the broker takes no requests"
+    assert (
+        lines["reading paused"]["why"]
+        == lines["reading resumed"]["why"]
+        == "the broker takes no requests"
+    )
     assert lines["connection closed by the client"]["requests"] == 1
 
 
@@ -362,7 +432,14 @@ class Described:
         self.name, self.opened = "10.0.0.7:1", 0.0
         self.facts = Facts("", self.name, "User:alice", "edge")
         self.listener = self.fast_path = self.seen_client = self.client = self
-        self.node_id, self.broker, self.answers, self.transport, self.last, self.requests = 3, None, (), None, -1, 0
+        self.node_id, self.broker, self.answers, self.transport, self.last, self.requests = (
+            3,
+            None,
+            (),
+            None,
+            -1,
+            0,
+        )
         self.client_id, self.software = client_id, Software()
 
     def collect(self) -> None:
@@ -402,7 +479,10 @@ def test_a_flood_is_bounded_and_counted_by_reason(caplog: pytest.LogCaptureFixtu
     assert len(ended(caplog)) == 14
     metrics = GateMetrics(Counters(), mode="enforce", version="1")
     metrics.add(log.families)
-    assert 'batchval_gate_log_connections_left_out_total{reason="frame_http"} 991.0' in metrics.text().decode()
+    assert (
+        'batchval_gate_log_connections_left_out_total{reason="frame_http"} 991.0'
+        in metrics.text().decode()
+    )
     log.flush()
     log.flush()
     assert len(facts(caplog, "connections left out of the log")) == 2
@@ -443,7 +523,9 @@ def test_lines_of_debug_are_bounded_too(caplog: pytest.LogCaptureFixture) -> Non
     assert log.left_out == {"debug": 100 - MOST_AT_ONCE, "client": 50}
 
 
-@pytest.mark.parametrize("detail", ["plain", 'x\n2026-01-01T00:00:00.000Z WARNING \r\x1b[2J\u2028 "' * 20])
+@pytest.mark.parametrize(
+    "detail", ["plain", 'x\n2026-01-01T00:00:00.000Z WARNING \r\x1b[2J\u2028 "' * 20]
+)
 def test_what_a_client_chose_begins_no_line(detail: str) -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)

@@ -66,9 +66,17 @@ def test_records_at_fault_are_named_and_the_others_go_on(codec: int, version: in
         RunningProxy(broker.address, policies=policies(rule)) as proxy,
         connected(proxy) as sock,
     ):
-        sock.sendall(produce_frame(1, ("ruled-a", 0, good), ("ruled-a", 1, bad), ("other", 0, bad), version=version))
+        sock.sendall(
+            produce_frame(
+                1, ("ruled-a", 0, good), ("ruled-a", 1, bad), ("other", 0, bad), version=version
+            )
+        )
         answer = read_frame(sock)
-        assert codes(answer, version) == {("ruled-a", 0): 0, ("ruled-a", 1): INVALID_RECORD, ("other", 0): 0}
+        assert codes(answer, version) == {
+            ("ruled-a", 0): 0,
+            ("ruled-a", 1): INVALID_RECORD,
+            ("other", 0): 0,
+        }
         part = next(
             part
             for topic in ProduceResponse.decode(answer, version).responses
@@ -76,7 +84,9 @@ def test_records_at_fault_are_named_and_the_others_go_on(codec: int, version: in
             if part.error_code
         )
         if version >= 8:
-            errors = [(error.batch_index, error.batch_index_error_message) for error in part.record_errors]
+            errors = [
+                (error.batch_index, error.batch_index_error_message) for error in part.record_errors
+            ]
             assert [row for row, _ in errors] == [1, 2]
             assert errors[0][1] == "value secret\\nsecret\\nsecret\\n is secret"
             assert len(errors[1][1]) == 200
@@ -137,7 +147,9 @@ def test_an_exception_becomes_a_refusal_and_the_session_goes_on() -> None:
         assert (rule.calls_total, rule.errors_total) == (3, 3)
 
 
-@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "kind", [SystemExit, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError]
+)
 def test_no_exception_of_a_rule_ends_the_session(kind: type[BaseException]) -> None:
     def broken(_: Any) -> Any:
         raise kind
@@ -182,7 +194,9 @@ def burn(seconds: float) -> Callable[[Any], None]:
 
 
 @pytest.mark.parametrize(("passes", "code"), [(False, TIMED_OUT), (True, 0)])
-def test_a_rule_that_takes_too_long_is_suspended(passes: bool, code: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rule_that_takes_too_long_is_suspended(
+    passes: bool, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
     rule = budgeted(burn(0.004), budget_s=0.001, overruns=3, suspend_s=60.0, pass_suspended=passes)
     with (
         ScriptedBroker() as broker,
@@ -203,7 +217,9 @@ def test_a_rule_that_takes_too_long_is_suspended(passes: bool, code: int, caplog
 
 def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
     now = [0.0]
-    rule = BudgetedRule(CustomRule("own:rule", burn(0.002)), RuleBudget(0.0001, 2, 10.0), clock=lambda: now[0])
+    rule = BudgetedRule(
+        CustomRule("own:rule", burn(0.002)), RuleBudget(0.0001, 2, 10.0), clock=lambda: now[0]
+    )
     columns = record_columns(GOOD)
     for n in range(5):  # 11 s between two of them
         now[0] = 11.0 * n
@@ -224,7 +240,9 @@ def test_a_rule_that_waits_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None
     assert rule.seconds_total < 0.02
 
 
-def test_a_call_that_does_not_return_holds_one_thread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_does_not_return_holds_one_thread_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(rule_budget, "STUCK_S", 0.05)
     gone_on = threading.Event()
     rule = budgeted(lambda _: [] if gone_on.wait(20) else None)
@@ -243,7 +261,9 @@ def test_a_batch_of_too_many_records_for_the_memory_is_refused() -> None:
     many = batch(*[b""] * 3000, codec=ZSTD)
     with (
         ScriptedBroker() as broker,
-        RunningProxy(broker.address, policies=policies(rule), validator={"max_decompressed_bytes": 3000 * 20}) as proxy,
+        RunningProxy(
+            broker.address, policies=policies(rule), validator={"max_decompressed_bytes": 3000 * 20}
+        ) as proxy,
         connected(proxy) as sock,
     ):
         sock.sendall(produce_frame(1, ("ruled-a", 0, many), ("other", 0, many)))

@@ -43,7 +43,9 @@ def delete_topics(correlation_id: int, *topics: str, version: int = 3) -> bytes:
 def deleted(frame: bytes, version: int = 3) -> tuple[int, dict[str, int]]:
     """Return the correlation id, and the error of each topic."""
     answer = read(shape_of("DeleteTopicsResponse", version), Reader(frame[4:]))
-    return int.from_bytes(frame[:4], "big"), {one["Name"]: one["ErrorCode"] for one in answer["Responses"]}
+    return int.from_bytes(frame[:4], "big"), {
+        one["Name"]: one["ErrorCode"] for one in answer["Responses"]
+    }
 
 
 def authenticate_as(sock: socket.socket, name: str, version: int) -> None:
@@ -63,7 +65,9 @@ def keys_seen(broker: ScriptedBroker) -> list[int]:
 def test_a_denied_request_is_answered_in_its_place() -> None:
     with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
         with connected(proxy) as sock:
-            sock.sendall(other_frame(1) + delete_topics(2, "a", "b") + other_frame(3) + delete_topics(4, "c"))
+            sock.sendall(
+                other_frame(1) + delete_topics(2, "a", "b") + other_frame(3) + delete_topics(4, "c")
+            )
             assert read_frame(sock)[:4] == struct.pack(">i", 1)
             assert deleted(read_frame(sock)) == (2, {"a": CLUSTER, "b": CLUSTER})
             assert read_frame(sock)[:4] == struct.pack(">i", 3)
@@ -121,7 +125,9 @@ def test_it_is_reported() -> None:
         sock.sendall(delete_topics(2, "a"))
         assert deleted(read_frame(sock))[0] == 2
         host, port = sock.getsockname()
-    assert denied == [Denied("default", f"{host}:{port}", "test", "User:ANONYMOUS", ApiKey.DELETE_TOPICS, 3)]
+    assert denied == [
+        Denied("default", f"{host}:{port}", "test", "User:ANONYMOUS", ApiKey.DELETE_TOPICS, 3)
+    ]
 
 
 def test_a_client_that_sends_nothing_else_needs_no_broker() -> None:
@@ -139,9 +145,13 @@ def test_produce_is_denied_by_topic() -> None:
     with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(rule,)) as proxy:
         with connected(proxy) as sock:
             many = [("other", i, GOOD) for i in range(300)]
-            sock.sendall(produce_frame(1, ("orders", 0, GOOD)) + produce_frame(2, *many) + other_frame(3))
+            sock.sendall(
+                produce_frame(1, ("orders", 0, GOOD)) + produce_frame(2, *many) + other_frame(3)
+            )
             assert codes(read_frame(sock)) == {("orders", 0): TOPIC}
-            assert codes(read_frame(sock)) == dict.fromkeys([("other", i) for i in range(300)], TOPIC)
+            assert codes(read_frame(sock)) == dict.fromkeys(
+                [("other", i) for i in range(300)], TOPIC
+            )
             assert read_frame(sock)[:4] == struct.pack(">i", 3)
             sock.sendall(produce_frame(4, ("orders", 0, GOOD), acks=0))
             with pytest.raises(EOFError):
@@ -158,8 +168,13 @@ def test_what_a_producer_id_is_for_decides_the_error() -> None:
         RunningProxy(broker.address, deny=(rule,)) as proxy,
         connected(proxy) as sock,
     ):
-        sock.sendall(other_frame(1, body=b"\xff\xff\0\0\0\0") + other_frame(2, body=b"\0\1t\0\0\0\0"))
-        found = [read(shape_of("InitProducerIdResponse", 0), Reader(read_frame(sock)[4:])) for _ in range(2)]
+        sock.sendall(
+            other_frame(1, body=b"\xff\xff\0\0\0\0") + other_frame(2, body=b"\0\1t\0\0\0\0")
+        )
+        found = [
+            read(shape_of("InitProducerIdResponse", 0), Reader(read_frame(sock)[4:]))
+            for _ in range(2)
+        ]
     assert [one["ErrorCode"] for one in found] == [CLUSTER, TRANSACTIONAL_ID]
 
 
@@ -210,7 +225,11 @@ def test_other_listeners_and_principals_take_the_fast_path() -> None:
         DenyRule(frozenset({ApiKey.DELETE_TOPICS}), listeners="edge"),
         DenyRule(frozenset({ApiKey.PRODUCE}), "User:bob"),
     )
-    with ScriptedBroker() as broker, RunningProxy(broker.address, deny=rules) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, deny=rules) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(delete_topics(1, "a") + produce_frame(2, ("orders", 0, GOOD)))
         assert [read_frame(sock)[:4] for _ in range(2)] == [struct.pack(">i", n) for n in (1, 2)]
         assert proxy.counters.requests_denied == {}
@@ -283,7 +302,11 @@ def test_no_rule_costs_nothing() -> None:
 
 
 def test_rules_may_change_while_clients_are_connected() -> None:
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(delete_topics(1, "a"))
         assert read_frame(sock) == struct.pack(">i", 1)
         for rules, is_denied in (((DELETE_TOPICS,), True), ((), False)):
@@ -299,7 +322,10 @@ def test_rules_may_change_while_clients_are_connected() -> None:
 
 def test_answers_that_have_a_class_are_read_by_it() -> None:
     """Heartbeat and DescribeConfigs, by the classes of batchval.protocol.messages."""
-    from batchval.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+    from batchval.protocol.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+    )
     from batchval.protocol.messages.heartbeat import HeartbeatRequest
 
     rule = DenyRule(frozenset({ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CONFIGS}))
@@ -314,5 +340,10 @@ def test_answers_that_have_a_class_are_read_by_it() -> None:
         first: Response = heartbeat.decode(memoryview(read_frame(sock)))
         second = configs.decode(memoryview(read_frame(sock)))
     assert getattr(first, "error_code", None) == 30
-    assert [(one.error_code, one.resource_type, one.resource_name) for one in second.results] == [(31, 2, "orders")]
-    assert second.results[0].error_message == "Cluster authorization failed. The gate denies DescribeConfigs."
+    assert [(one.error_code, one.resource_type, one.resource_name) for one in second.results] == [
+        (31, 2, "orders")
+    ]
+    assert (
+        second.results[0].error_message
+        == "Cluster authorization failed. The gate denies DescribeConfigs."
+    )

@@ -176,7 +176,9 @@ async def test_a_broker_without_brokers_is_asked_again() -> None:
 
 
 @on_a_loop
-async def test_an_address_that_failed_is_tried_last_until_it_serves(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_address_that_failed_is_tried_last_until_it_serves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     port = free_port()
     first = (LOOPBACK, port)
     with NamingBroker() as second, NamingBroker() as third:
@@ -195,13 +197,17 @@ async def test_an_address_that_failed_is_tried_last_until_it_serves(caplog: pyte
 
 
 @on_a_loop
-async def test_the_cluster_is_asked_at_once_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_cluster_is_asked_at_once_after_a_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with NamingBroker() as one, NamingBroker() as two:
         async with running(one.at, two.at, refresh_s=3600.0) as discovery:
             await until(lambda: one.asked and two.asked)
             await asyncio.sleep(0.3)
             before = two.asked
-            discovery.failed(one.at, ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
+            discovery.failed(
+                one.at, ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+            )
             assert discovery.addresses() == [two.at, one.at]
             await until(lambda: two.asked > before)
             await until(lambda: discovery.addresses() == [one.at, two.at])
@@ -217,7 +223,9 @@ async def test_a_local_error_marks_no_broker(caplog: pytest.LogCaptureFixture) -
             for _ in range(3):
                 discovery.failed(broker.at, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
             assert discovery.ready
-    assert lines(caplog, "Too many") == [f"upstream.bootstrap {broker.address} was not tried: Too many open files"]
+    assert lines(caplog, "Too many") == [
+        f"upstream.bootstrap {broker.address} was not tried: Too many open files"
+    ]
 
 
 def is_unready_with(discovery: Discovery, texts: list[str]) -> bool:
@@ -276,7 +284,9 @@ def test_a_bootstrap_address_that_swallows_connections_costs_no_client_its_timeo
 
 
 @on_a_loop
-async def test_a_broker_that_hangs_up_requires_authentication(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_hangs_up_requires_authentication(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with NamingBroker() as broker:
         broker.named = None
         async with running(broker.at) as discovery:
@@ -290,7 +300,9 @@ async def test_a_broker_that_hangs_up_requires_authentication(caplog: pytest.Log
 
 
 @on_a_loop
-async def test_a_broker_that_has_answered_may_hang_up_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_that_has_answered_may_hang_up_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with NamingBroker() as broker:
         async with running(broker.at) as discovery:
             await until(lambda: discovery.requires_authentication is False)
@@ -503,14 +515,17 @@ def test_broker_ports_end_where_the_settings_say(caplog: pytest.LogCaptureFixtur
             ports = {node_id: proxy.proxy.listening[node_id][1] for node_id in (0, 1, 2)}
     assert (ports[0], ports[1]) == (first, first + 1)
     assert ports[2] != first + 2
-    assert lines(caplog, f"broker 2 would be at port {first + 2}, and broker_ports ends at {first + 1}")
+    assert lines(
+        caplog, f"broker 2 would be at port {first + 2}, and broker_ports ends at {first + 1}"
+    )
 
 
 @on_a_loop
 async def test_only_a_request_under_way_is_ones_own() -> None:
     other = Discovery(DiscoveryOptions((("a", 1),)))
     assert not any(
-        other.is_own_request(name) for name in ("", "batchval-proxy", other._instance, f"{other._instance}-0")
+        other.is_own_request(name)
+        for name in ("", "batchval-proxy", other._instance, f"{other._instance}-0")
     )
 
 
@@ -570,10 +585,14 @@ def test_a_file_that_is_corrupt_or_foreign_is_ignored(
     file.path.write_bytes(content)
     file.path.chmod(0o600)
     assert file.load() is None
-    assert len(lines(caplog, f"the state file {file.path} is ignored: ")) == len(caplog.records) == 1
+    assert (
+        len(lines(caplog, f"the state file {file.path} is ignored: ")) == len(caplog.records) == 1
+    )
 
 
-def test_a_file_that_others_can_write_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_others_can_write_is_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = StateFile(tmp_path)
     file.save(KEPT)
     file.path.chmod(0o620)
@@ -587,7 +606,9 @@ def test_a_file_that_others_can_write_is_ignored(tmp_path: Path, caplog: pytest.
     ]
 
 
-def test_a_directory_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_directory_that_cannot_be_written_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("")
     file = StateFile(tmp_path / "file" / "folder")
     assert not file.save(KEPT)
@@ -609,7 +630,11 @@ async def test_the_file_is_written_only_when_something_changes(tmp_path: Path) -
             discovery.learn(2, "kafka-2", 9092)
         found = file.load()
         assert found == State(
-            (broker.address,), None, False, {1: broker.at, 2: ("kafka-2", 9092)}, {"default": {1: 4711}}
+            (broker.address,),
+            None,
+            False,
+            {1: broker.at, 2: ("kafka-2", 9092)},
+            {"default": {1: 4711}},
         )
 
 
@@ -620,7 +645,15 @@ async def test_what_the_file_holds_is_used_until_the_cluster_answers(tmp_path: P
     with NamingBroker() as known:
         known.named = {1: gone, 2: known.at}
         for requires in (None, True, False):
-            file.save(State((bootstrap, "other:1"), "cluster-1", requires, {2: known.at}, {"default": {2: 4711}}))
+            file.save(
+                State(
+                    (bootstrap, "other:1"),
+                    "cluster-1",
+                    requires,
+                    {2: known.at},
+                    {"default": {2: 4711}},
+                )
+            )
             async with running(gone, state=file) as discovery:
                 assert discovery.brokers[2] == known.at
                 assert discovery.kept_port("default", 2) == 4711
@@ -631,7 +664,9 @@ async def test_what_the_file_holds_is_used_until_the_cluster_answers(tmp_path: P
 
 
 @on_a_loop
-async def test_brokers_of_another_cluster_are_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_brokers_of_another_cluster_are_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = StateFile(tmp_path)
     file.save(KEPT)
     async with running((LOOPBACK, closed_port()), state=file) as discovery:
@@ -647,13 +682,19 @@ async def test_brokers_of_another_cluster_are_not_used(tmp_path: Path, caplog: p
     async with running(("a", 1), ("b", 2), state=file, find_brokers=find) as discovery:
         await until(lambda: discovery.cluster_id == "cluster-2")
         assert discovery.brokers == {1: ("a", 1)}
-        await until(lambda: lines(caplog, "upstream.bootstrap b:2 belongs to the cluster cluster-3, not cluster-2"))
+        await until(
+            lambda: lines(
+                caplog, "upstream.bootstrap b:2 belongs to the cluster cluster-3, not cluster-2"
+            )
+        )
         assert discovery.addresses() == [("a", 1)]
         assert discovery.brokers == {1: ("a", 1)}
     assert (file.load() or State()).brokers == {1: ("a", 1)}
 
 
-def test_ports_listen_again_while_the_cluster_is_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ports_listen_again_while_the_cluster_is_down(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     bootstrap, port = free_port(), free_port()
     address = f"{LOOPBACK}:{bootstrap}"
     options = {"listen": (LOOPBACK, port), "first_broker_port": 0, "state_directory": tmp_path}
@@ -678,7 +719,14 @@ def test_ports_listen_again_while_the_cluster_is_down(tmp_path: Path, caplog: py
     with socket.create_server(before[1]), RunningProxy(address, **options) as proxy:
         assert proxy.proxy.listening[2] == before[2]
         assert proxy.proxy.listening[1] != before[1]
-    assert len(lines(caplog, f"port {before[1][1]} for broker 1 cannot be had (Address already in use)")) == 1
+    assert (
+        len(
+            lines(
+                caplog, f"port {before[1][1]} for broker 1 cannot be had (Address already in use)"
+            )
+        )
+        == 1
+    )
 
 
 @contextlib.contextmanager
@@ -717,8 +765,13 @@ def test_the_gates_own_credentials_do_not_hide_that_it_is_its_own_upstream(
 ) -> None:
     """The address is a relay's, so that the settings cannot tell."""
     port = free_port()
-    admin = {"mechanism": mechanism} | ({} if mechanism == "NONE" else {"username": "gate", "password": "secret"})
+    admin = {"mechanism": mechanism} | (
+        {} if mechanism == "NONE" else {"username": "gate", "password": "secret"}
+    )
     listener = {"address": f"{LOOPBACK}:{port}"}
-    with relay((LOOPBACK, port)) as at, RunningSettings(at, admin=admin, listeners=[listener]) as gate:
+    with (
+        relay((LOOPBACK, port)) as at,
+        RunningSettings(at, admin=admin, listeners=[listener]) as gate,
+    ):
         eventually(lambda: lines(caplog, f"upstream.bootstrap {at} is this gate itself"))
         assert gate.gate.unready() == f"no broker can be reached: {at} (is this gate itself)"

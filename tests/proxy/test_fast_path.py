@@ -84,13 +84,17 @@ class Side:
         self.refusals: list[Refusal] = []
         self.counters = Counters()
         self.proxy = Proxy(
-            ProxyOptions(("127.0.0.1", 0), (("broker", 9092),), on_refusal=self.refusals.append, **options),
+            ProxyOptions(
+                ("127.0.0.1", 0), (("broker", 9092),), on_refusal=self.refusals.append, **options
+            ),
             self.counters,
         )
         if not short:
             self.proxy.fast_routes = Routes({})
         if self.proxy.gate.ledger is not None:
-            self.proxy.gate.ledger = ClaimsLedger(self.proxy.gate.ledger.policy, secret=SECRET, first_checked=3)
+            self.proxy.gate.ledger = ClaimsLedger(
+                self.proxy.gate.ledger.policy, secret=SECRET, first_checked=3
+            )
         self.proxy.loop = asyncio.get_running_loop()
         self.proxy.budget.start(self.proxy.loop)
         # a test reads megabytes in one turn of the loop
@@ -137,18 +141,25 @@ class Side:
             "broker": bytes(self.broker.data),
             "client": bytes(self.client.data),
             "ending": self.session.ending,
-            "counters": {name: count for name, count in asdict(self.counters).items() if name not in TIMED},
+            "counters": {
+                name: count for name, count in asdict(self.counters).items() if name not in TIMED
+            },
             "refusals": self.refusals,
             "ledger": None if ledger is None else ledger.counts("listener x"),
             "left": len(self.session.answers),
             "requests": self.proxy.traffic.requests(),
-            "measured": measured(self.session.fast_path.take_served(), self.proxy.traffic.of("default", 1)),
+            "measured": measured(
+                self.session.fast_path.take_served(), self.proxy.traffic.of("default", 1)
+            ),
         }
 
 
 def measured(served: tuple[int, int, int, int, int], traffic: Traffic) -> dict[Any, Any]:
     """What does not depend on how long it takes: bytes and answers, and the durations' numbers."""
-    of_api = {key: [sum(counts) for counts, _ in histograms_of(taken)] for key, taken in traffic.taken().items()}
+    of_api = {
+        key: [sum(counts) for counts, _ in histograms_of(taken)]
+        for key, taken in traffic.taken().items()
+    }
     return {"served": served[:3], "of_api": of_api}
 
 
@@ -174,7 +185,9 @@ def one_frame(rng: random.Random, number: int) -> bytes:
     kind = rng.randrange(12)
     if kind == 0:
         return other_frame(number)
-    records = rng.choice([PLAIN, PLAIN, *SMALL.values(), LARGE, OLD, damaged(PLAIN), damaged(SMALL[ZSTD])])
+    records = rng.choice(
+        [PLAIN, PLAIN, *SMALL.values(), LARGE, OLD, damaged(PLAIN), damaged(SMALL[ZSTD])]
+    )
     parts = [(rng.choice(["t", "compacted"]), 0, records)]
     if kind == 1:
         parts += [("u", 1, PLAIN), ("u", 2, rng.choice([PLAIN, damaged(PLAIN)]))]
@@ -198,7 +211,9 @@ def settings(rng: random.Random) -> dict[str, Any]:
         chosen["claims_out"] = rng.choice(["tag", "payload"])
     if rng.random() < 0.5:
         policy = TopicPolicy(message_timestamp_before_max_ms=60_000)
-        chosen["topics"] = TopicPolicies(policy, {"compacted": TopicPolicy(cleanup_policy="compact")})
+        chosen["topics"] = TopicPolicies(
+            policy, {"compacted": TopicPolicy(cleanup_policy="compact")}
+        )
     return chosen
 
 
@@ -278,12 +293,18 @@ def test_only_the_whole_limit_makes_a_bomb(short: bool, word: str, sizes: bool) 
 
 
 async def only_the_whole_limit(short: bool, word: str, sizes: bool) -> None:
-    side = Side(short=short, claims_in=ClaimsPolicy.parse(word), validator={"max_decompressed_bytes": 3 << 20})
+    side = Side(
+        short=short,
+        claims_in=ClaimsPolicy.parse(word),
+        validator={"max_decompressed_bytes": 3 << 20},
+    )
     large, bomb = (batch(bytes(size << 20), codec=GZIP) for size in (2, 4))  # gzip states no size
     assert len(bomb) < INLINE_COMPRESSED
     ledger = side.proxy.gate.ledger
     assert ledger is not None
-    await judged(side, [claimed(produce_frame(n, ("t", 0, large)), [tag_of(large)]) for n in range(20)])
+    await judged(
+        side, [claimed(produce_frame(n, ("t", 0, large)), [tag_of(large)]) for n in range(20)]
+    )
     assert (ledger.counts().lying, ledger.counts().unjudged, side.refusals) == (0, 0, [])
     assert ledger.counts().honest + ledger.counts().trusted == 20
     tag, now_ms, refused = tag_of(bomb, sizes=sizes), NOW_NS // 1_000_000, 0

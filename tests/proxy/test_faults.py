@@ -1,4 +1,6 @@
-"""What is not as it should be: frames cut anywhere, strangers' bytes, brokers that stall or die, clients that do."""
+"""What is not as it should be: frames cut anywhere, strangers' bytes, brokers that stall or die,
+clients that do.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,16 @@ def ended(sock: socket.socket) -> bytes:
     return bytes(got)
 
 
-# ---- frames --------------------------------------------------------------------------------------------------------
+# ---- frames --------------------------------------------------------------------------------------
 
 
 def test_one_byte_at_a_time():
     sent = produce_frame(1, ("t", 0, GOOD), ("t", 1, BAD)) + other_frame(2)
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(len(sent)):
             sock.sendall(sent[i : i + 1])
@@ -65,8 +71,15 @@ def test_one_byte_at_a_time():
 
 
 def test_a_hundred_frames_in_one_write():
-    frames = [produce_frame(i, ("t", 0, BAD if i % 3 == 0 else GOOD)) if i % 2 else other_frame(i) for i in range(100)]
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    frames = [
+        produce_frame(i, ("t", 0, BAD if i % 3 == 0 else GOOD)) if i % 2 else other_frame(i)
+        for i in range(100)
+    ]
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(b"".join(frames))
         for i in range(100):
             answer = read_frame(sock)
@@ -146,7 +159,10 @@ def test_an_answer_cut_at_every_byte_ends_the_connection():
     ],
 )
 def test_what_is_no_request_ends_the_connection_but_not_what_was_sent_before(first, reason):
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=Limits(max_frame_bytes=1000)) as proxy:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=Limits(max_frame_bytes=1000)) as proxy,
+    ):
         with connected(proxy) as sock:
             sock.sendall(other_frame(7) + first)
             assert ended(sock) == struct.pack(">ii", 4, 7)
@@ -157,7 +173,11 @@ def test_what_is_no_request_ends_the_connection_but_not_what_was_sent_before(fir
 
 @pytest.mark.alone
 def test_a_length_buys_no_memory():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, contextlib.ExitStack() as open_:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        contextlib.ExitStack() as open_,
+    ):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(40):
             sock = open_.enter_context(connected(proxy))
@@ -186,7 +206,7 @@ def test_random_bytes_do_no_harm():
         eventually(lambda: proxy.counters.connections_open == 0)
 
 
-# ---- time and number -----------------------------------------------------------------------------------------------
+# ---- time and number -----------------------------------------------------------------------------
 
 
 @pytest.mark.alone
@@ -203,7 +223,11 @@ def test_who_says_nothing_is_not_kept():
 
 @pytest.mark.alone
 def test_a_byte_now_and_then_is_no_handshake():
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=QUICK) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=QUICK) as proxy,
+        connected(proxy) as sock,
+    ):
         sent = other_frame(1)
         with contextlib.suppress(OSError):
             for i in range(len(sent)):
@@ -255,7 +279,7 @@ def test_no_more_connections_than_allowed():
         assert proxy.counters.connections_refused_total == 1
 
 
-# ---- the broker ----------------------------------------------------------------------------------------------------
+# ---- the broker ----------------------------------------------------------------------------------
 
 
 def test_no_broker_no_connection():
@@ -276,9 +300,18 @@ def test_an_answer_out_of_turn_is_given_to_nobody(what):
         if len(held) < 2:
             return b"\0\0\0\4\0\0\0\x63" if what == "unasked" else None
         first, second = (answered(one) or b"" for one in held)
-        return {"swapped": second + first, "twice": first + first, "unasked": b"", "empty": b"\0\0\0\0"}[what]
+        return {
+            "swapped": second + first,
+            "twice": first + first,
+            "unasked": b"",
+            "empty": b"\0\0\0\0",
+        }[what]
 
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         # the client's own correlation ids are equal: they alone would not show it
         sock.sendall(produce_frame(9, ("t", 0, GOOD)) + other_frame(9))
         got = ended(sock)
@@ -313,7 +346,11 @@ def test_bytes_after_an_answer_are_passed_on_as_they_came(refused):
     def answer(frame: bytes) -> bytes:
         return longer(answered(frame) or b"")
 
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(request + other_frame(2))
         got = read_frame(sock)
         assert got[-len(AFTER) :] == AFTER
@@ -327,7 +364,11 @@ def test_an_answer_that_might_hide_an_address_is_not_passed_on():
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", 24) + frame[4:8] + b"\xff" * 20
 
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(3, key=3, version=9, body=b"\0" * 10))
         assert ended(sock) == b""
         assert proxy.counters.connections_closed == {"answer_malformed": 1}
@@ -346,7 +387,11 @@ def test_a_broker_that_dies_with_requests_in_flight_ends_the_connection_after_wh
             broker.talking.shutdown(socket.SHUT_RDWR)
         return None
 
-    with ScriptedBroker(answer) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(b"".join(produce_frame(i, ("t", 0, GOOD)) for i in range(5)))
         got = ended(sock)
         answers = 0
@@ -362,7 +407,11 @@ def test_a_broker_that_dies_with_requests_in_flight_ends_the_connection_after_wh
 def test_a_broker_that_stalls_stops_the_reading_and_loses_nothing():
     limits = Limits(write_buffer=64 << 10)
     big = produce_frame(1, ("t", 0, batch(b"x" * 100_000)), acks=0)
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=limits) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(big)
         eventually(lambda: len(broker.frames) == 1)
         broker.reading.clear()
@@ -447,7 +496,9 @@ def test_all_together_hold_no_more_than_allowed():
         broker.reading.clear()
         socks = [open_.enter_context(connected(proxy)) for _ in range(20)]
         threads = [
-            threading.Thread(target=lambda sock=sock: [sock.sendall(big) for _ in range(20)], daemon=True)
+            threading.Thread(
+                target=lambda sock=sock: [sock.sendall(big) for _ in range(20)], daemon=True
+            )
             for sock in socks
         ]
         for sock in socks:
@@ -471,7 +522,9 @@ def test_a_client_that_leaves_while_it_is_not_read_is_noticed():
         big = produce_frame(1, ("t", 0, batch(b"x" * 20_000)), acks=0)
         with connected(proxy) as sock:
             sent, since = 0, time.monotonic()
-            while time.monotonic() - since < 0.5:  # one frame after the other, until one is not read
+            while (
+                time.monotonic() - since < 0.5
+            ):  # one frame after the other, until one is not read
                 if proxy.counters.requests_total == sent:
                     sock.sendall(big)
                     sent, since = sent + 1, time.monotonic()
@@ -479,7 +532,7 @@ def test_a_client_that_leaves_while_it_is_not_read_is_noticed():
         assert proxy.counters.connections_closed == {"client_gone": 1}
 
 
-# ---- the end -------------------------------------------------------------------------------------------------------
+# ---- the end -------------------------------------------------------------------------------------
 
 
 def test_draining_delivers_what_is_under_way_and_takes_no_more():
@@ -509,7 +562,11 @@ def test_draining_delivers_what_is_under_way_and_takes_no_more():
 
 @pytest.mark.alone
 def test_draining_ends_although_a_broker_does_not_answer():
-    with ScriptedBroker(lambda _: None) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(lambda _: None) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         eventually(lambda: len(broker.frames) == 1)
         started = time.monotonic()

@@ -1,4 +1,6 @@
-"""What clients are told of their batches: the answer of each partition, and in which order answers come."""
+"""What clients are told of their batches: the answer of each partition, and in which order answers
+come.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ GZIP = 1
 
 def test_an_accepted_request_goes_on_untouched_but_for_its_correlation_id():
     sent = produce_frame(77, ("t", 0, GOOD), ("t", 3, COMPRESSED), ("u", 1, GOOD))
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(sent)
         answer = read_frame(sock)
         assert codes(answer) == {("t", 0): 0, ("t", 3): 0, ("u", 1): 0}
@@ -52,14 +58,24 @@ def test_an_accepted_request_goes_on_untouched_but_for_its_correlation_id():
 
 @pytest.mark.parametrize("version", range(3, 13))
 def test_a_refused_partition_is_answered_beside_what_the_broker_says_of_the_others(version):
-    sent = produce_frame(5, ("t", 0, GOOD), ("t", 1, BAD), ("u", 0, BAD), ("v", 2, GOOD), version=version)
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    sent = produce_frame(
+        5, ("t", 0, GOOD), ("t", 1, BAD), ("u", 0, BAD), ("v", 2, GOOD), version=version
+    )
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(sent)
         answer = read_frame(sock)
         assert struct.unpack(">i", answer[:4]) == (5,)
         assert codes(answer, version) == {("t", 0): 0, ("t", 1): 2, ("u", 0): 2, ("v", 2): 0}
         _, forwarded = ProduceRequest.parse(broker.frames[0])
-        parts = [(t.name, p.index, bytes(p.records)) for t in forwarded.topic_data for p in t.partition_data]
+        parts = [
+            (t.name, p.index, bytes(p.records))
+            for t in forwarded.topic_data
+            for p in t.partition_data
+        ]
         assert parts == [("t", 0, GOOD), ("v", 2, GOOD)]
         assert [(r.topic, r.partition, r.rule, r.error) for r in proxy.refusals] == [
             ("t", 1, "crc-mismatch", "CORRUPT_MESSAGE"),
@@ -72,7 +88,11 @@ def test_a_batch_that_cannot_be_iterated_fails_the_whole_request(size, code):
     """As in Kafka: every partition gets the code, and nothing reaches the broker."""
     bad = GOOD[:8] + struct.pack(">i", size) + GOOD[12:]
     sent = produce_frame(5, ("t", 0, GOOD), ("t", 1, bad), ("u", 0, COMPRESSED))
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("t", 0): code, ("t", 1): code, ("u", 0): code}
         assert broker.frames == []
@@ -115,7 +135,9 @@ def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
     monkeypatch.setattr(gate_module, "MOST_POLICIES", 10)
     limits = iter(range(100, 200))
     topics = TopicPolicies()
-    topics.known = lambda _: TopicPolicy(max_message_bytes=next(limits))  # the topic's configuration is never the same
+    topics.known = lambda _: TopicPolicy(
+        max_message_bytes=next(limits)
+    )  # the topic's configuration is never the same
     gate = gate_module.Gate(ProxyOptions(("", 0), (), topics=topics), Counters())
     request = ProduceRequestView(produce_frame(1, ("t", 0, batch(b"x" * 60)))[4:])
     passed = [gate.validate(request, "s").verdicts.ok(0) for _ in range(100)]
@@ -151,7 +173,11 @@ def test_answers_keep_the_order_of_requests_whoever_gives_them():
 
 
 def test_what_nobody_else_is_asked_about_is_answered_at_once():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         for i in range(3):
             sock.sendall(produce_frame(i, ("t", 0, BAD)))
             assert codes(read_frame(sock)) == {("t", 0): 2}
@@ -171,7 +197,11 @@ def test_a_long_decompression_keeps_its_place(monkeypatch):
         produce_frame(5, ("t", 0, slow), ("t", 1, BAD)),
         produce_frame(6, ("t", 0, GOOD)),
     ]
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         for _ in range(20):
             broker.frames.clear()
             sock.sendall(b"".join(frames))
@@ -179,14 +209,20 @@ def test_a_long_decompression_keeps_its_place(monkeypatch):
             assert [struct.unpack(">i", frame[:4])[0] for frame in got] == [1, 2, 3, 4, 5, 6]
             assert codes(got[3]) == {("t", 0): 2}
             assert codes(got[4]) == {("t", 0): 0, ("t", 1): 2}
-            assert [len(frame) + 4 for frame in broker.frames][:3] == [len(frame) for frame in frames[:3]]
+            assert [len(frame) + 4 for frame in broker.frames][:3] == [
+                len(frame) for frame in frames[:3]
+            ]
         assert proxy.counters.validated_in_threads_total == 60
 
 
 def test_what_turns_out_large_is_judged_in_a_thread():
     bomb = batch(b"\0" * (4 << 20), codec=GZIP)
     assert len(bomb) < gate_module.INLINE_COMPRESSED
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, bomb)) + produce_frame(2, ("t", 0, BAD)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert codes(read_frame(sock)) == {("t", 0): 2}
@@ -196,7 +232,11 @@ def test_what_turns_out_large_is_judged_in_a_thread():
 def test_a_bomb_is_refused_whatever_thread_judges_it():
     bomb = batch(b"\0" * (3 << 20), codec=GZIP)
     options = {"validator": {"max_decompressed_bytes": 2 << 20}}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, bomb)))
         assert codes(read_frame(sock)) == {("t", 0): 87}
         assert proxy.refusals[0].rule == "decompressed-too-large"
@@ -204,7 +244,11 @@ def test_a_bomb_is_refused_whatever_thread_judges_it():
 
 
 def test_acks_0_forwards_what_passes_delivers_what_is_queued_then_closes():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(
             produce_frame(1, ("t", 0, GOOD))
             + produce_frame(2, ("t", 0, GOOD), acks=0)
@@ -216,14 +260,22 @@ def test_acks_0_forwards_what_passes_delivers_what_is_queued_then_closes():
             read_frame(sock)
         eventually(lambda: len(broker.frames) == 3)  # the fourth came after the end
         _, last = ProduceRequest.parse(broker.frames[2])
-        assert [(p.index, bytes(p.records)) for p in last.topic_data[0].partition_data] == [(0, GOOD)]
+        assert [(p.index, bytes(p.records)) for p in last.topic_data[0].partition_data] == [
+            (0, GOOD)
+        ]
         assert proxy.counters.connections_closed == {"acks_0_refused": 1}
 
 
 def test_acks_0_then_acks_1_are_told_apart():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         for i in range(50):
-            sock.sendall(produce_frame(i, ("t", 0, GOOD), acks=0) + produce_frame(1000 + i, ("t", 0, GOOD)))
+            sock.sendall(
+                produce_frame(i, ("t", 0, GOOD), acks=0) + produce_frame(1000 + i, ("t", 0, GOOD))
+            )
             assert struct.unpack(">i", read_frame(sock)[:4]) == (1000 + i,)
         assert len(broker.frames) == 100
 
@@ -252,24 +304,36 @@ def test_observing_forwards_all_and_says_what_would_have_been_refused():
 
 def test_extras_are_reported_and_pass():
     trailing = GOOD + b"xyz"
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, trailing)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
-        assert [(r.rule, r.reported, r.enforced) for r in proxy.refusals] == [("", ("bytes-behind-batch",), False)]
+        assert [(r.rule, r.reported, r.enforced) for r in proxy.refusals] == [
+            ("", ("bytes-behind-batch",), False)
+        ]
 
 
 @pytest.mark.parametrize(
-    "records", [b"", b"\0" * 5, GOOD[:30], b"\xff" * 80], ids=["empty", "zeros", "half a header", "ones"]
+    "records",
+    [b"", b"\0" * 5, GOOD[:30], b"\xff" * 80],
+    ids=["empty", "zeros", "half a header", "ones"],
 )
 def test_records_that_are_none(records):
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, records)) + produce_frame(2, ("t", 0, GOOD)))
         assert codes(read_frame(sock))[("t", 0)] in (2, 87)
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert len(broker.frames) == 1
 
 
-# ---- claims --------------------------------------------------------------------------------------------------------
+# ---- claims --------------------------------------------------------------------------------------
 
 
 def tag_of(records: bytes, null_keys: int | None = None) -> bytes:
@@ -286,7 +350,11 @@ def test_claims_that_come_in_do_not_go_on(claims_in, mode):
     other = (7, b"kept")
     sent = produce_frame(1, ("t", 0, COMPRESSED), tags=(other, (CLAIMS_TAG, tag_of(COMPRESSED))))
     options = {"claims_in": ClaimsPolicy.parse(claims_in), "mode": mode}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(sent)
         assert codes(read_frame(sock)) == {("t", 0): 0}
         _, forwarded = ProduceRequest.parse(broker.frames[0])
@@ -297,7 +365,9 @@ def test_claims_that_come_in_do_not_go_on(claims_in, mode):
 
 def test_claims_go_out_for_what_was_decompressed_here():
     uncompressed = GOOD
-    sent = produce_frame(1, ("t", 0, COMPRESSED), ("t", 1, uncompressed), ("t", 2, damaged(COMPRESSED)))
+    sent = produce_frame(
+        1, ("t", 0, COMPRESSED), ("t", 1, uncompressed), ("t", 2, damaged(COMPRESSED))
+    )
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, claims_out="tag") as proxy,
@@ -316,7 +386,11 @@ def test_a_stranger_is_not_vouched_for():
     sent = produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),))
     for claims_in in ("ignore", "verify"):
         options = {"claims_out": "tag", "claims_in": ClaimsPolicy(claims_in)}
-        with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        with (
+            ScriptedBroker() as broker,
+            RunningProxy(broker.address, **options) as proxy,
+            connected(proxy) as sock,
+        ):
             sock.sendall(sent)
             assert codes(read_frame(sock)) == {("t", 0): 0}
             assert ProduceRequestView(broker.frames[0]).claims(0) == tag_of(COMPRESSED)
@@ -338,12 +412,19 @@ def sent_on(broker: ScriptedBroker) -> list[tuple[bytes, bytes | None]]:
 def test_claims_that_come_in_a_payload_do_not_go_on(version, claims_in, mode):
     parts = (("t", 0, CARRYING), ("t", 1, GOOD), ("u", 0, attach(GZIPPED, carrier="payload")))
     options = {"claims_in": ClaimsPolicy.parse(claims_in), "mode": mode}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, *parts, version=version))
         assert codes(read_frame(sock), version) == {("t", 0): 0, ("t", 1): 0, ("u", 0): 0}
         assert sent_on(broker) == [(COMPRESSED, None), (GOOD, None), (GZIPPED, None)]
         counters = proxy.counters
-        assert (counters.claims_payloads_dropped_total, counters.claims_payloads_added_total) == (2, 0)
+        assert (counters.claims_payloads_dropped_total, counters.claims_payloads_added_total) == (
+            2,
+            0,
+        )
         ledger = proxy.proxy.gate.ledger
         counts = None if ledger is None else ledger.counts()
         assert claims_in == "ignore" or (counts.batches, counts.honest + counts.trusted) == (2, 2)
@@ -354,9 +435,21 @@ def test_claims_that_come_in_a_payload_do_not_go_on(version, claims_in, mode):
 def test_claims_go_out_in_the_payload(version, came):
     """Of a codec without a place there, and where the topic's limit is exceeded, in the tag."""
     lz4 = batch(b"one" * 50, b"two" * 50, codec=3)
-    first = attach(COMPRESSED, compute(COMPRESSED)._replace(null_keys=0), carrier="payload") if came else COMPRESSED
-    parts = (("t", 0, first), ("t", 1, GZIPPED), ("t", 2, lz4), ("t", 3, GOOD), ("small", 0, COMPRESSED))
-    limits = TopicPolicies(TopicPolicy(), {"small": TopicPolicy(max_message_bytes=len(CARRYING) - 1)})
+    first = (
+        attach(COMPRESSED, compute(COMPRESSED)._replace(null_keys=0), carrier="payload")
+        if came
+        else COMPRESSED
+    )
+    parts = (
+        ("t", 0, first),
+        ("t", 1, GZIPPED),
+        ("t", 2, lz4),
+        ("t", 3, GOOD),
+        ("small", 0, COMPRESSED),
+    )
+    limits = TopicPolicies(
+        TopicPolicy(), {"small": TopicPolicy(max_message_bytes=len(CARRYING) - 1)}
+    )
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, claims_out="payload", policies=limits) as proxy,
@@ -373,14 +466,21 @@ def test_claims_go_out_in_the_payload(version, came):
             (COMPRESSED, tags[1]),
         ]
         counters = proxy.counters
-        assert (counters.claims_payloads_added_total, counters.claims_payloads_dropped_total) == (2, 0)
+        assert (counters.claims_payloads_added_total, counters.claims_payloads_dropped_total) == (
+            2,
+            0,
+        )
         assert counters.claims_tags_added_total == sum(tag is not None for tag in tags)
 
 
 def test_a_tag_is_made_for_the_batch_that_goes_on():
     """The crc of a batch without the claims that came is another one."""
     options = {"claims_out": "tag"}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, CARRYING)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert sent_on(broker) == [(COMPRESSED, tag_of(COMPRESSED))]
@@ -390,7 +490,11 @@ def test_a_tag_is_made_for_the_batch_that_goes_on():
 def test_a_payload_that_lies_is_counted_and_replaced(claims_out):
     lie = attach(COMPRESSED, compute(COMPRESSED)._replace(max_record_bytes=1), carrier="payload")
     options = {"claims_out": claims_out, "claims_in": ClaimsPolicy("verify")}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, lie)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert proxy.proxy.gate.ledger.counts().lying == 1
@@ -401,7 +505,11 @@ def test_a_payload_that_lies_is_counted_and_replaced(claims_out):
 def test_a_liar_is_found_and_demoted_and_its_batch_judged_on_its_own():
     lie = tag_of(COMPRESSED, null_keys=1)
     options = {"claims_in": ClaimsPolicy.parse("audit:0.001")}
-    with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, **options) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),)))
         assert codes(read_frame(sock)) == {("t", 0): 0}  # a tag that lies changes no verdict
         ledger = proxy.proxy.gate.ledger
@@ -421,14 +529,20 @@ def test_trusted_claims_are_believed_and_nothing_is_decompressed():
     tag = to_tag(claims, int.from_bytes(lying[17:21], "big"))
     for word, code in (("ignore", 87), ("verify", 87), ("trust", 0)):
         options = {"claims_in": ClaimsPolicy(word)}
-        with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        with (
+            ScriptedBroker() as broker,
+            RunningProxy(broker.address, **options) as proxy,
+            connected(proxy) as sock,
+        ):
             sock.sendall(produce_frame(1, ("t", 0, lying), tags=((CLAIMS_TAG, tag),)))
             assert codes(read_frame(sock)) == {("t", 0): code}, word
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_large_batches_that_claims_settle_need_no_thread(codec):
-    large = batch(*(bytes([n]) * 30_000 for n in range(100)), codec=codec)  # 3 MB, stated by zstd frames
+    large = batch(
+        *(bytes([n]) * 30_000 for n in range(100)), codec=codec
+    )  # 3 MB, stated by zstd frames
     cases = {
         "true": (tag_of(large), 0),
         "of another batch": (tag_of(COMPRESSED), 1),
@@ -436,17 +550,26 @@ def test_large_batches_that_claims_settle_need_no_thread(codec):
     }
     for name, (tag, threads) in cases.items():
         options = {"claims_in": ClaimsPolicy("trust")}
-        with ScriptedBroker() as broker, RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
+        with (
+            ScriptedBroker() as broker,
+            RunningProxy(broker.address, **options) as proxy,
+            connected(proxy) as sock,
+        ):
             sock.sendall(produce_frame(1, ("t", 0, large), tags=((CLAIMS_TAG, tag),)))
             assert codes(read_frame(sock)) == {("t", 0): 0}
             assert proxy.counters.validated_in_threads_total == threads, name
-            assert proxy.counters.batches_by_path == {"claims" if threads == 0 else "shallow": 1}, name
+            assert proxy.counters.batches_by_path == {"claims" if threads == 0 else "shallow": 1}, (
+                name
+            )
 
 
 def test_tagging_does_not_go_with_trusting():
     for word in ("trust", "audit:0.1"):
         options = ProxyOptions(
-            ("127.0.0.1", 0), (("127.0.0.1", 1),), claims_in=ClaimsPolicy.parse(word), claims_out="tag"
+            ("127.0.0.1", 0),
+            (("127.0.0.1", 1),),
+            claims_in=ClaimsPolicy.parse(word),
+            claims_out="tag",
         )
         with pytest.raises(BatchvalError, match="claims_out"):
             Proxy(options)

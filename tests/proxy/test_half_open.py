@@ -1,4 +1,6 @@
-"""A peer that is gone without a word: no FIN, no RST, and nothing acknowledged. And one that only does not read."""
+"""A peer that is gone without a word: no FIN, no RST, and nothing acknowledged. And one that only
+does not read.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,29 @@ def options_of(transport) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("limits", "idle", "interval", "timeout_ms"), [(LONG, 60, 10, 120_000), (SHORT, 1, 1, int(SHORT_S * 1000))]
+    ("limits", "idle", "interval", "timeout_ms"),
+    [(LONG, 60, 10, 120_000), (SHORT, 1, 1, int(SHORT_S * 1000))],
 )
 def test_what_the_kernel_is_told(limits, idle, interval, timeout_ms):
-    """Needs no namespace. The bound on unacknowledged bytes is the broker's alone: consumers may go long unread."""
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+    """Needs no namespace. The bound on unacknowledged bytes is the broker's alone: consumers may go
+    long unread.
+    """
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=limits) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_frame(sock)
         (connection,) = proxy.proxy.connections
         assert connection.broker is not None
-        both = {"TCP_KEEPIDLE": idle, "TCP_KEEPINTVL": interval, "TCP_KEEPCNT": 6, "TCP_NODELAY": 1, "SO_KEEPALIVE": 1}
+        both = {
+            "TCP_KEEPIDLE": idle,
+            "TCP_KEEPINTVL": interval,
+            "TCP_KEEPCNT": 6,
+            "TCP_NODELAY": 1,
+            "SO_KEEPALIVE": 1,
+        }
         assert options_of(connection.broker.transport) == both | {"TCP_USER_TIMEOUT": timeout_ms}
         assert options_of(connection.client.transport) == both | {"TCP_USER_TIMEOUT": 0}
 
@@ -61,7 +76,9 @@ def gone(sock: socket.socket, timeout: float) -> float:
 
 
 def test_a_broker_that_is_gone_without_a_word():
-    """With a request under way to it, and with nothing under way; other brokers' connections go on."""
+    """With a request under way to it, and with nothing under way; other brokers' connections go
+    on.
+    """
     with neighbour() as there:
         if there is None:
             return  # test_what_the_kernel_is_told shows what the kernel has to do it with
@@ -91,7 +108,9 @@ def test_a_broker_that_is_gone_without_a_word():
 
 
 def test_a_client_that_is_gone_without_a_word_and_one_that_only_does_not_read():
-    """Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his answers unread."""
+    """Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his
+    answers unread.
+    """
 
     def answer(frame: bytes) -> bytes | None:
         if frame[:2] == b"\0\1":  # fetch

@@ -47,7 +47,9 @@ def client() -> ssl.SSLContext:
 class Peer:
     """A client in steps: ``tls`` writes to ``out``, and reads what ``take`` has received."""
 
-    def __init__(self, server: SecuredServer, client: ssl.SSLContext, source: str = "127.0.0.1") -> None:
+    def __init__(
+        self, server: SecuredServer, client: ssl.SSLContext, source: str = "127.0.0.1"
+    ) -> None:
         self.sock = socket.create_connection(("127.0.0.1", server.port), 5, (source, 0))
         self.sock.setblocking(False)
         self.into, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -70,7 +72,9 @@ class Peer:
     async def take(self) -> bytes:
         """Receive; b"" where the server has closed the connection."""
         try:
-            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.sock, 1 << 16), 10)
+            data = await asyncio.wait_for(
+                asyncio.get_running_loop().sock_recv(self.sock, 1 << 16), 10
+            )
         except ConnectionResetError:
             return b""
         self.into.write(data)
@@ -202,7 +206,12 @@ async def test_garbage_after_the_hello(
     context: ssl.SSLContext, client: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with SecuredServer(lambda: context) as server:
-        for garbage in (bytes(1000), b"\x16\3\3\0\4\x14\0\0\0", b"\x17\3\3\0\x20" + bytes(32), bytes(70_000)):
+        for garbage in (
+            bytes(1000),
+            b"\x16\3\3\0\4\x14\0\0\0",
+            b"\x17\3\3\0\x20" + bytes(32),
+            bytes(70_000),
+        ):
             for at_once in (True, False):
                 with Peer(server, client) as peer:
                     await peer.send(peer.hello() + garbage * at_once)
@@ -223,7 +232,11 @@ async def test_the_deadline_covers_everything(
 ) -> None:
     """Nothing sent; half a hello; a hello, and no answer to the server's."""
     async with SecuredServer(lambda: context, timeout_s=0.3) as server:
-        with Peer(server, client) as silent, Peer(server, client) as half, Peer(server, client) as first:
+        with (
+            Peer(server, client) as silent,
+            Peer(server, client) as half,
+            Peer(server, client) as first,
+        ):
             await half.send(half.hello()[:100])
             await first.send(first.hello())
             assert await first.take()
@@ -357,7 +370,12 @@ async def test_a_connection_that_ends_while_the_thread_works(
         peer.sock.close()
         assert await server.ask(client) == "None"
         await until(lambda: server.handshakes._shaking == {})
-        expected = {"reset": ["client"], "abort": ["client"], "cancel": [], "deadline": ["timeout"]}[end]
+        expected = {
+            "reset": ["client"],
+            "abort": ["client"],
+            "cancel": [],
+            "deadline": ["timeout"],
+        }[end]
         await until(lambda: server.failures == expected)
 
 
@@ -397,7 +415,9 @@ for n in range(4):
 
 @pytest.mark.alone
 @pytest.mark.parametrize("key", [pytest.param("P-256", marks=pytest.mark.long), "RSA 4096"])
-def test_a_flood_of_handshakes_does_not_stall_the_others(tmp_path: Path, client: ssl.SSLContext, key: str) -> None:
+def test_a_flood_of_handshakes_does_not_stall_the_others(
+    tmp_path: Path, client: ssl.SSLContext, key: str
+) -> None:
     """One RSA 4096 handshake costs 5 ms of CPU: more than a callback of the loop may take."""
     private = rsa.generate_private_key(65537, 4096) if key == "RSA 4096" else None
     AUTHORITY.issue(tmp_path, "gate", "server", private)
@@ -413,7 +433,10 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(tmp_path: Path, client:
         with client.wrap_socket(plain, server_hostname="localhost") as sock:
             before = round_trips(sock, 2.0)
             counted = gate.gate.counters.handshakes_total
-            floods = [subprocess.Popen([sys.executable, "-c", FLOOD, str(gate.address[1])]) for _ in range(2)]
+            floods = [
+                subprocess.Popen([sys.executable, "-c", FLOOD, str(gate.address[1])])
+                for _ in range(2)
+            ]
             gc.disable()  # a collection of this process's heap is longer than any callback
             try:
                 gate.loop.call_soon_threadsafe(lambda: turn(time.thread_time()))
@@ -426,7 +449,9 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(tmp_path: Path, client:
             counted = gate.gate.counters.handshakes_total - counted
         # not the longest: on a slow machine one turn in 4,000 took 5 to 8 ms, nobody knows why
         long = [turn for turn in turns if turn >= 0.005]
-        figures = f"p99 {before:.4f} s before, {during:.4f} s; long turns {long}; {counted} handshakes"
+        figures = (
+            f"p99 {before:.4f} s before, {during:.4f} s; long turns {long}; {counted} handshakes"
+        )
         assert counted > 50, figures
         assert during - before < 0.05, figures
         assert len(long) <= counted // 50, figures

@@ -1,4 +1,6 @@
-"""What clients and brokers that stall can cost: memory of the gate's process, by the kernel's account of it."""
+"""What clients and brokers that stall can cost: memory of the gate's process, by the kernel's
+account of it.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,22 @@ def small(sock: socket.socket) -> socket.socket:
 
 
 def narrow_listener() -> socket.socket:
-    """What it accepts has its sizes. The kernel's send buffer is sized by segments, which are 64 kB on a loopback."""
+    """What it accepts has its sizes. The kernel's send buffer is sized by segments, which are 64 kB
+    on a loopback.
+    """
     listener = small(socket.create_server(("127.0.0.1", 0), backlog=2048))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
     return listener
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("clients", "each"), [(100, 2 * MB), pytest.param(1000, MB // 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("clients", "each"), [(100, 2 * MB), pytest.param(1000, MB // 2, marks=pytest.mark.slow)]
+)
 def test_many_clients_on_a_stalled_broker(clients, each):
-    """Each has megabytes to send, and the broker takes none of them: the limit holds, and nothing is lost."""
+    """Each has megabytes to send, and the broker takes none of them: the limit holds, and nothing
+    is lost.
+    """
     enough_files(clients)
     held = 16 * MB
     limits = {"max_bytes_held": held, "max_frame_bytes": MB, "write_buffer": MB}
@@ -77,7 +85,9 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         ScriptedBroker(taken, narrow_listener()) as broker,
         # One read brings what the kernel received since the last: without a bound on that, it would
         # depend on how long the gate waits for a processor.
-        GateProcess(broker.address, limits=limits, receive_buffer=SMALL, congestion=CONGESTION) as gate,
+        GateProcess(
+            broker.address, limits=limits, receive_buffer=SMALL, congestion=CONGESTION
+        ) as gate,
         contextlib.ExitStack() as open_,
     ):
         before = gate.peak_bytes()
@@ -91,7 +101,9 @@ def test_many_clients_on_a_stalled_broker(clients, each):
         gate.signal(signal.SIGSTOP)
         threading.Timer(1.0, gate.signal, (signal.SIGCONT,)).start()
         quiet = time.monotonic()
-        while time.monotonic() - quiet < 3.0:  # until nobody can send any more; who is not read is not blamed for it
+        while (
+            time.monotonic() - quiet < 3.0
+        ):  # until nobody can send any more; who is not read is not blamed for it
             for sock, data in left.items():
                 with contextlib.suppress(BlockingIOError):
                     if data and (sent := sock.send(data)):
@@ -100,7 +112,9 @@ def test_many_clients_on_a_stalled_broker(clients, each):
             time.sleep(0.001)
         told = gate.counters()
         grown = gate.peak_bytes() - before
-        print(f"{clients} clients: {told['bytes_held'] / MB:.0f} MB held, {grown / MB:.0f} MB more resident")
+        print(
+            f"{clients} clients: {told['bytes_held'] / MB:.0f} MB held, {grown / MB:.0f} MB more resident"
+        )
         assert same == []
         assert told["connections_open"] == clients
         # what is held is counted as memory: of each client, the frame that was read last
@@ -131,13 +145,19 @@ def test_many_clients_on_a_stalled_broker(clients, each):
 @pytest.mark.alone
 @pytest.mark.parametrize("queued", [64 * MB, pytest.param(1024 * MB, marks=pytest.mark.slow)])
 def test_much_queued_for_a_stalled_client(queued):
-    """Answers of a megabyte for somebody who takes none yet: they stay with the broker, and all come in the end."""
+    """Answers of a megabyte for somebody who takes none yet: they stay with the broker, and all
+    come in the end.
+    """
 
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", MB) + frame[4:8] + bytes(MB - 4)
 
     count = queued // MB
-    with ScriptedBroker(answer) as broker, GateProcess(broker.address) as gate, socket.socket() as sock:
+    with (
+        ScriptedBroker(answer) as broker,
+        GateProcess(broker.address) as gate,
+        socket.socket() as sock,
+    ):
         small(sock).connect(("127.0.0.1", gate.port))
         sock.settimeout(60)
         before = gate.peak_bytes()
@@ -146,7 +166,9 @@ def test_much_queued_for_a_stalled_client(queued):
         time.sleep(1.0)
         told = gate.counters()
         grown = gate.peak_bytes() - before
-        print(f"{queued // MB} MB asked for: {told['answers_total']} answers taken, {grown / MB:.1f} MB more resident")
+        print(
+            f"{queued // MB} MB asked for: {told['answers_total']} answers taken, {grown / MB:.1f} MB more resident"
+        )
         assert told["answers_total"] < 16
         assert grown < 16 * MB
         for n in range(count):
@@ -168,7 +190,9 @@ def test_old_consumers_of_tiny_records():
         return b"".join(response.encode(struct.unpack_from(">i", frame, 4)[0], 10))
 
     def fetched(_: int) -> int:
-        with contextlib.closing(OldConsumer(("127.0.0.1", gate.port), 2, max_bytes=8 * MB)) as consumer:
+        with contextlib.closing(
+            OldConsumer(("127.0.0.1", gate.port), 2, max_bytes=8 * MB)
+        ) as consumer:
             return len(consumer.fetch("t", 0, 0).records)
 
     with (
@@ -179,7 +203,9 @@ def test_old_consumers_of_tiny_records():
         before = gate.peak_bytes()
         (size,) = set(pool.map(fetched, range(consumers)))
         grown = gate.peak_bytes() - before
-        print(f"{len(content) / MB:.1f} MB of records each, answers of {size / MB:.1f} MB: {grown / MB:.0f} MB")
+        print(
+            f"{len(content) / MB:.1f} MB of records each, answers of {size / MB:.1f} MB: {grown / MB:.0f} MB"
+        )
         # all answers may wait for their clients, and two conversions hold their records
         assert grown < consumers * (len(sent) + size) + 8 * len(content)
         # a client has its answer before the gate has let it go

@@ -92,7 +92,10 @@ def test_no_answer_is_destroyed_with_tls() -> None:
     authority.issue_cert("127.0.0.1").configure_cert(server)
     authority.configure_trust(client)
     with ScriptedBroker(answer) as broker, RunningProxy(broker.address, listen_tls=server) as proxy:
-        with connected(proxy) as plain, client.wrap_socket(plain, server_hostname="127.0.0.1") as sock:
+        with (
+            connected(proxy) as plain,
+            client.wrap_socket(plain, server_hostname="127.0.0.1") as sock,
+        ):
             sock.sendall(other_frame(1))
             eventually(lambda: broker.frames)
             done = drained(proxy)
@@ -111,7 +114,11 @@ def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_no
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("batchval.proxy.parting.QUIET_S", 5.0)  # on a busy machine, too
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, ("orders", 0, GOOD), acks=0))
         half = produce_frame(2, ("orders", 0, GOOD), acks=0)
         eventually(lambda: len(broker.frames) == 1)
@@ -128,13 +135,19 @@ def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_no
         done.join(10)
         frames = broker.frames
         assert [frame[8:] for frame in frames[:2]] == [half[12:]] * 2
-        assert frames[2][8:] == produce_frame(6, ("orders", 2, GOOD), ("orders", 3, GOOD), acks=0)[12:]
+        assert (
+            frames[2][8:] == produce_frame(6, ("orders", 2, GOOD), ("orders", 3, GOOD), acks=0)[12:]
+        )
         assert proxy.counters.partitions_refused == {"crc-mismatch": 1}
         assert closed(proxy) == {"drain": 1}
 
 
 def test_a_client_that_stays_is_closed_soon() -> None:
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_frame(sock)
         began = time.monotonic()
@@ -145,7 +158,11 @@ def test_a_client_that_stays_is_closed_soon() -> None:
 
 def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchval.proxy.parting.MOST_S", 0.4)
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_frame(sock)
         done = drained(proxy, 30.0)
@@ -157,7 +174,11 @@ def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPa
 
 
 def test_rubbish_after_the_end_closes_at_once() -> None:
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_frame(sock)
         done = drained(proxy, 30.0)
@@ -193,7 +214,11 @@ def test_an_old_connection_ends_after_its_answers() -> None:
 
 
 def test_an_unfinished_request_is_waited_for() -> None:
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=AGED) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=AGED) as proxy,
+        connected(proxy) as sock,
+    ):
         frame = other_frame(2)
         sock.sendall(other_frame(1) + frame[:-1])
         assert read_frame(sock) == struct.pack(">i", 1)
@@ -208,7 +233,11 @@ def test_an_unfinished_request_is_waited_for() -> None:
 
 def test_young_connections_stay() -> None:
     limits = Limits(max_age_s=3600.0, handshake_s=0.2)
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=limits) as proxy,
+        connected(proxy) as sock,
+    ):
         for n in range(20):
             sock.sendall(other_frame(n))
             assert read_frame(sock) == struct.pack(">i", n)
@@ -275,7 +304,9 @@ def test_connections_that_came_at_once_end_in_turns(monkeypatch: pytest.MonkeyPa
     assert now[0] < 1.45 * age_s
 
 
-def test_few_connections_do_not_wait_for_each_other_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_connections_do_not_wait_for_each_other_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = [0.0]
     ages = limit(monkeypatch, now, 10)
     assert sum(ages.take(3600.0) for _ in range(10)) == 5
@@ -296,7 +327,9 @@ def test_a_sasl_exchange_is_waited_for_but_not_for_ever(monkeypatch: pytest.Monk
     assert session.ended == ["max_age"]
 
 
-def test_a_connection_that_already_ends_is_not_ended_by_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_already_ends_is_not_ended_by_its_age(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     session = Fake(limit(monkeypatch, [0.0], 1), 100.0)
     clock = SessionClock(session, 0.0)  # type: ignore[arg-type]
     session.ending = "client"  # type: ignore[assignment]
@@ -304,10 +337,16 @@ def test_a_connection_that_already_ends_is_not_ended_by_its_age(monkeypatch: pyt
     assert not session.ended
 
 
-def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("batchval.proxy.parting.QUIET_S", 5.0)
     limits = Limits(idle_s=0.2)
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=limits) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_exactly(sock, 8)
         assert sock.recv(1) == b""

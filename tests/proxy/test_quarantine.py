@@ -54,7 +54,9 @@ def verdicts(path: Path) -> list[dict[str, Any]]:
 
 
 def refusal(topic: str | None = "orders", partition: int = 0) -> Refusal:
-    return Refusal("edge", "10.0.0.7:1", "c", topic, partition, "crc-mismatch", "CORRUPT_MESSAGE", "why", True)
+    return Refusal(
+        "edge", "10.0.0.7:1", "c", topic, partition, "crc-mismatch", "CORRUPT_MESSAGE", "why", True
+    )
 
 
 def test_a_refused_batch_is_copied_with_its_verdict(tmp_path: Path) -> None:
@@ -111,24 +113,43 @@ def test_a_large_batch_is_whole_although_its_memory_is_used_again(tmp_path: Path
     large = [damaged(batch(bytes([65 + n]) * 3 * COPIED)) for n in range(8)]
     small = [damaged(batch(bytes([97 + n]) * 100)) for n in range(8)]
     filled = Filled(tmp_path)
-    with ScriptedBroker() as broker, RunningProxy(broker.address, quarantine=filled.quarantine) as proxy:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, quarantine=filled.quarantine) as proxy,
+    ):
         with connected(proxy) as sock:
             for n, (one, other) in enumerate(zip(large, small, strict=True)):
-                sock.sendall(produce_frame(n, ("orders", n, one)) + produce_frame(n, ("small", n, other)))
-                assert set(codes(read_frame(sock)).values()) == set(codes(read_frame(sock)).values()) == {CORRUPT}
-            sock.sendall(produce_frame(9, *(("orders", n, batch(b"z" * 3 * COPIED)) for n in range(8))))
+                sock.sendall(
+                    produce_frame(n, ("orders", n, one)) + produce_frame(n, ("small", n, other))
+                )
+                assert (
+                    set(codes(read_frame(sock)).values())
+                    == set(codes(read_frame(sock)).values())
+                    == {CORRUPT}
+                )
+            sock.sendall(
+                produce_frame(9, *(("orders", n, batch(b"z" * 3 * COPIED)) for n in range(8)))
+            )
             assert set(codes(read_frame(sock)).values()) == {0}
         with filled:
             pass
-    found = {(one["topic"], one["partition"]): (tmp_path / one["file"]).read_bytes() for one in verdicts(tmp_path)}
-    wanted = {("orders", n): one for n, one in enumerate(large)} | {("small", n): one for n, one in enumerate(small)}
+    found = {
+        (one["topic"], one["partition"]): (tmp_path / one["file"]).read_bytes()
+        for one in verdicts(tmp_path)
+    }
+    wanted = {("orders", n): one for n, one in enumerate(large)} | {
+        ("small", n): one for n, one in enumerate(small)
+    }
     assert found == wanted
 
 
 @pytest.mark.parametrize("observed", [False, True])
 def test_observed_batches_are_copied_where_that_is_set(tmp_path: Path, observed: bool) -> None:
     with Filled(tmp_path, observed=observed) as quarantine, ScriptedBroker() as broker:
-        options: dict[str, Any] = {"observe": (ObserveGlobs("seen", "*"),), "quarantine": quarantine}
+        options: dict[str, Any] = {
+            "observe": (ObserveGlobs("seen", "*"),),
+            "quarantine": quarantine,
+        }
         with RunningProxy(broker.address, **options) as proxy, connected(proxy) as sock:
             sock.sendall(produce_frame(1, ("seen", 0, BAD), ("orders", 0, BAD)))
             assert codes(read_frame(sock)) == {("seen", 0): 0, ("orders", 0): CORRUPT}
@@ -143,7 +164,9 @@ def test_message_sets_of_old_clients_are_copied_as_they_came(tmp_path: Path) -> 
     with (
         Filled(tmp_path) as quarantine,
         ScriptedBroker() as broker,
-        RunningProxy(broker.address, quarantine=quarantine, bridge=frozenset({"producers"})) as proxy,
+        RunningProxy(
+            broker.address, quarantine=quarantine, bridge=frozenset({"producers"})
+        ) as proxy,
         connected(proxy) as sock,
     ):
         sock.sendall(old_produce(1, 7, ("orders", 0, bad)))
@@ -153,7 +176,19 @@ def test_message_sets_of_old_clients_are_copied_as_they_came(tmp_path: Path) -> 
 
 
 def test_no_client_chooses_the_name_of_a_file(tmp_path: Path) -> None:
-    names = ["../../etc/passwd", "..", ".", "a" * 249, "b" * 30_000, "naïve", "a/b", "", "x\n.log", "orders", None]
+    names = [
+        "../../etc/passwd",
+        "..",
+        ".",
+        "a" * 249,
+        "b" * 30_000,
+        "naïve",
+        "a/b",
+        "",
+        "x\n.log",
+        "orders",
+        None,
+    ]
     with Filled(tmp_path / "q") as quarantine:
         for name in names:
             quarantine.take(refusal(name, -1), memoryview(GOOD), {})
@@ -193,7 +228,13 @@ def test_the_number_of_batches_is_bounded_too(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 40
     other = QuarantineFolder(tmp_path, MIB, most_batches=5)
     other.open()
-    assert sorted(path.name.split("-")[2] for path in tmp_path.glob("*.log")) == ["45", "46", "47", "48", "49"]
+    assert sorted(path.name.split("-")[2] for path in tmp_path.glob("*.log")) == [
+        "45",
+        "46",
+        "47",
+        "48",
+        "49",
+    ]
 
 
 def test_what_another_worker_writes_and_deletes_is_tolerated(tmp_path: Path) -> None:
@@ -202,7 +243,11 @@ def test_what_another_worker_writes_and_deletes_is_tolerated(tmp_path: Path) -> 
         folder.open()
     for n in range(100):
         for folder in (ours, theirs):
-            folder.write(folder.name_for(1.0 + n, "orders", id(folder) % 1000), memoryview(bytes(1000)), b"{}")
+            folder.write(
+                folder.name_for(1.0 + n, "orders", id(folder) % 1000),
+                memoryview(bytes(1000)),
+                b"{}",
+            )
         for path in list(tmp_path.glob("*.log"))[::7]:
             path.unlink()
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 64_000 * 5 // 4
@@ -213,7 +258,11 @@ def test_a_batch_that_is_larger_than_the_bound_leaves_its_verdict(tmp_path: Path
         quarantine.take(refusal(), memoryview(bytes(MIB)), {})
         quarantine.take(refusal(), None, {})
     first, second = verdicts(tmp_path)
-    assert (first["file"], first["size"], first["sha256"]) == (None, MIB, hashlib.sha256(bytes(MIB)).hexdigest())
+    assert (first["file"], first["size"], first["sha256"]) == (
+        None,
+        MIB,
+        hashlib.sha256(bytes(MIB)).hexdigest(),
+    )
     assert first["note"] == f"the batch has more bytes than quarantine.max_bytes ({MIB}) allows"
     assert (second["file"], second["size"]) == (None, None)
     assert list(tmp_path.glob("*.log")) == []
@@ -262,7 +311,9 @@ def test_a_disk_that_takes_nothing_is_reported_once(
             eventually(lambda n=before: quarantine.batches_total + quarantine.dropped["write"] > n)
     assert (quarantine.batches_total, quarantine.dropped["write"]) == (2, 3)
     assert len(list(tmp_path.iterdir())) == 4
-    lines = [record.getMessage() for record in caplog.records if "refused batches" in record.getMessage()]
+    lines = [
+        record.getMessage() for record in caplog.records if "refused batches" in record.getMessage()
+    ]
     assert lines == [f"refused batches cannot be copied to {tmp_path}: No space left on device"]
 
 

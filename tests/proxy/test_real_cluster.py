@@ -1,4 +1,6 @@
-"""A real broker behind the gate, and clients that know nothing of it: librdkafka, kafka-python, aiokafka."""
+"""A real broker behind the gate, and clients that know nothing of it: librdkafka, kafka-python,
+aiokafka.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def made(proxy: RunningProxy, topic: str, partitions: int = 1, **config: str) ->
 
 
 def producer_of(proxy: RunningProxy, **config: object) -> Producer:
-    return Producer({"bootstrap.servers": proxy.bootstrap, "log_level": 0, "linger.ms": 5, **config})
+    return Producer(
+        {"bootstrap.servers": proxy.bootstrap, "log_level": 0, "linger.ms": 5, **config}
+    )
 
 
 def consumer_of(proxy: RunningProxy, **config: object) -> Consumer:
@@ -101,7 +105,10 @@ def test_kafka_python_all_codecs(proxy, codec):
         future.get(30)
     producer.close()
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=proxy.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=20_000
+        topic,
+        bootstrap_servers=proxy.bootstrap,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=20_000,
     )
     assert [next(consumer).value for _ in VALUES] == VALUES
     consumer.close()
@@ -119,7 +126,10 @@ def test_aiokafka_all_codecs(proxy, codec):
         ) as producer:
             await asyncio.gather(*[await producer.send(topic, value) for value in VALUES])
         async with AIOKafkaConsumer(
-            topic, bootstrap_servers=proxy.bootstrap, group_id=fresh("g"), auto_offset_reset="earliest"
+            topic,
+            bootstrap_servers=proxy.bootstrap,
+            group_id=fresh("g"),
+            auto_offset_reset="earliest",
         ) as consumer:
             return [(await asyncio.wait_for(consumer.getone(), 20)).value for _ in VALUES]
 
@@ -141,7 +151,9 @@ def test_transactions_commit_and_abort(proxy):
 
 def test_a_transaction_with_a_refused_batch_is_aborted_and_never_seen_in_part(proxy):
     topic, strict = made(proxy, fresh()), made(proxy, fresh("strict"))
-    producer = producer_of(proxy, **{"transactional.id": fresh("x"), "message.max.bytes": 1_000_000})
+    producer = producer_of(
+        proxy, **{"transactional.id": fresh("x"), "message.max.bytes": 1_000_000}
+    )
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"fine")
@@ -159,7 +171,9 @@ def test_a_transaction_with_a_refused_batch_is_aborted_and_never_seen_in_part(pr
 def test_a_group_shares_partitions_and_commits(proxy):
     topic = made(proxy, fresh(), 4)
     group = fresh("g")
-    one, two = (consumer_of(proxy, **{"group.id": group, "enable.auto.commit": False}) for _ in range(2))
+    one, two = (
+        consumer_of(proxy, **{"group.id": group, "enable.auto.commit": False}) for _ in range(2)
+    )
     seen: set[bytes] = set()
     for consumer in (one, two):
         consumer.subscribe([topic])
@@ -186,7 +200,9 @@ def test_admin(proxy, broker):
     topic = made(proxy, fresh(), 2, **{"retention.ms": "3600000"})
     admin = AdminClient({"bootstrap.servers": proxy.bootstrap})
     resource = ConfigResource(ResourceType.TOPIC, topic)
-    assert admin.describe_configs([resource])[resource].result(20)["retention.ms"].value == "3600000"
+    assert (
+        admin.describe_configs([resource])[resource].result(20)["retention.ms"].value == "3600000"
+    )
     cluster = admin.describe_cluster().result(20)
     assert {node.port for node in cluster.nodes} <= proxy.own_ports()
     assert cluster.controller is None or cluster.controller.port in proxy.own_ports()
@@ -221,11 +237,13 @@ def test_clients_talk_to_the_gate_alone(proxy, broker):
     assert theirs <= ours
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 def test_a_refusal_is_the_brokers_own(proxy, broker):
-    """Each bad batch straight to the broker and through the gate: the same code, the same record errors."""
+    """Each bad batch straight to the broker and through the gate: the same code, the same record
+    errors.
+    """
     topic = made(proxy, fresh())
     good = batch(b"one", b"two")
     bad = {
@@ -253,7 +271,9 @@ def test_each_client_sees_the_refusal_and_goes_on(proxy):
     errors: list[object] = []
     producer = producer_of(proxy, **{"enable.idempotence": True, "linger.ms": 0})
     for value in (b"small", large, b"small too"):
-        producer.produce(strict, value, on_delivery=lambda error, _: errors.append(error and error.name()))
+        producer.produce(
+            strict, value, on_delivery=lambda error, _: errors.append(error and error.name())
+        )
         producer.flush(30)
     assert errors[0] is None
     assert errors[1] == "MSG_SIZE_TOO_LARGE"
@@ -269,7 +289,11 @@ def test_some_of_several_partitions(proxy):
     good = batch(b"one")
     with socket.create_connection(proxy.address, 10) as sock:
         frame = produce_frame(
-            1, (topic, 0, good), (strict, 0, batch(b"x" * 5000)), (topic, 1, damaged(good)), version=12
+            1,
+            (topic, 0, good),
+            (strict, 0, batch(b"x" * 5000)),
+            (topic, 1, damaged(good)),
+            version=12,
         )
         assert ProduceRequest.parse(frame[4:])[1].topic_data[0].partition_data[1].index == 1
         sock.sendall(frame)

@@ -32,7 +32,11 @@ def text_of(node: ast.AST | None) -> Iterator[str]:
 
 def reasons_in(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ENDS:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _ENDS
+        ):
             # answering._end has the answers that still go out first
             for argument in node.args[: 2 if node.func.attr == "_end" else 1]:
                 yield from text_of(argument)
@@ -89,9 +93,14 @@ def test_no_module_ends_sessions_that_is_not_looked_at() -> None:
 
 def test_the_page_has_the_table() -> None:
     page = (ROOT / "docs/reference/proxy/connections.md").read_text("utf-8")
-    rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.startswith("|")]
+    rows = [
+        tuple(cell.strip() for cell in line.split("|")[1:-1])
+        for line in page.splitlines()
+        if line.startswith("|")
+    ]
     assert rows[2:] == [
-        (f"`{word}`", logging.getLevelName(one.level).lower(), one.meaning, one.advice) for word, one in REASONS.items()
+        (f"`{word}`", logging.getLevelName(one.level).lower(), one.meaning, one.advice)
+        for word, one in REASONS.items()
     ]
 
 

@@ -59,11 +59,15 @@ def with_headers(*headers: tuple[str, bytes]) -> bytes:
 class Registered:
     """A gate whose topics have the ids of a registry that a test scripts."""
 
-    def __init__(self, registry: ScriptedRegistry, schema: SchemaIds | None = None, **more: Any) -> None:
+    def __init__(
+        self, registry: ScriptedRegistry, schema: SchemaIds | None = None, **more: Any
+    ) -> None:
         self.registry = registry
         client = RegistryClient(registry.url, timeout_s=more.pop("timeout_s", 5.0))
         self.subjects = SubjectIds(client, absent_s=more.pop("absent_s", 0.2), retry_s=0.2)
-        by_registry = RegistryIds(0, self.subjects, "{topic}-value", more.pop("pass_on_error", False))
+        by_registry = RegistryIds(
+            0, self.subjects, "{topic}-value", more.pop("pass_on_error", False)
+        )
         rules = RecordRules(schema or SchemaIds(ids=frozenset()), **more.pop("rules", {}))
         self.policies = TopicPolicies(rules={f"{TOPIC}*": TopicRules(rules, [by_registry])})
         self.more = more
@@ -98,7 +102,9 @@ def produced(sock: Any, records: bytes, topic: str = TOPIC) -> int:
 
 @pytest.mark.parametrize("codec", [0, ZSTD])
 def test_records_at_fault_are_named(codec: int) -> None:
-    policy = TopicPolicy(record_rules=RecordRules(SchemaIds(ids=frozenset({7, 8})), max_value_bytes=1000))
+    policy = TopicPolicy(
+        record_rules=RecordRules(SchemaIds(ids=frozenset({7, 8})), max_value_bytes=1000)
+    )
     policies = TopicPolicies(TopicPolicy(), {"orders": policy})
     bad = with_ids(7, 9, 8, 10, codec=codec)
     with (
@@ -106,7 +112,11 @@ def test_records_at_fault_are_named(codec: int) -> None:
         RunningProxy(broker.address, policies=policies) as proxy,
         connected(proxy) as sock,
     ):
-        sock.sendall(produce_frame(1, (TOPIC, 0, with_ids(7, 8, codec=codec)), (TOPIC, 1, bad), ("other", 0, bad)))
+        sock.sendall(
+            produce_frame(
+                1, (TOPIC, 0, with_ids(7, 8, codec=codec)), (TOPIC, 1, bad), ("other", 0, bad)
+            )
+        )
         frame = read_frame(sock)
         assert codes(frame) == {(TOPIC, 0): 0, (TOPIC, 1): INVALID_RECORD, ("other", 0): 0}
         part = next(
@@ -125,7 +135,9 @@ def test_records_at_fault_are_named(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, ZSTD])
-def test_a_schema_that_was_registered_a_moment_ago_is_found(registry: ScriptedRegistry, codec: int) -> None:
+def test_a_schema_that_was_registered_a_moment_ago_is_found(
+    registry: ScriptedRegistry, codec: int
+) -> None:
     gate = Registered(registry, absent_s=0.0)
     with gate.running() as (broker, proxy), connected(proxy) as sock:
         assert produced(sock, with_ids(7, codec=codec)) == 0
@@ -148,7 +160,9 @@ def test_each_topic_has_its_own_subject(registry: ScriptedRegistry) -> None:
         assert produced(sock, with_ids(7)) == 0
 
 
-def test_an_id_that_is_not_registered_is_not_asked_for_each_time(registry: ScriptedRegistry) -> None:
+def test_an_id_that_is_not_registered_is_not_asked_for_each_time(
+    registry: ScriptedRegistry,
+) -> None:
     gate = Registered(registry, absent_s=60.0)
     with gate.running() as (_, proxy), connected(proxy) as sock:
         for _ in range(5):
@@ -184,7 +198,9 @@ def test_the_ids_of_many_partitions_are_read_in_slices(
     monkeypatch.setattr(record_stage, "time", SimpleNamespace(thread_time=lambda: next(ticks)))
     with Registered(registry).running() as (_, proxy), connected(proxy) as sock:
         sock.sendall(produce_frame(1, *((TOPIC, n, with_ids(7 if n else 8)) for n in range(20))))
-        assert codes(read_frame(sock)) == {(TOPIC, n): 0 if n else INVALID_RECORD for n in range(20)}
+        assert codes(read_frame(sock)) == {
+            (TOPIC, n): 0 if n else INVALID_RECORD for n in range(20)
+        }
     assert words[:20] == ["more"] * 19 + ["waiting"]
 
 
@@ -199,22 +215,41 @@ def test_the_ids_of_many_records_are_read_some_at_a_time(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(record_stage.np, "unique", counted)
     monkeypatch.setattr(record_stage, "ROWS_AT_ONCE", 3)
-    values = [value_of(n) for n in range(7)] + [b"", b"\0\0\0\0", b"\1\0\0\0\1", value_of(-1), value_of(2**31 - 1)]
+    values = [value_of(n) for n in range(7)] + [
+        b"",
+        b"\0\0\0\0",
+        b"\1\0\0\0\1",
+        value_of(-1),
+        value_of(2**31 - 1),
+    ]
     columns = record_columns(batch(*values))
     schema = SchemaIds(ids=frozenset())
-    assert record_stage._unknown_ids(columns, schema, frozenset({0, 2, 6})) == {1, 3, 4, 5, -1, 2**31 - 1}
+    assert record_stage._unknown_ids(columns, schema, frozenset({0, 2, 6})) == {
+        1,
+        3,
+        4,
+        5,
+        -1,
+        2**31 - 1,
+    }
     assert sizes == [3, 3, 1, 2]
     assert record_stage._unknown_ids(record_columns(batch(b"")), schema, frozenset()) == set()
-    found = record_stage._unknown_ids(record_columns(batch(*map(value_of, range(90)))), schema, frozenset())
+    found = record_stage._unknown_ids(
+        record_columns(batch(*map(value_of, range(90)))), schema, frozenset()
+    )
     assert found == set(range(18))  # it ends once it has more than may be asked for
 
 
 def test_a_record_with_many_headers_takes_no_more_memory_than_its_bytes() -> None:
     header = ("id", b"\0\0\0\7")
-    columns = record_columns(with_headers(*[("other", None)] * 50_000, header, *[("id2", b"\0\0\0\1")] * 50_000))
+    columns = record_columns(
+        with_headers(*[("other", None)] * 50_000, header, *[("id2", b"\0\0\0\1")] * 50_000)
+    )
     tracemalloc.start()
     try:
-        found = record_stage._unknown_ids(columns, SchemaIds("header", frozenset(), header="id"), frozenset())
+        found = record_stage._unknown_ids(
+            columns, SchemaIds("header", frozenset(), header="id"), frozenset()
+        )
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -252,7 +287,9 @@ def test_nobody_waits_for_a_batch_that_waits(registry: ScriptedRegistry) -> None
 
 
 @pytest.mark.parametrize(("passes", "code"), [(False, TIMED_OUT), (True, 0)])
-def test_while_the_registry_does_not_answer(registry: ScriptedRegistry, passes: bool, code: int) -> None:
+def test_while_the_registry_does_not_answer(
+    registry: ScriptedRegistry, passes: bool, code: int
+) -> None:
     gate = Registered(registry, pass_on_error=passes, rules={"max_key_bytes": 1})
     with gate.running() as (_, proxy), connected(proxy) as sock:
         assert produced(sock, with_ids(7)) == 0
@@ -260,11 +297,15 @@ def test_while_the_registry_does_not_answer(registry: ScriptedRegistry, passes: 
         assert produced(sock, with_ids(7)) == 0
         for _ in range(3):
             assert produced(sock, with_ids(7, 9)) == code
-        assert produced(sock, batch(value_of(9), key=b"too long")) == (INVALID_RECORD if passes else code)
+        assert produced(sock, batch(value_of(9), key=b"too long")) == (
+            INVALID_RECORD if passes else code
+        )
     assert proxy.counters.partitions_refused == (
         {"record-key-too-large": 1} if passes else {"schema-registry-unavailable": 4}
     )
-    assert (gate.subjects.passed_total, gate.subjects.refused_total) == ((4, 0) if passes else (0, 4))
+    assert (gate.subjects.passed_total, gate.subjects.refused_total) == (
+        (4, 0) if passes else (0, 4)
+    )
 
 
 def test_an_answer_that_does_not_come_is_awaited_for_so_long(registry: ScriptedRegistry) -> None:

@@ -80,8 +80,14 @@ class Writer(threading.Thread):
 
 def values(bootstrap: str, topic: str) -> Iterator[int]:
     """Read all that is committed, until nothing more comes."""
-    config: dict[str, Any] = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
-    consumer = Consumer(config | {"isolation.level": "read_committed", "enable.partition.eof": True})
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": topic,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(
+        config | {"isolation.level": "read_committed", "enable.partition.eof": True}
+    )
     consumer.subscribe([topic])
     while (message := consumer.poll(30)) is not None and not message.error():
         yield int(message.value() or b"")
@@ -92,13 +98,20 @@ def test_producers_notice_nothing(broker: KafkaBroker) -> None:
     topics = [make_topic(broker.bootstrap, f"load-{uuid.uuid4().hex[:8]}") for _ in range(2)]
     with RunningSettings(broker.bootstrap) as gate:
         bootstrap = gate.bootstrap
-        writers = [Writer(bootstrap, topic, transactional=bool(n)) for n, topic in enumerate(topics)]
+        writers = [
+            Writer(bootstrap, topic, transactional=bool(n)) for n, topic in enumerate(topics)
+        ]
         for writer in writers:
             writer.start()
         for values_of in itertools.islice(itertools.cycle(VARIATIONS), RELOADS):
             before = [writer.acknowledged for writer in writers]
             gate.call(_reloaded(gate, values_of))
-            _await(lambda before=before: all(w.acknowledged > b for w, b in zip(writers, before, strict=True)), writers)
+            _await(
+                lambda before=before: all(
+                    w.acknowledged > b for w, b in zip(writers, before, strict=True)
+                ),
+                writers,
+            )
         for writer in writers:
             writer.stopped.set()
         for writer in writers:
@@ -117,5 +130,9 @@ def _await(what: Callable[[], bool], writers: list[Writer]) -> None:
 async def _reloaded(gate: RunningSettings, more: dict[str, Any]) -> None:
     listener = {"address": "127.0.0.1:0", "first_broker_port": 0, "trusted": False}
     bootstrap = str(gate.settings.upstream.bootstrap[0])
-    values_of = {"listeners": [listener], "upstream": {"bootstrap": bootstrap}, "metrics": {"address": None}}
+    values_of = {
+        "listeners": [listener],
+        "upstream": {"bootstrap": bootstrap},
+        "metrics": {"address": None},
+    }
     (await gate.gate.prepare(settings_from(values_of | more))).apply()

@@ -60,7 +60,11 @@ GLOBS = {
 
 CORPUS = {
     f"{name}, version {version}, acks {acks}": produce_frame(
-        5, *[(topic, i, records) for i, (topic, records) in enumerate(parts)], version=version, acks=acks, tags=tags
+        5,
+        *[(topic, i, records) for i, (topic, records) in enumerate(parts)],
+        version=version,
+        acks=acks,
+        tags=tags,
     )
     for name, parts, tags in (
         ("good", [("t", GOOD)], ()),
@@ -165,7 +169,9 @@ def test_the_corpus(name: str, word: str, claims_out: ClaimsOut) -> None:
         assert took
     if name.startswith("compressed"):  # zstd came with version 7
         assert took == ("version 3" not in name or "by" in name)
-    if name.startswith(("bad", "two", "very large", "many records", "too large", "compacted", "no records")):
+    if name.startswith(
+        ("bad", "two", "very large", "many records", "too large", "compacted", "no records")
+    ):
         assert not took
 
 

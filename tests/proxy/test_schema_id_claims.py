@@ -31,7 +31,9 @@ TOPIC = "orders"
 
 
 def with_ids(*schema_ids: int) -> bytes:
-    return batch(*(b"\0" + struct.pack(">i", one) + b"payload" * 20 for one in schema_ids), codec=ZSTD)
+    return batch(
+        *(b"\0" + struct.pack(">i", one) + b"payload" * 20 for one in schema_ids), codec=ZSTD
+    )
 
 
 def policies() -> TopicPolicies:
@@ -48,7 +50,9 @@ def tag_of(records: bytes, *ids: int) -> bytes:
 
 
 def running(broker: ScriptedBroker, word: str = "ignore", **more: Any) -> RunningProxy:
-    return RunningProxy(broker.address, policies=policies(), claims_in=ClaimsPolicy.parse(word), **more)
+    return RunningProxy(
+        broker.address, policies=policies(), claims_in=ClaimsPolicy.parse(word), **more
+    )
 
 
 def test_trusted_ids_settle_and_ids_that_are_not_allowed_are_named() -> None:
@@ -57,7 +61,9 @@ def test_trusted_ids_settle_and_ids_that_are_not_allowed_are_named() -> None:
     cases = [(good, (7, 8), 0), (bad, (7, 9), INVALID_RECORD), (bad, (7, 8), 0)]
     with ScriptedBroker() as broker, running(broker, "trust") as proxy, connected(proxy) as sock:
         for n, (records, ids, code) in enumerate(cases):
-            sock.sendall(produce_frame(n, (TOPIC, 0, records), tags=((CLAIMS_TAG, tag_of(records, *ids)),)))
+            sock.sendall(
+                produce_frame(n, (TOPIC, 0, records), tags=((CLAIMS_TAG, tag_of(records, *ids)),))
+            )
             assert codes(read_frame(sock)) == {(TOPIC, 0): code}
     assert proxy.counters.partitions_refused == {"record-schema-id": 1}
 
@@ -66,7 +72,9 @@ def test_a_false_list_is_a_lie() -> None:
     records = with_ids(7, 8)
     with ScriptedBroker() as broker, running(broker, "verify") as proxy, connected(proxy) as sock:
         for n, ids in enumerate(((7, 8), (7,), (7, 8, 9))):
-            sock.sendall(produce_frame(n, (TOPIC, 0, records), tags=((CLAIMS_TAG, tag_of(records, *ids)),)))
+            sock.sendall(
+                produce_frame(n, (TOPIC, 0, records), tags=((CLAIMS_TAG, tag_of(records, *ids)),))
+            )
             assert codes(read_frame(sock)) == {(TOPIC, 0): 0}
         counts = proxy.proxy.gate.ledger.counts()
         assert (counts.honest, counts.lying) == (2, 1)
@@ -74,14 +82,20 @@ def test_a_false_list_is_a_lie() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2])  # the fast path takes one
 @pytest.mark.parametrize("claims_out", ["tag", "payload"])
-def test_claims_that_go_out_state_the_ids_of_topics_with_a_rule(claims_out: str, partitions: int) -> None:
+def test_claims_that_go_out_state_the_ids_of_topics_with_a_rule(
+    claims_out: str, partitions: int
+) -> None:
     records = with_ids(8, 7)
     true = compute(records, schema_ids=True)
     assert true is not None
     assert true.schema_ids == (7, 8)
     for topic, expected in ((TOPIC, true), ("other", true._replace(fields=()))):
         parts = [(topic, i, records) for i in range(partitions)]
-        with ScriptedBroker() as broker, running(broker, claims_out=claims_out) as proxy, connected(proxy) as sock:
+        with (
+            ScriptedBroker() as broker,
+            running(broker, claims_out=claims_out) as proxy,
+            connected(proxy) as sock,
+        ):
             sock.sendall(produce_frame(1, *parts))
             assert set(codes(read_frame(sock)).values()) == {0}
         assert sent_on(broker, records) == [expected] * partitions
@@ -98,9 +112,14 @@ def test_claims_of_converted_batches_state_the_ids_too(magic: int) -> None:
         (values[0], "other", "payload", (None, False)),
         (values[0], TOPIC, "none", None),
     ):
-        inner = [message(magic, offset=n, timestamp=now, value=one) for n, one in enumerate([*values, last])]
+        inner = [
+            message(magic, offset=n, timestamp=now, value=one)
+            for n, one in enumerate([*values, last])
+        ]
         old = old_produce(1, 7, (topic, 0, wrapper(inner, GZIP, magic, timestamp=now)), acks=1)
-        bridged = running(broker := ScriptedBroker(), claims_out=claims_out, bridge=frozenset({"producers"}))
+        bridged = running(
+            broker := ScriptedBroker(), claims_out=claims_out, bridge=frozenset({"producers"})
+        )
         with broker, bridged as proxy, connected(proxy) as sock:
             sock.sendall(old)
             assert old_answer(read_frame(sock), 1).partitions[topic, 0].error_code == 0
@@ -119,6 +138,8 @@ def sent_on(broker: ScriptedBroker, records: bytes) -> list[BatchClaims | None]:
     for i in range(len(view)):
         batch_sent = bytes(view.records(i) or b"")
         claims = read(batch_sent, view.claims(i))
-        assert batch_sent == records or (claims and batch_sent == attach(records, claims, carrier="payload"))
+        assert batch_sent == records or (
+            claims and batch_sent == attach(records, claims, carrier="payload")
+        )
         found.append(claims)
     return found

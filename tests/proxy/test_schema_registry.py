@@ -15,7 +15,15 @@ from batchval.proxy.loading import settings_from
 from batchval.proxy.options import TopicPolicies
 from batchval.proxy.record_parts import RecordParts
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing
-from tests.support.proxy import RunningProxy, batch, codes, connected, eventually, produce_frame, read_frame
+from tests.support.proxy import (
+    RunningProxy,
+    batch,
+    codes,
+    connected,
+    eventually,
+    produce_frame,
+    read_frame,
+)
 from tests.support.schema_registry import SchemaRegistry
 from tests.support.topics import make_topic
 
@@ -37,7 +45,13 @@ def registry() -> Iterator[SchemaRegistry]:
 def parts_of(registry: SchemaRegistry, on_error: str) -> RecordParts:
     """What the settings of a gate make of this registry."""
     schema_id = {"registry": "main", "place": "value"}
-    main = {"name": "main", "url": registry.url, "refresh_ms": 1000, "absent_ms": 100, "on_error": on_error}
+    main = {
+        "name": "main",
+        "url": registry.url,
+        "refresh_ms": 1000,
+        "absent_ms": 100,
+        "on_error": on_error,
+    }
     settings = {
         "listeners": [{"address": "127.0.0.1:0"}],
         "upstream": {"bootstrap": "127.0.0.1:1"},
@@ -55,11 +69,19 @@ def delivered(proxy: RunningProxy, topic: str, *values: bytes) -> list[int]:
     """Produce by librdkafka, and return the error code of each record; 0 where there is none."""
     found: list[int] = []
     producer = Producer(
-        {"bootstrap.servers": proxy.bootstrap, "log_level": 0, "compression.type": "zstd", "retries": 0}
+        {
+            "bootstrap.servers": proxy.bootstrap,
+            "log_level": 0,
+            "compression.type": "zstd",
+            "retries": 0,
+        }
     )
     for value in values:
         producer.produce(
-            topic, value, key=b"k", on_delivery=lambda error, _: found.append(error.code() if error else 0)
+            topic,
+            value,
+            key=b"k",
+            on_delivery=lambda error, _: found.append(error.code() if error else 0),
         )
     assert producer.flush(30) == 0
     return found
@@ -88,10 +110,15 @@ def test_schemas_are_registered_while_the_gate_runs(
     parts.start()
     subjects = parts.registries["main"]
     try:
-        with RunningProxy(broker.bootstrap, policies=TopicPolicies(rules=parts.topic_rules)) as proxy:
+        with RunningProxy(
+            broker.bootstrap, policies=TopicPolicies(rules=parts.topic_rules)
+        ) as proxy:
             assert delivered(proxy, topic, value_of(first), value_of(first)) == [0, 0]
             unknown = first + 1
-            assert refused(proxy, topic, value_of(first), value_of(unknown)) == [INVALID_RECORD, [1]]
+            assert refused(proxy, topic, value_of(first), value_of(unknown)) == [
+                INVALID_RECORD,
+                [1],
+            ]
             assert delivered(proxy, topic, value_of(unknown)) == [INVALID_RECORD]
             assert delivered(proxy, other, value_of(unknown)) == [0]
             # of another subject: the id exists, and is not this topic's

@@ -88,7 +88,9 @@ class Rig(Side):
     async def judged(self) -> None:
         self.go.set()
         outbox = self.session.outbox
-        await until(lambda: not any(item.waits for item in outbox) and not len(self.proxy.validation))
+        await until(
+            lambda: not any(item.waits for item in outbox) and not len(self.proxy.validation)
+        )
 
 
 def frames_of(data: bytes | bytearray) -> list[bytes]:

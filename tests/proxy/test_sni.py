@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 
 from batchval.protocol.addresses import addresses
-from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from batchval.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from batchval.proxy import awaited_brokers
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.options import Limits
@@ -50,7 +54,9 @@ def listening(certificates: Certificates) -> ssl.SSLContext:
 class Rig:
     """Two brokers and a gate with one port. ``named``: brokers that the cluster has at first."""
 
-    def __init__(self, certificates: Certificates, named: tuple[int, ...] = (1, 2), **options: Any) -> None:
+    def __init__(
+        self, certificates: Certificates, named: tuple[int, ...] = (1, 2), **options: Any
+    ) -> None:
         self.certificates = certificates
         self.brokers = {node_id: NamingBroker() for node_id in (1, 2)}
         self.name(*named)
@@ -167,7 +173,9 @@ def test_a_client_without_a_known_name_is_refused_before_anything_goes_upstream(
 
 async def test_the_alert_on_both_loops(certificates: Certificates) -> None:
     context = listening(certificates)
-    async with SecuredServer(lambda: context, look=lambda hello: node_asked_for(hello, NAMES)) as server:
+    async with SecuredServer(
+        lambda: context, look=lambda hello: node_asked_for(hello, NAMES)
+    ) as server:
         for _ in range(3):
             with pytest.raises(ssl.SSLError, match="UNRECOGNIZED_NAME"):
                 await server.ask(certificates.context())  # for localhost
@@ -179,7 +187,11 @@ def test_a_client_certificate_goes_with_a_name(certificates: Certificates) -> No
     context = listening(certificates)
     context.load_verify_locations(certificates.ca)
     context.verify_mode = ssl.CERT_REQUIRED
-    options = {"listen_tls": context, "sender": identity_of, "principal": lambda one: f"User:{subject_of(one)}"}
+    options = {
+        "listen_tls": context,
+        "sender": identity_of,
+        "principal": lambda one: f"User:{subject_of(one)}",
+    }
     with Rig(certificates, **options) as rig:
         eventually(lambda: rig.is_known(1, 2))
         with rig.client(of(2), certificates.context("client")) as sock:
@@ -195,10 +207,17 @@ def test_a_client_certificate_goes_with_a_name(certificates: Certificates) -> No
 
 
 def test_answers_hold_the_names_and_the_one_port(rig: Rig) -> None:
-    at = {node_id: broker.at for node_id, broker in rig.brokers.items()} | {3: ("broker.internal", 9003)}
-    listed = [MetadataResponseBroker(node_id=node_id, host=host, port=port) for node_id, (host, port) in at.items()]
+    at = {node_id: broker.at for node_id, broker in rig.brokers.items()} | {
+        3: ("broker.internal", 9003)
+    }
+    listed = [
+        MetadataResponseBroker(node_id=node_id, host=host, port=port)
+        for node_id, (host, port) in at.items()
+    ]
     response = MetadataResponse(brokers=listed)
-    rig.brokers[1].answer = lambda frame: b"".join(response.encode(struct.unpack(">i", frame[4:8])[0], 12))
+    rig.brokers[1].answer = lambda frame: b"".join(
+        response.encode(struct.unpack(">i", frame[4:8])[0], 12)
+    )
     port = rig.proxy.address[1]
     for name in (BOOTSTRAP, of(1)):
         with rig.client(name) as sock:
@@ -215,14 +234,18 @@ def test_a_name_may_come_before_its_broker_is_known(certificates: Certificates) 
             sock.sendall(other_frame(7))
             eventually(lambda: len(rig.proxy.proxy.cluster._awaited._waiting) == 1)
             rig.name(1, 2)
-            rig.proxy.loop.call_soon_threadsafe(rig.proxy.proxy.discovery.learn, 2, *rig.brokers[2].at)
+            rig.proxy.loop.call_soon_threadsafe(
+                rig.proxy.proxy.discovery.learn, 2, *rig.brokers[2].at
+            )
             assert read_frame(sock) == struct.pack(">i", 7)
             assert time.monotonic() - began < awaited_brokers.WAIT_S
         assert rig.asked() == (0, 1)
         eventually(lambda: rig.proxy.proxy.cluster._awaited._waiting == {})
 
 
-def test_the_cluster_is_asked_at_once_for_a_broker_that_a_client_asks_for(certificates: Certificates) -> None:
+def test_the_cluster_is_asked_at_once_for_a_broker_that_a_client_asks_for(
+    certificates: Certificates,
+) -> None:
     """Another gate may have sent the client the new broker's name; rounds are 30 seconds apart."""
     with Rig(certificates, (1,)) as rig:
         eventually(lambda: rig.is_known(1))
@@ -237,7 +260,9 @@ def test_many_that_wait_for_one_broker(certificates: Certificates) -> None:
         context = rig.certificates.context()
         socks = []
         for _ in range(20):
-            sock = context.wrap_socket(socket.create_connection(rig.proxy.address, 10), server_hostname=of(2))
+            sock = context.wrap_socket(
+                socket.create_connection(rig.proxy.address, 10), server_hostname=of(2)
+            )
             sock.sendall(other_frame(7))
             socks.append(sock)
         waiting = rig.proxy.proxy.cluster._awaited._waiting

@@ -33,7 +33,9 @@ PRELOADED = Path(__file__).resolve().parents[1] / "support" / "names.c"
 def librdkafka(folder: Path, *words: str) -> subprocess.Popen[str]:
     library = folder / "names.so"
     compiler = os.environ.get("CC", "cc").split()
-    subprocess.run([*compiler, "-shared", "-fPIC", "-O1", "-o", library, PRELOADED, "-ldl"], check=True)
+    subprocess.run(
+        [*compiler, "-shared", "-fPIC", "-O1", "-o", library, PRELOADED, "-ldl"], check=True
+    )
     environment = os.environ | {"LD_PRELOAD": str(library), "RESOLVED_DOMAIN": DOMAIN}
     command = [sys.executable, "-m", "tests.support.named_client", *words]
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
@@ -57,7 +59,9 @@ def topic_of_both(keeper: Producer, name: str) -> str:
     raise AssertionError("one broker led all partitions of 100 topics")
 
 
-def test_clients_reach_both_brokers_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_reach_both_brokers_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_kafka()  # for its Java client
     certificates = Certificates(tmp_path)
     certificates.issue("gate", f"*{DOMAIN}")
@@ -67,7 +71,9 @@ def test_clients_reach_both_brokers_by_name(tmp_path: Path, monkeypatch: pytest.
         eventually(lambda: set(gate.proxy.listening) == {1, 2})
         cluster = gate.proxy.cluster
         named, chosen = cluster.named, []
-        monkeypatch.setattr(cluster, "named", lambda node_id: chosen.append(node_id) or named(node_id))
+        monkeypatch.setattr(
+            cluster, "named", lambda node_id: chosen.append(node_id) or named(node_id)
+        )
         port = gate.address[1]
         leaders = [f"{NAMES.broker.host_of(node_id)}:{port}" for node_id in (1, 2)]
         processes = [
@@ -81,7 +87,10 @@ def test_clients_reach_both_brokers_by_name(tmp_path: Path, monkeypatch: pytest.
             for start in (librdkafka, java)
         ]
         for process in processes:
-            assert process.communicate(timeout=60)[0].splitlines() == [*leaders, f"{COUNT} of {COUNT}"]
+            assert process.communicate(timeout=60)[0].splitlines() == [
+                *leaders,
+                f"{COUNT} of {COUNT}",
+            ]
         assert set(chosen) == {None, 1, 2}
         # a client that ends does not wait for a handshake that it has begun
         assert gate.counters.handshakes_failed.keys() <= {"client"}

@@ -44,9 +44,13 @@ def guarded(frame: bytes) -> bytes | None:
     """Answer as a broker does that takes PLAIN, whatever the password; it answers others, too."""
     key, correlation_id = frame[:2], int.from_bytes(frame[4:8], "big")
     if key == struct.pack(">h", SASL_HANDSHAKE):
-        return b"".join(SaslHandshakeResponse(0, ["PLAIN"]).encode(correlation_id, version_of(frame)))
+        return b"".join(
+            SaslHandshakeResponse(0, ["PLAIN"]).encode(correlation_id, version_of(frame))
+        )
     if key == struct.pack(">h", SASL_AUTHENTICATE):
-        return b"".join(SaslAuthenticateResponse(0, None, b"").encode(correlation_id, version_of(frame)))
+        return b"".join(
+            SaslAuthenticateResponse(0, None, b"").encode(correlation_id, version_of(frame))
+        )
     return answered(frame)
 
 
@@ -84,7 +88,11 @@ def ended(sock: socket.socket) -> bytes:
 
 
 def test_no_broker_is_connected_to_before_the_first_whole_request():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, contextlib.ExitStack() as open_:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        contextlib.ExitStack() as open_,
+    ):
         eventually(lambda: proxy.proxy.ready)
         before = len(broker.connections)
         socks = [open_.enter_context(connected(proxy)) for _ in range(50)]
@@ -99,7 +107,11 @@ def test_no_broker_is_connected_to_before_the_first_whole_request():
 
 
 def test_a_request_that_is_refused_here_needs_no_broker():
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         eventually(lambda: proxy.proxy.ready)
         before = len(broker.connections)
         sock.sendall(produce_frame(1, ("t", 0, BAD)))
@@ -117,7 +129,10 @@ def test_frames_are_small_until_the_broker_has_authenticated_the_client():
         large = produce_frame(3, ("t", 0, GOOD), ("u", 0, GOOD))
         with connected(proxy) as sock:
             sock.sendall(handshake(1) + authenticate(2))
-            assert [len(read_frame(sock)) for _ in range(2)] == [4 + 2 + 4 + 2 + 5, 4 + 2 + 2 + 4 + 8]
+            assert [len(read_frame(sock)) for _ in range(2)] == [
+                4 + 2 + 4 + 2 + 5,
+                4 + 2 + 2 + 4 + 8,
+            ]
             (session,) = proxy.proxy.connections
             eventually(lambda: session.state is State.OPEN)
             assert session.facts.principal == "User:ann"
@@ -131,7 +146,11 @@ def test_frames_are_small_until_the_broker_has_authenticated_the_client():
 @pytest.mark.parametrize("requires", [True, False])
 def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(requires: bool):
     large = produce_frame(1, ("t", 0, batch(random.Random(1).randbytes(LIMIT * 3 // 2))))
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         eventually(lambda: proxy.proxy.ready)
         proxy.proxy.discovery._requires = None
         sock.sendall(produce_frame(0, ("t", 0, GOOD)))
@@ -153,7 +172,10 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
 
 
 def test_a_large_request_does_not_wait_for_ever():
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=Limits(frame_s=0.2)) as proxy:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=Limits(frame_s=0.2)) as proxy,
+    ):
         eventually(lambda: proxy.proxy.ready)
         proxy.proxy.discovery._requires = None
         with connected(proxy) as sock:
@@ -227,7 +249,11 @@ def test_a_request_that_drips_is_ended_too():
 def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
     """While the gate does not read the client, the time of its request stands still."""
     limits = Limits(frame_s=0.3, idle_s=60.0, handshake_s=1.0)
-    with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address, limits=limits) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(other_frame(1))
         read_frame(sock)
         (session,) = proxy.proxy.connections
@@ -260,7 +286,11 @@ def test_one_address_has_its_share_of_connections():
 def test_no_answer_is_merged_from_megabytes_of_names():
     """No topic has such a name, and the loop would copy all of them."""
     names = [f"{i}" + "n" * 32_000 for i in range(150)]
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(produce_frame(1, *((name, 0, BAD) for name in names)))
         assert set(codes(read_frame(sock)).values()) == {2}  # written in a thread
         sock.sendall(produce_frame(2, *((name, 0, BAD if name < "1" else GOOD) for name in names)))
@@ -272,7 +302,11 @@ def test_no_answer_is_merged_from_megabytes_of_names():
 def test_many_requests_of_one_client_take_turns_with_the_others():
     """One write of thousands of requests is taken in slices, other clients' requests in between."""
     many = b"".join(produce_frame(n, ("t", 0, BAD)) for n in range(3000))
-    with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy, connected(proxy) as greedy:
+    with (
+        ScriptedBroker() as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as greedy,
+    ):
         greedy.settimeout(60)
         sent = [0]
         turns = []
@@ -291,7 +325,11 @@ def test_many_requests_of_one_client_take_turns_with_the_others():
 
 
 def test_api_versions_are_remembered_by_what_the_broker_answers():
-    with ScriptedBroker(versions) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(versions) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         request = ApiVersionsRequest(api_version=0)
         answers = []
         for n in range(3):
@@ -306,5 +344,10 @@ def test_api_versions_are_remembered_by_what_the_broker_answers():
 def versions(frame: bytes) -> bytes | None:
     if frame[:2] != struct.pack(">h", 18):
         return answered(frame)
-    body = frame[4:8] + struct.pack(">hi", 0, 2) + struct.pack(">hhh", 0, 0, 7) + struct.pack(">hhh", 999, 0, 1)
+    body = (
+        frame[4:8]
+        + struct.pack(">hi", 0, 2)
+        + struct.pack(">hhh", 0, 0, 7)
+        + struct.pack(">hhh", 999, 0, 1)
+    )
     return struct.pack(">i", len(body)) + body

@@ -91,9 +91,13 @@ def new_client_writes_and_reads(gate: RunningSettings, topic: str) -> None:
     """A producer and a consumer that know nothing but the gate's bootstrap address."""
     mark = uuid.uuid4().bytes
     errors: list[KafkaError | None] = []
-    producer = Producer({"bootstrap.servers": gate.bootstrap, "acks": "all", "log_level": 0, "linger.ms": 0})
+    producer = Producer(
+        {"bootstrap.servers": gate.bootstrap, "acks": "all", "log_level": 0, "linger.ms": 0}
+    )
     for partition in range(PARTITIONS):
-        producer.produce(topic, mark, partition=partition, on_delivery=lambda error, _: errors.append(error))
+        producer.produce(
+            topic, mark, partition=partition, on_delivery=lambda error, _: errors.append(error)
+        )
     assert producer.flush(30) == 0
     assert errors == [None] * PARTITIONS
     consumer = Consumer({"bootstrap.servers": gate.bootstrap, "group.id": "reader", "log_level": 0})
@@ -126,12 +130,17 @@ def test_any_one_broker_may_stop(cluster: list[KafkaBroker], tmp_path: Path) -> 
         proxy = gate.gate.proxies["default"]
         eventually(lambda: set(proxy.listening) == {1, 2, 3}, 30)
         ports = dict(proxy.listening)
-        topic, admin = "replicated", AdminClient({"bootstrap.servers": gate.bootstrap, "log_level": 0})
+        topic, admin = (
+            "replicated",
+            AdminClient({"bootstrap.servers": gate.bootstrap, "log_level": 0}),
+        )
         made = NewTopic(topic, PARTITIONS, 3, config={"min.insync.replicas": "2"})
         admin.create_topics([made])[topic].result(60)
         eventually(lambda: has_all_replicas(admin, topic), 30)
         # not librdkafka's: see test_leaders_change_under_producers
-        sender = JavaSender(0, gate.bootstrap, topic, PARTITIONS, share=500, seconds=2.0, codec="none", in_flight=5)
+        sender = JavaSender(
+            0, gate.bootstrap, topic, PARTITIONS, share=500, seconds=2.0, codec="none", in_flight=5
+        )
         sender.await_first()
         try:
             with Watch(gate) as watch:
@@ -149,7 +158,9 @@ def test_any_one_broker_may_stop(cluster: list[KafkaBroker], tmp_path: Path) -> 
         assert proxy.listening == ports
         assert sender.errors == []
         assert len(sender.acked) == sender.sent
-        stored = [one for one in read_all(cluster[0].bootstrap, topic, PARTITIONS) if len(one.value) > 16]
+        stored = [
+            one for one in read_all(cluster[0].bootstrap, topic, PARTITIONS) if len(one.value) > 16
+        ]
         found = check(sender.acked, stored, {0: sender.sent})
         assert not found, str(found)
 

@@ -44,7 +44,9 @@ class Broker:
                 )
                 for topic_id in ids
             ]
-            return b"".join(MetadataResponse(topics=topics).encode(header.correlation_id, header.api_version))
+            return b"".join(
+                MetadataResponse(topics=topics).encode(header.correlation_id, header.api_version)
+            )
         header, produce = ProduceRequest.parse(frame)
         self.produced.append(frame)
         if produce.acks == 0:
@@ -55,7 +57,8 @@ class Broker:
             p.TopicProduceResponse(
                 topic_id=topic.topic_id,
                 partition_responses=[
-                    p.PartitionProduceResponse(index=part.index, base_offset=7) for part in topic.partition_data
+                    p.PartitionProduceResponse(index=part.index, base_offset=7)
+                    for part in topic.partition_data
                 ],
             )
             for topic in produce.topic_data
@@ -95,7 +98,11 @@ def test_an_unknown_id_is_asked_for_once_and_remembered() -> None:
 
 def test_an_id_that_the_broker_does_not_know_is_refused_and_nothing_forwarded() -> None:
     script = Broker()
-    with ScriptedBroker(script) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(script) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(request(1, (GONE, 0, GOOD)))
         frame = read_frame(sock)
         assert frame[:4] == struct.pack(">i", 1)
@@ -110,14 +117,21 @@ def test_an_id_that_the_broker_does_not_know_is_refused_and_nothing_forwarded() 
 
 def test_requests_after_the_question_keep_their_order() -> None:
     script = Broker()
-    with ScriptedBroker(script) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(script) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         frames = [request(n, (ORDERS, n, BAD if n % 3 == 2 else GOOD)) for n in range(12)]
         sock.sendall(b"".join(frames))
         for n in range(12):
             frame = read_frame(sock)
             assert frame[:4] == struct.pack(">i", n)
             assert answer(frame) == {(ORDERS, n): CORRUPT_MESSAGE if n % 3 == 2 else 0}
-        indexes = [ProduceRequest.parse(frame)[1].topic_data[0].partition_data[0].index for frame in script.produced]
+        indexes = [
+            ProduceRequest.parse(frame)[1].topic_data[0].partition_data[0].index
+            for frame in script.produced
+        ]
         assert indexes == [n for n in range(12) if n % 3 != 2]
 
 
@@ -135,7 +149,11 @@ def test_a_topic_s_policy_holds_for_its_id() -> None:
 @pytest.mark.parametrize("records", [GOOD, BAD], ids=["good", "bad"])
 def test_acks_0_with_an_unknown_id_ends_the_connection(records: bytes) -> None:
     script = Broker()
-    with ScriptedBroker(script) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
+    with (
+        ScriptedBroker(script) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
         sock.sendall(request(1, (GONE, 0, records), acks=0))
         with pytest.raises(EOFError):
             read_frame(sock)
@@ -145,8 +163,14 @@ def test_acks_0_with_an_unknown_id_ends_the_connection(records: bytes) -> None:
 
 def test_ids_are_learnt_from_clients_metadata() -> None:
     script = Broker()
-    with ScriptedBroker(script) as broker, RunningProxy(broker.address) as proxy, connected(proxy) as sock:
-        ask = MetadataRequest(topics=[m.MetadataRequestTopic(topic_id=ORDERS, name=None)], api_version=12)
+    with (
+        ScriptedBroker(script) as broker,
+        RunningProxy(broker.address) as proxy,
+        connected(proxy) as sock,
+    ):
+        ask = MetadataRequest(
+            topics=[m.MetadataRequestTopic(topic_id=ORDERS, name=None)], api_version=12
+        )
         sock.sendall(b"".join(bytes(piece) for piece in ask.encode(9, "test")))
         read_frame(sock)
         sock.sendall(request(1, (ORDERS, 0, GOOD)))

@@ -1,4 +1,6 @@
-"""Two real brokers behind the gate: leaders that change under producers, and a broker that stops without a word."""
+"""Two real brokers behind the gate: leaders that change under producers, and a broker that stops
+without a word.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,20 @@ def gate(cluster: tuple[KafkaBroker, KafkaBroker]) -> Iterator[RunningProxy]:
 def made(gate: RunningProxy, topic: str, *replicas: list[int]) -> str:
     """A topic whose partition n has these replicas, the first of them its leader."""
     admin = AdminClient({"bootstrap.servers": gate.bootstrap})
-    admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=list(replicas))])[topic].result(20)
+    admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=list(replicas))])[
+        topic
+    ].result(20)
     eventually(lambda: leaders(gate, topic) == [them[0] for them in replicas], 20)
     return topic
 
 
 def leaders(gate: RunningProxy, topic: str) -> list[int]:
-    partitions = AdminClient({"bootstrap.servers": gate.bootstrap}).list_topics(topic, 10).topics[topic].partitions
+    partitions = (
+        AdminClient({"bootstrap.servers": gate.bootstrap})
+        .list_topics(topic, 10)
+        .topics[topic]
+        .partitions
+    )
     return [partitions[n].leader for n in sorted(partitions)]
 
 
@@ -87,7 +96,9 @@ def sending(sender: Sender, until: threading.Event) -> threading.Thread:
     return thread
 
 
-def to_the_wrong_one(gate: RunningProxy, node: int, topic: str, version: int = 12) -> ProduceResponse:
+def to_the_wrong_one(
+    gate: RunningProxy, node: int, topic: str, version: int = 12
+) -> ProduceResponse:
     """What a broker answers to whom it does not lead."""
     with socket.create_connection(gate.proxy.listening[node], 10) as sock:
         sock.sendall(produce_frame(1, (topic, 0, batch(b"astray")), version=version))
@@ -95,8 +106,12 @@ def to_the_wrong_one(gate: RunningProxy, node: int, topic: str, version: int = 1
 
 
 def leads(gate: RunningProxy, node: int, topic: str) -> bool:
-    """Whether the broker itself takes itself for partition 0's leader: it hears of a new one when it hears of it."""
-    asked = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -1)])], api_version=5)
+    """Whether the broker itself takes itself for partition 0's leader: it hears of a new one when
+    it hears of it.
+    """
+    asked = ListOffsetsRequest(
+        -1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -1)])], api_version=5
+    )
     with socket.create_connection(gate.proxy.listening[node], 10) as sock:
         sock.sendall(b"".join(asked.encode(1, "test")))
         answer = ListOffsetsResponse.decode(read_frame(sock), 5)
@@ -115,7 +130,9 @@ def test_leaders_change_under_producers(
     topic = made(gate, "moving", [1, 2], [2, 1])
     own, brokers = gate.own_ports(), {broker.port for broker in cluster}
     nodes, stop = Nodes(), threading.Event()
-    exact = JavaSender(0, gate.bootstrap, topic, 2, share=1000, seconds=1.0, codec="none", in_flight=5)
+    exact = JavaSender(
+        0, gate.bootstrap, topic, 2, share=1000, seconds=1.0, codec="none", in_flight=5
+    )
     request.addfinalizer(exact.process.kill)
     exact.await_first()
     config = {**IDEMPOTENT, "enable.idempotence": False, **nodes.config, "linger.ms": 1}
@@ -128,7 +145,10 @@ def test_leaders_change_under_producers(
         eventually(lambda: exact.acknowledged() > before[0] + 200, 30)  # noqa: B023
         eventually(lambda: len(other.acked) > before[1] + 200, 30)  # noqa: B023
         first, second = (2, 1) if change % 2 == 0 else (1, 2)
-        wanted = {TopicPartition(topic, 0): [first, second], TopicPartition(topic, 1): [second, first]}
+        wanted = {
+            TopicPartition(topic, 0): [first, second],
+            TopicPartition(topic, 1): [second, first],
+        }
         admin.alter_partition_reassignments(wanted)
         eventually(lambda: not admin.list_partition_reassignments(), 20)
         admin.elect_leaders(0, {topic: [0, 1]}, raise_errors=False)
@@ -161,16 +181,24 @@ def of_producer(stored: list[Stored], producer: int) -> list[Stored]:
 
 
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.slow)])
-def test_a_broker_that_stops(cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, seconds: float) -> None:
-    """SIGSTOP: its connections stay, nothing is answered. The other's go on; the client's own timeout ends it."""
+def test_a_broker_that_stops(
+    cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, seconds: float
+) -> None:
+    """SIGSTOP: its connections stay, nothing is answered. The other's go on; the client's own
+    timeout ends it.
+    """
     topic = made(gate, f"stopping-{seconds:.0f}", [1], [2], [2])
     stop = threading.Event()
     sender = Sender(0, gate.bootstrap, topic, 2, IDEMPOTENT)
-    hasty = Producer({"bootstrap.servers": gate.bootstrap, "message.timeout.ms": 1500, "log_level": 0})
+    hasty = Producer(
+        {"bootstrap.servers": gate.bootstrap, "message.timeout.ms": 1500, "log_level": 0}
+    )
     came: list[KafkaError | None] = []
 
     def sent_in_haste() -> KafkaError | None:
-        hasty.produce(topic, b"in haste", partition=2, on_delivery=lambda error, _: came.append(error))
+        hasty.produce(
+            topic, b"in haste", partition=2, on_delivery=lambda error, _: came.append(error)
+        )
         hasty.flush(20)
         return came.pop()
 
@@ -196,12 +224,16 @@ def test_a_broker_that_stops(cluster: tuple[KafkaBroker, KafkaBroker], gate: Run
             with pytest.raises(TimeoutError):
                 sock.recv(1)
             sock.close()
-            eventually(lambda: gate.counters.connections_open <= before)  # the gate does not hang on
+            eventually(
+                lambda: gate.counters.connections_open <= before
+            )  # the gate does not hang on
             error = sent_in_haste()
             assert error is not None
             assert error.code() == KafkaError._MSG_TIMED_OUT
             time.sleep(max(0.0, seconds - (time.monotonic() - paused)))
-            assert acked(0) - other > 50 * seconds  # half of a thousand a second, less than a half of that asked for
+            assert (
+                acked(0) - other > 50 * seconds
+            )  # half of a thousand a second, less than a half of that asked for
             assert acked(1) == stuck
         finally:
             cluster[1].resume()

@@ -54,7 +54,9 @@ class One:
             self.errors.append(error)
 
 
-def run(threads: int, test: Callable[[ValidationQueue, Gate], Coroutine[Any, Any, None]]) -> Counters:
+def run(
+    threads: int, test: Callable[[ValidationQueue, Gate], Coroutine[Any, Any, None]]
+) -> Counters:
     counters = Counters()
 
     async def started() -> None:

@@ -49,7 +49,9 @@ def test_a_stuck_one_ends_where_nobody_reads_stderr() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    with subprocess.Popen([sys.executable, "-c", SCRIPT, "waits"], text=True, stderr=writer, **pipes) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "waits"], text=True, stderr=writer, **pipes
+    ) as process:
         os.close(writer)
         process.communicate("\n", timeout=60)
     assert process.returncode == 1

@@ -65,7 +65,9 @@ def test_a_worker_that_takes_nothing_does_not_block_its_parent(pairs: tuple[Pair
         pass_all()
 
 
-async def test_messages_come_whole_and_in_order_however_they_are_cut(pairs: tuple[Pairs, Pairs]) -> None:
+async def test_messages_come_whole_and_in_order_however_they_are_cut(
+    pairs: tuple[Pairs, Pairs],
+) -> None:
     ours, theirs = pairs
     received: list[object] = []
     ended = asyncio.Event()
@@ -84,7 +86,9 @@ async def test_messages_come_whole_and_in_order_however_they_are_cut(pairs: tupl
     channel.send(Heartbeat(4))  # nobody is there
 
 
-def test_a_late_answer_is_not_taken_for_that_of_the_next_question(pairs: tuple[Pairs, Pairs]) -> None:
+def test_a_late_answer_is_not_taken_for_that_of_the_next_question(
+    pairs: tuple[Pairs, Pairs],
+) -> None:
     ours, theirs = pairs
     asking = Asking(theirs.asking, timeout_s=0.05)
     with pytest.raises(OSError, match=r"parent process did not answer in 0\.05 s"):
@@ -129,18 +133,28 @@ class Parent:
 
 
 def news(**more: Any) -> ClusterNews:
-    known: dict[str, Any] = {"brokers": {1: KAFKA}, "cluster_id": "c", "requires_authentication": False}
+    known: dict[str, Any] = {
+        "brokers": {1: KAFKA},
+        "cluster_id": "c",
+        "requires_authentication": False,
+    }
     known |= {"endpoints": {KAFKA: (EndpointState.SERVING, "")}, "ports": {("edge", 1): 9093}}
     return ClusterNews(**(known | more))
 
 
-def test_a_worker_follows_its_parent_and_reports_what_is_new(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_follows_its_parent_and_reports_what_is_new(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "batchval.proxy")
     parent = Parent()
     follower = parent.follower()
     assert follower.unready() is not None
     follower.follow(news())
-    assert (follower.unready(), follower.brokers, follower.requires_authentication) == (None, {1: KAFKA}, False)
+    assert (follower.unready(), follower.brokers, follower.requires_authentication) == (
+        None,
+        {1: KAFKA},
+        False,
+    )
     follower.reached(KAFKA)
     follower.answered_without_authentication()
     follower.learn(1, *KAFKA)

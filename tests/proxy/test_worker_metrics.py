@@ -40,15 +40,21 @@ def test_counters_never_go_down_and_gauges_are_those_of_running_workers() -> Non
     first, second, third = (0, 1), (1, 1), (0, 2)
     buckets = [1] * (len(BOUNDS_S) + 1)
     answers = {
-        first: packed([counter(5), gauge(3, "max"), gauge(3, "sum", "held"), histogram(buckets, 1.5)]),
-        second: packed([counter(7), gauge(4, "max"), gauge(4, "sum", "held"), histogram(buckets, 2.0)]),
+        first: packed(
+            [counter(5), gauge(3, "max"), gauge(3, "sum", "held"), histogram(buckets, 1.5)]
+        ),
+        second: packed(
+            [counter(7), gauge(4, "max"), gauge(4, "sum", "held"), histogram(buckets, 2.0)]
+        ),
     }
     found = totals.merged([gauge(1, "sum", "workers")], answers, {}, 1)
     assert [sample(found, name) for name in ("requests", "age", "held", "workers")] == [12, 4, 7, 1]
     assert sample(found, "latency") == ([2] * len(buckets), 3.5)
     found = totals.merged([], {}, {}, 2)  # no worker has answered
     assert [sample(found, name) for name in ("requests", "age", "held")] == [12, 4, 7]
-    found = totals.merged([], {third: packed([counter(1), gauge(0, "max"), gauge(1, "sum", "held")])}, {1: 1}, 3)
+    found = totals.merged(
+        [], {third: packed([counter(1), gauge(0, "max"), gauge(1, "sum", "held")])}, {1: 1}, 3
+    )
     assert [sample(found, name) for name in ("requests", "age", "held")] == [13, 3, 4]
     assert sample(found, "latency") == ([2] * len(buckets), 3.5)
     assert sample(totals.merged([], {}, {0: 2, 1: 1}, 4), "requests") == 13
@@ -79,10 +85,15 @@ def test_an_answer_that_comes_late_replaces_no_newer_one() -> None:
 
 
 def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None:
-    many = Family("counter", "many", "Many.", ("n",), [((str(n),), n) for n in range(3 * SAMPLES_A_PIECE + 1)])
+    many = Family(
+        "counter", "many", "Many.", ("n",), [((str(n),), n) for n in range(3 * SAMPLES_A_PIECE + 1)]
+    )
     content = packed([many, counter(1, "Produce")])
     assert len(pickle.loads(content)) == 5
-    assert sum(len(list(one.samples)) for one in unpacked(content) if one.name == "many") == 3 * SAMPLES_A_PIECE + 1
+    assert (
+        sum(len(list(one.samples)) for one in unpacked(content) if one.name == "many")
+        == 3 * SAMPLES_A_PIECE + 1
+    )
     found = Totals().merged([counter(2, "Fetch")], {(0, 1): content, (1, 1): content}, {}, 1)
     assert sample(found, "many", "7") == 14
     assert (sample(found, "requests", "Produce"), sample(found, "requests", "Fetch")) == (2, 2)
@@ -91,8 +102,12 @@ def test_labels_are_summed_one_by_one_and_long_families_come_in_pieces() -> None
 def test_topics_and_nodes_are_bounded_over_all_workers() -> None:
     def refusals(*topics: str) -> bytes:
         samples = [((topic, "crc-mismatch"), 1) for topic in topics]
-        requests = Family("counter", "requests", "R.", ("api", "node"), [(("Produce", f"{t}"), 1) for t in topics])
-        return packed([Family("counter", "refusals", "Refusals.", ("topic", "rule"), samples), requests])
+        requests = Family(
+            "counter", "requests", "R.", ("api", "node"), [(("Produce", f"{t}"), 1) for t in topics]
+        )
+        return packed(
+            [Family("counter", "refusals", "Refusals.", ("topic", "rule"), samples), requests]
+        )
 
     bound = [Metrics(topics=2, nodes=1)]
     totals = Totals(lambda: bound[0])
@@ -100,7 +115,11 @@ def test_topics_and_nodes_are_bounded_over_all_workers() -> None:
     (topics, nodes) = totals.merged([], answers, {}, 1)
     rule = "crc-mismatch"
     assert dict(topics.samples) == {("a", rule): 1, ("b", rule): 2, (OTHER, rule): 3}
-    assert dict(nodes.samples) == {("Produce", "a"): 1, ("Produce", "bootstrap"): 1, ("Produce", OTHER): 4}
+    assert dict(nodes.samples) == {
+        ("Produce", "a"): 1,
+        ("Produce", "bootstrap"): 1,
+        ("Produce", OTHER): 4,
+    }
     bound[0] = Metrics(topics=3, nodes=1)
     (topics, _) = totals.merged([], answers, {}, 2)
     assert dict(topics.samples)["c", rule] == 1
@@ -116,10 +135,16 @@ def test_what_the_parent_counts_is_not_counted_twice() -> None:
 
 def test_rows_of_refusals_move_to_the_parent() -> None:
     clock = iter(range(10**9, 10**12, 10**9))
-    worker = ObservedCounts("enforce", is_known=lambda topic: topic == "known", clock_ns=lambda: next(clock))
+    worker = ObservedCounts(
+        "enforce", is_known=lambda topic: topic == "known", clock_ns=lambda: next(clock)
+    )
     parent = ObservedCounts("enforce", is_known=lambda _: False, most=20)
     for topic in ("known", "known", "new", None):
-        worker(Refusal("edge", "10.0.0.1:5", "c", topic, 0, "crc-mismatch", "CORRUPT_MESSAGE", "why", True))
+        worker(
+            Refusal(
+                "edge", "10.0.0.1:5", "c", topic, 0, "crc-mismatch", "CORRUPT_MESSAGE", "why", True
+            )
+        )
     taken = []
     while rows := worker.take(1):
         taken += rows
@@ -158,9 +183,17 @@ def test_clients_of_all_workers_are_one_table() -> None:
             parent.add(*client)
     assert sizes == [ROWS_A_TURN, 1]
     rows = dict(parent.rows())
-    assert {key: row.requests for key, row in rows.items()} == {key: 2 + (key is keys[0]) for key in keys}
-    assert (rows[keys[0]].request_bytes, rows[keys[0]].answer_bytes, rows[keys[0]].stalls) == (21, 41, 2)
-    assert Served(most_ns=5, total_ns=5).plus(Served(most_ns=7, total_ns=7)) == Served(most_ns=7, total_ns=12)
+    assert {key: row.requests for key, row in rows.items()} == {
+        key: 2 + (key is keys[0]) for key in keys
+    }
+    assert (rows[keys[0]].request_bytes, rows[keys[0]].answer_bytes, rows[keys[0]].stalls) == (
+        21,
+        41,
+        2,
+    )
+    assert Served(most_ns=5, total_ns=5).plus(Served(most_ns=7, total_ns=7)) == Served(
+        most_ns=7, total_ns=12
+    )
 
 
 def test_the_clients_that_wait_to_be_reported_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +202,9 @@ def test_the_clients_that_wait_to_be_reported_are_bounded(monkeypatch: pytest.Mo
     monkeypatch.setattr(module, "MOST_CLIENTS", 10)
     worker = module.ReportedClients()
     for i in range(25):
-        worker.add(ClientKey(str(i), Software(), "10.0.0.1", "User:ANONYMOUS", "edge"), {3 << 16: 1})
+        worker.add(
+            ClientKey(str(i), Software(), "10.0.0.1", "User:ANONYMOUS", "edge"), {3 << 16: 1}
+        )
     assert [key.client_id for key, _, _ in worker.take()] == [str(i) for i in range(15, 25)]
     assert worker.evicted_total == 15
 

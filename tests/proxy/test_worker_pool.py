@@ -107,7 +107,9 @@ class Rig:
         return [len(one.connections) for one in self.pool.workers]
 
 
-async def test_connections_go_to_the_worker_with_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_go_to_the_worker_with_the_fewest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(3, monkeypatch)
     rig.connect(7)
     assert rig.taken == [[0, 3, 6], [1, 4], [2, 5]]
@@ -173,7 +175,9 @@ async def test_a_worker_that_ends_is_replaced_later_and_later(
     assert waits[-1] == 0
 
 
-async def test_connections_wait_while_all_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_wait_while_all_workers_are_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(1, monkeypatch)
     (worker,) = rig.pool.workers
     rig.pool.received(worker, Heartbeat(5))

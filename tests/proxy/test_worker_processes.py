@@ -70,7 +70,10 @@ def by_worker(found: dict[str, float]) -> list[float]:
 def test_connections_limits_kills_and_the_end_of_the_parent() -> None:
     """One gate for all of it: its start takes longest."""
     limits = {"max_connections": 100}
-    with ScriptedBroker(answers) as broker, GateCommand(broker.address, workers=2, limits=limits) as gate:
+    with (
+        ScriptedBroker(answers) as broker,
+        GateCommand(broker.address, workers=2, limits=limits) as gate,
+    ):
         the_split_is_even_and_limits_are_exact(gate)
         a_broker_that_traffic_names_is_at_one_port_for_all(gate)
         a_worker_is_killed(gate)
@@ -86,7 +89,11 @@ def test_connections_limits_kills_and_the_end_of_the_parent() -> None:
 
 def test_a_signal_to_all_processes_ends_a_gate_once_all_is_answered() -> None:
     """As systemd and terminals send it."""
-    with ScriptedBroker() as broker, GateCommand(broker.address, workers=2) as gate, clients(gate, 2) as several:
+    with (
+        ScriptedBroker() as broker,
+        GateCommand(broker.address, workers=2) as gate,
+        clients(gate, 2) as several,
+    ):
         assert all(map(is_served, several))
         broker.reading.clear()
         for one in several:
@@ -115,7 +122,9 @@ def the_split_is_even_and_limits_are_exact(gate: GateCommand) -> None:
     assert found['partitions_refused_total{rule="crc-mismatch"}'] == 1
     (row,) = json.loads(gate.get("/clients")[1])["clients"]
     assert (row["client_id"], row["requests"]) == ("test", 101)
-    (line,) = [line for line in map(json.loads, gate.log().splitlines()) if line["event"] == "refused"]
+    (line,) = [
+        line for line in map(json.loads, gate.log().splitlines()) if line["event"] == "refused"
+    ]
     assert (line["level"], line["worker"] in (0, 1)) == ("WARNING", True)
 
 
@@ -130,7 +139,11 @@ def a_worker_is_killed(gate: GateCommand) -> None:
             assert all(map(is_served, new))
             found = gate.metrics()
             assert by_worker(found) == [4, 4]
-    down = {name: (before[name], found[name]) for name in before if is_counter(name) and found[name] < before[name]}
+    down = {
+        name: (before[name], found[name])
+        for name in before
+        if is_counter(name) and found[name] < before[name]
+    }
     assert down == {}
     assert found["requests_total"] == before["requests_total"] + 8
     assert "was ended by SIGKILL with 4 connections: it is replaced at once" in gate.log()

@@ -88,7 +88,9 @@ class Rig:
         return self.gate.shared.budget.max_connections
 
 
-async def test_workers_that_start_are_counted_as_those_that_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_workers_that_start_are_counted_as_those_that_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(3, monkeypatch)
     rig.end(0)
     rig.outcomes = {1: Outcome([], 40), 2: Outcome([], 40)}
@@ -102,7 +104,9 @@ async def test_workers_that_start_are_counted_as_those_that_serve(monkeypatch: p
     assert rig.gate.shared.budget.max_connections == 500
 
 
-async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(1, monkeypatch)
     counts = iter((5, 7, 9))
 
@@ -151,15 +155,21 @@ async def test_a_reload_that_is_refused_leaves_the_bound(monkeypatch: pytest.Mon
     assert rig.gate.shared.budget.max_connections == 100
 
 
-async def test_the_largest_request_must_fit_into_the_workers_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_largest_request_must_fit_into_the_workers_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(2, monkeypatch)
     with pytest.raises(ConfigError) as found:
         await rig.reload(max_bytes_held=10 * MIB, max_frame_bytes=6 * MIB)
     (line,) = found.value.problems
-    assert line.startswith("workers: each of 2 has 5242880 bytes of limits.max_bytes_held, which is below")
+    assert line.startswith(
+        "workers: each of 2 has 5242880 bytes of limits.max_bytes_held, which is below"
+    )
 
 
-async def test_a_connection_that_waits_is_passed_when_a_worker_can_serve_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_waits_is_passed_when_a_worker_can_serve_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(1, monkeypatch)
     (worker,) = rig.pool.workers
     passed: list[object] = []
@@ -179,7 +189,9 @@ def passed_connection() -> Mock:
     return Mock(**{"getpeername.return_value": ("127.0.0.1", 50_000)})
 
 
-async def test_a_connection_to_the_port_of_a_forgotten_broker_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_to_the_port_of_a_forgotten_broker_is_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(1, monkeypatch)
     headers: list[PassedHeader] = []
     monkeypatch.setattr(rig.pool.workers[0], "give", lambda header, *_: headers.append(header))
@@ -187,7 +199,10 @@ async def test_a_connection_to_the_port_of_a_forgotten_broker_is_passed(monkeypa
     for brokers in ({2: KAFKA}, {}):
         rig.gate.discovery.brokers = brokers
         rig.gate.proxies["default"].take(passed_connection(), listener)
-    assert [header[1:] for header in headers] == [("default", 2, (9094, KAFKA)), ("default", 2, None)]
+    assert [header[1:] for header in headers] == [
+        ("default", 2, (9094, KAFKA)),
+        ("default", 2, None),
+    ]
 
 
 async def test_a_connection_that_a_defect_keeps_from_the_workers_frees_its_slot(
@@ -228,7 +243,9 @@ class Owner:
     def ended(self, *_: object) -> None: ...
 
 
-async def test_what_changes_while_a_process_is_created_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_changes_while_a_process_is_created_reaches_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     worker, process = Worker(0, Owner()), Process()
     current = ["old"]
     theirs: list[socket.socket] = []
@@ -282,7 +299,10 @@ async def test_a_connection_to_a_forgotten_broker_waits_for_its_news() -> None:
     gate = WorkerGate(parts(), Mock(), lambda _: None)
     await gate.start()
     gone = asyncio.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
         one, _ = server.accept()
         gate.adopt(PassedHeader(1, "default", 7, None), one, gone.set)
         proxy = gate.proxies["default"]
@@ -318,7 +338,9 @@ async def test_a_connection_that_cannot_be_served_holds_up_no_other(
             assert client.recv(1) == b""
 
 
-async def test_settings_that_fail_are_reported_whatever_comes_meanwhile(pairs: tuple[Pairs, Pairs]) -> None:
+async def test_settings_that_fail_are_reported_whatever_comes_meanwhile(
+    pairs: tuple[Pairs, Pairs],
+) -> None:
     ours, theirs = pairs
     wrong = settings_from(GATE | {"listeners": [GATE["listeners"][0] | {"tls": TLS}]})
     received: list[object] = []
@@ -330,7 +352,9 @@ async def test_settings_that_fail_are_reported_whatever_comes_meanwhile(pairs: t
     assert received == [Failed(["missing.pem: No such file or directory"])]
 
 
-async def test_what_a_worker_sends_last_is_read_although_its_parent_still_sends(pairs: tuple[Pairs, Pairs]) -> None:
+async def test_what_a_worker_sends_last_is_read_although_its_parent_still_sends(
+    pairs: tuple[Pairs, Pairs],
+) -> None:
     ours, theirs = pairs
     channel = Channel(lambda _: None, lambda: None)
     await channel.open(theirs.control)
@@ -389,7 +413,9 @@ async def test_a_worker_that_cannot_apply_settings_ends(
     await worker._apply(pickle.dumps(settings(drain_timeout_ms=7_000)))
     worker._parent_ended()
     assert (worker._code, worker._drain.get_nowait(), len(sent)) == (0, 7, 1)  # Ready
-    monkeypatch.setattr(worker.gate, "prepare", Mock(side_effect=ConfigError(["certificate: cannot be read"])))
+    monkeypatch.setattr(
+        worker.gate, "prepare", Mock(side_effect=ConfigError(["certificate: cannot be read"]))
+    )
     await worker._apply(pickle.dumps(settings(drain_timeout_ms=8_000)))
     assert (worker._code, worker._drain.get_nowait(), len(sent)) == (1, 0, 1)
     assert "certificate: cannot be read" in caplog.text

@@ -15,7 +15,10 @@ from batchval.proxy.workers.shares import share_of, usable_cores, workers_of
 from batchval.proxy.workers.worker_states import TRANSITIONS, WorkerEvent, WorkerState
 
 S, E = WorkerState, WorkerEvent
-GATE: dict[str, Any] = {"listeners": [{"address": ":9092"}], "upstream": {"bootstrap": "kafka:9092"}}
+GATE: dict[str, Any] = {
+    "listeners": [{"address": ":9092"}],
+    "upstream": {"bootstrap": "kafka:9092"},
+}
 MIB = 1 << 20
 
 
@@ -36,8 +39,16 @@ def test_each_worker_has_its_part() -> None:
     settings = settings_from(GATE | {"workers": 3, "limits": limits, "state_directory": "/tmp/x"})
     assert workers_of(settings) == 3
     share = share_of(settings, 3)
-    assert (share.limits.max_bytes_held, share.limits.threads, share.limits.max_connections) == (100 * MIB, 1, 50)
-    assert (share.log.refusals_per_second, share.log.connections_per_second, share.workers) == (33, 33, 1)
+    assert (share.limits.max_bytes_held, share.limits.threads, share.limits.max_connections) == (
+        100 * MIB,
+        1,
+        50,
+    )
+    assert (share.log.refusals_per_second, share.log.connections_per_second, share.workers) == (
+        33,
+        33,
+        1,
+    )
     assert share.metrics.address is None
     assert share.state_directory is None
     assert pickle.loads(pickle.dumps(share)) == share
@@ -53,9 +64,18 @@ def test_auto_is_a_worker_for_each_core_that_has_memory(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize(
     ("text", "cores"),
-    [("max 100000\n", 4), ("150000 100000\n", 2), ("50000 100000\n", 1), ("900000 100000\n", 4), ("odd", 4), (None, 4)],
+    [
+        ("max 100000\n", 4),
+        ("150000 100000\n", 2),
+        ("50000 100000\n", 1),
+        ("900000 100000\n", 4),
+        ("odd", 4),
+        (None, 4),
+    ],
 )
-def test_usable_cores(text: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usable_cores(
+    text: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     if text is not None:
         (tmp_path / "cpu.max").write_text(text)

@@ -23,7 +23,9 @@ class ReloadedGate:
     ``values``  what the file holds
     """
 
-    def __init__(self, folder: Path, broker: ScriptedBroker, *, look_s: float = 60.0, **values: Any) -> None:
+    def __init__(
+        self, folder: Path, broker: ScriptedBroker, *, look_s: float = 60.0, **values: Any
+    ) -> None:
         self.path = folder / "gate.yaml"
         self.values: dict[str, Any] = {
             "listeners": [{"address": "127.0.0.1:0"}],
@@ -35,7 +37,9 @@ class ReloadedGate:
         settings = draft.finished()
         files = digests_of(settings)
         self.gate = RunningGate(settings)
-        self.reloader = Reloader(self.gate, SettingsFile(self.path, {}, draft.digest), files, look_s=look_s)
+        self.reloader = Reloader(
+            self.gate, SettingsFile(self.path, {}, draft.digest), files, look_s=look_s
+        )
         self.gate.metrics.add(self.reloader.families)
         self._watching: asyncio.Task[None] | None = None
 

@@ -38,12 +38,21 @@ def sni(**more: Any) -> dict[str, Any]:
 
 REFUSED = [
     ({"advertised_host": "b{id}.e"}, "'b{id}.e' has the unknown placeholder {id}: only {node} is"),
-    ({"advertised_host": "{node}.{node}"}, "'{node}.{node}' has {node} 2 times: it may stand there once"),
+    (
+        {"advertised_host": "{node}.{node}"},
+        "'{node}.{node}' has {node} 2 times: it may stand there once",
+    ),
     ({"advertised_host": "b{node.example"}, "cannot be a host: at most 255 letters, digits"),
     ({"advertised_host": "b" * 250 + "{node}"}, "cannot be a host: at most 255"),
     ({"advertised_host": ""}, "cannot be a host"),
-    ({"advertised_port": 9092}, "all brokers would have one address: set advertised_host with {node}, or sni"),
-    ({"advertised_port": 9092, "advertised_host": "gate"}, "advertised_port: all brokers would have one address"),
+    (
+        {"advertised_port": 9092},
+        "all brokers would have one address: set advertised_host with {node}, or sni",
+    ),
+    (
+        {"advertised_port": 9092, "advertised_host": "gate"},
+        "advertised_port: all brokers would have one address",
+    ),
     ({"advertised_port": 0}, "advertised_port: must be at least 1, not 0"),
     ({"advertised_first_port": 65536}, "advertised_first_port: must be at most 65535, not 65536"),
     (
@@ -63,7 +72,10 @@ REFUSED = [
         "advertised_port: needs known ports of brokers",
     ),
     ({"sni": SNI}, "sni: needs tls: the server name is a part of the TLS handshake"),
-    (sni() | {"advertised_host": "gate"}, "advertised_host: has no effect: clients are sent the names of sni"),
+    (
+        sni() | {"advertised_host": "gate"},
+        "advertised_host: has no effect: clients are sent the names of sni",
+    ),
     (sni() | {"advertised_first_port": 1}, "has no effect: all brokers are at one port"),
     (sni() | {"first_broker_port": 9100}, "first_broker_port: has no effect: with sni all"),
     (sni() | {"broker_ports": 3}, "broker_ports: has no effect: with sni all brokers are at"),
@@ -74,14 +86,23 @@ REFUSED = [
     (sni(broker="broker.kafka.example.com"), "needs {node}, which stands for the broker's id"),
     (sni(bootstrap="{node}.example.com"), "is one name for all brokers: {node} is not allowed"),
     (sni(broker="b{n}.example.com"), "has the unknown placeholder {n}: only {node} is allowed"),
-    (sni(bootstrap="kafka"), "sni.bootstrap: 'kafka' needs a '.': Java clients send no server name without one"),
-    (sni(bootstrap="127.0.0.1"), "'127.0.0.1' ends as an IP address does: clients send no server name for those"),
+    (
+        sni(bootstrap="kafka"),
+        "sni.bootstrap: 'kafka' needs a '.': Java clients send no server name without one",
+    ),
+    (
+        sni(bootstrap="127.0.0.1"),
+        "'127.0.0.1' ends as an IP address does: clients send no server name for those",
+    ),
     (sni(bootstrap="[::1]"), "cannot be a server name: labels of 1 to 63 letters, digits and '-'"),
     (sni(bootstrap="kafka.example.com."), "cannot be a server name"),
     (sni(broker="b_{node}.example.com"), "cannot be a server name"),
     (sni(bootstrap=f"{'a' * 64}.example.com"), "cannot be a server name"),
     (sni(broker=".".join(["a" * 60] * 4) + ".{node}"), "253 characters in all"),
-    (sni(bootstrap="kafka.bücher.example"), "must be written as in DNS: kafka.xn--bcher-kva.example"),
+    (
+        sni(bootstrap="kafka.bücher.example"),
+        "must be written as in DNS: kafka.xn--bcher-kva.example",
+    ),
     (sni(broker="büro-{node}.example"), "must be written as in DNS: xn--bro-{node}-"),
     (sni(broker=7), "sni.broker: must be text"),
     ({"tls": TLS, "sni": {"bootstrap": "a.b"}}, "sni.broker: is missing"),
@@ -152,7 +173,10 @@ def warnings(folder: Path, authority: trustme.CA, *names: str, **listener: Any) 
 
 COVERED: list[tuple[tuple[str, ...], dict[str, Any]]] = [
     (("kafka.example.com", "*.kafka.example.com"), {"sni": SNI}),
-    (("KAFKA.example.com", "broker-1.kafka.example.com", "broker-2.kafka.example.com"), {"sni": SNI}),
+    (
+        ("KAFKA.example.com", "broker-1.kafka.example.com", "broker-2.kafka.example.com"),
+        {"sni": SNI},
+    ),
     (("*.example.com",), {"sni": SNI | {"broker": "b{node}.example.com"}}),
     (("*.example.com",), {"advertised_host": "b{node}.example.com"}),
     (("127.0.0.1",), {"advertised_host": "127.0.0.1"}),
@@ -202,9 +226,13 @@ def test_a_certificate_of_a_common_name_and_one_that_has_expired(tmp_path: Path)
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gate.example.com")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    )
     past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
-    builder = builder.serial_number(1).not_valid_before(past).not_valid_after(past + dt.timedelta(days=1))
+    builder = (
+        builder.serial_number(1).not_valid_before(past).not_valid_after(past + dt.timedelta(days=1))
+    )
     (tmp_path / "a.pem").write_bytes(pem(builder.sign(key, hashes.SHA256())))
     write_key(key, tmp_path / "a.key")
 

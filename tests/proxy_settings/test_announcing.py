@@ -27,7 +27,10 @@ def full_disk() -> int:
 @pytest.mark.parametrize("output", [broken_pipe, full_disk])
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_an_output_that_fails(
-    output: Callable[[], int], log_format: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    output: Callable[[], int],
+    log_format: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     gate = SimpleNamespace(addresses={"default": Address("127.0.0.1", 9092)}, metrics_at=None)
     settings = settings_from(

@@ -36,7 +36,9 @@ def tag(records: bytes, lie: bool = False) -> tuple[tuple[int, bytes], ...]:
     return ((CLAIMS_TAG, to_tag(claims, int.from_bytes(records[17:21], "big"))),)
 
 
-async def asked(address: tuple[str, int], frame: bytes, tls: ssl.SSLContext | None = None) -> dict[int, int]:
+async def asked(
+    address: tuple[str, int], frame: bytes, tls: ssl.SSLContext | None = None
+) -> dict[int, int]:
     """Partition -> error code, of the answer to a produce request of one topic."""
     name = "127.0.0.1" if tls else None
     reader, writer = await asyncio.open_connection(*address, ssl=tls, server_hostname=name)
@@ -50,9 +52,16 @@ async def asked(address: tuple[str, int], frame: bytes, tls: ssl.SSLContext | No
 
 
 async def with_gate(
-    broker: ScriptedBroker, use: Callable[[RunningGate], Any], listeners: list[dict[str, Any]], **more: Any
+    broker: ScriptedBroker,
+    use: Callable[[RunningGate], Any],
+    listeners: list[dict[str, Any]],
+    **more: Any,
 ) -> None:
-    given = {"listeners": listeners, "upstream": {"bootstrap": broker.address}, "metrics": {"address": None}}
+    given = {
+        "listeners": listeners,
+        "upstream": {"bootstrap": broker.address},
+        "metrics": {"address": None},
+    }
     gate = RunningGate(settings_from(given | more))
     await gate.start()
     try:
@@ -73,18 +82,24 @@ async def test_topics_allow_what_the_file_says_and_others_anything() -> None:
         at = gate.addresses["default"]
         assert await asked(at, produce_frame(1, ("other", 0, large))) == {0: 0}
         assert await asked(at, produce_frame(1, ("small.but.not", 0, large))) == {0: 0}
-        assert await asked(at, produce_frame(1, ("small.one", 0, large), ("small.one", 1, batch(b"x")))) == {
+        assert await asked(
+            at, produce_frame(1, ("small.one", 0, large), ("small.one", 1, batch(b"x")))
+        ) == {
             0: 10,
             1: 0,
         }
-        assert await asked(at, produce_frame(1, ("keyed", 0, keyless), ("keyed", 1, batch(b"x")))) == {0: 87, 1: 0}
+        assert await asked(
+            at, produce_frame(1, ("keyed", 0, keyless), ("keyed", 1, batch(b"x")))
+        ) == {0: 87, 1: 0}
         assert await asked(at, produce_frame(1, ("other", 0, damaged(batch(b"x"))))) == {0: 2}
 
     with ScriptedBroker() as broker:
         await with_gate(broker, use, [{"address": "127.0.0.1:0"}], topics={"policies": rules})
 
 
-@pytest.mark.parametrize(("version", "length", "future"), [("3.9", 0, 0), ("4.1", 0, 32), ("4.4", 87, 32)])
+@pytest.mark.parametrize(
+    ("version", "length", "future"), [("3.9", 0, 0), ("4.1", 0, 32), ("4.4", 87, 32)]
+)
 async def test_the_version_of_kafka_decides(version: str, length: int, future: int) -> None:
     """A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not
     bound.
@@ -101,14 +116,19 @@ async def test_the_version_of_kafka_decides(version: str, length: int, future: i
     with ScriptedBroker() as broker:
         validation = {"rules": "kafka", "kafka_version": version}
         topics = {"policies": [{"match": "bounded", "max.message.bytes": 1000}]}
-        await with_gate(broker, use, [{"address": "127.0.0.1:0"}], validation=validation, topics=topics)
+        await with_gate(
+            broker, use, [{"address": "127.0.0.1:0"}], validation=validation, topics=topics
+        )
 
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> tuple[dict[str, Any], ssl.SSLContext]:
     """The listener's settings, and a client that is edge-1."""
     authority = trustme.CA()
-    server, client = authority.issue_cert("127.0.0.1"), authority.issue_cert("edge-1", common_name="edge-1")
+    server, client = (
+        authority.issue_cert("127.0.0.1"),
+        authority.issue_cert("edge-1", common_name="edge-1"),
+    )
     (tmp_path / "gate.pem").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
     server.private_key_pem.write_to_path(tmp_path / "gate.key")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -152,14 +172,18 @@ async def test_a_sender_is_its_certificate_and_is_known_at_every_door(
 
     with ScriptedBroker() as broker:
         await with_gate(broker, use, listeners, claims_in="audit:0.5")
-        assert not any(tag(COMPRESSED)[0][1] in frame for frame in broker.frames)  # claims_out: none
+        assert not any(
+            tag(COMPRESSED)[0][1] in frame for frame in broker.frames
+        )  # claims_out: none
 
 
 async def test_the_age_of_what_waits_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("batchval.proxy.assemble.LOOK_S", 0.05)
 
     async def use(gate: RunningGate) -> None:
-        waiting = asyncio.ensure_future(asked(gate.addresses["default"], produce_frame(1, ("t", 0, batch(b"x")))))
+        waiting = asyncio.ensure_future(
+            asked(gate.addresses["default"], produce_frame(1, ("t", 0, batch(b"x"))))
+        )
         while gate.pages.oldest.oldest_s < 0.3:
             await asyncio.sleep(0.02)
         assert broker.talking is not None

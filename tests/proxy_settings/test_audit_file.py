@@ -48,7 +48,16 @@ def partitions(path: Path) -> list[int]:
 
 def test_a_row_has_the_facts_of_the_line_and_more(audit: AuditFile, path: Path) -> None:
     audit(Refused(reason="stored 1, computed 2"))
-    audit(Refused(topic=None, partition=-1, rule="S1", enforced=False, batches=900, principal="User:CN=edge,O=Example"))
+    audit(
+        Refused(
+            topic=None,
+            partition=-1,
+            rule="S1",
+            enforced=False,
+            batches=900,
+            principal="User:CN=edge,O=Example",
+        )
+    )
     audit(Refused(rule="", error="", reported=("S1",)))  # refuses nothing
     first, second = eventually(lambda: audit.rows == 2 and rows(path))
     assert first == {
@@ -66,7 +75,11 @@ def test_a_row_has_the_facts_of_the_line_and_more(audit: AuditFile, path: Path) 
         "batches": 1,
         "version": 9,
     }
-    assert (second["event"], second["batches"], second["principal"]) == ("observed", 900, "User:CN=edge,O=Example")
+    assert (second["event"], second["batches"], second["principal"]) == (
+        "observed",
+        900,
+        "User:CN=edge,O=Example",
+    )
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -133,7 +146,9 @@ def test_an_error_of_the_disk_is_logged_once_and_nothing_is_lost(
     is_full.clear()
     eventually(lambda: audit.rows == 5)
     assert partitions(path) == [0, 1, 2, 3, 4]
-    messages = eventually(lambda: len(caplog.records) == 2 and [record.getMessage() for record in caplog.records])
+    messages = eventually(
+        lambda: len(caplog.records) == 2 and [record.getMessage() for record in caplog.records]
+    )
     assert messages == [
         f"log.audit_file {path} cannot be written: No space left on device",
         f"log.audit_file {path} is written again",
@@ -213,7 +228,9 @@ def test_rows_without_a_place_are_counted(
     assert audit.dropped == 151
     assert "refusals left out of" in caplog.records[-1].getMessage()
     goes_on.set()
-    assert {family.name: list(family.samples) for family in audit.families()}["audit_file_dropped"] == [((), 151)]
+    assert {family.name: list(family.samples) for family in audit.families()}[
+        "audit_file_dropped"
+    ] == [((), 151)]
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
@@ -247,7 +264,9 @@ async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
         )
         await gate.start()
         bad = [("t", partition, BAD) for partition in range(150)]
-        assert (await asked(gate.addresses["default"], produce_frame(1, *bad, ("t", 150, GOOD))))[149] == 2
+        assert (await asked(gate.addresses["default"], produce_frame(1, *bad, ("t", 150, GOOD))))[
+            149
+        ] == 2
         assert gate.audit_file is not None
         written = gate.audit_file
         eventually(lambda: written.rows == 101)
@@ -259,7 +278,9 @@ async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
     first, second = rows(path.with_suffix(".1")), rows(path)
     assert sum(row["batches"] for row in first) == 150
     assert first[0]["version"] == 9
-    assert [(row["partition"], row["version"], row["event"]) for row in second] == [(7, 10, "refused")]
+    assert [(row["partition"], row["version"], row["event"]) for row in second] == [
+        (7, 10, "refused")
+    ]
     assert "audit_file_rows_total 102.0" in gate.metrics.text().decode()
 
 

@@ -51,9 +51,16 @@ def test_the_least_settings_are_sound() -> None:
 
 def test_several_brokers() -> None:
     for values in ("a:1,b:2", "a:1, b:2", ["a:1", "b:2"]):
-        assert settings_from(LEAST | upstream(bootstrap=values)).upstream.bootstrap == (("a", 1), ("b", 2))
-    assert "bootstrap: address 2 of 3: must be HOST:PORT" in problem(**upstream(bootstrap="a:1,b,c:3"))
-    assert "bootstrap[1]: must be HOST:PORT of a broker" in problem(**upstream(bootstrap=["a:1", "b:0"]))
+        assert settings_from(LEAST | upstream(bootstrap=values)).upstream.bootstrap == (
+            ("a", 1),
+            ("b", 2),
+        )
+    assert "bootstrap: address 2 of 3: must be HOST:PORT" in problem(
+        **upstream(bootstrap="a:1,b,c:3")
+    )
+    assert "bootstrap[1]: must be HOST:PORT of a broker" in problem(
+        **upstream(bootstrap=["a:1", "b:0"])
+    )
     assert "bootstrap: must be HOST:PORT" in problem(**upstream(bootstrap=7))
     assert "bootstrap: tuple should have at least 1" in problem(**upstream(bootstrap=[]))
     assert "must be HOST:PORT of a broker" in problem(**upstream(bootstrap="0.0.0.0:9"))
@@ -70,12 +77,27 @@ def test_the_state_directory_comes_from_systemd_too(monkeypatch: pytest.MonkeyPa
 # ---- ports ---------------------------------------------------------------------------------------
 
 PORTS = [
-    ({"listeners": [LISTENER, {"address": "127.0.0.1:9094", "name": "b"}]}, "port 9094 of listener b is among the"),
-    ({"listeners": [LISTENER, {"address": "localhost:9094", "name": "b"}]}, "port 9094 of listener b is among the"),
-    ({"listeners": [LISTENER, {"address": "[::]:9094", "name": "b"}]}, "port 9094 of listener b is among the"),
-    (listener(first_broker_port=9000), "ports 9000 to 9099 of the brokers of listener default include the port 9092"),
+    (
+        {"listeners": [LISTENER, {"address": "127.0.0.1:9094", "name": "b"}]},
+        "port 9094 of listener b is among the",
+    ),
+    (
+        {"listeners": [LISTENER, {"address": "localhost:9094", "name": "b"}]},
+        "port 9094 of listener b is among the",
+    ),
+    (
+        {"listeners": [LISTENER, {"address": "[::]:9094", "name": "b"}]},
+        "port 9094 of listener b is among the",
+    ),
+    (
+        listener(first_broker_port=9000),
+        "ports 9000 to 9099 of the brokers of listener default include the port 9092",
+    ),
     (listener(address="127.0.0.1:9400"), "include the port 9464 of metrics"),
-    (listener(address="127.0.0.1:65500"), "ports 65501 to 65600 of the brokers of listener default end above 65535"),
+    (
+        listener(address="127.0.0.1:65500"),
+        "ports 65501 to 65600 of the brokers of listener default end above 65535",
+    ),
     (
         {
             "listeners": [
@@ -98,7 +120,12 @@ APART: list[dict[str, Any]] = [
     {"listeners": [LISTENER, {"address": "127.0.0.2:9094", "name": "b"}]},
     {"listeners": [LISTENER, {"address": "[::1]:9094", "name": "b"}]},
     {"listeners": [{"address": "0.0.0.0:9092"}, {"address": "[::1]:9092", "name": "b"}]},
-    {"listeners": [LISTENER | {"broker_ports": 1}, {"address": "127.0.0.1:9094", "name": "b", "broker_ports": 1}]},
+    {
+        "listeners": [
+            LISTENER | {"broker_ports": 1},
+            {"address": "127.0.0.1:9094", "name": "b", "broker_ports": 1},
+        ]
+    },
     {"listeners": [{"address": "127.0.0.1:0"}, {"address": "127.0.0.1:0", "name": "b"}]},
     listener(address="127.0.0.1:65535", first_broker_port=0),
     listener(address="127.0.0.1:65534", broker_ports=1),
@@ -131,7 +158,9 @@ def test_one_line_for_each_listener_that_collides() -> None:
 )
 def test_an_upstream_that_is_the_gate_itself(address: str, bootstrap: str) -> None:
     line = problem(**listener(address=address), **upstream(bootstrap=bootstrap))
-    assert line.startswith(f"upstream.bootstrap: {bootstrap.rpartition(',')[2]} is the gate itself: it has ")
+    assert line.startswith(
+        f"upstream.bootstrap: {bootstrap.rpartition(',')[2]} is the gate itself: it has "
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,13 +180,17 @@ def test_an_upstream_that_is_not(address: str, bootstrap: str) -> None:
 
 
 def test_an_address_of_an_interface_is_the_gate_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.ports.is_local", lambda address: str(address) == "192.0.2.1")
+    monkeypatch.setattr(
+        "batchval.proxy.ports.is_local", lambda address: str(address) == "192.0.2.1"
+    )
     assert "192.0.2.1:9092 is the gate itself" in problem(
         **listener(address=":9092"), **upstream(bootstrap="192.0.2.1:9092")
     )
 
 
-def test_a_name_that_is_not_answered_for_does_not_stop_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_not_answered_for_does_not_stop_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def never(*_: object, **__: object) -> list[Any]:
         import time
 
@@ -172,7 +205,10 @@ def test_a_name_that_is_not_answered_for_does_not_stop_the_start(monkeypatch: py
 # ---- globs ---------------------------------------------------------------------------------------
 
 GLOBS = [
-    (["*", "orders.*"], "topics.policies[1].match: 'orders.*' never decides: '*' above matches every topic"),
+    (
+        ["*", "orders.*"],
+        "topics.policies[1].match: 'orders.*' never decides: '*' above matches every topic",
+    ),
     (["[a-m]*", "[!a-m]*", "x"], "policies[2].match: 'x' never decides: '[!a-m]*' above matches"),
     (["[a-m]*", "[!a-m]*", "?x"], "policies[2].match: '?x' never decides: earlier globs match"),
     (["orders", "orders"], "policies[1].match: 'orders' never decides"),
@@ -210,13 +246,22 @@ ADMIN = {"mechanism": "NONE"}
 NO_EFFECT = [
     (listener(broker_ports=5, first_broker_port=0), "broker_ports: has no effect"),
     (listener(address="127.0.0.1:0", broker_ports=5), "broker_ports: has no effect"),
-    (listener(max_connections=20_000), "max_connections: 20000 has no effect: limits.max_connections is 10000"),
-    (listener(tls=TLS | {"client_crl": "r.pem"}) | upstream(tls={}), "client_crl: has no effect: without client_ca"),
+    (
+        listener(max_connections=20_000),
+        "max_connections: 20000 has no effect: limits.max_connections is 10000",
+    ),
+    (
+        listener(tls=TLS | {"client_crl": "r.pem"}) | upstream(tls={}),
+        "client_crl: has no effect: without client_ca",
+    ),
     (
         listener(tls=TLS | {"client_crl": "r.pem", "client_auth": "none"}) | upstream(tls={}),
         "client_crl: has no effect: client_auth is none",
     ),
-    (listener(tls=CA | {"client_auth": "none"}) | upstream(tls={}), "client_ca: has no effect: client_auth is none"),
+    (
+        listener(tls=CA | {"client_auth": "none"}) | upstream(tls={}),
+        "client_ca: has no effect: client_auth is none",
+    ),
     (listener(trusted=True), "trusted: has no effect: claims_in is ignore"),
     (
         listener(trusted=True, tls=CA) | upstream(tls={}) | {"claims_in": "trust"},
@@ -225,14 +270,20 @@ NO_EFFECT = [
     (upstream(allow_plaintext=True, tls={}), "allow_plaintext: has no effect: upstream.tls is set"),
     (upstream(bootstrap="a:1,b:1,a:1"), "a:1 stands there twice"),
     (upstream(tls={"key_password": {"env": "A"}}), "key_password: has no effect without key"),
-    (upstream(admin=ADMIN | {"password": PLANTED}), "admin.password: has no effect with mechanism NONE"),
+    (
+        upstream(admin=ADMIN | {"password": PLANTED}),
+        "admin.password: has no effect with mechanism NONE",
+    ),
     (
         upstream(admin=ADMIN | {"refresh_ms": 5000}) | {"topics": {"from_cluster": False}},
         "refresh_ms: has no effect: topics.from_cluster is false",
     ),
     ({"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}}, "extras: has no effect"),
     ({"observe": [{"topics": "a"}], "mode": "observe"}, "observe: has no effect: mode observe"),
-    ({"limits": {"max_connections_per_address": 10_001}}, "has no effect: max_connections is 10000"),
+    (
+        {"limits": {"max_connections_per_address": 10_001}},
+        "has no effect: max_connections is 10000",
+    ),
     ({"limits": {"write_buffer_bytes": 1 << 30}}, "has no effect: max_bytes_held is 536870912"),
     (
         {"limits": {"max_unauthenticated_frame_bytes": 1 << 30}},
@@ -242,10 +293,22 @@ NO_EFFECT = [
         {"limits": {"max_frame_bytes": 6000, "max_partitions_per_request": 1001}},
         "1001 has no effect: a request of max_frame_bytes has at most 1000 partitions",
     ),
-    ({"metrics": {"address": None, "topics": 5}}, "metrics.topics: has no effect: metrics.address is null"),
-    ({"metrics": {"address": None, "remote": True}}, "metrics.remote: has no effect: metrics.address is null"),
-    ({"metrics": {"remote": True}}, "metrics.remote: has no effect: 127.0.0.1:9464 can be reached from this machine"),
-    ({"log": {"level": "error", "refusals_per_second": 5}}, "refusals_per_second: has no effect: level error"),
+    (
+        {"metrics": {"address": None, "topics": 5}},
+        "metrics.topics: has no effect: metrics.address is null",
+    ),
+    (
+        {"metrics": {"address": None, "remote": True}},
+        "metrics.remote: has no effect: metrics.address is null",
+    ),
+    (
+        {"metrics": {"remote": True}},
+        "metrics.remote: has no effect: 127.0.0.1:9464 can be reached from this machine",
+    ),
+    (
+        {"log": {"level": "error", "refusals_per_second": 5}},
+        "refusals_per_second: has no effect: level error",
+    ),
     (
         {"topics": {"policies": [{"match": "a", "retention.ms": 5}]}},
         "policies[0].retention.ms: has no effect: this key of Kafka",
@@ -263,7 +326,10 @@ def test_a_setting_without_effect(values: dict[str, Any], words: str) -> None:
 def test_a_default_may_be_without_effect() -> None:
     """--print-config writes them all."""
     limits = {"max_frame_bytes": 6000}
-    values = listener(broker_ports=100, first_broker_port=0) | {"limits": limits, "metrics": {"address": None}}
+    values = listener(broker_ports=100, first_broker_port=0) | {
+        "limits": limits,
+        "metrics": {"address": None},
+    }
     assert settings_from(LEAST | values | {"log": {"level": "error", "refusals_per_second": 100}})
 
 
@@ -319,14 +385,20 @@ def test_a_secret_in_settings_that_others_can_read(files: Files, mode: int) -> N
     )
 
 
-def test_settings_without_a_secret_may_be_read_by_all(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_without_a_secret_may_be_read_by_all(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GATE_PASSWORD", PLANTED)
     files.admin["password"] = {"env": "GATE_PASSWORD"}
     assert files.faults(0o644) == []
 
 
-@pytest.mark.parametrize(("mode", "refused"), [(0o600, False), (0o640, False), (0o644, True), (0o606, True)])
-def test_a_secret_s_file_and_a_key_that_every_user_can_read(files: Files, mode: int, refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("mode", "refused"), [(0o600, False), (0o640, False), (0o644, True), (0o606, True)]
+)
+def test_a_secret_s_file_and_a_key_that_every_user_can_read(
+    files: Files, mode: int, refused: bool
+) -> None:
     files.put("password", PLANTED, mode)
     files.admin["password"] = {"file": "password"}
     (files.folder / "gate.key").chmod(mode)
@@ -358,7 +430,12 @@ def test_files_that_do_not_fit(files: Files) -> None:
 
 
 def test_all_files_that_are_missing_at_once(files: Files) -> None:
-    files.tls = {"certificate": "no.pem", "key": "no.key", "client_ca": "no-ca.pem", "client_crl": "no.crl"}
+    files.tls = {
+        "certificate": "no.pem",
+        "key": "no.key",
+        "client_ca": "no-ca.pem",
+        "client_crl": "no.crl",
+    }
     files.admin["password"] = {"file": "no-password"}
     found = files.faults(state_directory="nowhere")
     assert [line.partition(":")[0] for line in found] == [
@@ -372,17 +449,24 @@ def test_all_files_that_are_missing_at_once(files: Files) -> None:
     assert all(line.endswith(("No such file or directory", "is not a directory")) for line in found)
 
 
-def test_a_state_directory_that_cannot_be_written(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_directory_that_cannot_be_written(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (files.folder / "state").mkdir()
     assert files.faults(state_directory="state") == []
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     assert files.faults(state_directory="state")[0].endswith("this user may not write there")
 
 
-def test_an_audit_file_that_cannot_be_written(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_audit_file_that_cannot_be_written(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (files.folder / "state").mkdir(exist_ok=True)
     (files.folder / "there").write_text("")
-    fault = {name: files.faults(log={"audit_file": name}) for name in ("new", "there", "state", "nowhere/new")}
+    fault = {
+        name: files.faults(log={"audit_file": name})
+        for name in ("new", "there", "state", "nowhere/new")
+    }
     assert fault["new"] == fault["there"] == []
     assert fault["state"][0].endswith("state: is a directory, expected a file")
     assert fault["nowhere/new"][0].endswith("nowhere is not a directory")
@@ -473,7 +557,9 @@ WANTED = """\
 """
 
 
-def test_every_fault_of_a_file_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fault_of_a_file_is_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("gate.yaml")
     path.write_text(EVERYTHING)
@@ -492,9 +578,17 @@ def test_a_fault_hides_only_what_depends_on_it(tmp_path: Path) -> None:
     """A wrong ``claims_in`` says nothing about ``claims_out``; the rest is compared all the
     same.
     """
-    values = {"claims_in": "audit:2", "claims_out": "tag", "limits": {"threads": 0, "max_bytes_held": 2048}}
+    values = {
+        "claims_in": "audit:2",
+        "claims_out": "tag",
+        "limits": {"threads": 0, "max_bytes_held": 2048},
+    }
     found = lines(drafted(LEAST | values))
-    assert [line.partition(":")[0] for line in found] == ["claims_in", "limits.threads", "limits.max_bytes_held"]
+    assert [line.partition(":")[0] for line in found] == [
+        "claims_in",
+        "limits.threads",
+        "limits.max_bytes_held",
+    ]
 
 
 def test_an_option_is_not_blamed_on_the_file(tmp_path: Path) -> None:

@@ -42,18 +42,26 @@ CLIENTS = (
     ("c-2", Software("franz", "1.22.2"), {pair(FETCH, 12): 7, pair(METADATA, 0): 1}),
     ("c-1", Software("franz", "1.22.2"), {pair(FETCH, 12): 7}),
     (None, Software(), {pair(FETCH, 12): 1}),
-    ("agent", Software(), {pair(PRODUCE, 0): 1_500, pair(PRODUCE, 2): 1, pair(FETCH, 1): 1, pair(METADATA, 0): 2}),
+    (
+        "agent",
+        Software(),
+        {pair(PRODUCE, 0): 1_500, pair(PRODUCE, 2): 1, pair(FETCH, 1): 1, pair(METADATA, 0): 2},
+    ),
 )
 
 
-def documents(table: ClientTable, asked: Asked = ALL, raised: dict[int, Raised] | None = None) -> dict[str, Any]:
+def documents(
+    table: ClientTable, asked: Asked = ALL, raised: dict[int, Raised] | None = None
+) -> dict[str, Any]:
     kind, body = page_of(table, raised or {}, asked)()
     assert kind == "application/json"
     found: dict[str, Any] = json.loads(body)
     return found
 
 
-def text(table: ClientTable, asked: Asked = AS_TEXT, raised: dict[int, Raised] | None = None) -> list[str]:
+def text(
+    table: ClientTable, asked: Asked = AS_TEXT, raised: dict[int, Raised] | None = None
+) -> list[str]:
     kind, body = page_of(table, raised or {}, asked)()
     assert kind == "text/plain; charset=utf-8"
     return body.decode().splitlines()
@@ -97,7 +105,9 @@ def test_json() -> None:
 
 def test_only_old_clients_and_a_limit() -> None:
     table = table_of(*CLIENTS)
-    assert [client["client_id"] for client in documents(table, Asked(old=True))["clients"]] == ["agent"]
+    assert [client["client_id"] for client in documents(table, Asked(old=True))["clients"]] == [
+        "agent"
+    ]
     found = documents(table, Asked(limit=2))
     assert [client["client_id"] for client in found["clients"]] == ["agent", None]
     assert (found["known"], found["old"]) == (4, 1)
@@ -106,7 +116,10 @@ def test_only_old_clients_and_a_limit() -> None:
 
 def test_text() -> None:
     lines = text(table_of(*CLIENTS[1:]))
-    assert lines[:2] == ["3 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 1", ""]
+    assert lines[:2] == [
+        "3 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 1",
+        "",
+    ]
     words = ("client id", "software", "address", "principal", "listener", "last seen (UTC)")
     numbers = "requests bytes in bytes out mean ms max ms stalls"
     whose = "10.0.0.7 User:alice default 2025-11-25 10:00:00"
@@ -117,12 +130,17 @@ def test_text() -> None:
     ]
     at = [line.index("10.0.0.7") for line in lines[3:]]
     assert at == [lines[2].index("address")] * 3
-    assert text(table_of()) == ["0 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 0"]
+    assert text(table_of()) == [
+        "0 clients since 2025-11-25 10:00:00 UTC, of which Kafka 4 turns away 0"
+    ]
 
 
 def test_clients_whose_old_versions_are_all_bridged() -> None:
     raised = {PRODUCE: Raised(0, 3)}
-    agent, both = ("a", Software(), {pair(PRODUCE, 0): 1}), ("b", Software(), {pair(PRODUCE, 0): 1, pair(FETCH, 0): 1})
+    agent, both = (
+        ("a", Software(), {pair(PRODUCE, 0): 1}),
+        ("b", Software(), {pair(PRODUCE, 0): 1, pair(FETCH, 0): 1}),
+    )
     lines = text(table_of(agent, both), raised=raised)
     assert [line.split("  ")[0] for line in lines[3:]] == ["bridged", "turned away"]
 
@@ -133,10 +151,16 @@ def test_the_slowest_come_first() -> None:
     for name, ms in (("quick", 2), ("slow", 900), ("silent", 0)):
         key = ClientKey(name, Software(), "10.0.0.7", "User:a", "default")
         answers = 10 if ms else 0
-        served = Served(5_000, 70_000, answers, answers * ms * 10**6, 2 * ms * 10**6, stalls=ms // 100)
+        served = Served(
+            5_000, 70_000, answers, answers * ms * 10**6, 2 * ms * 10**6, stalls=ms // 100
+        )
         table.add(key, {pair(FETCH, 12): 10}, served)
     slow, quick, silent = documents(table, Asked(order="slowest"))["clients"]
-    assert [slow["client_id"], quick["client_id"], silent["client_id"]] == ["slow", "quick", "silent"]
+    assert [slow["client_id"], quick["client_id"], silent["client_id"]] == [
+        "slow",
+        "quick",
+        "silent",
+    ]
     names = ("request_bytes", "answer_bytes", "mean_ms", "max_ms", "stalls")
     assert [slow[name] for name in names] == [5_000, 70_000, 900.0, 1_800.0, 9]
     assert (silent["mean_ms"], silent["max_ms"]) == (None, None)
@@ -144,11 +168,19 @@ def test_the_slowest_come_first() -> None:
     assert line.split()[-6:] == ["10", "5,000", "70,000", "900.0", "1,800.0", "9"]
     # latencies are those of the last windows, the rest of all time
     now_ms[0] += WINDOW_MS
-    table.add(ClientKey("slow", Software(), "10.0.0.7", "User:a", "default"), {}, Served(0, 0, 10, 10**9, 10**9))
+    table.add(
+        ClientKey("slow", Software(), "10.0.0.7", "User:a", "default"),
+        {},
+        Served(0, 0, 10, 10**9, 10**9),
+    )
     slow = documents(table, Asked(order="slowest"))["clients"][0]
     assert (slow["mean_ms"], slow["max_ms"], slow["request_bytes"]) == (500.0, 1_800.0, 5_000)
     now_ms[0] += WINDOW_MS
-    table.add(ClientKey("slow", Software(), "10.0.0.7", "User:a", "default"), {}, Served(0, 0, 1, 10**6, 10**6))
+    table.add(
+        ClientKey("slow", Software(), "10.0.0.7", "User:a", "default"),
+        {},
+        Served(0, 0, 1, 10**6, 10**6),
+    )
     found = {one["client_id"]: one["max_ms"] for one in documents(table)["clients"]}
     assert found == {"slow": 1_000.0, "quick": None, "silent": None}
 
@@ -170,7 +202,10 @@ def test_names_cannot_begin_a_line_or_move_the_cursor(name: str) -> None:
 
 
 def test_a_large_table_is_in_order_and_bounded() -> None:
-    rows = [(f"{n * 7_919 % 10_000:05d}" + "x" * 95, Software(), {pair(PRODUCE, n % 5): 1}) for n in range(10_000)]
+    rows = [
+        (f"{n * 7_919 % 10_000:05d}" + "x" * 95, Software(), {pair(PRODUCE, n % 5): 1})
+        for n in range(10_000)
+    ]
     table = table_of(*rows, most=MOST_CLIENTS)
     found = documents(table, Asked(limit=MOST_CLIENTS))["clients"]
     assert len(found) == MOST_CLIENTS
@@ -212,12 +247,21 @@ def test_what_can_be_asked_for(query: str, accept: str, asked: Asked) -> None:
     "query",
     [
         *("old=1", "old", "old=", "format=xml", "page=2", "x" * 4_000, "%0a%1b=1"),
-        *("limit=0", "limit=10001", "limit=-1", "limit=\u0665", "limit=1e3", "limit=" + "9" * 5_000),
+        *(
+            "limit=0",
+            "limit=10001",
+            "limit=-1",
+            "limit=\u0665",
+            "limit=1e3",
+            "limit=" + "9" * 5_000,
+        ),
         "&".join("old=true" for _ in range(20)),
     ],
 )
 def test_what_cannot_be_asked_for(query: str) -> None:
-    with pytest.raises(ValueError, match=r"is not known: expected old=|^Max number of fields") as error:
+    with pytest.raises(
+        ValueError, match=r"is not known: expected old=|^Max number of fields"
+    ) as error:
         asked_for(query)
     assert len(str(error.value)) < 200
     assert str(error.value).isprintable()
@@ -257,11 +301,15 @@ async def test_the_port_answers() -> None:
     assert len(json.loads((await ask(address, "/clients?old=true"))[2])["clients"]) == 1
     by_header = await ask(address, "/clients", "accept: text/plain")
     assert by_header == await ask(address, "/clients?format=text")
-    assert by_header[1:] == ("text/plain; charset=utf-8", "".join(f"{line}\n" for line in text(table)).encode())
+    assert by_header[1:] == (
+        "text/plain; charset=utf-8",
+        "".join(f"{line}\n" for line in text(table)).encode(),
+    )
     status, kind, body = await ask(address, "/clients?old=yes")
     assert (status, kind.partition(";")[0]) == (400, "text/plain")
     assert (
-        body == b"old=yes is not known: expected old=true|false, format=json|text, order=name|slowest, limit=1..10000\n"
+        body
+        == b"old=yes is not known: expected old=true|false, format=json|text, order=name|slowest, limit=1..10000\n"
     )
     assert (await ask(address, "/metrics"))[2] == b"counts 1\n"
     await server.stop()
@@ -322,8 +370,14 @@ async def test_a_gate_knows_its_clients_at_once() -> None:
         await reader.readexactly(4)
         found = json.loads((await ask(gate.metrics_at, "/clients"))[2])
         (client,) = found["clients"]
-        assert (client["client_id"], client["address"], client["listener"]) == ("test", "127.0.0.1", "default")
-        assert client["uses"] == [{"api": "Produce", "version": 9, "requests": 1, "old": False, "bridged": False}]
+        assert (client["client_id"], client["address"], client["listener"]) == (
+            "test",
+            "127.0.0.1",
+            "default",
+        )
+        assert client["uses"] == [
+            {"api": "Produce", "version": 9, "requests": 1, "old": False, "bridged": False}
+        ]
         page = (await ask(gate.metrics_at, "/metrics"))[2].decode()
         assert 'batchval_gate_requests_by_api_total{api="Produce"} 1.0' in page
         assert "batchval_gate_clients 1.0" in page
@@ -333,7 +387,9 @@ async def test_a_gate_knows_its_clients_at_once() -> None:
 
 def test_metrics_of_clients_can_be_read_whatever_they_say() -> None:
     metrics = GateMetrics(Counters(), mode="enforce", version="1")
-    metrics.add_clients(table_of(*CLIENTS, ('a"} 1\n', Software("sarama", "1"), {pair(FETCH, 0): 1})))
+    metrics.add_clients(
+        table_of(*CLIENTS, ('a"} 1\n', Software("sarama", "1"), {pair(FETCH, 0): 1}))
+    )
     found = {
         (sample.name.removeprefix("batchval_gate_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(metrics.text().decode())

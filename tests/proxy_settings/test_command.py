@@ -22,7 +22,10 @@ import trustme
 import yaml
 
 from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from tests.support.network import closed_port
 from tests.support.proxy import (
@@ -113,7 +116,7 @@ def logged(err: str, event: str) -> list[dict[str, Any]]:
     return [row for line in err.splitlines() if (row := json.loads(line))["event"] == event]
 
 
-# ---- runs ----------------------------------------------------------------------------------------------------------
+# ---- runs ----------------------------------------------------------------------------------------
 
 
 def test_it_refuses_counts_and_logs_and_ends_when_told() -> None:
@@ -121,7 +124,11 @@ def test_it_refuses_counts_and_logs_and_ends_when_told() -> None:
         assert running.get("/livez") == (200, "ok\n")
         eventually(lambda: running.get("/readyz") == (200, "ok\n"))
         with running.connected() as sock:
-            sock.sendall(produce_frame(1, ("orders", 0, batch(b"good")), ("orders", 1, damaged(batch(b"bad")))))
+            sock.sendall(
+                produce_frame(
+                    1, ("orders", 0, batch(b"good")), ("orders", 1, damaged(batch(b"bad")))
+                )
+            )
             read_frame(sock)
         text = running.get("/metrics")[1]
         # the scripted broker confirms no topic: the name has no label
@@ -130,7 +137,11 @@ def test_it_refuses_counts_and_logs_and_ends_when_told() -> None:
         assert "batchval_gate_produce_partitions_total 2.0" in text
         assert running.end() == 0
         (refused,) = logged(running.err, "refused")
-        assert (refused["topic"], refused["partition"], refused["rule"]) == ("orders", 1, "crc-mismatch")
+        assert (refused["topic"], refused["partition"], refused["rule"]) == (
+            "orders",
+            1,
+            "crc-mismatch",
+        )
         assert refused["error"] == "CORRUPT_MESSAGE"
 
 
@@ -147,7 +158,11 @@ def test_observe_forwards_and_says_so() -> None:
 
 
 def test_what_is_under_way_is_delivered_before_the_end() -> None:
-    with ScriptedBroker(lambda _: None) as broker, gate(broker) as running, running.connected() as sock:
+    with (
+        ScriptedBroker(lambda _: None) as broker,
+        gate(broker) as running,
+        running.connected() as sock,
+    ):
         sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))
         eventually(lambda: broker.frames)
         eventually(lambda: "batchval_gate_requests_in_flight 1.0" in running.get("/metrics")[1])
@@ -163,7 +178,11 @@ def test_what_is_under_way_is_delivered_before_the_end() -> None:
 
 @pytest.mark.alone
 def test_who_asks_twice_does_not_wait() -> None:
-    with ScriptedBroker(lambda _: None) as broker, gate(broker) as running, running.connected() as sock:
+    with (
+        ScriptedBroker(lambda _: None) as broker,
+        gate(broker) as running,
+        running.connected() as sock,
+    ):
         sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))
         eventually(lambda: broker.frames)
         running.process.send_signal(signal.SIGTERM)
@@ -211,8 +230,12 @@ def test_certificates_are_read_again_on_sighup(tmp_path: Path) -> None:
     with ScriptedBroker() as broker:
         path = tmp_path / "gate.yaml"
         listener = {"address": "127.0.0.1:0", "tls": {"certificate": "gate.pem", "key": "gate.key"}}
-        path.write_text(yaml.safe_dump({"listeners": [listener], "upstream": {"bootstrap": broker.address}}))
-        with Gate("--config", str(path), "--log-format", "json", "--metrics", "127.0.0.1:0") as running:
+        path.write_text(
+            yaml.safe_dump({"listeners": [listener], "upstream": {"bootstrap": broker.address}})
+        )
+        with Gate(
+            "--config", str(path), "--log-format", "json", "--metrics", "127.0.0.1:0"
+        ) as running:
             assert shows(first, running)
             second = put(trustme.CA())
             assert not shows(second, running)
@@ -233,10 +256,22 @@ def test_settings_are_read_again_and_options_still_win(tmp_path: Path) -> None:
         path.write_text(yaml.safe_dump(values))
 
     def counted(running: Gate, result: str, number: int) -> bool:
-        return f'batchval_gate_config_reloads_total{{result="{result}"}} {number}.0' in running.get("/metrics")[1]
+        return (
+            f'batchval_gate_config_reloads_total{{result="{result}"}} {number}.0'
+            in running.get("/metrics")[1]
+        )
 
     path = tmp_path / "gate.yaml"
-    words = ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--log-format", "json", "--mode", "observe"]
+    words = [
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+        "--log-format",
+        "json",
+        "--mode",
+        "observe",
+    ]
     with ScriptedBroker() as broker:
         put(reload={"watch": False})
         with Gate("--config", str(path), *words) as running, running.connected() as sock:
@@ -260,7 +295,9 @@ def test_settings_are_read_again_and_options_still_win(tmp_path: Path) -> None:
         assert "settings reloaded: limits.threads 2 -> 3" in events
         assert "settings reloaded: limits.threads 3 -> 4, reload.watch false -> true" in events
         wrong = [event for event in events if event.startswith("settings refused")]
-        assert [event.partition("gate.yaml:")[2].partition(": ")[2].split(":")[0] for event in wrong] == [
+        assert [
+            event.partition("gate.yaml:")[2].partition(": ")[2].split(":")[0] for event in wrong
+        ] == [
             "limits.thread",
             "limits.threads",
         ]
@@ -270,7 +307,9 @@ def test_a_gate_that_drains_reads_nothing_again(tmp_path: Path) -> None:
     path = tmp_path / "gate.yaml"
     with ScriptedBroker(lambda _: None) as broker:
         listeners = [{"address": "127.0.0.1:0"}]
-        path.write_text(yaml.safe_dump({"listeners": listeners, "upstream": {"bootstrap": broker.address}}))
+        path.write_text(
+            yaml.safe_dump({"listeners": listeners, "upstream": {"bootstrap": broker.address}})
+        )
         words = ["--config", str(path), "--log-format", "json", "--metrics", "127.0.0.1:0"]
         with Gate(*words) as running, running.connected() as sock:
             sock.sendall(produce_frame(1, ("orders", 0, batch(b"good"))))
@@ -287,7 +326,7 @@ def test_a_gate_that_drains_reads_nothing_again(tmp_path: Path) -> None:
         assert "settings refused" not in running.err
 
 
-# ---- ends before it begins -----------------------------------------------------------------------------------------
+# ---- ends before it begins -----------------------------------------------------------------------
 
 
 def test_a_port_that_cannot_be_had() -> None:
@@ -304,10 +343,22 @@ USAGE = [
     (["--listen", ":1"], "--upstream (HOST:PORT) or"),
     (["--listen", ":1", "--upstream", "a"], "upstream.bootstrap: must be HOST:PORT"),
     (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
-    (["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"], "claims_in: trust needs a sender"),
-    (["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"], "claims_out: must be none, tag or payload"),
-    (["--listen", ":1", "--upstream", "a:1", "--take-over"], "--take-over needs control or state_directory"),
-    (["--config", "a", "--take-over", "--check-config"], "--check-config or --print-config cannot be combined with"),
+    (
+        ["--listen", ":1", "--upstream", "a:1", "--claims-in", "trust"],
+        "claims_in: trust needs a sender",
+    ),
+    (
+        ["--listen", ":1", "--upstream", "a:1", "--claims-out", "all"],
+        "claims_out: must be none, tag or payload",
+    ),
+    (
+        ["--listen", ":1", "--upstream", "a:1", "--take-over"],
+        "--take-over needs control or state_directory",
+    ),
+    (
+        ["--config", "a", "--take-over", "--check-config"],
+        "--check-config or --print-config cannot be combined with",
+    ),
     (["--clients", "127.0.0.1:1", "--take-over"], "--clients cannot be combined with --take-over"),
     (["--report", "--clients", "127.0.0.1:1"], "--report cannot be combined with --clients"),
     (["--nothing"], "unknown option"),
@@ -360,12 +411,14 @@ def test_check_config(tmp_path: Path) -> None:
 
 def test_without_the_extra(tmp_path: Path) -> None:
     (tmp_path / "pydantic.py").write_text("raise ModuleNotFoundError('No module', name='pydantic')")
-    code, _, (line,) = ran("--listen", ":1", "--upstream", "a:1", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"})
+    code, _, (line,) = ran(
+        "--listen", ":1", "--upstream", "a:1", env={"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    )
     assert code == 2
     assert line == "batchval proxy: pydantic is not installed: pip install 'batchval[proxy]'"
 
 
-# ---- secrets -------------------------------------------------------------------------------------------------------
+# ---- secrets -------------------------------------------------------------------------------------
 
 
 def of_admin(frame: bytes) -> bytes | None:
@@ -385,7 +438,9 @@ def of_admin(frame: bytes) -> bytes | None:
 
 
 def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
-    """In records, keys, SASL bytes, settings, the environment: nothing that the gate writes has them."""
+    """In records, keys, SASL bytes, settings, the environment: nothing that the gate writes has
+    them.
+    """
     with ScriptedBroker(of_admin) as broker:
         path = tmp_path / "gate.yaml"
         (tmp_path / "password").write_text(SECRET)
@@ -412,7 +467,9 @@ def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
 
             wrong[17:21] = crc32c(bytes(wrong[21:])).to_bytes(4, "big")
             with running.connected() as sock:
-                frames = SaslAuthenticateRequest(b"\0user\0" + word, api_version=1).encode(3, "client")
+                frames = SaslAuthenticateRequest(b"\0user\0" + word, api_version=1).encode(
+                    3, "client"
+                )
                 sock.sendall(b"".join(bytes(chunk) for chunk in frames))
                 read_frame(sock)
                 for n, records in enumerate((bad, bytes(wrong), word, b"\0" * 16 + word * 9)):

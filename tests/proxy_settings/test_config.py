@@ -16,7 +16,10 @@ from batchval.proxy.policies import TopicLookup
 from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
 
-LEAST: dict[str, Any] = {"listeners": [{"address": "127.0.0.1:9092"}], "upstream": {"bootstrap": "127.0.0.1:9999"}}
+LEAST: dict[str, Any] = {
+    "listeners": [{"address": "127.0.0.1:9092"}],
+    "upstream": {"bootstrap": "127.0.0.1:9999"},
+}
 TLS = {"certificate": "a.pem", "key": "a.key"}
 
 
@@ -42,7 +45,7 @@ def problem(**more: Any) -> str:
     return line
 
 
-# ---- defaults ------------------------------------------------------------------------------------------------------
+# ---- defaults ------------------------------------------------------------------------------------
 
 
 def test_what_holds_where_nothing_is_said() -> None:
@@ -92,16 +95,20 @@ def test_the_old_clients_that_are_served(given: Any, found: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize("given", ["brokers", ["producers", "none"], [1], 7, None])
 def test_other_words_for_old_clients_are_errors(given: Any) -> None:
-    assert "bridge: must be none, producers, consumers or a list of the last two" in problem(bridge=given)
+    assert "bridge: must be none, producers, consumers or a list of the last two" in problem(
+        bridge=given
+    )
 
 
 def test_the_isolation_level_of_old_consumers_needs_them() -> None:
-    assert settings(bridge="consumers", bridge_isolation_level="read_committed").bridge_isolation_level
+    assert settings(
+        bridge="consumers", bridge_isolation_level="read_committed"
+    ).bridge_isolation_level
     line = problem(bridge="producers", bridge_isolation_level="read_committed")
     assert line.endswith("bridge_isolation_level: has no effect: bridge has no consumers")
 
 
-# ---- errors --------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 BAD_FILES = [
     ("", ":: listeners: is missing|:: upstream: is missing"),
@@ -176,13 +183,15 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path / "long.yaml")
 
 
-# ---- rules between settings ------------------------------------------------------------------------------------------
+# ---- rules between settings ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", ["audit:0.001", "trust"])
 def test_a_tag_goes_out_only_for_what_was_checked_here(word: str) -> None:
     trusted = [{"address": "127.0.0.1:9092", "trusted": True}]
-    assert "only claims that were computed here go on" in problem(claims_in=word, claims_out="tag", listeners=trusted)
+    assert "only claims that were computed here go on" in problem(
+        claims_in=word, claims_out="tag", listeners=trusted
+    )
     for checked in ("ignore", "verify"):
         assert settings(claims_in=checked, claims_out="tag").claims_out == "tag"
 
@@ -190,7 +199,9 @@ def test_a_tag_goes_out_only_for_what_was_checked_here(word: str) -> None:
 @pytest.mark.parametrize("word", ["audit:0.001", "trust"])
 def test_whoever_is_believed_must_be_someone(word: str) -> None:
     assert "needs a sender" in problem(claims_in=word)
-    assert "needs a sender" in problem(claims_in=word, listeners=[{"address": "127.0.0.1:1", "tls": TLS}])
+    assert "needs a sender" in problem(
+        claims_in=word, listeners=[{"address": "127.0.0.1:1", "tls": TLS}]
+    )
     certified = {"address": "127.0.0.1:1", "tls": TLS | {"client_ca": "ca.pem"}}
     for listener in (certified, {"address": "127.0.0.1:1", "trusted": True}):
         assert str(settings(claims_in=word, listeners=[listener]).claims_in) == word
@@ -200,21 +211,39 @@ def test_claims_without_a_sender_are_not_read() -> None:
     listeners: list[dict[str, Any]] = [
         {"address": "a:1000", "name": "plain"},
         {"address": "a:2000", "name": "edge", "trusted": True},
-        {"address": "a:3000", "name": "asked", "tls": TLS | {"client_ca": "ca.pem", "client_auth": "optional"}},
+        {
+            "address": "a:3000",
+            "name": "asked",
+            "tls": TLS | {"client_ca": "ca.pem", "client_auth": "optional"},
+        },
         {"address": "a:4000", "name": "certified", "tls": TLS | {"client_ca": "ca.pem"}},
     ]
-    for word, plain in (("trust", "ignore"), ("audit:0.5", "ignore"), ("verify", "verify"), ("ignore", "ignore")):
+    for word, plain in (
+        ("trust", "ignore"),
+        ("audit:0.5", "ignore"),
+        ("verify", "verify"),
+        ("ignore", "ignore"),
+    ):
         listeners[1]["trusted"] = word in ("trust", "audit:0.5")
         given = settings(claims_in=word, listeners=listeners)
-        assert [str(given.claims_in_of(listener)) for listener in given.listeners] == [plain, word, plain, word]
+        assert [str(given.claims_in_of(listener)) for listener in given.listeners] == [
+            plain,
+            word,
+            plain,
+            word,
+        ]
 
 
 def test_what_clients_encrypt_is_not_sent_on_in_the_open_unasked() -> None:
     far = {"bootstrap": "broker.example.com:9092"}
     secure = [{"address": "127.0.0.1:9092", "tls": TLS}]
-    assert "has TLS and the way to broker.example.com:9092 has none" in problem(listeners=secure, upstream=far)
+    assert "has TLS and the way to broker.example.com:9092 has none" in problem(
+        listeners=secure, upstream=far
+    )
     several = {"bootstrap": "127.0.0.1:1,broker.example.com:9092"}
-    assert "the way to broker.example.com:9092 has none" in problem(listeners=secure, upstream=several)
+    assert "the way to broker.example.com:9092 has none" in problem(
+        listeners=secure, upstream=several
+    )
     assert settings(listeners=secure, upstream=far | {"allow_plaintext": True})
     assert settings(listeners=secure, upstream=far | {"tls": {}})
     assert settings(listeners=secure)  # the broker is on this machine
@@ -226,19 +255,43 @@ def test_what_clients_encrypt_is_not_sent_on_in_the_open_unasked() -> None:
 TOGETHER = [
     ({"listeners": []}, "at least 1"),
     ({"listeners": [{"address": "a:1"}, {"address": "a:200"}]}, "the same name"),
-    ({"listeners": [{"address": "a:1"}, {"address": ":1", "name": "b"}]}, "is taken by listener default"),
+    (
+        {"listeners": [{"address": "a:1"}, {"address": ":1", "name": "b"}]},
+        "is taken by listener default",
+    ),
     ({"listeners": [{"address": "127.0.0.1:9464"}]}, "is taken by metrics"),
-    ({"listeners": [{"address": "a:1", "first_broker_port": 65536}]}, "must be at most 65535, not 65536"),
-    ({"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "required"}}]}, "needs client_ca"),
-    ({"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "none", "client_ca": "c"}}]}, "has no effect"),
-    ({"listeners": [{"address": "a:1", "tls": TLS | {"minimum_version": "1.1"}}]}, "must be 1.2 or 1.3"),
+    (
+        {"listeners": [{"address": "a:1", "first_broker_port": 65536}]},
+        "must be at most 65535, not 65536",
+    ),
+    (
+        {"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "required"}}]},
+        "needs client_ca",
+    ),
+    (
+        {"listeners": [{"address": "a:1", "tls": TLS | {"client_auth": "none", "client_ca": "c"}}]},
+        "has no effect",
+    ),
+    (
+        {"listeners": [{"address": "a:1", "tls": TLS | {"minimum_version": "1.1"}}]},
+        "must be 1.2 or 1.3",
+    ),
     ({"upstream": {"bootstrap": "a:0"}}, "HOST:PORT of a broker"),
     ({"upstream": {"bootstrap": "a:1", "tls": {"key": "k"}}}, "needs certificate"),
-    ({"upstream": {"bootstrap": "a:1", "tls": {"verify": False}}}, "upstream.tls.verify: unknown key"),
+    (
+        {"upstream": {"bootstrap": "a:1", "tls": {"verify": False}}},
+        "upstream.tls.verify: unknown key",
+    ),
     ({"listners": []}, "listners: unknown key (nearest known key: listeners)"),
     ({"limits": {"max-conections": 1}}, "(nearest known key: max_connections)"),
-    ({"topics": {"policies": [{"match": "*", "max_mesage_bytes": 1}]}}, "(nearest known key: max.message.bytes)"),
-    ({"listeners": [{"address": "a:1", "tls": TLS | {"clientCa": "c"}}]}, "(nearest known key: client_ca)"),
+    (
+        {"topics": {"policies": [{"match": "*", "max_mesage_bytes": 1}]}},
+        "(nearest known key: max.message.bytes)",
+    ),
+    (
+        {"listeners": [{"address": "a:1", "tls": TLS | {"clientCa": "c"}}]},
+        "(nearest known key: client_ca)",
+    ),
     ({"listeners" * 10_000: []}, "(nearest known key: listeners)"),
     ({"upstream": {"bootstrap": "a:1", "admin": {}}}, "needs username and password"),
     (
@@ -247,8 +300,14 @@ TOGETHER = [
     ),
     ({"topics": {"from_cluster": True}}, "needs upstream.admin"),
     ({"validation": {"extras": {"S8": "report"}}}, "S8 is always refused"),
-    ({"validation": {"extras": {"S11": "report"}}}, "validation.extras.S11: is not an extra: they are S1"),
-    ({"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}}, "extras belong to the rules strict"),
+    (
+        {"validation": {"extras": {"S11": "report"}}},
+        "validation.extras.S11: is not an extra: they are S1",
+    ),
+    (
+        {"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}},
+        "extras belong to the rules strict",
+    ),
     ({"validation": {"kafka_version": "2.8"}}, "validation.kafka_version: must be 3.9, 4.1 or 4.4"),
     ({"validation": {"kafka_version": 3.9}}, 'must be one of 3.9, 4.1, 4.4, in quotes: "3.9"'),
     ({"limits": {"max_bytes_held": 1 << 20}}, "could never pass"),
@@ -271,14 +330,21 @@ def test_metrics_may_be_remote_when_asked_or_off() -> None:
 
 @pytest.mark.parametrize(
     ("text", "host", "port"),
-    [("a:1", "a", 1), ("[::1]:9092", "::1", 9092), (":0", "", 0), ("10.0.0.1:65535", "10.0.0.1", 65535)],
+    [
+        ("a:1", "a", 1),
+        ("[::1]:9092", "::1", 9092),
+        (":0", "", 0),
+        ("10.0.0.1:65535", "10.0.0.1", 65535),
+    ],
 )
 def test_addresses(text: str, host: str, port: int) -> None:
     assert Address.parse(text) == (host, port)
     assert str(Address.parse(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "9092", "a:", "a:65536", "::1:9092", "a:-1", "a b:1", "a:١", "http://a:1"])
+@pytest.mark.parametrize(
+    "text", ["", "9092", "a:", "a:65536", "::1:9092", "a:-1", "a b:1", "a:١", "http://a:1"]
+)
 def test_no_addresses(text: str) -> None:
     with pytest.raises(ValueError, match=r"HOST:PORT|brackets|no port"):
         Address.parse(text)
@@ -298,21 +364,27 @@ def test_topic_rules_are_topic_configurations() -> None:
     assert second.matches("Orters")
 
 
-# ---- the command line over the file --------------------------------------------------------------------------
+# ---- the command line over the file --------------------------------------------------------------
 
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
     path = tmp_path / "gate.yaml"
-    path.write_text("listeners: [{address: ':1'}]\nupstream: {bootstrap: 'a:1'}\nmode: observe\nlog:\n")
+    path.write_text(
+        "listeners: [{address: ':1'}]\nupstream: {bootstrap: 'a:1'}\nmode: observe\nlog:\n"
+    )
     given = load(path, {"mode": "enforce", "log.format": "json", "upstream.bootstrap": "b:2"})
-    assert (given.mode, given.log.format, given.upstream.bootstrap) == ("enforce", "json", (("b", 2),))
+    assert (given.mode, given.log.format, given.upstream.bootstrap) == (
+        "enforce",
+        "json",
+        (("b", 2),),
+    )
     path.write_text("log: loud\n")
     with pytest.raises(ConfigError) as refused:
         load(path, {"log.format": "json"})
     assert any("log: must be keys and values" in line for line in refused.value.problems)
 
 
-# ---- secrets -------------------------------------------------------------------------------------------------
+# ---- secrets -------------------------------------------------------------------------------------
 
 PLANTED = "pl4nted-s3cret"
 
@@ -335,7 +407,9 @@ def test_a_secret_comes_from_the_file_another_file_or_the_environment(
         for text in (shown(given), repr(given), str(given), given.model_dump_json(fallback=repr)):
             assert PLANTED not in text
         assert yaml.safe_load(shown(given))["upstream"]["admin"]["username"] == "u"
-    assert str(tmp_path / "password") in shown(load(path, {"upstream.admin.password": {"file": "password"}}))
+    assert str(tmp_path / "password") in shown(
+        load(path, {"upstream.admin.password": {"file": "password"}})
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,7 +429,9 @@ def test_a_secret_comes_from_the_file_another_file_or_the_environment(
     ],
 )
 def test_no_error_shows_what_may_be_a_secret(text: str, tmp_path: Path) -> None:
-    for line in problems(text.replace("!P", "!t").replace("{P: 1}", "[P]").replace("P", PLANTED), tmp_path):
+    for line in problems(
+        text.replace("!P", "!t").replace("{P: 1}", "[P]").replace("P", PLANTED), tmp_path
+    ):
         assert PLANTED not in line
 
 

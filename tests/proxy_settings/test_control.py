@@ -18,10 +18,25 @@ from unittest.mock import Mock
 import pytest
 
 from batchval.proxy import control as module
-from batchval.proxy.control import CONTROL, MOST_PEERS, SOCKETS_AT_ONCE, TRANSITIONS, Control, Event, Offer, State
+from batchval.proxy.control import (
+    CONTROL,
+    MOST_PEERS,
+    SOCKETS_AT_ONCE,
+    TRANSITIONS,
+    Control,
+    Event,
+    Offer,
+    State,
+)
 from batchval.proxy.file_checks import file_faults
 from batchval.proxy.handover import TakeOver
-from batchval.proxy.handover_messages import MOST_FROM_NEW, VERSION, HandOverError, Incoming, encoded
+from batchval.proxy.handover_messages import (
+    MOST_FROM_NEW,
+    VERSION,
+    HandOverError,
+    Incoming,
+    encoded,
+)
 from batchval.proxy.loading import settings_from
 from batchval.proxy.state_file import State as Brokers
 from batchval.yaml_settings.faults import path_of
@@ -120,7 +135,11 @@ def test_each_pair_moves_as_the_table_says_or_not_at_all(state: State, event: Ev
 
 def test_the_table() -> None:
     steps = [State.SERVING, State.OFFERED, State.STARTING, State.HANDED]
-    ways = dict(zip(zip(steps, (Event.HELLO, Event.READY, Event.TOOK), strict=False), steps[1:], strict=True))
+    ways = dict(
+        zip(
+            zip(steps, (Event.HELLO, Event.READY, Event.TOOK), strict=False), steps[1:], strict=True
+        )
+    )
     ways |= {(state, Event.LOST): State.SERVING for state in (State.OFFERED, State.STARTING)}
     ways |= {(state, Event.STOP): State.STOPPED for state in steps[:3]}
     assert ways == TRANSITIONS
@@ -170,7 +189,9 @@ async def test_more_sockets_than_one_message_takes(tmp_path: Path) -> None:
 
 
 @running
-async def test_a_second_one_is_refused_until_the_first_has_failed(path: Path, gate: Running) -> None:
+async def test_a_second_one_is_refused_until_the_first_has_failed(
+    path: Path, gate: Running
+) -> None:
     first = await began(path)
     with pytest.raises(HandOverError, match=f"process {os.getpid()} takes over already"):
         await began(path)
@@ -232,15 +253,26 @@ async def test_where_no_gate_runs(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_socket_is_a_fault_of_the_settings(tmp_path: Path) -> None:
     def faults(**values: Any) -> list[str]:
-        gate = {"listeners": [{"address": "127.0.0.1:1"}], "upstream": {"bootstrap": "127.0.0.1:999"}}
-        return [f"{path_of(fault.loc)}: {fault.text}" for fault in file_faults(settings_from(gate | values), None)]
+        gate = {
+            "listeners": [{"address": "127.0.0.1:1"}],
+            "upstream": {"bootstrap": "127.0.0.1:999"},
+        }
+        return [
+            f"{path_of(fault.loc)}: {fault.text}"
+            for fault in file_faults(settings_from(gate | values), None)
+        ]
 
     path = tmp_path / "gate.sock"
-    keys = {"control": {"control": str(path)}, "state_directory": {"state_directory": str(tmp_path)}}
+    keys = {
+        "control": {"control": str(path)},
+        "state_directory": {"state_directory": str(tmp_path)},
+    }
     for key, values in keys.items():
         assert faults(**values) == []
         path.touch()
-        assert faults(**values) == [f"{key}: {path}: is not a socket: remove it, or set control to another path"]
+        assert faults(**values) == [
+            f"{key}: {path}: is not a socket: remove it, or set control to another path"
+        ]
         path.unlink()
     os.mknod(path, stat.S_IFSOCK | 0o600)
     assert faults(control=str(path)) == []
@@ -253,7 +285,9 @@ async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None
     assert gate.state is State.SERVING
     gate.end()
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="it is not a socket: remove it, or set control to another path"):
+    with pytest.raises(
+        OSError, match="it is not a socket: remove it, or set control to another path"
+    ):
         Running(tmp_path / "file")
     with pytest.raises(OSError, match="No such file or directory"):
         Running(tmp_path / "none" / "gate.sock")
@@ -295,7 +329,9 @@ async def test_a_path_longer_than_a_socket_address(tmp_path: Path) -> None:
         (HELLO + b"\0", "begins no message"),
     ],
 )
-async def test_strangers_are_closed(tmp_path: Path, data: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_strangers_are_closed(
+    tmp_path: Path, data: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     gate = Running(tmp_path / "gate.sock")
     with caplog.at_level(logging.INFO, "batchval.proxy"):
         await spoken(tmp_path / "gate.sock", data)
@@ -319,14 +355,19 @@ async def test_a_refusal_reaches_the_new_gate(path: Path, gate: Running) -> None
 @running
 async def test_sockets_that_cannot_be_sent_are_a_refusal(path: Path, gate: Running) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("batchval.proxy.control.os.dup", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+        patch.setattr(
+            "batchval.proxy.control.os.dup",
+            Mock(side_effect=OSError(errno.EMFILE, "Too many open files")),
+        )
         with pytest.raises(HandOverError, match="the sockets cannot be sent: Too many open files"):
             await began(path)
     assert gate.state is State.SERVING
     assert gate.handed == []
 
 
-async def test_the_silent_and_the_slow_are_closed_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_silent_and_the_slow_are_closed_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "HELLO_S", 0.05)
     gate = Running(tmp_path / "gate.sock")
     for data in ((), (HELLO[:-1],)):
@@ -365,7 +406,9 @@ async def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "credentials", lambda _: (4711, os.geteuid() + 1))
     gate = Running(tmp_path / "gate.sock")
     (refused,) = messages(await spoken(tmp_path / "gate.sock", HELLO))
-    assert refused["why"] == f"user {os.geteuid() + 1} may not take over a gate of user {os.geteuid()}"
+    assert (
+        refused["why"] == f"user {os.geteuid() + 1} may not take over a gate of user {os.geteuid()}"
+    )
     assert gate.state is State.SERVING
     gate.end()
 
@@ -376,7 +419,10 @@ async def test_a_running_gate_that_sends_nonsense(tmp_path: Path) -> None:
         (b"HTTP/1.1 400\r\n", "begins no message"),
         (encoded("go"), "sent 'go', expected sockets"),
         (encoded("sockets"), "something unexpected: 'keys'"),
-        (encoded("sockets", keys=[["edge", 1], list(CONTROL)], left=0), "sent 0 sockets, expected 2"),
+        (
+            encoded("sockets", keys=[["edge", 1], list(CONTROL)], left=0),
+            "sent 0 sockets, expected 2",
+        ),
         (encoded("sockets", keys=[], left=0, unready=None, state="{}"), "format is None"),
     ):
         with socket.socket(socket.AF_UNIX) as listener:

@@ -25,7 +25,9 @@ LISTENERS = [{"name": "edge", "address": ":9092"}, {"name": "inside", "address":
 
 
 def settings_with(*rules: dict[str, Any]) -> Settings:
-    return settings_from({"listeners": LISTENERS, "upstream": {"bootstrap": "kafka:9092"}, "deny": list(rules)})
+    return settings_from(
+        {"listeners": LISTENERS, "upstream": {"bootstrap": "kafka:9092"}, "deny": list(rules)}
+    )
 
 
 def refused(*rules: dict[str, Any]) -> list[str]:
@@ -92,7 +94,11 @@ def test_rules_that_deny_nothing(rule: dict[str, Any], key: str, why: str) -> No
 def test_sound_rules_have_no_fault() -> None:
     rules = settings_with(
         {"apis": ["DeleteTopics"], "except_principals": "User:admin", "listeners": "e*"},
-        {"apis": ["Produce"], "principals": "User:CN=*", "except_principals": ["User:CN=a*", "User:CN=b"]},
+        {
+            "apis": ["Produce"],
+            "principals": "User:CN=*",
+            "except_principals": ["User:CN=a*", "User:CN=b"],
+        },
     )
     assert list(faults_of(rules)) == []
 
@@ -130,7 +136,12 @@ def test_the_log_says_who_was_denied_what(log_as_it_was: None) -> None:
         logging.getLogger("batchval").removeHandler(handler)
     (line,) = stream.getvalue().splitlines()
     row = json.loads(line)
-    assert (row["event"], row["api"], row["version"], row["principal"]) == ("denied", "DeleteTopics", 6, "User:bob")
+    assert (row["event"], row["api"], row["version"], row["principal"]) == (
+        "denied",
+        "DeleteTopics",
+        6,
+        "User:bob",
+    )
     assert row["client"] == "10.0.0.7:1"
     assert len(row["client_id"]) == 250
     assert refusals.suppressed_total == 1

@@ -17,8 +17,12 @@ from batchval.proxy.loading import load, overridden, shown
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "settings.md").read_text("utf-8")
-METRICS = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "metrics.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "settings.md").read_text(
+    "utf-8"
+)
+METRICS = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "metrics.md").read_text(
+    "utf-8"
+)
 EXAMPLE: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
 
 
@@ -84,7 +88,9 @@ def test_the_example_differs_from_the_defaults() -> None:
     plain = Settings.model_validate(overridden(least, {}))
     by_default = dict(values(yaml.safe_load(shown(plain))))
     same = [
-        key for key, value in values(EXAMPLE) if not isinstance(value, dict | list) and by_default.get(key) == value
+        key
+        for key, value in values(EXAMPLE)
+        if not isinstance(value, dict | list) and by_default.get(key) == value
     ]
     # mode observe goes without observe, allow_plaintext without tls, kafka without extras,
     # and tag without audit
@@ -100,16 +106,30 @@ def test_the_metrics_that_it_names_exist() -> None:
     from batchval.proxy.reloading import Reloader
 
     admin = {"mechanism": "NONE"}
-    given = {"listeners": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin}}
+    given = {
+        "listeners": [{"address": "127.0.0.1:0"}],
+        "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin},
+    }
     record_rules = {"schema_id": {"registry": "default"}}
-    given |= {"topics": {"policies": [{"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}]}}
-    given |= {"schema_registries": [{"url": "http://127.0.0.1:1"}], "log": {"audit_file": "/dev/null"}}
+    given |= {
+        "topics": {
+            "policies": [
+                {"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}
+            ]
+        }
+    }
+    given |= {
+        "schema_registries": [{"url": "http://127.0.0.1:1"}],
+        "log": {"audit_file": "/dev/null"},
+    }
     given |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
     gate = RunningGate(settings_from(given))
     gate.metrics.add(Reloader(gate, None, {}).families)
     text = gate.metrics.text().decode()
     table = METRICS.split("## Metrics and health")[1].split("## The log")[0]
-    named = re.findall(r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)))
+    named = re.findall(
+        r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
+    )
     assert len(named) > 20
     for name in named:
         assert f"# TYPE batchval_gate_{name} " in text, name

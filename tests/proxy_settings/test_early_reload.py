@@ -20,7 +20,10 @@ from tests.support.proxy import ScriptedBroker, eventually
 
 @pytest.fixture(autouse=True)
 def handlers_as_they_were() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
+    }
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # where a test sends it although no gate runs
     yield
     for number, handler in before.items():
@@ -39,7 +42,9 @@ def test_a_signal_is_noted_and_asks_for_one_reload() -> None:
     assert asked == [2]
 
 
-def test_settings_that_change_while_the_gate_starts_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_change_while_the_gate_starts_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The signal comes after the file was read, before there is a loop."""
     gates: list[RunningGate] = []
     made = RunningGate.__init__
@@ -62,7 +67,10 @@ def test_settings_that_change_while_the_gate_starts_are_taken(tmp_path: Path, mo
     for change in ("calm_collector", "switch_soon"):  # of the whole process
         monkeypatch.setattr(interpreter, change, lambda: None)
     with ScriptedBroker() as broker:
-        values = {"listeners": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": broker.address}}
+        values = {
+            "listeners": [{"address": "127.0.0.1:0"}],
+            "upstream": {"bootstrap": broker.address},
+        }
         values |= {"metrics": {"address": None}, "reload": {"watch": False}}
         put("enforce")
         early = EarlyReload()

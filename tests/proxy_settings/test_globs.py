@@ -68,7 +68,10 @@ def test_random_globs_as_fnmatch_reads_them() -> None:
         if found is None:
             covered += 1
             left = [name for name in TOPICS if fnmatchcase(name, own)]
-            assert all(any(fnmatchcase(name, one) for one in earlier) for name in left), (own, earlier)
+            assert all(any(fnmatchcase(name, one) for one in earlier) for name in left), (
+                own,
+                earlier,
+            )
         else:
             assert fnmatchcase(found, own)
             assert not any(fnmatchcase(found, one) for one in earlier), (own, earlier, found)

@@ -88,7 +88,9 @@ async def taken(path: Path, running: Running, step: str, why: str = "") -> tuple
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_new_gate_goes_on_alone(step: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_gate_goes_on_alone(
+    step: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     running = Running(tmp_path / "gate.sock")
     with caplog.at_level(logging.WARNING, "batchval.proxy"):
         gate, _ = await taken(tmp_path / "gate.sock", running, step)
@@ -96,22 +98,31 @@ async def test_a_new_gate_goes_on_alone(step: str, tmp_path: Path, caplog: pytes
     assert gate.succeeds
     assert not gate.ended
     assert running.handed == []
-    assert f"process {os.getpid()} was killed while it was taken over: this gate goes on alone" in caplog.text
+    assert (
+        f"process {os.getpid()} was killed while it was taken over: this gate goes on alone"
+        in caplog.text
+    )
     running.end()
 
 
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_new_gate_ends_where_the_running_one_goes_on(step: str, tmp_path: Path) -> None:
     running = Running(tmp_path / "gate.sock")
-    with pytest.raises(HandOverError, match="the running gate cannot be taken over: it took too long"):
+    with pytest.raises(
+        HandOverError, match="the running gate cannot be taken over: it took too long"
+    ):
         await taken(tmp_path / "gate.sock", running, step, "it took too long")
     assert running.state is State.SERVING
     assert running.handed == []
     running.end()
 
 
-@pytest.mark.parametrize("sent", [b"", encoded("sockets", keys=[], left=1, unready=None, state="{}")[:20]])
-async def test_a_gate_that_is_killed_before_it_has_sent_its_sockets(tmp_path: Path, sent: bytes) -> None:
+@pytest.mark.parametrize(
+    "sent", [b"", encoded("sockets", keys=[], left=1, unready=None, state="{}")[:20]]
+)
+async def test_a_gate_that_is_killed_before_it_has_sent_its_sockets(
+    tmp_path: Path, sent: bytes
+) -> None:
     path = tmp_path / "gate.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))

@@ -37,7 +37,9 @@ class FakeGate:
             await self.drained.wait()
 
 
-async def lived(gate: FakeGate, *events: Event, delay_s: float = 60.0) -> tuple[Life, asyncio.Task[bool]]:
+async def lived(
+    gate: FakeGate, *events: Event, delay_s: float = 60.0
+) -> tuple[Life, asyncio.Task[bool]]:
     """Return a life after these events, each of which has been taken."""
     life = Life(gate, lambda: delay_s, gate.reload, gate.closed, gate.draining)
     task = asyncio.ensure_future(life.run())
@@ -65,14 +67,19 @@ def test_the_table() -> None:
     """A second signal is the only thing that shortens a phase, and nothing leads back."""
     ends = {Event.TERMINATE, Event.INTERRUPT}
     ways = {(Phase.SERVING, Event.TERMINATE): Phase.LEAVING}
-    ways |= {(Phase.SERVING, Event.INTERRUPT): Phase.DRAINING, (Phase.SERVING, Event.HANDED): Phase.HANDED}
+    ways |= {
+        (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
+        (Phase.SERVING, Event.HANDED): Phase.HANDED,
+    }
     ways |= dict.fromkeys(((Phase.HANDED, one) for one in ends), Phase.DRAINING)
     ways |= {(Phase.HANDED, Event.DRAINED): Phase.ENDED}
     ways |= dict.fromkeys(((Phase.LEAVING, one) for one in ends | {Event.DELAYED}), Phase.DRAINING)
     ways |= dict.fromkeys(((Phase.DRAINING, one) for one in ends | {Event.DRAINED}), Phase.ENDED)
     assert ways == TRANSITIONS
     order = list(Phase)
-    assert all(order.index(before) < order.index(after) for (before, _), after in TRANSITIONS.items())
+    assert all(
+        order.index(before) < order.index(after) for (before, _), after in TRANSITIONS.items()
+    )
 
 
 async def test_sigterm_waits_and_then_drains(caplog: pytest.LogCaptureFixture) -> None:
@@ -114,8 +121,12 @@ async def test_a_second_signal_skips_the_delay_and_a_third_ends_at_once() -> Non
     assert gate.asked[-1] == "stop 0"
 
 
-@pytest.mark.parametrize(("event", "is_interrupted"), [(Event.INTERRUPT, True), (Event.HANDED, False)])
-async def test_sigint_and_a_hand_over_drain_without_a_delay(event: Event, is_interrupted: bool) -> None:
+@pytest.mark.parametrize(
+    ("event", "is_interrupted"), [(Event.INTERRUPT, True), (Event.HANDED, False)]
+)
+async def test_sigint_and_a_hand_over_drain_without_a_delay(
+    event: Event, is_interrupted: bool
+) -> None:
     gate = FakeGate()
     _, task = await lived(gate, event)
     gate.drained.set()

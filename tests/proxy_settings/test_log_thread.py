@@ -106,7 +106,9 @@ def test_what_logs_while_a_line_is_taken_does_not_wait_for_itself(pipe: Pipe) ->
 
 
 @pytest.mark.parametrize("error", [errno.EPIPE, errno.EBADF, errno.ENOSPC, errno.EIO])
-def test_a_write_that_fails_is_counted_and_tried_again(error: int, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_is_counted_and_tried_again(
+    error: int, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_thread, "AGAIN_S", 0.001)
     is_broken, write = True, os.write
 
@@ -124,7 +126,9 @@ def test_a_write_that_fails_is_counted_and_tried_again(error: int, pipe: Pipe, m
     eventually(lambda: pipe.read_all() == [b"left out 3\n"])
 
 
-def test_a_line_that_was_written_in_part_is_finished(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_was_written_in_part_is_finished(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(log_thread, "AGAIN_S", 0.001)
     takes, write = [5, 0, 0], os.write
 
@@ -142,10 +146,14 @@ def test_a_line_that_was_written_in_part_is_finished(pipe: Pipe, monkeypatch: py
     lines.put(b"lost\n")
     eventually(lambda: lines.left_out == 1)
     found: list[bytes] = []
-    eventually(lambda: found.extend(pipe.read_all()) or b"".join(found) == b"the first\nleft out 1\n")
+    eventually(
+        lambda: found.extend(pipe.read_all()) or b"".join(found) == b"the first\nleft out 1\n"
+    )
 
 
-def test_a_descriptor_that_does_not_block_is_waited_for(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_descriptor_that_does_not_block_is_waited_for(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.set_blocking(pipe.writer, False)
     lines = LineWriter(pipe.writer, count_line)
     for _ in range(200):

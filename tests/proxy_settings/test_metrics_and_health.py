@@ -35,7 +35,9 @@ def values(metrics: GateMetrics) -> dict[tuple[str, ...], float]:
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:
             if sample.name.startswith("batchval_gate"):
-                found[sample.name, *(sample.labels[key] for key in sorted(sample.labels))] = sample.value
+                found[sample.name, *(sample.labels[key] for key in sorted(sample.labels))] = (
+                    sample.value
+                )
     return found
 
 
@@ -87,7 +89,11 @@ def test_claims_are_counted_from_the_ledger() -> None:
     second.note("b", "honest", 0)
     shown = values(metrics)
     assert shown["batchval_gate_claims_batches_total",] == 2
-    assert shown["batchval_gate_claims_lying_total",] == shown["batchval_gate_claims_honest_total",] == 1
+    assert (
+        shown["batchval_gate_claims_lying_total",]
+        == shown["batchval_gate_claims_honest_total",]
+        == 1
+    )
     assert shown["batchval_gate_claims_demotions_total",] == 1
     assert shown["batchval_gate_claims_senders",] == 2
 
@@ -106,12 +112,18 @@ def test_labels_are_bounded_whatever_topics_are_called() -> None:
     refused = [value for name, value in shown.items() if name[0] == "batchval_gate_refusals_total"]
     assert sum(refused) == 5_000
     assert len(refused) <= 20
-    labels = [value for name, value in shown.items() if name[0] == "batchval_gate_partitions_refused_total"]
+    labels = [
+        value
+        for name, value in shown.items()
+        if name[0] == "batchval_gate_partitions_refused_total"
+    ]
     assert len(labels) == 201
     assert sum(labels) == 5_000
 
 
-@pytest.mark.parametrize("topic", ['a"} 1\nevil 1\n\\', "", "..", "x" * 250, "x" * 32_767, "\x1b[2J", None])
+@pytest.mark.parametrize(
+    "topic", ['a"} 1\nevil 1\n\\', "", "..", "x" * 250, "x" * 32_767, "\x1b[2J", None]
+)
 def test_what_is_not_a_topic_name_has_no_label(topic: str | None) -> None:
     metrics = GateMetrics(Counts(), mode="enforce", version="1")
     metrics.topics(Refused(topic=topic))
@@ -129,7 +141,9 @@ def test_only_topics_that_exist_have_a_label() -> None:
         topics(Refused(topic=f"invented-{n}"))
     for topic in sorted(known):
         topics(Refused(topic=topic, batches=3))
-    assert dict(topics.items()) == {(OTHER, "crc-mismatch"): 1_000} | {(topic, "crc-mismatch"): 3 for topic in known}
+    assert dict(topics.items()) == {(OTHER, "crc-mismatch"): 1_000} | {
+        (topic, "crc-mismatch"): 3 for topic in known
+    }
     known.add("new")
     topics(Refused(topic="new"))  # all labels are taken
     assert dict(topics.items())[OTHER, "crc-mismatch"] == 1_001
@@ -201,7 +215,7 @@ def test_the_text_has_the_values_of_the_moment_when_they_were_taken() -> None:
     assert "topic=" not in text
 
 
-# ---- the port ------------------------------------------------------------------------------------------------------
+# ---- the port ------------------------------------------------------------------------------------
 
 
 async def ask(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
@@ -263,7 +277,9 @@ async def test_many_addresses_shut_nobody_out() -> None:
     address = await server.start("127.0.0.1", 0)
     idle = []
     for n in range(3 * MOST_CONNECTIONS):
-        idle.append(await asyncio.open_connection(*address, local_addr=(f"127.0.0.{2 + n % 50}", 0)))
+        idle.append(
+            await asyncio.open_connection(*address, local_addr=(f"127.0.0.{2 + n % 50}", 0))
+        )
         await asyncio.sleep(0)
     assert await ask(address, b"GET /readyz HTTP/1.1\r\n\r\n") == (200, b"ok\n")
     assert len(server.connections) <= MOST_CONNECTIONS

@@ -1,6 +1,8 @@
-"""After a mixed run every number of /metrics is compared with what was really sent, and what a broker really saw.
+"""After a mixed run every number of /metrics is compared with what was really sent, and what a
+broker really saw.
 
-The account is kept by the test beside the gate: what goes into a socket, what the scripted broker takes and answers.
+The account is kept by the test beside the gate: what goes into a socket, what the scripted broker
+takes and answers.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ from tests.support.proxy import (
     success,
 )
 
-IN_A_THREAD = batch(*(random.Random(n).randbytes(20_000).hex().encode() for n in range(5)), codec=ZSTD)  # above 48 KiB
+IN_A_THREAD = batch(
+    *(random.Random(n).randbytes(20_000).hex().encode() for n in range(5)), codec=ZSTD
+)  # above 48 KiB
 LARGE = batch(b"x" * 3000)
 KEYLESS = batch(b"x", key=None)
 TRAILING = GOOD + b"xyz"
@@ -84,7 +88,9 @@ class Account:
         self.add("request_duration_seconds_count", api, "default", "bootstrap")
         self.add("broker_duration_seconds_count", api, "default", "bootstrap", by=broker)
 
-    def produce(self, frame: bytes, kinds: list[tuple[str, bytes, str, str, str]], tags: bool = False) -> None:
+    def produce(
+        self, frame: bytes, kinds: list[tuple[str, bytes, str, str, str]], tags: bool = False
+    ) -> None:
         """One request; ``tags``: every partition has one, which is taken off."""
         self.request(frame, "Produce")
         self.add("produce_requests_total")
@@ -93,7 +99,9 @@ class Account:
         for topic, _, rule, path, extra in kinds:
             if rule:
                 self.add("partitions_refused_total", rule)
-                self.add("refusals_total", rule, topic if topic in ("small", "keyed") else "(other)")
+                self.add(
+                    "refusals_total", rule, topic if topic in ("small", "keyed") else "(other)"
+                )
             else:
                 self.add("batches_by_path_total", path)
             if extra:
@@ -121,7 +129,9 @@ def shown(gate: RunningSettings) -> dict[tuple[str, ...], float]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name.startswith("batchval_gate_") and sample.value:
-                found[sample.name, *(sample.labels[key] for key in sorted(sample.labels))] = sample.value
+                found[sample.name, *(sample.labels[key] for key in sorted(sample.labels))] = (
+                    sample.value
+                )
     return found
 
 
@@ -152,7 +162,9 @@ def running() -> Iterator[tuple[ScriptedBroker, RunningSettings, Counter[str]]]:
 
 
 def test_every_number_is_what_was_sent(
-    running: tuple[ScriptedBroker, RunningSettings, Counter[str]], account: Account, caplog: pytest.LogCaptureFixture
+    running: tuple[ScriptedBroker, RunningSettings, Counter[str]],
+    account: Account,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     _, gate, given = running
     rng = random.Random(49)
@@ -192,7 +204,10 @@ def test_every_number_is_what_was_sent(
     account.add("connections_closed_total", "acks_0_refused")
     ended(socks[1])
     # what ends a connection: an API that there is not, HTTP, a frame too large
-    for sent, why in ((other_frame(1, key=99), "request_version"), (b"GET / HTTP/1.1\r\n\r\n", "frame_http")):
+    for sent, why in (
+        (other_frame(1, key=99), "request_version"),
+        (b"GET / HTTP/1.1\r\n\r\n", "frame_http"),
+    ):
         with socket.create_connection(gate.address, 20) as sock:
             sock.sendall(sent)
             ended(sock)
@@ -220,7 +235,9 @@ def test_every_number_is_what_was_sent(
     lines = sum(record.getMessage() in ("refused", "reported") for record in caplog.records)
     left_out = found.pop(("batchval_gate_log_refusals_left_out_total",), 0)
     judged = ("batchval_gate_partitions_refused_total", "batchval_gate_partitions_reported_total")
-    assert lines + left_out == sum(count for name, count in account.counts.items() if name[0] in judged)
+    assert lines + left_out == sum(
+        count for name, count in account.counts.items() if name[0] in judged
+    )
     compare(found, account)
     for sock in [*socks, *more]:
         sock.close()
@@ -231,7 +248,9 @@ def test_every_number_is_what_was_sent(
     assert ("batchval_gate_requests_in_flight",) not in after
 
 
-def one(sock: socket.socket, n: int, account: Account, kinds: list[tuple[str, bytes, str, str, str]]) -> None:
+def one(
+    sock: socket.socket, n: int, account: Account, kinds: list[tuple[str, bytes, str, str, str]]
+) -> None:
     """A request of these, and its answer."""
     partitions = [(topic, i, records) for i, (topic, records, *_) in enumerate(kinds)]
     frame = produce_frame(n, *partitions)
@@ -267,17 +286,25 @@ def compare(found: dict[tuple[str, ...], float], account: Account) -> None:
     expected["batchval_gate_claims_demotions_total",] = 1
     expected["batchval_gate_claims_senders",] = 1
     assert found["batchval_gate_ready",] == 1
-    durations = {name for name in found if name[0].endswith(("_duration_seconds_bucket", "_duration_seconds_sum"))}
+    durations = {
+        name
+        for name in found
+        if name[0].endswith(("_duration_seconds_bucket", "_duration_seconds_sum"))
+    }
     assert all(found[name] <= 60 for name in durations if name[0].endswith("sum"))  # in seconds
     unlike = {
         name: (found.get(name, 0), expected.get(name, 0))
         for name in found.keys() | expected.keys()
-        if name[0] not in OTHERS and name not in durations and found.get(name, 0) != expected.get(name, 0)
+        if name[0] not in OTHERS
+        and name not in durations
+        and found.get(name, 0) != expected.get(name, 0)
     }
     assert unlike == {}
 
 
-def test_what_waits_is_seen_while_it_waits(running: tuple[ScriptedBroker, RunningSettings, Counter[str]]) -> None:
+def test_what_waits_is_seen_while_it_waits(
+    running: tuple[ScriptedBroker, RunningSettings, Counter[str]],
+) -> None:
     broker, gate, _ = running
     with socket.create_connection(gate.address, 20) as sock:
         sock.sendall(other_frame(0))
@@ -311,7 +338,10 @@ def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
         response.throttle_time_ms = wait_ms
         return b"".join(response.encode(correlation_id, version))
 
-    with ScriptedBroker(answer) as broker, RunningSettings(broker.address, metrics={"address": "127.0.0.1:0"}) as gate:
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningSettings(broker.address, metrics={"address": "127.0.0.1:0"}) as gate,
+    ):
         with socket.create_connection(gate.address, 20) as sock:
             expected: Counter[tuple[str, ...]] = Counter()
             for version in range(3, 13):
@@ -327,5 +357,8 @@ def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
                 expected["throttle_time_ms_total", "Fetch"] += 1000 + version
             sock.sendall(other_frame(1))
             read_frame(sock)
-        found = {(name[0].removeprefix("batchval_gate_"), *name[1:]): value for name, value in shown(gate).items()}
+        found = {
+            (name[0].removeprefix("batchval_gate_"), *name[1:]): value
+            for name, value in shown(gate).items()
+        }
         assert {name: value for name, value in found.items() if "thrott" in name[0]} == expected

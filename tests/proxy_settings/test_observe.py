@@ -124,7 +124,9 @@ def test_a_request_of_which_all_is_observed_goes_on_untouched() -> None:
         assert broker.frames[0][8:] == sent[12:]
         assert proxy.counters.requests_rewritten_total == 0
         # acks=0 is not ended for what is observed
-        sock.sendall(produce_frame(2, ("orders.eu", 0, BAD), acks=0) + produce_frame(3, ("t", 0, GOOD)))
+        sock.sendall(
+            produce_frame(2, ("orders.eu", 0, BAD), acks=0) + produce_frame(3, ("t", 0, GOOD))
+        )
         assert codes(read_frame(sock)) == {("t", 0): 0}
 
 
@@ -184,7 +186,9 @@ def test_rows_are_bounded_and_nothing_is_lost() -> None:
     rows = counts.snapshot().rows
     assert len(rows) <= 1_000 + 100 + 5
     assert sum(row.batches for _, row in rows) == 20_000
-    assert {key.rule for key, _ in rows if key.topic == key.principal == OTHER} == {f"rule-{n}" for n in range(5)}
+    assert {key.rule for key, _ in rows if key.topic == key.principal == OTHER} == {
+        f"rule-{n}" for n in range(5)
+    }
     # a row that is there counts on
     counts(Refused(topic="topic-1", principal=rows[1][0].principal, rule="rule-1"))
     assert counts.snapshot().rows[1][1].batches == 2
@@ -211,7 +215,14 @@ def test_invalid_names_are_not_kept(topic: str) -> None:
 
 def test_what_clients_chose_is_shortened() -> None:
     counts = ObservedCounts("enforce")
-    counts(Refused(principal="User:" + "p" * 9_000, client_id="c" * 9_000, reason="r" * 9_000, client="a" * 9_000))
+    counts(
+        Refused(
+            principal="User:" + "p" * 9_000,
+            client_id="c" * 9_000,
+            reason="r" * 9_000,
+            client="a" * 9_000,
+        )
+    )
     ((key, row),) = counts.snapshot().rows
     assert len(key.principal) == 249
     assert len(json.dumps([*key, *row])) < 1_000
@@ -223,7 +234,14 @@ def test_what_clients_chose_is_shortened() -> None:
 def filled(rows: int = 3) -> ObservedCounts:
     counts = ObservedCounts("observe", judged=lambda: 500)
     for n in range(rows):
-        counts(Refused(topic=f"topic-{n}", client_id=None if n % 2 else "ü\n", enforced=n % 2 == 0, batches=n + 1))
+        counts(
+            Refused(
+                topic=f"topic-{n}",
+                client_id=None if n % 2 else "ü\n",
+                enforced=n % 2 == 0,
+                batches=n + 1,
+            )
+        )
     return counts
 
 
@@ -325,7 +343,9 @@ async def test_it_is_written_now_and_then_and_at_the_end(tmp_path: Path) -> None
     assert len(read_observed(file.path).rows) == 2
 
 
-async def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_file_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "state"
     folder.write_bytes(b"a file where the folder should be")
     file = ObservedFile(folder, filled(), changed_s=0.02, unchanged_s=0.02)
@@ -383,8 +403,14 @@ def test_a_gate_keeps_its_counts_over_a_restart(tmp_path: Path) -> None:
             ) as running,
         ):
             with connected(running) as sock:  # type: ignore[arg-type]
-                sock.sendall(produce_frame(1, ("orders.eu", 0, BAD), ("plain", 0, BAD), ("plain", 1, GOOD)))
-                assert codes(read_frame(sock)) == {("orders.eu", 0): 0, ("plain", 0): 2, ("plain", 1): 0}
+                sock.sendall(
+                    produce_frame(1, ("orders.eu", 0, BAD), ("plain", 0, BAD), ("plain", 1, GOOD))
+                )
+                assert codes(read_frame(sock)) == {
+                    ("orders.eu", 0): 0,
+                    ("plain", 0): 2,
+                    ("plain", 1): 0,
+                }
             eventually((tmp_path / NAME).exists)
         found = read_observed(tmp_path / NAME)
         assert found.judged == 3 * turn

@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
-from batchval.proxy.open_files import MOST, SpareFiles, connections_allowed, raise_limit, reserve_for
+from batchval.proxy.open_files import (
+    MOST,
+    SpareFiles,
+    connections_allowed,
+    raise_limit,
+    reserve_for,
+)
 from tests.support.proxy import ScriptedBroker, eventually, other_frame, read_frame
 
 ROOT = Path(__file__).parents[2]
@@ -67,12 +73,16 @@ def test_spare_files_are_taken_and_filled_up() -> None:
 
 
 @contextlib.contextmanager
-def limited_gate(settings: dict[str, Any], folder: Path, open_files: int = OPEN_FILES) -> Iterator[Any]:
+def limited_gate(
+    settings: dict[str, Any], folder: Path, open_files: int = OPEN_FILES
+) -> Iterator[Any]:
     path = folder / "gate.yaml"
     path.write_text(yaml.safe_dump(settings))
     command = f"ulimit -n {open_files}; exec {sys.executable} -m batchval proxy --config {path} --log-format json"
     with open(folder / "log", "w+") as log:
-        process = subprocess.Popen(["bash", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(
+            ["bash", "-c", command], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
+        )
         try:
             yield process
         finally:
@@ -99,7 +109,9 @@ def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
     listeners = [{"address": "127.0.0.1:0", "broker_ports": 100, "first_broker_port": 20100}]
     settings = {"listeners": listeners, "metrics": {"address": "127.0.0.1:0"}}
     with ScriptedBroker() as broker, contextlib.ExitStack() as held:
-        gate = held.enter_context(limited_gate(settings | {"upstream": {"bootstrap": broker.address}}, tmp_path))
+        gate = held.enter_context(
+            limited_gate(settings | {"upstream": {"bootstrap": broker.address}}, tmp_path)
+        )
         facts = json.loads(gate.stdout.readline())
         eventually(lambda: got(facts["metrics"], "/readyz") == 200)
         host, _, port = facts["listeners"]["default"].rpartition(":")
@@ -119,7 +131,9 @@ def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
             served += 1
         assert served == 5
         # idle connections to health cannot keep others out either
-        idle = [socket.create_connection(tuple(facts["metrics"].rsplit(":", 1)), 20) for _ in range(20)]
+        idle = [
+            socket.create_connection(tuple(facts["metrics"].rsplit(":", 1)), 20) for _ in range(20)
+        ]
         assert got(facts["metrics"], "/livez") == 200
         for sock in idle:
             sock.close()
@@ -149,7 +163,9 @@ def test_too_few_open_files_to_start(tmp_path: Path) -> None:
     }
     with limited_gate(settings, tmp_path, 160) as gate:
         assert gate.wait(30) == 3
-    words = "at most 160 open files are allowed, and the gate keeps 167 for itself: raise it (ulimit -n"
+    words = (
+        "at most 160 open files are allowed, and the gate keeps 167 for itself: raise it (ulimit -n"
+    )
     assert words in (tmp_path / "log").read_text()
 
 
@@ -187,6 +203,11 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -112,13 +112,19 @@ async def test_a_collector_gets_all_metrics(collector: Collector) -> None:
     (point,) = metrics["batchval_gate_request_duration_seconds"].histogram.data_points
     labels = {one.key: one.value.string_value for one in point.attributes}
     assert labels == {"api": "InitProducerId", "listener": "default", "node": "bootstrap"}
-    assert (point.count, sum(point.bucket_counts), len(point.bucket_counts)) == (3, 3, len(BOUNDS_S) + 1)
+    assert (point.count, sum(point.bucket_counts), len(point.bucket_counts)) == (
+        3,
+        3,
+        len(BOUNDS_S) + 1,
+    )
     assert tuple(point.explicit_bounds) == BOUNDS_S
     assert 0 < point.sum < 60
     assert not point.HasField("min")
 
 
-async def test_failures_are_counted_and_logged_once(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failures_are_counted_and_logged_once(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     collector.status = 400
     gate = RunningGate(settings_from(values({"endpoint": collector.url})))
@@ -167,7 +173,10 @@ async def test_without_a_collector_the_gate_ends() -> None:
         ("http://collector:4318", "http://collector:4318/v1/metrics"),
         ("https://collector", "https://collector:443/v1/metrics"),
         ("http://[::1]:4318/", "http://[::1]:4318/v1/metrics"),
-        ("https://otlp.example.com/tenant/v1/metrics", "https://otlp.example.com:443/tenant/v1/metrics"),
+        (
+            "https://otlp.example.com/tenant/v1/metrics",
+            "https://otlp.example.com:443/tenant/v1/metrics",
+        ),
     ],
 )
 def test_the_endpoint(endpoint: str, url: str) -> None:
@@ -178,11 +187,20 @@ def test_the_endpoint(endpoint: str, url: str) -> None:
     ("otlp", "text"),
     [
         ({}, "metrics.otlp.endpoint: "),
-        ({"endpoint": "collector:4318"}, "metrics.otlp.endpoint: expected http://HOST:PORT or https://HOST:PORT"),
+        (
+            {"endpoint": "collector:4318"},
+            "metrics.otlp.endpoint: expected http://HOST:PORT or https://HOST:PORT",
+        ),
         ({"endpoint": "grpc://collector"}, "metrics.otlp.endpoint: expected http://HOST:PORT"),
-        ({"endpoint": "http://a:b@c"}, "metrics.otlp.endpoint: it holds credentials: set the header authorization"),
+        (
+            {"endpoint": "http://a:b@c"},
+            "metrics.otlp.endpoint: it holds credentials: set the header authorization",
+        ),
         ({"endpoint": "http://a", "interval_ms": 10}, "metrics.otlp.interval_ms: "),
-        ({"endpoint": "http://a", "headers": {"a b": "x"}}, "metrics.otlp.headers: 'a b' is not the name of a header"),
+        (
+            {"endpoint": "http://a", "headers": {"a b": "x"}},
+            "metrics.otlp.headers: 'a b' is not the name of a header",
+        ),
         ({"endpoint": "http://a", "headers": {"a": ""}}, "metrics.otlp.headers.a: is empty"),
         ({"endpoint": "http://a", "protocol": "grpc"}, "metrics.otlp.protocol"),
     ],
@@ -194,19 +212,29 @@ def test_wrong_settings(otlp: dict[str, Any], text: str) -> None:
 
 
 def test_headers_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_from(values({"endpoint": "http://a", "headers": {"authorization": "Bearer hunter2"}}))
+    settings = settings_from(
+        values({"endpoint": "http://a", "headers": {"authorization": "Bearer hunter2"}})
+    )
     assert "hunter2" not in shown(settings) + repr(settings)
-    missing = values({"endpoint": "http://a", "headers": {"authorization": {"env": "NO_SUCH_TOKEN"}}})
+    missing = values(
+        {"endpoint": "http://a", "headers": {"authorization": {"env": "NO_SUCH_TOKEN"}}}
+    )
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     with pytest.raises(ConfigError, match="NO_SUCH_TOKEN"):
         RunningGate(settings_from(missing))
 
 
-async def test_a_reload_takes_the_token_that_a_file_holds_now(collector: Collector, tmp_path: Path) -> None:
+async def test_a_reload_takes_the_token_that_a_file_holds_now(
+    collector: Collector, tmp_path: Path
+) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     token.chmod(0o600)
-    otlp = {"endpoint": collector.url, "interval_ms": 1_000, "headers": {"authorization": {"file": str(token)}}}
+    otlp = {
+        "endpoint": collector.url,
+        "interval_ms": 1_000,
+        "headers": {"authorization": {"file": str(token)}},
+    }
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker, metrics={"address": None, "otlp": otlp}) as one:
             token.unlink()
@@ -226,5 +254,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
     monkeypatch.delitem(sys.modules, "batchval.proxy.otlp_export", raising=False)
-    with pytest.raises(ConfigError, match=r"metrics.otlp: .* needs opentelemetry.sdk.*batchval\[otel\]"):
+    with pytest.raises(
+        ConfigError, match=r"metrics.otlp: .* needs opentelemetry.sdk.*batchval\[otel\]"
+    ):
         RunningGate(settings_from(values({"endpoint": "http://a"})))

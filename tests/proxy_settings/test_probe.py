@@ -78,7 +78,11 @@ def handshakes(context: ssl.SSLContext) -> Iterator[tuple[str, int]]:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = listener.accept()
-                with sock, contextlib.suppress(OSError), context.wrap_socket(sock, server_side=True) as secure:
+                with (
+                    sock,
+                    contextlib.suppress(OSError),
+                    context.wrap_socket(sock, server_side=True) as secure,
+                ):
                     secure.recv(1)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -88,7 +92,9 @@ def handshakes(context: ssl.SSLContext) -> Iterator[tuple[str, int]]:
 
 
 @contextlib.asynccontextmanager
-async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[str, int]]:
+async def serving(
+    serve: Serve, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, int]]:
     async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             await serve(reader, writer)
@@ -169,7 +175,9 @@ async def test_something_else() -> None:
 
 
 async def test_nothing() -> None:
-    assert await probe(("127.0.0.1", closed_port()), None, 4) == Probe("unreachable", "Connection refused")
+    assert await probe(("127.0.0.1", closed_port()), None, 4) == Probe(
+        "unreachable", "Connection refused"
+    )
     assert (await probe(("kafka.invalid", 9092), None, 4)).kind == "unreachable"
     assert (await probe(("a..b", 9092), None, 4)).kind == "unreachable"
     async with serving(closes) as address:
@@ -182,7 +190,9 @@ async def test_silence_takes_no_longer_than_allowed() -> None:
         began = time.monotonic()
         assert await probe(address, None, 0.4) == Probe("unreachable", "no answer within 0.4 s")
         assert time.monotonic() - began < 5
-        assert await probe(address, Tls().client, 0.4) == Probe("unreachable", "no answer within 0.4 s")
+        assert await probe(address, Tls().client, 0.4) == Probe(
+            "unreachable", "no answer within 0.4 s"
+        )
 
 
 async def test_a_broker_that_is_slow_is_one_all_the_same() -> None:
@@ -225,11 +235,24 @@ def answering(answer: bytes) -> Any:
 
 def test_check_config_names_what_the_upstreams_speak(tmp_path: Path) -> None:
     closed = f"127.0.0.1:{closed_port()}"
-    with answering(b"HTTP/1.0 400 Bad Request\r\n\r\n") as http_at, answering(bytes((21, 3, 3, 0, 2, 2, 10))) as tls_at:
-        code, out, err = ran("--check-config", "--listen", "127.0.0.1:0", "--upstream", f"{http_at},{tls_at},{closed}")
+    with (
+        answering(b"HTTP/1.0 400 Bad Request\r\n\r\n") as http_at,
+        answering(bytes((21, 3, 3, 0, 2, 2, 10))) as tls_at,
+    ):
+        code, out, err = ran(
+            "--check-config",
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            f"{http_at},{tls_at},{closed}",
+        )
         path = tmp_path / "gate.yaml"
         listener = {"address": "127.0.0.1:0"}
-        path.write_text(yaml.safe_dump({"listeners": [listener], "upstream": {"bootstrap": http_at}, "mode": "both"}))
+        path.write_text(
+            yaml.safe_dump(
+                {"listeners": [listener], "upstream": {"bootstrap": http_at}, "mode": "both"}
+            )
+        )
         with_more = ran("--check-config", "--config", path)
     assert (code, out) == (2, "")
     start = "batchval proxy:"
@@ -248,7 +271,9 @@ def test_a_cluster_that_is_down_is_a_warning() -> None:
     closed = f"127.0.0.1:{closed_port()}"
     code, out, err = ran("--check-config", "--listen", "127.0.0.1:0", "--upstream", closed)
     assert (code, out) == (0, "the settings are sound\n")
-    assert err == [f"batchval proxy: warning: upstream.bootstrap: {closed} cannot be reached: Connection refused"]
+    assert err == [
+        f"batchval proxy: warning: upstream.bootstrap: {closed} cannot be reached: Connection refused"
+    ]
 
 
 def test_a_wrong_address_among_right_ones_is_not_asked() -> None:

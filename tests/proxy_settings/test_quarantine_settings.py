@@ -41,12 +41,18 @@ def test_a_word_is_the_directory(tmp_path: Path) -> None:
 
 
 def test_settings_that_contradict_each_other(tmp_path: Path) -> None:
-    assert refused(quarantine=str(tmp_path), mode="observe").startswith("quarantine.observed: is false, and mode")
+    assert refused(quarantine=str(tmp_path), mode="observe").startswith(
+        "quarantine.observed: is false, and mode"
+    )
     observed = {"directory": str(tmp_path), "observed": True}
-    assert refused(quarantine=observed).startswith("quarantine.observed: has no effect: no batch is observed")
+    assert refused(quarantine=observed).startswith(
+        "quarantine.observed: has no effect: no batch is observed"
+    )
     settings_from(values(quarantine=observed, observe=[{"topics": "a"}]))
     settings_from(values(quarantine=observed, mode="observe"))
-    assert refused(quarantine={"directory": str(tmp_path), "max_bytes": 1000}).startswith("quarantine.max_bytes: ")
+    assert refused(quarantine={"directory": str(tmp_path), "max_bytes": 1000}).startswith(
+        "quarantine.max_bytes: "
+    )
     assert refused(quarantine=7).startswith("quarantine: ")
     assert refused(quarantine="").startswith("quarantine.directory: must be the path")
 
@@ -72,7 +78,8 @@ async def test_a_gate_with_it(tmp_path: Path) -> None:
     folder = tmp_path / "q"
     with ScriptedBroker() as broker:
         gate = RunningGate(
-            settings_from(values(quarantine=str(folder), upstream={"bootstrap": broker.address})), version="9.9.9"
+            settings_from(values(quarantine=str(folder), upstream={"bootstrap": broker.address})),
+            version="9.9.9",
         )
         await gate.start()
         try:
@@ -82,14 +89,20 @@ async def test_a_gate_with_it(tmp_path: Path) -> None:
             assert codes(await reader.readexactly(size)) == {("orders", 0): 2}
             writer.close()
             assert gate.quarantine is not None
-            await asyncio.to_thread(eventually, lambda: gate.quarantine and gate.quarantine.batches_total)
+            await asyncio.to_thread(
+                eventually, lambda: gate.quarantine and gate.quarantine.batches_total
+            )
             page = gate.metrics.text().decode()
         finally:
             await gate.stop(0)
     assert "batchval_gate_quarantine_batches_total 1.0" in page
     assert 'batchval_gate_quarantine_dropped_total{reason="queue"} 0.0' in page
     (verdict,) = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    assert (verdict["gate"], verdict["rule"], verdict["topic"]) == ("9.9.9", "crc-mismatch", "orders")
+    assert (verdict["gate"], verdict["rule"], verdict["topic"]) == (
+        "9.9.9",
+        "crc-mismatch",
+        "orders",
+    )
     bytes_line = f"batchval_gate_quarantine_bytes {float(sum(one.stat().st_size for one in folder.iterdir()))}"
     assert bytes_line in page
 

@@ -15,7 +15,10 @@ from batchval.proxy.policies import UNBOUNDED
 from batchval.proxy.record_parts import RecordParts
 from batchval.record_rules import RecordRules, SchemaIds
 
-LEAST: dict[str, Any] = {"listeners": [{"address": "127.0.0.1:0"}], "upstream": {"bootstrap": "127.0.0.1:2"}}
+LEAST: dict[str, Any] = {
+    "listeners": [{"address": "127.0.0.1:0"}],
+    "upstream": {"bootstrap": "127.0.0.1:2"},
+}
 REGISTRY = {"url": "http://127.0.0.1:1"}
 BY_REGISTRY = {"schema_id": {"registry": "default"}}
 
@@ -31,16 +34,26 @@ def ruled(record_rules: Any, **more: Any) -> dict[str, Any]:
 def test_rules_become_policies() -> None:
     values = policies(
         {"match": "both", "max.message.bytes": 10, "record_rules": {"max_key_bytes": 1}},
-        {"match": "only", "record_rules": {"schema_id": {"place": "key", "ids": [7]}, "tombstones": "refuse"}},
+        {
+            "match": "only",
+            "record_rules": {"schema_id": {"place": "key", "ids": [7]}, "tombstones": "refuse"},
+        },
         {"match": "none", "max.message.bytes": 20},
-        {"match": "many", "record_rules": {"schema_id": [{"registry": "default"}, {"place": "key"}]}},
+        {
+            "match": "many",
+            "record_rules": {"schema_id": [{"registry": "default"}, {"place": "key"}]},
+        },
         schema_registries=[REGISTRY],
     )
     topics = RunningGate(settings_from(values)).parts.topics
-    assert topics.of("both") == TopicPolicy(max_message_bytes=10, record_rules=RecordRules(max_key_bytes=1))
+    assert topics.of("both") == TopicPolicy(
+        max_message_bytes=10, record_rules=RecordRules(max_key_bytes=1)
+    )
     only = topics.of("only")
     assert only.max_message_bytes == UNBOUNDED.max_message_bytes
-    assert only.record_rules == RecordRules((SchemaIds("key", frozenset({7})),), tombstones="refuse")
+    assert only.record_rules == RecordRules(
+        (SchemaIds("key", frozenset({7})),), tombstones="refuse"
+    )
     assert topics.of("none") == TopicPolicy(max_message_bytes=20)
     assert topics.of("other") == UNBOUNDED
     many = topics.of("many").record_rules
@@ -62,16 +75,28 @@ def test_the_clusters_configuration_is_combined_with_record_rules() -> None:
     topics = gate.parts.topics
     assert topics.of("ruled").max_message_bytes == UNBOUNDED.max_message_bytes
     assert gate.cluster_topics is not None
-    gate.cluster_topics._known = {name: TopicPolicy(max_message_bytes=5) for name in ("ruled", "own", "free")}
-    assert topics.of("ruled") == TopicPolicy(max_message_bytes=5, record_rules=RecordRules(max_key_bytes=1))
-    assert topics.of("own") == TopicPolicy(max_message_bytes=10, record_rules=RecordRules(max_key_bytes=2))
+    gate.cluster_topics._known = {
+        name: TopicPolicy(max_message_bytes=5) for name in ("ruled", "own", "free")
+    }
+    assert topics.of("ruled") == TopicPolicy(
+        max_message_bytes=5, record_rules=RecordRules(max_key_bytes=1)
+    )
+    assert topics.of("own") == TopicPolicy(
+        max_message_bytes=10, record_rules=RecordRules(max_key_bytes=2)
+    )
     assert topics.of("free") == TopicPolicy(max_message_bytes=5)
 
 
 AT = "topics.policies[0].record_rules"
 WRONG: list[tuple[dict[str, Any], str]] = [
-    (ruled({"max_key_byte": 1}), f"{AT}.max_key_byte: unknown key (nearest known key: max_key_bytes)"),
-    (ruled({"max_key_bytes": -1}), f"{AT}.max_key_bytes: must be a whole number from 0 to 2147483647, not -1"),
+    (
+        ruled({"max_key_byte": 1}),
+        f"{AT}.max_key_byte: unknown key (nearest known key: max_key_bytes)",
+    ),
+    (
+        ruled({"max_key_bytes": -1}),
+        f"{AT}.max_key_bytes: must be a whole number from 0 to 2147483647, not -1",
+    ),
     (ruled({"max_key_bytes": "1"}), f"{AT}.max_key_bytes: must be a whole number"),
     (ruled({"required_headers": ["a", "a"]}), f"{AT}.required_headers: has 'a' twice"),
     (ruled({"tombstones": "maybe"}), f"{AT}.tombstones: must be allow or refuse"),
@@ -80,12 +105,27 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         ruled({"required_headers": ["a"], "forbidden_headers": ["a"]}),
         f"{AT}: header 'a' is both required and forbidden",
     ),
-    (ruled({"schema_id": {"place": "body"}}), f"{AT}.schema_id.place: must be value, key or header"),
-    (ruled({"schema_id": [{"plac": "key"}]}), f"{AT}.schema_id[0].plac: unknown key (nearest known key: place)"),
-    (ruled({"schema_id": {"ids": []}}), f"{AT}.schema_id: schema_id ids is empty: list at least one, or omit it"),
-    (ruled({"schema_id": {"header": "x"}}), f"{AT}.schema_id: schema_id header needs place header, not value"),
+    (
+        ruled({"schema_id": {"place": "body"}}),
+        f"{AT}.schema_id.place: must be value, key or header",
+    ),
+    (
+        ruled({"schema_id": [{"plac": "key"}]}),
+        f"{AT}.schema_id[0].plac: unknown key (nearest known key: place)",
+    ),
+    (
+        ruled({"schema_id": {"ids": []}}),
+        f"{AT}.schema_id: schema_id ids is empty: list at least one, or omit it",
+    ),
+    (
+        ruled({"schema_id": {"header": "x"}}),
+        f"{AT}.schema_id: schema_id header needs place header, not value",
+    ),
     (ruled({"schema_id": [{}, {}]}), f"{AT}: schema_id has two entries for the value"),
-    (ruled({"schema_id": {"subject": "x"}}), f"{AT}.schema_id.subject: has no effect without registry"),
+    (
+        ruled({"schema_id": {"subject": "x"}}),
+        f"{AT}.schema_id.subject: has no effect without registry",
+    ),
     (
         ruled(BY_REGISTRY),
         f"{AT}.schema_id.registry: 'default' is not in schema_registries (which is empty)",
@@ -95,7 +135,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         f"{AT}.schema_id.ids: cannot be combined with registry, which knows the ids",
     ),
     (
-        ruled({"schema_id": {"registry": "default", "subject": "{topics}"}}, schema_registries=[REGISTRY]),
+        ruled(
+            {"schema_id": {"registry": "default", "subject": "{topics}"}},
+            schema_registries=[REGISTRY],
+        ),
         f"{AT}.schema_id.subject: must be a subject of at most 500 characters",
     ),
     (
@@ -103,7 +146,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "schema_registries[0]: has no effect: no record rule names the registry",
     ),
     (LEAST | {"schema_registries": [{}]}, "schema_registries[0].url: is missing"),
-    (LEAST | {"schema_registries": [{"url": "ftp://a"}]}, "schema_registries[0].url: expected http://HOST:PORT or"),
+    (
+        LEAST | {"schema_registries": [{"url": "ftp://a"}]},
+        "schema_registries[0].url: expected http://HOST:PORT or",
+    ),
     (
         LEAST | {"schema_registries": [{"url": "https://user:pl4nted@a"}]},
         "schema_registries[0].url: it holds credentials: set username and password instead",
@@ -113,7 +159,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "schema_registries[0].password: needs username",
     ),
     (
-        ruled(BY_REGISTRY, schema_registries=[{"url": "http://a.example", "username": "u", "password": "pl4nted"}]),
+        ruled(
+            BY_REGISTRY,
+            schema_registries=[{"url": "http://a.example", "username": "u", "password": "pl4nted"}],
+        ),
         "schema_registries[0].url: the password would be sent to a.example without TLS: use https",
     ),
     (
@@ -124,7 +173,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         ruled(BY_REGISTRY, schema_registries=[REGISTRY, REGISTRY]),
         "schema_registries[1].name: schema_registries 0 and 1 have the same name, default: give",
     ),
-    (LEAST | {"custom_rules": {"budget_ms": 1}}, "custom_rules.budget_ms: has no effect: no topic has custom rules"),
+    (
+        LEAST | {"custom_rules": {"budget_ms": 1}},
+        "custom_rules.budget_ms: has no effect: no topic has custom rules",
+    ),
     (
         policies({"match": "a", "custom_rules": ["a:b", "a:b"]}),
         "topics.policies[0].custom_rules[1]: 'a:b' stands there",
@@ -167,7 +219,9 @@ def test_no_secret_of_a_registry_is_shown() -> None:
 
 def test_what_cannot_be_loaded_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be imported"):
-        RecordParts(settings_from(policies({"match": "a", "custom_rules": ["no_such_module_at_all:x"]})))
+        RecordParts(
+            settings_from(policies({"match": "a", "custom_rules": ["no_such_module_at_all:x"]}))
+        )
     (tmp_path / "ca.pem").write_text("nothing")
     registry = {"url": "https://127.0.0.1:1", "ca": str(tmp_path / "ca.pem")}
     settings = settings_from(ruled(BY_REGISTRY, schema_registries=[registry]))

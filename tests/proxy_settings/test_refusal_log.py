@@ -54,7 +54,10 @@ def test_text() -> None:
 
 
 def test_json() -> None:
-    refusal, reported = Refused(enforced=False), Refused(rule="", error="", reason="", reported=("a", "b"))
+    refusal, reported = (
+        Refused(enforced=False),
+        Refused(rule="", error="", reason="", reported=("a", "b")),
+    )
     first, second = (json.loads(line) for line in lines("json", refusal, reported))
     assert first.pop("time").endswith("Z")
     assert first == {
@@ -82,7 +85,10 @@ def test_what_a_client_chose_is_no_line_of_its_own(kind: str) -> None:
     (line,) = lines(kind, Refused(client_id=NASTY, topic=NASTY, reason=NASTY, principal=NASTY))
     assert line.isprintable()
     assert line.isascii()
-    (line,) = lines(kind, Refused(client_id="y" * 5000, topic="z" * 5000, reason="w" * 5000, principal="p" * 5000))
+    (line,) = lines(
+        kind,
+        Refused(client_id="y" * 5000, topic="z" * 5000, reason="w" * 5000, principal="p" * 5000),
+    )
     assert len(line) < 1750
 
 
@@ -92,13 +98,19 @@ LONG = "\U0001f600" * 5_000
 @pytest.mark.parametrize("kind", ["text", "json"])
 def test_a_pipe_takes_the_longest_line_as_one_piece(kind: str) -> None:
     """Several workers write to one pipe: what is above PIPE_BUF is cut by the lines of others."""
-    (line,) = lines(kind, Refused(client_id=LONG, topic=LONG, reason=LONG, principal=LONG, partition=7))
+    (line,) = lines(
+        kind, Refused(client_id=LONG, topic=LONG, reason=LONG, principal=LONG, partition=7)
+    )
     assert 1_000 < len(line) < LONGEST_LINE
-    assert all(word in line for word in ("refused", "127.0.0.1:1", "crc-mismatch", "CORRUPT_MESSAGE"))
+    assert all(
+        word in line for word in ("refused", "127.0.0.1:1", "crc-mismatch", "CORRUPT_MESSAGE")
+    )
     if kind == "json":
         row = json.loads(line)
         assert row["partition"] == 7
-        assert all(row[name].endswith("…") for name in ("client_id", "topic", "reason", "principal"))
+        assert all(
+            row[name].endswith("…") for name in ("client_id", "topic", "reason", "principal")
+        )
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])

@@ -40,7 +40,9 @@ def test_an_irregular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None
     assert descriptors() == before
 
 
-def test_a_file_that_becomes_irregular_while_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_becomes_irregular_while_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "regular").touch()
     regular = os.stat(tmp_path / "regular")
     for n, make in enumerate(IRREGULAR.values()):
@@ -88,7 +90,9 @@ def test_every_file_that_settings_name_is_checked_and_compared(tmp_path: Path) -
                     "headers": {"authorization": {"file": pipe()}},
                 }
             },
-            "topics": {"policies": [{"match": "*", "record_rules": {"schema_id": [{"registry": "main"}]}}]},
+            "topics": {
+                "policies": [{"match": "*", "record_rules": {"schema_id": [{"registry": "main"}]}}]
+            },
             "schema_registries": [
                 {
                     "name": "main",

@@ -78,15 +78,21 @@ async def test_a_thread_that_cannot_start_does_not_end_the_looks(
             await until(lambda: one.gate.settings.mode == "observe")
 
 
-async def test_a_registry_is_closed_when_nobody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_registry_is_closed_when_nobody_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each settings keep theirs for RETIRE_S, whatever was retired before and after them."""
     closed: list[str] = []
 
     def parts(**timeouts: int) -> dict[str, Any]:
-        registries = [{"name": name, "url": "http://127.0.0.1:1", "timeout_ms": ms} for name, ms in timeouts.items()]
+        registries = [
+            {"name": name, "url": "http://127.0.0.1:1", "timeout_ms": ms}
+            for name, ms in timeouts.items()
+        ]
         rules = {
             "schema_id": [
-                {"place": place, "registry": name} for place, name in zip(("key", "value"), timeouts, strict=False)
+                {"place": place, "registry": name}
+                for place, name in zip(("key", "value"), timeouts, strict=False)
             ]
         }
         return {
@@ -129,7 +135,10 @@ async def test_a_file_system_that_hangs_is_reported_and_ends_no_later_reload(
                 patched.setattr(SettingsFile, "read", hang)
                 watching = asyncio.create_task(reloader.run())
                 await until(lambda: reloader.results["refused"] == 1)
-                assert "settings refused: not read within 0.05 s: does a file system hang?" in caplog.text
+                assert (
+                    "settings refused: not read within 0.05 s: does a file system hang?"
+                    in caplog.text
+                )
                 reloader.ask()
                 await until(lambda: reloader.results["refused"] == 2)
                 reloader._reading.limit_s = 60.0

@@ -69,22 +69,40 @@ async def test_what_all_sessions_ask_of_their_gate_is_new_at_once(tmp_path: Path
             assert 'mode="observe"' in one.gate.metrics.text().decode()
             assert await one.reload(mode="enforce", observe=[{"topics": "t"}]) == "applied"
             assert await client.ask(bad) == {("t", 0): 0}
-            assert await one.reload(observe=[], log={"level": "error"}, metrics={"address": None}) == "applied"
+            assert (
+                await one.reload(observe=[], log={"level": "error"}, metrics={"address": None})
+                == "applied"
+            )
             assert await client.ask(bad) == {("t", 0): 2}
 
 
 async def test_limits_hold_for_sessions_that_are_open(tmp_path: Path) -> None:
     limits = {"idle_timeout_ms": 3_600_000, "max_frame_bytes": 100_000, "threads": 1}
     with ScriptedBroker() as broker:
-        async with ReloadedGate(tmp_path, broker, limits=limits) as one, one.client() as client, one.client() as other:
+        async with (
+            ReloadedGate(tmp_path, broker, limits=limits) as one,
+            one.client() as client,
+            one.client() as other,
+        ):
             assert await client.ask(produce_frame(1, ("t", 0, GOOD))) == {("t", 0): 0}
             assert await other.ask(produce_frame(1, ("t", 0, GOOD))) == {("t", 0): 0}
-            more = {"max_connections": 7, "max_connections_per_address": 2, "max_bytes_held": 64 << 20, "threads": 3}
+            more = {
+                "max_connections": 7,
+                "max_connections_per_address": 2,
+                "max_bytes_held": 64 << 20,
+                "threads": 3,
+            }
             assert await one.reload(limits=limits | more | {"max_frame_bytes": 2_000}) == "applied"
             budget, judging = one.gate.shared.budget, one.gate.shared.validation
-            assert (budget.max_connections, budget.max_address_connections, budget.limit) == (7, 2, 64 << 20)
+            assert (budget.max_connections, budget.max_address_connections, budget.limit) == (
+                7,
+                2,
+                64 << 20,
+            )
             assert judging.threads == 3
-            await until(lambda: all(session.limits.max_frame_bytes == 2_000 for session in sessions(one)))
+            await until(
+                lambda: all(session.limits.max_frame_bytes == 2_000 for session in sessions(one))
+            )
             other.writer.write(produce_frame(1, ("t", 0, LARGE)))
             assert await other.reader.read() == b""  # as its length shows
             assert one.gate.counters.connections_closed == {"frame_size": 1}
@@ -101,7 +119,9 @@ async def test_many_sessions_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("batchval.proxy.server.RENEWED_A_TURN", 3)
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:
-            clients = [await asyncio.open_connection(*one.gate.addresses["default"]) for _ in range(20)]
+            clients = [
+                await asyncio.open_connection(*one.gate.addresses["default"]) for _ in range(20)
+            ]
             await until(lambda: len(sessions(one)) == 20)
             assert await one.reload(mode="observe") == "applied"
             assert await one.reload(mode="enforce") == "applied"
@@ -114,7 +134,10 @@ async def test_many_sessions_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
 async def test_a_bridge_is_offered_to_new_connections(tmp_path: Path) -> None:
     """Clients ask for versions once a connection."""
     with ScriptedBroker() as broker:
-        async with ReloadedGate(tmp_path, broker, bridge=["producers"]) as one, one.client() as client:
+        async with (
+            ReloadedGate(tmp_path, broker, bridge=["producers"]) as one,
+            one.client() as client,
+        ):
             assert await client.ask(produce_frame(1, ("t", 0, GOOD))) == {("t", 0): 0}
             (before,) = sessions(one)
             assert await one.reload(bridge="none") == "applied"
@@ -137,7 +160,11 @@ async def test_what_is_known_of_senders_stays(tmp_path: Path) -> None:
             assert ledger.counts().trusted == 1
             assert await one.reload(claims_in="audit:1") == "applied"
             assert await client.ask(tagged()) == {("t", 0): 0}
-            assert (ledger.counts().trusted, ledger.counts().sampled, ledger.counts().honest) == (1, 1, 1)
+            assert (ledger.counts().trusted, ledger.counts().sampled, ledger.counts().honest) == (
+                1,
+                1,
+                1,
+            )
             del listeners[0]["trusted"]
             assert await one.reload(listeners=listeners, claims_in="ignore") == "applied"
             assert await client.ask(tagged()) == {("t", 0): 0}
@@ -167,13 +194,18 @@ class SLOW:
     go_on = threading.Event()
 
 
-async def test_what_is_being_judged_is_judged_to_its_end_by_the_gate_of_before(tmp_path: Path) -> None:
+async def test_what_is_being_judged_is_judged_to_its_end_by_the_gate_of_before(
+    tmp_path: Path,
+) -> None:
     def ruled(function: str) -> dict[str, Any]:
         return {"policies": [{"match": "*", "custom_rules": [f"{__name__}:{function}"]}]}
 
     SLOW.entered.clear(), SLOW.go_on.clear()
     with ScriptedBroker() as broker:
-        async with ReloadedGate(tmp_path, broker, topics=ruled("slow_rule")) as one, one.client() as client:
+        async with (
+            ReloadedGate(tmp_path, broker, topics=ruled("slow_rule")) as one,
+            one.client() as client,
+        ):
             client.writer.write(produce_frame(1, ("t", 0, GOOD)))
             await until(SLOW.entered.is_set)
             assert await one.reload(topics=ruled("pass_rule")) == "applied"
@@ -190,9 +222,15 @@ async def test_registries_and_rules_that_stay_keep_what_they_know(tmp_path: Path
     def parts(refresh_ms: int, budget_ms: int) -> dict[str, Any]:
         rules = {"schema_id": [{"registry": "main"}]}
         return {
-            "schema_registries": [{"name": "main", "url": "http://127.0.0.1:1", "refresh_ms": refresh_ms}],
+            "schema_registries": [
+                {"name": "main", "url": "http://127.0.0.1:1", "refresh_ms": refresh_ms}
+            ],
             "custom_rules": {"budget_ms": budget_ms},
-            "topics": {"policies": [{"match": "t", "record_rules": rules, "custom_rules": [f"{__name__}:pass_rule"]}]},
+            "topics": {
+                "policies": [
+                    {"match": "t", "record_rules": rules, "custom_rules": [f"{__name__}:pass_rule"]}
+                ]
+            },
         }
 
     with ScriptedBroker() as broker:
@@ -248,7 +286,12 @@ REFUSED: dict[str, tuple[Callable[[ReloadedGate], None], str]] = {
         "listeners[0].address: is 127.0.0.1:0 in the running gate, and 127.0.0.1:19092 here",
     ),
     "no such file of a secret": (
-        _values(upstream={"bootstrap": "127.0.0.1:1", "admin": {"username": "a", "password": {"file": "none"}}}),
+        _values(
+            upstream={
+                "bootstrap": "127.0.0.1:1",
+                "admin": {"username": "a", "password": {"file": "none"}},
+            }
+        ),
         "upstream.admin.password",
     ),
 }
@@ -266,7 +309,9 @@ async def test_a_wrong_file_changes_nothing_and_says_why(
             spoil(one)
             with caplog.at_level(logging.INFO, "batchval"):
                 assert await one.reloader.reload() == "refused"
-            lines = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+            lines = [
+                record.getMessage() for record in caplog.records if record.levelno == logging.ERROR
+            ]
             assert any(why in line for line in lines), lines
             assert lines[-1].startswith("the settings stay as they were")
             assert one.gate.settings is before
@@ -286,14 +331,20 @@ def before_of(one: ReloadedGate, **more: Any) -> dict[str, Any]:
     """Return sound values for a file."""
     bootstrap = str(one.gate.settings.upstream.bootstrap[0])
     one.values.clear()
-    sound = {"listeners": [{"address": ADDRESS}], "upstream": {"bootstrap": bootstrap}, "metrics": {"address": None}}
+    sound = {
+        "listeners": [{"address": ADDRESS}],
+        "upstream": {"bootstrap": bootstrap},
+        "metrics": {"address": None},
+    }
     return sound | more
 
 
 async def test_prepare_alone_refuses_and_changes_nothing(tmp_path: Path) -> None:
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one, one.client() as client:
-            values = one.values | {"listeners": [{"address": ADDRESS, "broker_ports": 7, "first_broker_port": 20_000}]}
+            values = one.values | {
+                "listeners": [{"address": ADDRESS, "broker_ports": 7, "first_broker_port": 20_000}]
+            }
             with pytest.raises(ConfigError) as refused:
                 await one.gate.prepare(settings_from(values))
             keys = [line.partition(":")[0] for line in refused.value.problems]
@@ -372,10 +423,14 @@ def put_certificate(folder: Path) -> None:
     (folder / "gate.key").chmod(0o600)
 
 
-async def test_a_certificate_alone_may_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_certificate_alone_may_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     put_certificate(tmp_path)
     with ScriptedBroker() as broker, caplog.at_level(logging.INFO, "batchval"):
-        async with ReloadedGate(tmp_path, broker, listeners=[{"address": ADDRESS, "tls": TLS}]) as one:
+        async with ReloadedGate(
+            tmp_path, broker, listeners=[{"address": ADDRESS, "tls": TLS}]
+        ) as one:
             assert await one.reloader.reload() == "unchanged"
             before = one.gate.proxies["default"].options.listen_tls
             put_certificate(tmp_path)
@@ -386,7 +441,9 @@ async def test_a_certificate_alone_may_change(tmp_path: Path, caplog: pytest.Log
             assert await one.reloader.reload() == "refused"
 
 
-async def test_a_certificate_that_is_replaced_before_the_first_look_is_taken(tmp_path: Path) -> None:
+async def test_a_certificate_that_is_replaced_before_the_first_look_is_taken(
+    tmp_path: Path,
+) -> None:
     put_certificate(tmp_path)
     with ScriptedBroker() as broker:
         one = ReloadedGate(tmp_path, broker, listeners=[{"address": ADDRESS, "tls": TLS}])
@@ -396,7 +453,9 @@ async def test_a_certificate_that_is_replaced_before_the_first_look_is_taken(tmp
             assert await one.reloader.reload() == "unchanged"
 
 
-async def test_a_certificate_is_found_again_when_listeners_have_changed_places(tmp_path: Path) -> None:
+async def test_a_certificate_is_found_again_when_listeners_have_changed_places(
+    tmp_path: Path,
+) -> None:
     listeners = []
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -413,7 +472,9 @@ async def test_a_certificate_is_found_again_when_listeners_have_changed_places(t
             assert await one.reloader.reload() == "unchanged"
 
 
-async def test_a_defect_ends_no_later_reload(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_ends_no_later_reload(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:
 
@@ -437,7 +498,9 @@ async def test_the_loop_does_as_much_for_many_policies_as_for_few(tmp_path: Path
         async with ReloadedGate(tmp_path, broker) as one:
             spent = []
             for mode in ("observe", "enforce", "observe"):
-                wanted = settings_from(one.values | {"topics": {"policies": policies}, "mode": mode})
+                wanted = settings_from(
+                    one.values | {"topics": {"policies": policies}, "mode": mode}
+                )
                 step = await one.gate.prepare(wanted)
                 began = time.thread_time()
                 step.apply()

@@ -19,7 +19,9 @@ INNER = {"name": "inner", "address": "127.0.0.1:19092"}
 
 
 def made(**values: Any) -> Settings:
-    return settings_from({"listeners": [EDGE, INNER], "upstream": {"bootstrap": "127.0.0.1:1"}} | values)
+    return settings_from(
+        {"listeners": [EDGE, INNER], "upstream": {"bootstrap": "127.0.0.1:1"}} | values
+    )
 
 
 def test_each_key_has_an_effect() -> None:
@@ -30,8 +32,14 @@ def test_each_key_has_an_effect() -> None:
 
 def test_the_page_has_each_key_under_its_effect() -> None:
     section = PAGE.partition("## Changing settings")[2].partition("\n## ")[0]
-    rows = dict(re.findall(r"^\| (at once|new connections|restart) \| (.*?) \|$", section, re.MULTILINE))
-    found = {key: effect for effect, keys in rows.items() for key in re.findall(r"`([a-z_.\[\]]+)`", keys)}
+    rows = dict(
+        re.findall(r"^\| (at once|new connections|restart) \| (.*?) \|$", section, re.MULTILINE)
+    )
+    found = {
+        key: effect
+        for effect, keys in rows.items()
+        for key in re.findall(r"`([a-z_.\[\]]+)`", keys)
+    }
     assert found == {key: effect.value for key, effect in EFFECTS.items()}
 
 
@@ -53,12 +61,17 @@ def test_what_needs_a_restart_is_named_with_both_values(key: str) -> None:
     assert "needs a restart (or a hand-over: --take-over)" in fault.text
     assert list(restart_faults(made(**RESTART[key]), made(**RESTART[key]))) == []
     if key == "metrics.address":
-        assert fault.text.startswith("is 127.0.0.1:9464 in the running gate, and 127.0.0.1:9999 here: ")
+        assert fault.text.startswith(
+            "is 127.0.0.1:9464 in the running gate, and 127.0.0.1:9999 here: "
+        )
 
 
 def test_another_name_ends_one_listener_and_begins_another() -> None:
     renamed = made(listeners=[EDGE, INNER | {"name": "other"}])
-    assert [path_of(fault.loc) for fault in restart_faults(made(), renamed)] == ["listeners", "listeners[1]"]
+    assert [path_of(fault.loc) for fault in restart_faults(made(), renamed)] == [
+        "listeners",
+        "listeners[1]",
+    ]
 
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
@@ -73,7 +86,10 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     (
         {},
         {"listeners": [INNER, EDGE | {"advertised_host": "kafka.example", "max_connections": 5}]},
-        ["listeners[edge].advertised_host null -> kafka.example", "listeners[edge].max_connections null -> 5"],
+        [
+            "listeners[edge].advertised_host null -> kafka.example",
+            "listeners[edge].max_connections null -> 5",
+        ],
     ),
 ]
 
@@ -95,7 +111,9 @@ def test_no_secret_is_shown() -> None:
         assert changes(with_password(one), with_password(one)) == []
         for other in secrets:
             if one != other:
-                assert changes(with_password(one), with_password(other)) == ["upstream.admin.password changed"]
+                assert changes(with_password(one), with_password(other)) == [
+                    "upstream.admin.password changed"
+                ]
     assert "planted" not in str(changes(made(), with_password("planted-1")))
 
 

@@ -123,7 +123,9 @@ def test_changed_addresses_and_the_files_of_the_state_directory() -> None:
         with socket.create_connection((LOOPBACK, old_port), 10) as sock:
             sock.sendall(produce_frame(1, ("orders", 0, BAD), ("orders", 1, BAD)))
             read_frame(sock)
-        gate.settings["listeners"] = [{"address": f"{LOOPBACK}:{gate.port}", "name": "other", "broker_ports": 3}]
+        gate.settings["listeners"] = [
+            {"address": f"{LOOPBACK}:{gate.port}", "name": "other", "broker_ports": 3}
+        ]
         gate.hand_over()
         assert served(gate)
         with pytest.raises(ConnectionRefusedError):

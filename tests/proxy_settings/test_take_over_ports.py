@@ -27,7 +27,11 @@ NEW = 5  # the broker that becomes known
 def settings(port: int) -> Settings:
     listener = {"address": f"{LOOPBACK}:{port}", "broker_ports": 8}
     return settings_from(
-        {"listeners": [listener], "upstream": {"bootstrap": f"{LOOPBACK}:1"}, "metrics": {"address": None}}
+        {
+            "listeners": [listener],
+            "upstream": {"bootstrap": f"{LOOPBACK}:1"},
+            "metrics": {"address": None},
+        }
     )
 
 
@@ -36,7 +40,9 @@ class Offered:
 
     def __init__(self, gate: RunningGate) -> None:
         offer = gate.succession.offer()
-        self.sockets = {key: socket.socket(fileno=os.dup(one.fileno())) for key, one in offer.sockets.items()}
+        self.sockets = {
+            key: socket.socket(fileno=os.dup(one.fileno())) for key, one in offer.sockets.items()
+        }
         self.state = State.decode(offer.state.encode())
         self.pid, self.unready = 1, None
         self.over = asyncio.Event()
@@ -72,7 +78,9 @@ def is_served(port: int) -> bool:
 
 
 @pytest.mark.parametrize("first", ["old", "new"])
-async def test_a_broker_that_is_new_meanwhile_gets_the_port_of_the_configuration(first: str) -> None:
+async def test_a_broker_that_is_new_meanwhile_gets_the_port_of_the_configuration(
+    first: str,
+) -> None:
     port = free_ports(10)
     old, new, offered = await pair(port)
     for gate in (old, new) if first == "old" else (new, old):
@@ -101,7 +109,9 @@ async def test_the_old_gate_gets_the_port_when_the_new_one_is_lost() -> None:
     await old.stop(0)
 
 
-async def test_a_port_of_another_program_is_not_awaited_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_port_of_another_program_is_not_awaited_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(succession, "FREE_S", 0.0)
     port = free_ports(10)
     with socket.create_server((LOOPBACK, port + 1 + NEW)):
@@ -145,7 +155,10 @@ async def test_a_broker_that_moves_is_named_at_its_new_port() -> None:
 
 
 def test_a_port_whose_socket_was_sent_is_not_awaited() -> None:
-    with socket.create_server((LOOPBACK, 0)) as foreign, socket.create_server((LOOPBACK, 0)) as kept:
+    with (
+        socket.create_server((LOOPBACK, 0)) as foreign,
+        socket.create_server((LOOPBACK, 0)) as kept,
+    ):
         ports = ListeningSockets({("a", 1): kept})
         ports.shared_until = math.inf
         numbers = [foreign.getsockname()[1], kept.getsockname()[1], 0]

@@ -27,8 +27,13 @@ class Clients:
         self.servers = Authority("Servers")
         self.servers.issue(folder, "gate", "server")
 
-    def settings(self, *trusted: Authority, revoked: bytes | None = None, **more: Any) -> ListenerTls:
-        files: dict[str, Any] = {"certificate": self.folder / "server.pem", "key": self.folder / "server.key"}
+    def settings(
+        self, *trusted: Authority, revoked: bytes | None = None, **more: Any
+    ) -> ListenerTls:
+        files: dict[str, Any] = {
+            "certificate": self.folder / "server.pem",
+            "key": self.folder / "server.key",
+        }
         files["client_ca"] = self.folder / "clients.pem"
         files["client_ca"].write_bytes(b"".join(pem(one.certificate) for one in trusted))
         if revoked is not None:
@@ -75,7 +80,12 @@ async def test_two_authorities_that_issue_the_same_subject(clients: Clients) -> 
 async def test_intermediate_authorities_of_the_same_name(clients: Clients) -> None:
     """Also one that is named like the other root, by an authority that imitates it."""
     roots = [Authority("A"), Authority("B")]
-    issuers = [Authority("Sub", roots[0]), Authority("Sub", roots[1]), Authority("A", roots[1]), roots[0]]
+    issuers = [
+        Authority("Sub", roots[0]),
+        Authority("Sub", roots[1]),
+        Authority("A", roots[1]),
+        roots[0],
+    ]
     for n, issuer in enumerate(issuers):
         issuer.issue(clients.folder, "edge", f"edge{n}")
     _, server = serving(clients.settings(*roots))
@@ -178,7 +188,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_list_that_is_not_valid_refuses_its_clients_and_says_so(clients: Clients, fault: str) -> None:
+async def test_a_list_that_is_not_valid_refuses_its_clients_and_says_so(
+    clients: Clients, fault: str
+) -> None:
     authority = Authority("Clients")
     authority.issue(clients.folder, "edge", "edge")
     revoked = {
@@ -207,7 +219,9 @@ async def test_a_revoked_intermediate_authority(clients: Clients) -> None:
     lists = root.revoked(bad.certificate) + good.revoked() + bad.revoked()
     context, server = serving(clients.settings(root, revoked=lists))
     async with server:
-        assert await server.ask(clients.context("good")) == "CN=edge; issuer CN=Good; issuer CN=Root"
+        assert (
+            await server.ask(clients.context("good")) == "CN=edge; issuer CN=Good; issuer CN=Root"
+        )
         with pytest.raises(REFUSED):
             await server.ask(clients.context("bad"))
         clients.revoke(good.revoked())  # the root's is missing
@@ -218,7 +232,10 @@ async def test_a_revoked_intermediate_authority(clients: Clients) -> None:
 
 def test_files_that_hold_no_list(clients: Clients) -> None:
     authority = Authority("Clients")
-    with pytest.raises(ConfigError, match=r"revoked\.pem: holds no certificate revocation list, expected PEM blocks"):
+    with pytest.raises(
+        ConfigError,
+        match=r"revoked\.pem: holds no certificate revocation list, expected PEM blocks",
+    ):
         ListenerContext(clients.settings(authority, revoked=pem(authority.certificate)))
     with pytest.raises(ConfigError, match=r"revoked\.pem: "):
         ListenerContext(clients.settings(authority, revoked=b""))

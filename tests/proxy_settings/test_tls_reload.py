@@ -30,14 +30,22 @@ class Files:
         self.servers.cert_pem.write_to_path(self.folder / "servers.pem")
         self.clients.cert_pem.write_to_path(self.folder / "clients.pem")
         self.put("server", self.servers.issue_cert("localhost", common_name="gate"))
-        self.put("client", self.clients.issue_cert("edge-1", common_name="edge-1", organization_name="Edge, Inc."))
+        self.put(
+            "client",
+            self.clients.issue_cert("edge-1", common_name="edge-1", organization_name="Edge, Inc."),
+        )
 
     def put(self, name: str, certificate: trustme.LeafCert) -> None:
-        (self.folder / f"{name}.pem").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        (self.folder / f"{name}.pem").write_bytes(
+            b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+        )
         certificate.private_key_pem.write_to_path(self.folder / f"{name}.key")
 
     def listener(self, **more: Any) -> ListenerTls:
-        given = {"certificate": self.folder / "server.pem", "key": self.folder / "server.key"} | more
+        given = {
+            "certificate": self.folder / "server.pem",
+            "key": self.folder / "server.key",
+        } | more
         return ListenerTls.model_validate(given)
 
     def mutual(self, **more: Any) -> ListenerTls:
@@ -76,7 +84,9 @@ async def test_the_sender_is_the_subject_of_the_certificate(files: Files) -> Non
         assert await server.ask(files.client(certificate=False)) == "None"
         assert (await server.ask(files.client())).startswith("CN=edge-1")
     async with Server(ListenerContext(files.listener())) as server:
-        assert await server.ask(files.client()) == "None"  # nobody asked for it, so nobody verified it
+        assert (
+            await server.ask(files.client()) == "None"
+        )  # nobody asked for it, so nobody verified it
 
 
 async def test_a_certificate_of_another_authority_is_refused(files: Files) -> None:
@@ -150,7 +160,9 @@ async def test_brokers_are_verified(files: Files) -> None:
             await server.ask(client)
 
 
-def test_files_that_are_not_what_they_should_be(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_not_what_they_should_be(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError, match=r"none\.pem: No such file"):
         ListenerContext(files.listener(certificate=files.folder / "none.pem"))
     with pytest.raises(ConfigError, match="the key is not that of the certificate"):

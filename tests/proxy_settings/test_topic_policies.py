@@ -1,4 +1,6 @@
-"""What a topic allows: the file's globs, then the cluster's own configuration, read with the gate's credentials."""
+"""What a topic allows: the file's globs, then the cluster's own configuration, read with the gate's
+credentials.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,26 @@ from batchval.network.errors import AuthenticationError, DisconnectError, Networ
 from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
 from batchval.protocol.errors import ProtocolError
-from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
 from batchval.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
-from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from batchval.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from batchval.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.config import TopicRule, Upstream
 from batchval.proxy.loading import ConfigError
@@ -38,14 +51,22 @@ from tests.support.fixtures import running_kafka
 from tests.support.network import closed_port
 
 USER, PASSWORD = "ga,te=", "pl4nted-s3cret"
-REQUESTS = [ApiVersionsRequest, SaslHandshakeRequest, SaslAuthenticateRequest, MetadataRequest, DescribeConfigsRequest]
+REQUESTS = [
+    ApiVersionsRequest,
+    SaslHandshakeRequest,
+    SaslAuthenticateRequest,
+    MetadataRequest,
+    DescribeConfigsRequest,
+]
 BY_KEY: dict[int, Any] = {kind.api_key: kind for kind in REQUESTS}
 
 
 class Broker:
     """Answers what the gate asks, to whoever knows the password."""
 
-    def __init__(self, configs: Mapping[str, Mapping[str, str]], mechanism: str | None = None) -> None:
+    def __init__(
+        self, configs: Mapping[str, Mapping[str, str]], mechanism: str | None = None
+    ) -> None:
         self.configs = {topic: dict(config) for topic, config in configs.items()}
         self.mechanism = mechanism
         self.versions = {18: (0, 4), 17: (0, 1), 36: (0, 2), 3: (0, 13), 32: (1, 4)}
@@ -78,9 +99,13 @@ class Broker:
 
     def _answer(self, request: Any, state: dict[str, Any]) -> Any:
         if isinstance(request, ApiVersionsRequest):
-            return ApiVersionsResponse(api_keys=[ApiVersion(key, *known) for key, known in self.versions.items()])
+            return ApiVersionsResponse(
+                api_keys=[ApiVersion(key, *known) for key, known in self.versions.items()]
+            )
         if isinstance(request, SaslHandshakeRequest):
-            return SaslHandshakeResponse(0 if request.mechanism == self.mechanism else 33, [self.mechanism or ""])
+            return SaslHandshakeResponse(
+                0 if request.mechanism == self.mechanism else 33, [self.mechanism or ""]
+            )
         if isinstance(request, SaslAuthenticateRequest):
             return self._authenticate(bytes(request.auth_bytes), state)
         if not state["in"]:
@@ -88,15 +113,22 @@ class Broker:
         if isinstance(request, MetadataRequest):
             assert request.topics is None
             assert not request.allow_auto_topic_creation
-            return MetadataResponse(topics=[MetadataResponseTopic(name=topic) for topic in self.configs])
+            return MetadataResponse(
+                topics=[MetadataResponseTopic(name=topic) for topic in self.configs]
+            )
         assert isinstance(request, DescribeConfigsRequest)
         self.asked.append([resource.resource_name for resource in request.resources])
-        return DescribeConfigsResponse(results=[self._described(r.resource_name) for r in request.resources])
+        return DescribeConfigsResponse(
+            results=[self._described(r.resource_name) for r in request.resources]
+        )
 
     def _described(self, topic: str) -> DescribeConfigsResult:
         if topic not in self.configs:
             return DescribeConfigsResult(error_code=3, resource_type=2, resource_name=topic)
-        rows = [DescribeConfigsResourceResult(name=key, value=value) for key, value in self.configs[topic].items()]
+        rows = [
+            DescribeConfigsResourceResult(name=key, value=value)
+            for key, value in self.configs[topic].items()
+        ]
         return DescribeConfigsResult(resource_type=2, resource_name=topic, configs=rows)
 
     def _authenticate(self, token: bytes, state: dict[str, Any]) -> SaslAuthenticateResponse:
@@ -110,7 +142,9 @@ class Broker:
             state["first"] = token.decode().removeprefix("n,,")
             assert state["first"].startswith("n=ga=2Cte=3D,r=")
             nonce = state["first"].split(",r=")[1]
-            state["server"] = f"r={nonce}more,s={base64.b64encode(b'salt').decode()},i={self.iterations}"
+            state["server"] = (
+                f"r={nonce}more,s={base64.b64encode(b'salt').decode()},i={self.iterations}"
+            )
             return SaslAuthenticateResponse(auth_bytes=state["server"].encode())
         bare, proof = token.decode().rsplit(",p=", 1)
         message = f"{state['first']},{state['server']},{bare}".encode()
@@ -132,9 +166,21 @@ def upstream(broker: Broker, mechanism: str = "NONE", password: str = PASSWORD) 
 
 
 CONFIGS = {
-    "orders": {"max.message.bytes": "2000000", "cleanup.policy": "compact", "message.timestamp.type": "CreateTime"},
-    "logs": {"message.timestamp.after.max.ms": "9223372036854775807", "compression.type": "zstd", "other.key": "x"},
-    "levels": {"compression.type": "gzip", "compression.gzip.level": "9", "compression.lz4.level": "3"},
+    "orders": {
+        "max.message.bytes": "2000000",
+        "cleanup.policy": "compact",
+        "message.timestamp.type": "CreateTime",
+    },
+    "logs": {
+        "message.timestamp.after.max.ms": "9223372036854775807",
+        "compression.type": "zstd",
+        "other.key": "x",
+    },
+    "levels": {
+        "compression.type": "gzip",
+        "compression.gzip.level": "9",
+        "compression.lz4.level": "3",
+    },
     "kafka-3.9": {
         "message.timestamp.difference.max.ms": "1000",
         "message.timestamp.before.max.ms": "9223372036854775807",
@@ -145,8 +191,12 @@ CONFIGS = {
 POLICIES = {
     "orders": TopicPolicy(max_message_bytes=2_000_000, cleanup_policy="compact"),
     "logs": TopicPolicy(message_timestamp_after_max_ms=2**63 - 1, compression_type="zstd"),
-    "levels": TopicPolicy(compression_type="gzip", compression_gzip_level=9, compression_lz4_level=3),
-    "kafka-3.9": TopicPolicy(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=60),
+    "levels": TopicPolicy(
+        compression_type="gzip", compression_gzip_level=9, compression_lz4_level=3
+    ),
+    "kafka-3.9": TopicPolicy(
+        message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=60
+    ),
 }
 
 
@@ -180,7 +230,9 @@ async def test_plain_shows_no_remote_broker_the_password(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_a_wrong_password_is_said_and_not_shown(mechanism: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_password_is_said_and_not_shown(
+    mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with Broker(CONFIGS, mechanism) as broker:
         with pytest.raises(AuthenticationError, match="SASL_AUTHENTICATION_FAILED") as refused:
             await read_topic_configs(upstream(broker, mechanism, "wrong-s3cret"), None, None)
@@ -191,7 +243,9 @@ async def test_a_wrong_password_is_said_and_not_shown(mechanism: str, monkeypatc
         monkeypatch.delenv("GATE_NONE", raising=False)
         admin = upstream(broker, mechanism)
         assert admin.admin is not None
-        gone = admin.model_copy(update={"admin": admin.admin.model_copy(update={"password": Secret(env="GATE_NONE")})})
+        gone = admin.model_copy(
+            update={"admin": admin.admin.model_copy(update={"password": Secret(env="GATE_NONE")})}
+        )
         with pytest.raises(ConfigError, match="GATE_NONE"):
             await read_topic_configs(gone, None, None)
 
@@ -209,10 +263,19 @@ async def test_a_broker_that_does_not_know_the_password_is_not_believed() -> Non
 def test_the_example_of_rfc_7677() -> None:
     client = ScramClient("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
     assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    first = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    first = (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
     assert client.final(first).endswith(b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
     client.verify(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
-    for wrong in (b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", b"v=", b"e=other", b"", b"\xff", b"v=\xc3\xa9"):
+    for wrong in (
+        b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
+        b"v=",
+        b"e=other",
+        b"",
+        b"\xff",
+        b"v=\xc3\xa9",
+    ):
         with pytest.raises(AuthenticationError):
             client.verify(wrong)
     others = [first.replace(b"4096", b"9" * 30), first.replace(b"s=W", b"s=!")]
@@ -231,7 +294,7 @@ async def test_a_broker_too_old_to_be_asked() -> None:
             await read_topic_configs(upstream(broker), None, None)
 
 
-# ---- what is known -------------------------------------------------------------------------------------------------
+# ---- what is known -------------------------------------------------------------------------------
 
 
 @contextlib.asynccontextmanager
@@ -353,5 +416,7 @@ async def test_with_a_real_broker(broker: KafkaBroker, loop_kind: str) -> None:
     with_password = {"mechanism": "PLAIN", "username": "a", "password": "b"}
     with pytest.raises(NetworkError):
         await read_topic_configs(
-            Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": with_password}), None, None
+            Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": with_password}),
+            None,
+            None,
         )

@@ -21,7 +21,10 @@ def shown(table: TrafficTable) -> Shown:
     metrics = GateMetrics(Counters(), mode="enforce", version="1")
     metrics.add(table.families)
     return {
-        (sample.name.removeprefix("batchval_gate_"), *(sample.labels[key] for key in sorted(sample.labels))): value
+        (
+            sample.name.removeprefix("batchval_gate_"),
+            *(sample.labels[key] for key in sorted(sample.labels)),
+        ): value
         for family in text_string_to_metric_families(metrics.text().decode())
         for sample in family.samples
         if (value := sample.value)
@@ -38,7 +41,9 @@ def test_durations_by_api_listener_and_node() -> None:
     first.note(FETCH, 0, 0)
     found = shown(table)
     of = "request_duration_seconds_bucket", "Produce"
-    assert [found.get((*of, le, "inner", "3"), 0) for le in ("0.0025", "0.005", "0.5", "1.0", "+Inf")] == [
+    assert [
+        found.get((*of, le, "inner", "3"), 0) for le in ("0.0025", "0.005", "0.5", "1.0", "+Inf")
+    ] == [
         0,
         1,
         1,
@@ -50,7 +55,9 @@ def test_durations_by_api_listener_and_node() -> None:
     assert found["broker_duration_seconds_count", "Produce", "outer", "3"] == 1
     assert ("request_duration_seconds_bucket", "Fetch", "30.0", "inner", "3") not in found
     assert found["request_duration_seconds_bucket", "Fetch", "+Inf", "inner", "3"] == 1
-    assert not any(name[0].startswith("broker") and name[1:] == ("Fetch", "inner", "3") for name in found)
+    assert not any(
+        name[0].startswith("broker") and name[1:] == ("Fetch", "inner", "3") for name in found
+    )
     assert found["request_duration_seconds_bucket", "Fetch", "0.0005", "inner", "bootstrap"] == 1
 
 
@@ -72,15 +79,23 @@ def test_nodes_without_a_label_share_one() -> None:
         table.of("outer", node_id).note(FETCH, MS, MS)
     assert table.of("inner", 0) is table.of("inner", 0)
     found = shown(table)
-    counts = {name[2:]: count for name, count in found.items() if name[0] == "request_duration_seconds_count"}
+    counts = {
+        name[2:]: count
+        for name, count in found.items()
+        if name[0] == "request_duration_seconds_count"
+    }
     nodes = {"0": 1, "1": 1, "(other)": 8}
-    assert counts == {(listener, node): n for listener in ("inner", "outer") for node, n in nodes.items()}
+    assert counts == {
+        (listener, node): n for listener in ("inner", "outer") for node, n in nodes.items()
+    }
 
 
 def test_brokers_that_nobody_has_named_take_no_label() -> None:
     """TLS clients may ask for any node id by its name."""
     table = TrafficTable(2)
-    assert len({id(table.of("edge", node, is_known=False)) for node in range(100_000, 100_050)}) == 1
+    assert (
+        len({id(table.of("edge", node, is_known=False)) for node in range(100_000, 100_050)}) == 1
+    )
     assert table.of("edge", 1) is not table.of("edge", 2)
     assert table.of("edge", 3) is table.of("edge", 100_000, is_known=False)
 

@@ -27,7 +27,11 @@ def broken_rule(rules: RecordRules, parts: Parts) -> str | None:
         return "R1"
     if key is not None and rules.max_key_bytes is not None and len(key) > rules.max_key_bytes:
         return "R2"
-    if value is not None and rules.max_value_bytes is not None and len(value) > rules.max_value_bytes:
+    if (
+        value is not None
+        and rules.max_value_bytes is not None
+        and len(value) > rules.max_value_bytes
+    ):
         return "R3"
     if rules.max_headers is not None and len(headers) > rules.max_headers:
         return "R4"
@@ -54,7 +58,11 @@ def _has_id(schema: SchemaIds, parts: Parts) -> bool:
         return True
     if schema.place != "header":
         field = (key if schema.place == "key" else value) or b""
-        return len(field) >= 5 and field[0] == 0 and _allowed(schema, int.from_bytes(field[1:5], "big", signed=True))
+        return (
+            len(field) >= 5
+            and field[0] == 0
+            and _allowed(schema, int.from_bytes(field[1:5], "big", signed=True))
+        )
     held = [content for name, content in headers if name == schema.header.encode()]
     if not held or held[-1] is None:
         return False

@@ -1,7 +1,10 @@
-"""The reference validator: what Kafka 4.4.0 answers to record batches, and what strict mode makes of it.
+"""The reference validator: what Kafka 4.4.0 answers to record batches, and what strict mode makes
+of it.
 
-Plain Python, written from Kafka's rules and not from the project's core, so that each can find the other's mistakes.
-``request``, ``analyze`` and ``validate`` are the broker's three stages, each alone; ``check`` is the whole door.
+Plain Python, written from Kafka's rules and not from the project's core, so that each can find the
+other's mistakes.
+``request``, ``analyze`` and ``validate`` are the broker's three stages, each alone; ``check`` is
+the whole door.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ __all__ = ["Answer", "analyze", "check", "logical_sha256", "request", "validate"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of a stage or of the whole door. ``rule`` is the first refusal; ``cause`` what is behind a -1."""
+    """The outcome of a stage or of the whole door. ``rule`` is the first refusal; ``cause`` what is
+    behind a -1.
+    """
 
     ok: bool
     error_code: int = 0
@@ -57,10 +62,12 @@ def _refusal(error: Refused | JavaError) -> Answer:
         return Answer(False, int(error.code or 0), error.rule, record_errors=error.errors)
     if isinstance(error, Refused):
         return Answer(False, int(error.code or 0), error.rule)
-    return Answer(False, int(ErrorCode.UNKNOWN_SERVER_ERROR), error.rule or error.extra, error.extra)
+    return Answer(
+        False, int(ErrorCode.UNKNOWN_SERVER_ERROR), error.rule or error.extra, error.extra
+    )
 
 
-# -- the three stages -------------------------------------------------------------------------------------------------
+# -- the three stages ------------------------------------------------------------------------------
 
 
 def request(buffer: bytes, *, produce_version: int = 9) -> Answer:
@@ -86,9 +93,15 @@ def _validate_request(buffer: bytes, produce_version: int) -> None:
 
 
 def analyze(
-    buffer: bytes, *, origin: str = "CLIENT", leader_epoch: int = 0, max_message_bytes: int = 1_048_588
+    buffer: bytes,
+    *,
+    origin: str = "CLIENT",
+    leader_epoch: int = 0,
+    max_message_bytes: int = 1_048_588,
 ) -> Answer:
-    """UnifiedLog.analyzeAndValidateRecords: rules 1 to 4 and 9 to 16, the valid bytes, and the source codec."""
+    """UnifiedLog.analyzeAndValidateRecords: rules 1 to 4 and 9 to 16, the valid bytes, and the
+    source codec.
+    """
     analysis = _Analysis(AppendOrigin[origin], leader_epoch, max_message_bytes)
     try:
         analysis.run(buffer)
@@ -142,7 +155,9 @@ class _Analysis:
 
     @staticmethod
     def _print_offsets(buffer: bytes) -> None:
-        """Kafka's message lists all offsets, so a record that does not parse is the error that surfaces."""
+        """Kafka's message lists all offsets, so a record that does not parse is the error that
+        surfaces.
+        """
         for batch in batches(buffer):
             for _ in batch.iterate():
                 pass
@@ -200,7 +215,12 @@ def _validate(buffer: bytes, settings: Settings, notes: Notes | None, write_outp
     try:
         result = validator.run()
     except (Refused, JavaError) as error:
-        return replace(_refusal(error), path=validator.path, meters=dict(validator.meters), source=settings.source)
+        return replace(
+            _refusal(error),
+            path=validator.path,
+            meters=dict(validator.meters),
+            source=settings.source,
+        )
     return _accepted(result, settings, dict(validator.meters))
 
 
@@ -227,7 +247,9 @@ def logical_sha256(output: bytes) -> str:
     digest = hashlib.sha256()
 
     def blob(data: bytes | None) -> None:
-        digest.update(struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data)
+        digest.update(
+            struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+        )
 
     for batch in batches(output):
         for record in batch.iterate():
@@ -242,7 +264,7 @@ def logical_sha256(output: bytes) -> str:
     return digest.hexdigest()
 
 
-# -- the whole door ---------------------------------------------------------------------------------------------------
+# -- the whole door --------------------------------------------------------------------------------
 
 
 def check(
@@ -260,9 +282,11 @@ def check(
     to_magic: int = 2,
     first_offset: int = 0,
 ) -> Answer:
-    """All that a broker asks before it appends, in its order; the first refusal stands. Nothing is rebuilt.
+    """All that a broker asks before it appends, in its order; the first refusal stands. Nothing is
+    rebuilt.
 
-    ``extras`` says ``report`` for those of S1 to S10 that shall not refuse; S8 and the names of causes always do.
+    ``extras`` says ``report`` for those of S1 to S10 that shall not refuse; S8 and the names of
+    causes always do.
     """
     policy = policy or TopicPolicy()
     buffer = bytes(buffer)
@@ -295,7 +319,11 @@ def check(
 
 
 def _check_produce(
-    buffer: bytes, policy: TopicPolicy, settings: Settings, produce_version: int, notes: Notes | None
+    buffer: bytes,
+    policy: TopicPolicy,
+    settings: Settings,
+    produce_version: int,
+    notes: Notes | None,
 ) -> Answer:
     analysis = _Analysis(settings.origin, settings.leader_epoch, policy.max_message_bytes)
     try:
@@ -307,7 +335,12 @@ def _check_produce(
     if notes:
         _note_frame(buffer, analysis, settings.origin, notes)
     if analysis.valid_bytes <= 0:
-        return Answer(True, next_offset=settings.first_offset, append_time=settings.now, source=analysis.source)
+        return Answer(
+            True,
+            next_offset=settings.first_offset,
+            append_time=settings.now,
+            source=analysis.source,
+        )
     limit = notes.max_output if notes else None
     if analysis.keeps_offsets:
         return _keep(buffer, analysis, settings, limit)
@@ -330,7 +363,9 @@ def _check_produce(
                 limit=limit,
             )
         except (Refused, JavaError) as error:
-            return replace(_refusal(error), path=answer.path, meters=answer.meters, source=settings.source)
+            return replace(
+                _refusal(error), path=answer.path, meters=answer.meters, source=settings.source
+            )
     return replace(answer, valid_bytes=analysis.valid_bytes, output=None)
 
 
@@ -355,7 +390,11 @@ def _note_frame(buffer: bytes, analysis: _Analysis, origin: AppendOrigin, notes:
     if analysis.whole_bytes < len(buffer):
         notes.found.add(Rule.S2)
     first = next(batches(buffer), None)
-    if isinstance(first, DefaultBatch) and origin is AppendOrigin.CLIENT and first.attributes & 0xFFC0:
+    if (
+        isinstance(first, DefaultBatch)
+        and origin is AppendOrigin.CLIENT
+        and first.attributes & 0xFFC0
+    ):
         notes.found.add(Rule.S1)
 
 
@@ -387,13 +426,17 @@ class _Extras:
         return replace(_by_extra(refusing), reports=reports, path=answer.path, meters=answer.meters)
 
 
-def _check_log(buffer: bytes, policy: TopicPolicy, max_decompressed: int | None, door: _Extras) -> Answer:
+def _check_log(
+    buffer: bytes, policy: TopicPolicy, max_decompressed: int | None, door: _Extras
+) -> Answer:
     """A segment's batches, one after another; the first finding that refuses stands."""
     reports: set[Rule] = set()
     records = 0
     max_timestamp = -1
     strict = max_decompressed is not None
-    for index, found in enumerate(check_segment(buffer, policy.cleanup_policy == "delete", max_decompressed)):
+    for index, found in enumerate(
+        check_segment(buffer, policy.cleanup_policy == "delete", max_decompressed)
+    ):
         answer = _of_finding(found)
         if strict:
             answer = door.apply(answer, found.extras)
@@ -402,7 +445,9 @@ def _check_log(buffer: bytes, policy: TopicPolicy, max_decompressed: int | None,
             return replace(answer, batch_index=index, reports=_ordered(reports))
         records += found.records_count
         max_timestamp = max(max_timestamp, found.max_timestamp)
-    return Answer(True, records_count=records, max_timestamp=max_timestamp, reports=_ordered(reports))
+    return Answer(
+        True, records_count=records, max_timestamp=max_timestamp, reports=_ordered(reports)
+    )
 
 
 def _ordered(rules: set[Rule]) -> tuple[Rule, ...]:

@@ -70,7 +70,9 @@ class ScriptedRegistry:
             self.asked[path] += 1
             self.headers += headers
             self.go_on.wait(30)
-            out = self.by_path.get(path) or (self.raw if self.raw is not None else self._answered(path))
+            out = self.by_path.get(path) or (
+                self.raw if self.raw is not None else self._answered(path)
+            )
             if not self.trickle:
                 sock.sendall(out)
                 return
@@ -87,6 +89,11 @@ class ScriptedRegistry:
             found = [*versions] if len(parts) == 3 else {"id": versions[int(parts[3])]}
         elif parts[0] == "schemas":
             number = int(parts[2])
-            listed = [(name, n) for name, versions in self.subjects.items() for n, i in versions.items() if i == number]
+            listed = [
+                (name, n)
+                for name, versions in self.subjects.items()
+                for n, i in versions.items()
+                if i == number
+            ]
             found = [{"subject": name, "version": n} for name, n in listed] or None
         return answer(404, ABSENT) if found is None else answer(200, json.dumps(found).encode())

@@ -41,7 +41,9 @@ def test_questions_and_answers(registry: ScriptedRegistry) -> None:
 def test_credentials_are_sent_and_never_shown(registry: ScriptedRegistry) -> None:
     client = RegistryClient(registry.url, credentials=lambda: ("gäte", "pl4nted"))
     registry.raw = answer(401, b'{"error_code": 401, "message": "no\\nentry"}')
-    with pytest.raises(RegistryError, match=r"/schemas/ids/1/versions: HTTP 401: no\?entry$") as error:
+    with pytest.raises(
+        RegistryError, match=r"/schemas/ids/1/versions: HTTP 401: no\?entry$"
+    ) as error:
         client.subjects_of(1)
     assert "pl4nted" not in str(error.value)
     word = base64.b64encode("gäte:pl4nted".encode()).decode()
@@ -72,12 +74,18 @@ def test_credentials_are_sent_and_never_shown(registry: ScriptedRegistry) -> Non
         (answer(200, b'{"a": 1}'), "expected a list of subjects and versions"),
         (answer(200, b"[1]"), "expected a list of subjects and versions"),
         (answer(200, b'[{"subject": 1}]'), "expected a list of subjects and versions"),
-        (answer(200, b" " * (LARGEST_ANSWER + 1)), f"the answer is longer than {LARGEST_ANSWER} bytes"),
+        (
+            answer(200, b" " * (LARGEST_ANSWER + 1)),
+            f"the answer is longer than {LARGEST_ANSWER} bytes",
+        ),
         (answer(302, b"", "Location: http://127.0.0.1:1/"), "HTTP 302"),
         (answer(404, b"nothing here"), "HTTP 404"),
         (answer(404, b'{"error_code": 404, "message": "' + b"x" * 5000 + b'"}'), "HTTP 404: xxx"),
         (answer(404, b'{"error_code": [40403]}'), "HTTP 404"),
-        (answer(500, b'{"error_code": 50001, "message": "Error in the backend"}'), "HTTP 500: Error in the backend"),
+        (
+            answer(500, b'{"error_code": 50001, "message": "Error in the backend"}'),
+            "HTTP 500: Error in the backend",
+        ),
     ],
 )
 def test_what_is_not_an_answer(registry: ScriptedRegistry, raw: bytes, text: str) -> None:
@@ -95,7 +103,9 @@ def test_long_lists_are_parsed_element_by_element(
 ) -> None:
     between, around = parts
     names = [f"orders-{n}-é-value" for n in range(1_000)]
-    listed = between.join(json.dumps({"subject": name, "version": 1}, ensure_ascii=False) for name in names)
+    listed = between.join(
+        json.dumps({"subject": name, "version": 1}, ensure_ascii=False) for name in names
+    )
     monkeypatch.setattr(registry_client.json, "loads", lambda _: pytest.fail("parsed in one call"))
     registry.raw = answer(200, f"[{around}{listed}{around}]{around}".encode())
     assert RegistryClient(registry.url).subjects_of(7) == set(names)
@@ -135,7 +145,9 @@ def test_tls(tmp_path: Path) -> None:
     ca.write_bytes(_pem(authority))
     with ScriptedRegistry(context) as registry:
         registry.subjects = {"s": {1: 7}}
-        trusted = RegistryClient(registry.url, context=lambda: ssl.create_default_context(cafile=str(ca)))
+        trusted = RegistryClient(
+            registry.url, context=lambda: ssl.create_default_context(cafile=str(ca))
+        )
         assert trusted.subjects_of(7) == {"s"}
         with pytest.raises(RegistryError, match="CERTIFICATE_VERIFY_FAILED"):
             RegistryClient(registry.url).subjects_of(7)

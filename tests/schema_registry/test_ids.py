@@ -37,7 +37,9 @@ def now() -> list[float]:
 
 @pytest.fixture
 def subjects(registry: ScriptedRegistry, now: list[float]) -> Iterator[SubjectIds]:
-    found = SubjectIds(RegistryClient(registry.url), absent_s=5.0, retry_s=2.0, clock=lambda: now[0])
+    found = SubjectIds(
+        RegistryClient(registry.url), absent_s=5.0, retry_s=2.0, clock=lambda: now[0]
+    )
     yield found
     found.close()
 
@@ -46,7 +48,9 @@ def result(answered: Future[frozenset[str]]) -> frozenset[str]:
     return answered.result(10)
 
 
-def test_an_id_is_asked_for_and_known_from_then_on(registry: ScriptedRegistry, subjects: SubjectIds) -> None:
+def test_an_id_is_asked_for_and_known_from_then_on(
+    registry: ScriptedRegistry, subjects: SubjectIds
+) -> None:
     assert subjects.ids("s") == frozenset()
     assert result(subjects.ask("s", 7)) == {"s"}
     assert subjects.ids("s") == {7}
@@ -85,7 +89,10 @@ def test_one_question_at_a_time_for_an_id(registry: ScriptedRegistry, subjects: 
 
 
 def test_while_it_is_down_known_ids_stay_and_questions_fail_at_once(
-    registry: ScriptedRegistry, subjects: SubjectIds, now: list[float], caplog: pytest.LogCaptureFixture
+    registry: ScriptedRegistry,
+    subjects: SubjectIds,
+    now: list[float],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "batchval.schema_registry")
     subjects.ids("s")
@@ -108,7 +115,9 @@ def test_while_it_is_down_known_ids_stay_and_questions_fail_at_once(
     assert subjects.failures_total == 1
 
 
-def test_subjects_are_read_in_the_background_and_what_was_deleted_is_forgotten(registry: ScriptedRegistry) -> None:
+def test_subjects_are_read_in_the_background_and_what_was_deleted_is_forgotten(
+    registry: ScriptedRegistry,
+) -> None:
     subjects = SubjectIds(RegistryClient(registry.url), refresh_s=0.05, retry_s=0.05)
     subjects.start()
     try:
@@ -130,7 +139,9 @@ def test_subjects_are_read_in_the_background_and_what_was_deleted_is_forgotten(r
         subjects.close()
 
 
-def test_an_id_that_is_found_while_versions_are_read_stays(registry: ScriptedRegistry, subjects: SubjectIds) -> None:
+def test_an_id_that_is_found_while_versions_are_read_stays(
+    registry: ScriptedRegistry, subjects: SubjectIds
+) -> None:
     """The list of versions may be older than the answer about the id."""
     subjects.ids("s")
     versions = subjects.client.versions
@@ -150,7 +161,9 @@ def test_an_id_that_is_found_while_versions_are_read_stays(registry: ScriptedReg
     assert subjects.ids("s") == {7}
 
 
-def test_memory_is_bounded(registry: ScriptedRegistry, subjects: SubjectIds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded(
+    registry: ScriptedRegistry, subjects: SubjectIds, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("MOST_SUBJECTS", "MOST_ABSENT", "MOST_QUESTIONS"):
         monkeypatch.setattr(ids, name, 5)
     for n in range(20):

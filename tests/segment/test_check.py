@@ -17,10 +17,18 @@ from tests.support.batches import GZIP, NONE, NOW, ZSTD, batch, message, record,
 NAME = "00000000000000000000.log"
 
 
-def series(count: int = 8, each: int = 3, codec: int = NONE, base: int = 0, **fields: object) -> list[bytes]:
+def series(
+    count: int = 8, each: int = 3, codec: int = NONE, base: int = 0, **fields: object
+) -> list[bytes]:
     """Batches that follow each other without a fault."""
     return [
-        batch(records(each), codec=codec, base_offset=base + i * each, partition_leader_epoch=4, **fields)  # type: ignore[arg-type]
+        batch(
+            records(each),
+            codec=codec,
+            base_offset=base + i * each,
+            partition_leader_epoch=4,
+            **fields,
+        )  # type: ignore[arg-type]
         for i in range(count)
     ]
 
@@ -38,7 +46,9 @@ def check(*paths: Path, **options: object) -> tuple[list[Finding], Summary]:
     found = list(check_paths(list(paths), Options(**options), summary))  # type: ignore[arg-type]
     levels = [finding.level for finding in found]
     counted = (summary.findings, summary.reports, summary.notes)
-    assert counted == tuple(levels.count(level) for level in (Level.FINDING, Level.REPORT, Level.NOTE))
+    assert counted == tuple(
+        levels.count(level) for level in (Level.FINDING, Level.REPORT, Level.NOTE)
+    )
     return found, summary
 
 
@@ -112,7 +122,9 @@ def test_a_flipped_bit_elsewhere(tmp_path: Path, at: int) -> None:
     bad = bytearray(parts[3])
     bad[at] ^= 0x40
     found, summary = check(write(tmp_path, *parts[:3], bytes(bad), *parts[4:]))
-    assert places(found) == [(Rule.MAGIC_UNKNOWN if at == 16 else Rule.CRC_MISMATCH, starts(parts)[3])]
+    assert places(found) == [
+        (Rule.MAGIC_UNKNOWN if at == 16 else Rule.CRC_MISMATCH, starts(parts)[3])
+    ]
     assert found[0].offset == (None if at == 16 else 9)
     assert summary.batches == (7 if at == 16 else 8)
 
@@ -136,7 +148,9 @@ def test_several_damaged_batches_in_a_row_are_named_each(tmp_path: Path) -> None
     assert summary.batches == 8
 
 
-@pytest.mark.parametrize("junk", [b"\xff" * 300, bytes(range(256)) * 40, b"GET / HTTP/1.1\r\n\r\n" * 20])
+@pytest.mark.parametrize(
+    "junk", [b"\xff" * 300, bytes(range(256)) * 40, b"GET / HTTP/1.1\r\n\r\n" * 20]
+)
 def test_junk_between_batches(tmp_path: Path, junk: bytes) -> None:
     parts = series()
     found, summary = check(write(tmp_path, *parts[:2], junk, *parts[2:]))
@@ -146,12 +160,14 @@ def test_junk_between_batches(tmp_path: Path, junk: bytes) -> None:
 
 def test_damage_at_two_places(tmp_path: Path) -> None:
     parts = series()
-    found, summary = check(write(tmp_path, parts[0], b"\xff" * 50, *parts[1:5], b"\xff" * 70, *parts[5:]))
+    found, summary = check(
+        write(tmp_path, parts[0], b"\xff" * 50, *parts[1:5], b"\xff" * 70, *parts[5:])
+    )
     assert [f.position for f in found] == [len(parts[0]), starts(parts)[5] + 50]
     assert summary.batches == 8
 
 
-# ---- between batches -----------------------------------------------------------------------------------------------
+# ---- between batches -----------------------------------------------------------------------------
 
 
 def test_overlapping_offsets(tmp_path: Path) -> None:
@@ -175,7 +191,9 @@ def test_an_offset_gap(tmp_path: Path, policy: str) -> None:
 
 
 def test_gaps_are_legal_once_a_batch_was_thinned(tmp_path: Path) -> None:
-    thinned = batch([record(0), record(2)], base_offset=20, last_offset_delta=4, partition_leader_epoch=4)
+    thinned = batch(
+        [record(0), record(2)], base_offset=20, last_offset_delta=4, partition_leader_epoch=4
+    )
     path = write(tmp_path, *series(3), *series(2, base=10), thinned)
     assert check(path, cleanup_policy="auto")[0] == []
     assert places(check(path, cleanup_policy="delete")[0]) == [
@@ -197,7 +215,9 @@ def test_gaps_are_legal_once_a_batch_was_thinned(tmp_path: Path) -> None:
         ("0\n1\n\n", [Rule.L3, Rule.L13]),
     ],
 )
-def test_gaps_are_legal_where_the_checkpoint_names_the_partition(tmp_path: Path, text: str, rules: list[Rule]) -> None:
+def test_gaps_are_legal_where_the_checkpoint_names_the_partition(
+    tmp_path: Path, text: str, rules: list[Rule]
+) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_bytes(text.encode("latin-1"))
     path = write(tmp_path / "t-0", *series(3), *series(3, base=10))
     assert [f.rule for f in check(path, cleanup_policy="auto")[0]] == rules
@@ -275,7 +295,7 @@ def test_findings_across_segments_of_one_partition(tmp_path: Path) -> None:
     assert len(check(tmp_path)[0]) == 1
 
 
-# ---- single batches at rest ----------------------------------------------------------------------------------------
+# ---- single batches at rest ----------------------------------------------------------------------
 
 AT_REST = {
     "record": (batch([record(0)[:-1] + b"\x02"]), Rule.RECORD_MALFORMED),
@@ -326,10 +346,13 @@ def test_produce_profile_for_other_files(tmp_path: Path) -> None:
     found, _ = check(path, now_ms=NOW)
     assert places(found) == [(Rule.BASE_OFFSET_NOT_ZERO, len(good))]
     assert check(path, now_ms=NOW, profile="log")[0] == []
-    assert [f.rule for f in check(path, now_ms=0)[0]] == [Rule.TIMESTAMP_OUT_OF_RANGE, Rule.BASE_OFFSET_NOT_ZERO]
+    assert [f.rule for f in check(path, now_ms=0)[0]] == [
+        Rule.TIMESTAMP_OUT_OF_RANGE,
+        Rule.BASE_OFFSET_NOT_ZERO,
+    ]
 
 
-# ---- the index -----------------------------------------------------------------------------------------------------
+# ---- the index -----------------------------------------------------------------------------------
 
 PARTS = series()
 AT = starts(PARTS)
@@ -348,18 +371,28 @@ INDEXES = {
 def test_a_lying_index(tmp_path: Path, what: str) -> None:
     entries, lies = INDEXES[what]
     write(tmp_path, *PARTS)
-    index = write(tmp_path, *(struct.pack(">ii", *entry) for entry in entries), name="00000000000000000000.index")
+    index = write(
+        tmp_path,
+        *(struct.pack(">ii", *entry) for entry in entries),
+        name="00000000000000000000.index",
+    )
     found, _ = check(tmp_path / NAME)
-    assert [(f.rule, f.file, f.position) for f in found] == [(Rule.L6, str(index), position) for position in lies]
+    assert [(f.rule, f.file, f.position) for f in found] == [
+        (Rule.L6, str(index), position) for position in lies
+    ]
     assert [f.follows for f in found] == [what == "two lies"] * len(lies)
 
 
 def test_an_index_that_is_cut_off_or_of_another_base(tmp_path: Path) -> None:
     parts = series(base=1000)
     write(tmp_path, *parts, name="00000000000000001000.log")
-    index = write(tmp_path, struct.pack(">ii", 8, AT[2]), b"\0\0\1", name="00000000000000001000.index")
+    index = write(
+        tmp_path, struct.pack(">ii", 8, AT[2]), b"\0\0\1", name="00000000000000001000.index"
+    )
     found, _ = check(tmp_path)
-    assert [(f.file, f.rule, f.position, f.offset) for f in found] == [(str(index), Rule.L6, 8, None)]
+    assert [(f.file, f.rule, f.position, f.offset) for f in found] == [
+        (str(index), Rule.L6, 8, None)
+    ]
 
 
 def test_an_index_entry_for_a_damaged_batch_does_not_lie(tmp_path: Path) -> None:
@@ -368,7 +401,7 @@ def test_an_index_entry_for_a_damaged_batch_does_not_lie(tmp_path: Path) -> None
     assert [f.rule for f in check(tmp_path)[0]] == [Rule.BATCH_SIZE_TOO_SMALL]
 
 
-# ---- which files ---------------------------------------------------------------------------------------------------
+# ---- which files ---------------------------------------------------------------------------------
 
 
 def test_segments_come_in_the_order_of_their_offsets_and_once(tmp_path: Path) -> None:
@@ -399,7 +432,10 @@ def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
     (tmp_path / "logs" / "t-0").symlink_to(tmp_path / "disk")
     (tmp_path / "logs" / "again").symlink_to(tmp_path / "disk")
     (tmp_path / "logs" / "loop").symlink_to(tmp_path)
-    assert [found for found, _ in find_files([tmp_path / "logs"])] == [file, tmp_path / "logs" / "again" / NAME]
+    assert [found for found, _ in find_files([tmp_path / "logs"])] == [
+        file,
+        tmp_path / "logs" / "again" / NAME,
+    ]
 
 
 def test_a_folder_with_a_segments_name_is_not_passed_over(tmp_path: Path) -> None:
@@ -434,8 +470,14 @@ def test_a_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n2\nt 1 7\nt 3 9\n")
     asked: list[str] = []
     opened = os.open
-    monkeypatch.setattr("batchval.segment.source.os.open", lambda path, *a: asked.append(str(path)) or opened(path, *a))
-    assert [Path(f.file).parent.name for f in check(tmp_path, cleanup_policy="auto")[0]] == ["t-0", "t-2"]
+    monkeypatch.setattr(
+        "batchval.segment.source.os.open",
+        lambda path, *a: asked.append(str(path)) or opened(path, *a),
+    )
+    assert [Path(f.file).parent.name for f in check(tmp_path, cleanup_policy="auto")[0]] == [
+        "t-0",
+        "t-2",
+    ]
     assert (
         sum(path.endswith("cleaner-offset-checkpoint") for path in asked) == 3
     )  # those with findings are listed again

@@ -54,7 +54,9 @@ def test_an_offset_that_changed(tmp_path: Path) -> None:
 
 def test_two_faults_are_two_findings(tmp_path: Path) -> None:
     at = starts(PARTS)
-    assert [rule for rule, *_ in found(tmp_path, *PARTS[:2], *PARTS[3:7], *PARTS[8:])] == [Rule.L3] * 2
+    assert [rule for rule, *_ in found(tmp_path, *PARTS[:2], *PARTS[3:7], *PARTS[8:])] == [
+        Rule.L3
+    ] * 2
     bad = PARTS[3][:-1] + b"\xff"
     assert found(tmp_path, *PARTS[:3], bad, *PARTS[4:]) == [(Rule.CRC_MISMATCH, at[3], 0)]
 
@@ -62,7 +64,9 @@ def test_two_faults_are_two_findings(tmp_path: Path) -> None:
 def test_a_note_becomes_a_finding_by_what_follows() -> None:
     gap = Found(100, 5, Rule.L3, "a gap", level=Level.NOTE, previous=50)
     back = Found(150, 3, Rule.L2, "back", previous=100)
-    assert fold([back, gap]) == [gap._replace(rule=Rule.L2, reason="back", level=Level.FINDING, follows=1)]
+    assert fold([back, gap]) == [
+        gap._replace(rule=Rule.L2, reason="back", level=Level.FINDING, follows=1)
+    ]
     assert fold([gap, back._replace(previous=120)]) == [gap, back._replace(previous=120)]
 
 

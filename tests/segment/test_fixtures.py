@@ -1,4 +1,6 @@
-"""Real segments: every field of every batch as Kafka's own dump-log says (fixtures/segments/expected.jsonl)."""
+"""Real segments: every field of every batch as Kafka's own dump-log says
+(fixtures/segments/expected.jsonl).
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_batches_are_what_kafka_dumps(name: str) -> None:
     batches = [row for row in EXPECTED[name] if "stops" not in row]
     assert len(ours) == len(batches)
     for row, expected in zip(ours, batches, strict=True):
-        assert {theirs: row[own] for theirs, own in NAMES.items()} == {theirs: expected[theirs] for theirs in NAMES}
+        assert {theirs: row[own] for theirs, own in NAMES.items()} == {
+            theirs: expected[theirs] for theirs in NAMES
+        }
         records = row["records"]
         assert len(records) == expected["records"]
         assert sum(record["key_size"] == -1 for record in records) == expected["nullKeys"]
@@ -77,7 +81,9 @@ def test_a_fixture_with_a_different_field_would_be_seen() -> None:
 def test_a_real_partition_is_clean(folder: Path) -> None:
     summary = Summary()
     found = list(check_paths([SEGMENTS / folder], Options(), summary))
-    batches = [row for name, rows in EXPECTED.items() if Path(name).parent == folder for row in rows]
+    batches = [
+        row for name, rows in EXPECTED.items() if Path(name).parent == folder for row in rows
+    ]
     notes = {"live-preallocated-0": [Rule.L1], "transactional-open-0": [Rule.L16]}
     assert [f.rule for f in found] == notes.get(folder.name, [])
     assert all(f.level is Level.NOTE for f in found)

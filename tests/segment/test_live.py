@@ -57,7 +57,9 @@ def rolled(folder: Path, count: int = 3) -> list[Path]:
 
 
 def index(log: Path, *entries: tuple[int, int]) -> Path:
-    return write(log.parent, *(struct.pack(">ii", *one) for one in entries), name=f"{log.stem}.index")
+    return write(
+        log.parent, *(struct.pack(">ii", *one) for one in entries), name=f"{log.stem}.index"
+    )
 
 
 def test_retention_deletes_what_was_listed(tmp_path: Path) -> None:
@@ -158,7 +160,9 @@ def test_a_batch_that_is_half_written(tmp_path: Path) -> None:
     write_rest()
     joined = settled(work, results, OPTIONS, engine)
     assert findings(joined) == []
-    assert [(one.rule, one.position) for one in findings(joined, Level.NOTE)] == [(Rule.L1, len(whole))]
+    assert [(one.rule, one.position) for one in findings(joined, Level.NOTE)] == [
+        (Rule.L1, len(whole))
+    ]
 
 
 def test_what_was_seen_once_while_the_folder_changed_is_a_note(tmp_path: Path) -> None:
@@ -209,4 +213,6 @@ def test_gaps_under_a_policy_that_is_not_known(
     legal = topic != "t" or checkpoint == "0\n1\nt 0 9\n"
     uncertain = checkpoint is None or stray is not None
     assert [one.rule for one in findings(joined)] == [Rule.L3] * (not legal and not uncertain)
-    assert [one.rule for one in findings(joined, Level.NOTE)] == [Rule.L3] * (not legal and uncertain)
+    assert [one.rule for one in findings(joined, Level.NOTE)] == [Rule.L3] * (
+        not legal and uncertain
+    )

@@ -78,7 +78,9 @@ def test_a_batch_larger_than_a_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 100, len(PARTS[0]), 1500, len(WHOLE) - 1])
 def test_a_file_that_shrinks_under_the_reader(tmp_path: Path, kept: int) -> None:
-    """A broker truncates the active segment after an unclean leader change. What is gone is not damage; a stump is."""
+    """A broker truncates the active segment after an unclean leader change. What is gone is not
+    damage; a stump is.
+    """
     path = write(tmp_path, WHOLE)
     with SegmentFile(path) as segment:
         reading = segment.stretches(block=300)
@@ -132,7 +134,9 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_behind_damage_a_batch_across_the_search_window_is_found(tmp_path: Path, offset: int) -> None:
+def test_behind_damage_a_batch_across_the_search_window_is_found(
+    tmp_path: Path, offset: int
+) -> None:
     junk = b"\xff" * ((16 << 20) - 40 + offset)
     with SegmentFile(write(tmp_path, PARTS[0], junk, PARTS[1])) as segment:
         parts = list(segment.stretches())
@@ -149,7 +153,7 @@ def test_index_entries() -> None:
     assert len(entries) > 2
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 MEASURE = """
 import resource, sys
@@ -207,7 +211,11 @@ def test_a_large_segment_is_judged_in_bounded_memory(tmp_path: Path) -> None:
     small = write(tmp_path, WHOLE)
     large = tmp_path / "large.log"
     body = batch([record(i, value=os.urandom(1000)) for i in range(1000)], partition_leader_epoch=1)
-    packed = batch([record(i, value=b"text %d " % i * 100) for i in range(1000)], codec=ZSTD, partition_leader_epoch=1)
+    packed = batch(
+        [record(i, value=b"text %d " % i * 100) for i in range(1000)],
+        codec=ZSTD,
+        partition_leader_epoch=1,
+    )
     count = 0
     with large.open("wb") as out:
         while out.tell() < 300 << 20:

@@ -125,7 +125,9 @@ def test_all_that_is_sound_and_nothing_else(tmp_path: Path, what: str) -> None:
     offsets = [one[:8] for one in before]
     assert [one for one in kept if one[:8] not in offsets] == []
     assert salvage.done.batches == len(kept)
-    lost = {one for part in salvage.done.lost for one in range(part.first_offset, part.last_offset + 1)}
+    lost = {
+        one for part in salvage.done.lost for one in range(part.first_offset, part.last_offset + 1)
+    }
     held = set()
     for one in kept:
         columns = scan_batches(one)
@@ -173,7 +175,10 @@ def test_lost_ranges(tmp_path: Path, what: str) -> None:
 
 def made(*spans: tuple[int, int], epoch: int = 0) -> list[bytes]:
     """Return batches of these first and last offsets."""
-    return [batch(records(last - first + 1), base_offset=first, partition_leader_epoch=epoch) for first, last in spans]
+    return [
+        batch(records(last - first + 1), base_offset=first, partition_leader_epoch=epoch)
+        for first, last in spans
+    ]
 
 
 A, B, C, D, E = made((0, 2), (3, 5), (6, 8), (9, 11), (12, 14))

@@ -48,11 +48,15 @@ def logs(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("layout", ["local", "aiven"])
-def test_segments_have_topic_partition_and_base_offset(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_have_topic_partition_and_base_offset(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = listed(str(TIERED / layout))
     kept = [one for one in found if isinstance(one, SegmentInfo)]
     assert len(kept) == len(found) == 3
-    assert [(one.topic, one.partition, one.base_offset) for one in kept] == [(TOPIC, 0, n) for n in (0, 10, 20)]
+    assert [(one.topic, one.partition, one.base_offset) for one in kept] == [
+        (TOPIC, 0, n) for n in (0, 10, 20)
+    ]
     assert not any(one.is_last for one in kept)
     assert all(one.is_tiered for one in kept)
     assert listed(kept[1].uri) == [kept[1]]
@@ -72,7 +76,9 @@ def test_what_a_broker_copied_has_no_findings(find: Find, layout: str) -> None:
 
 def test_a_wrong_checksum_is_found(find: Find, folder: Path) -> None:
     edit(logs(folder)[1].name, flip(90))(folder)
-    assert [(one.level, one.rule, one.segment) for one in find(folder)] == [(Level.FINDING, Rule.CRC_MISMATCH, 10)]
+    assert [(one.level, one.rule, one.segment) for one in find(folder)] == [
+        (Level.FINDING, Rule.CRC_MISMATCH, 10)
+    ]
 
 
 def test_a_transaction_index_is_compared(find: Find, tmp_path: Path) -> None:
@@ -109,8 +115,14 @@ def test_a_name_above_the_first_batch_is_found(find: Find, folder: Path) -> None
 @pytest.mark.parametrize(
     ("entries", "reason"),
     [
-        ({"compression": True}, "compressed by a plugin for tiered storage, as its .rsm-manifest says"),
-        ({"encryption": {"dataKey": "k:AA==", "aad": "AA=="}}, "encrypted by a plugin for tiered storage"),
+        (
+            {"compression": True},
+            "compressed by a plugin for tiered storage, as its .rsm-manifest says",
+        ),
+        (
+            {"encryption": {"dataKey": "k:AA==", "aad": "AA=="}},
+            "encrypted by a plugin for tiered storage",
+        ),
         ({"compression": True, "encryption": {"aad": ""}}, "compressed and encrypted by a plugin"),
         ({"chunkIndex": None}, "its .rsm-manifest cannot be read: no chunkIndex in it"),
         (None, "its .rsm-manifest cannot be read: Expecting value"),
@@ -157,4 +169,6 @@ def test_names_of_files() -> None:
 def test_topics_are_chosen_by_their_names() -> None:
     store, path = Store.of(str(TIERED))
     assert len(list(store.list_segments(path, (TOPIC,)))) == 6
-    assert [one for one in store.list_segments(path, ("other",)) if isinstance(one, SegmentInfo)] == []
+    assert [
+        one for one in store.list_segments(path, ("other",)) if isinstance(one, SegmentInfo)
+    ] == []

@@ -18,7 +18,9 @@ LABEL = "with 95 % confidence at most"
 
 def at_most(lying: int, verified: int, share: float) -> float:
     """P(X <= lying) of a binomial distribution, term by term."""
-    return math.fsum(math.comb(verified, k) * share**k * (1 - share) ** (verified - k) for k in range(lying + 1))
+    return math.fsum(
+        math.comb(verified, k) * share**k * (1 - share) ** (verified - k) for k in range(lying + 1)
+    )
 
 
 @pytest.mark.parametrize("verified", [1, 2, 10, 59, 459, 10_000, 10**9])
@@ -28,11 +30,27 @@ def test_without_a_lie_the_bound_is_the_formula_of_the_documentation(verified: i
 
 @pytest.mark.parametrize(
     ("lying", "verified"),
-    [(1, 2), (1, 10), (9, 10), (2, 20), (5, 100), (50, 100), (99, 100), (1, 500), (250, 500), (3, 1000), (999, 1000)],
+    [
+        (1, 2),
+        (1, 10),
+        (9, 10),
+        (2, 20),
+        (5, 100),
+        (50, 100),
+        (99, 100),
+        (1, 500),
+        (250, 500),
+        (3, 1000),
+        (999, 1000),
+    ],
 )
-def test_the_bound_is_where_so_few_lies_have_a_probability_of_5_percent(lying: int, verified: int) -> None:
+def test_the_bound_is_where_so_few_lies_have_a_probability_of_5_percent(
+    lying: int, verified: int
+) -> None:
     assert at_most(lying, verified, highest_share(lying, verified)) == pytest.approx(0.05, rel=1e-9)
-    assert at_most(lying, verified, highest_share(lying, verified, 0.99)) == pytest.approx(0.01, rel=1e-9)
+    assert at_most(lying, verified, highest_share(lying, verified, 0.99)) == pytest.approx(
+        0.01, rel=1e-9
+    )
 
 
 def test_published_values() -> None:
@@ -60,7 +78,10 @@ def test_counts_that_cannot_be_are_refused() -> None:
     ("counts", "words"),
     [
         (TrustCounts(), "figures: no batch has claims that can be trusted"),
-        (TrustCounts(1234), "figures: 1,234 by claims, 0 verified, 0 lied: nothing is known of how many lie"),
+        (
+            TrustCounts(1234),
+            "figures: 1,234 by claims, 0 verified, 0 lied: nothing is known of how many lie",
+        ),
         (
             TrustCounts(99_000, 1000),
             f"figures: 99,000 by claims, 1,000 verified, 0 lied: {LABEL} 0.3 % of the claims lie",
@@ -78,12 +99,17 @@ def test_counts_that_cannot_be_are_refused() -> None:
 )
 def test_the_label(counts: TrustCounts, words: str) -> None:
     assert counts.words(None) == words
-    assert counts.words(8) == (f"{words} (--seed 8)" if counts.claimed or counts.verified else words)
+    assert counts.words(8) == (
+        f"{words} (--seed 8)" if counts.claimed or counts.verified else words
+    )
 
 
 @pytest.mark.parametrize("word", ["0", "-1", "1.1", "nan", "inf", "", "1%", "a", None, True, [1]])
 def test_rates_that_are_refused(word: object) -> None:
-    with pytest.raises(BatchvalError, match=r"invalid rate .*: expected a number above 0 and at most 1, for example"):
+    with pytest.raises(
+        BatchvalError,
+        match=r"invalid rate .*: expected a number above 0 and at most 1, for example",
+    ):
         checked_rate(word)
 
 
@@ -111,7 +137,8 @@ def test_options_that_are_refused() -> None:
         Options(trust_claims=0.5, mode="kafka")
     for seed in (-1, LARGEST_SEED + 1, "3", True):
         with pytest.raises(
-            BatchvalError, match=f"invalid seed {seed!r}: expected a whole number from 0 to {LARGEST_SEED}"
+            BatchvalError,
+            match=f"invalid seed {seed!r}: expected a whole number from 0 to {LARGEST_SEED}",
         ):
             Options(trust_claims=0.5, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(BatchvalError, match="invalid rate 2"):

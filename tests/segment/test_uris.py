@@ -42,7 +42,12 @@ URIS = [
 @pytest.mark.parametrize("uri", URIS)
 def test_no_secret_is_shown(uri: str) -> None:
     assert SECRET not in shown(uri)
-    for text in (uri, f"cannot open '{uri}': denied", f"Cannot parse URI: '{uri}'", f"GET {uri} failed; see x@y"):
+    for text in (
+        uri,
+        f"cannot open '{uri}': denied",
+        f"Cannot parse URI: '{uri}'",
+        f"GET {uri} failed; see x@y",
+    ):
         assert SECRET not in without_secrets(text), text
         assert SECRET not in one_line(OSError(text))
     if shown(uri).endswith("://…"):
@@ -87,7 +92,9 @@ def test_settings_that_are_secrets(text: str) -> None:
     assert SECRET not in without_secrets(f"refused: {text}")
 
 
-@pytest.mark.parametrize("uri", [uri for uri in URIS if shown(uri).endswith("://…") or uri.startswith("ftp")])
+@pytest.mark.parametrize(
+    "uri", [uri for uri in URIS if shown(uri).endswith("://…") or uri.startswith("ftp")]
+)
 def test_no_command_prints_a_secret(run: Callable[..., Ran], tmp_path: Path, uri: str) -> None:
     folder = ROOT / "fixtures/segments/rolled-0"
     for words in (

@@ -14,7 +14,9 @@ from tests.support.batches import batch, record, records
 from tests.support.segments import crossing, segment
 
 
-def walk(path: Path, start: int = 0, end: int | None = None, block: int = 1 << 20, reuse: bool = False) -> list[object]:
+def walk(
+    path: Path, start: int = 0, end: int | None = None, block: int = 1 << 20, reuse: bool = False
+) -> list[object]:
     """What the walk meets: (position, size, checksum right?) of each batch, and damages."""
     met: list[object] = []
     with SegmentFile(path, accept_claims_header=True) as file:
@@ -53,7 +55,9 @@ def test_any_block_gives_the_same_walk(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_walk_can_be_entered_anywhere(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_walk_can_be_entered_anywhere(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(LocalFile, "chunk", rng.choice((100, 1000, LocalFile.chunk)))
     data = segment(rng, rng.randint(1, 20), rng.choice((0.0, 0.05, 0.3)))

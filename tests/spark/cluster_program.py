@@ -1,9 +1,10 @@
-"""Run in a process of its own by test_cluster.py: a master, two workers with an executor each, a packed environment.
+"""Run in a process of its own by test_cluster.py: a master, two workers with an executor each, a
+packed environment.
 
     python cluster_program.py ARCHIVE LOGS OUT
 
-Prints JSON lines: what executors import and from where, and how many processes were killed and tasks lost while the
-rows of LOGS were read. The rows are in OUT/rows (Parquet).
+Prints JSON lines: what executors import and from where, and how many processes were killed and
+tasks lost while the rows of LOGS were read. The rows are in OUT/rows (Parquet).
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def below(pid: int) -> Iterator[tuple[int, str]]:
         for child in tree.get(left.pop(), []):
             left.append(child)
             try:
-                yield child, Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                yield (
+                    child,
+                    Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode(),
+                )
             except OSError:
                 continue
 
@@ -78,7 +82,10 @@ def main(archive: str, logs: str, out: str) -> None:
             "spark.sql.shuffle.partitions": "2",
         },
     )
-    places = {row["where"] for row in spark.range(0, 8, 1, 8).mapInArrow(imported, "where string").collect()}
+    places = {
+        row["where"]
+        for row in spark.range(0, 8, 1, 8).mapInArrow(imported, "where string").collect()
+    }
     print(json.dumps({"places": sorted(places)}), flush=True)
 
     rows = spark.read.format("kafka-segments").option("splitBytes", "64k").load(logs)
@@ -99,7 +106,10 @@ def main(archive: str, logs: str, out: str) -> None:
                 killed["CoarseGrainedExecutorBackend"] += kill_one("CoarseGrainedExecutorBackend")
         time.sleep(0.02)
     reading.join()
-    print(json.dumps({"killed": killed, "lost": lost, "tasks": rows.rdd.getNumPartitions()}), flush=True)
+    print(
+        json.dumps({"killed": killed, "lost": lost, "tasks": rows.rdd.getNumPartitions()}),
+        flush=True,
+    )
     spark.stop()
 
 

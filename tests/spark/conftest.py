@@ -31,9 +31,14 @@ def spark() -> Iterator[SparkSession]:
     from batchval.spark import NoJava, session
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
     try:
-        started = session("local[2]", conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"} | CONNECT)
+        started = session(
+            "local[2]",
+            conf={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"} | CONNECT,
+        )
     except NoJava as error:
         pytest.skip(str(error))
     yield started

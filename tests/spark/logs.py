@@ -1,4 +1,6 @@
-"""Log folders for tests, and the rows of a plain loop over them: what every way through Spark is held against."""
+"""Log folders for tests, and the rows of a plain loop over them: what every way through Spark is
+held against.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,14 @@ def series(count: int, seed: int = 1, base: int = 0) -> list[bytes]:
     for n in range(count):
         each = chance.randint(1, 30)
         value = chance.randbytes(chance.randint(1, 60))
-        found.append(batch(records(each, value=value), codec=CODECS[n % 5], base_offset=base, partition_leader_epoch=3))
+        found.append(
+            batch(
+                records(each, value=value),
+                codec=CODECS[n % 5],
+                base_offset=base,
+                partition_leader_epoch=3,
+            )
+        )
         base += each
     return found
 
@@ -42,7 +51,9 @@ def write(folder: Path, parts: Iterable[bytes], base: int = 0, every: int = 2048
     with log.open("wb") as file:
         for part in parts:
             if since > every and len(part) >= 8:
-                entries += struct.pack(">Ii", (struct.unpack(">q", part[:8])[0] - base) & 0xFFFFFFFF, position)
+                entries += struct.pack(
+                    ">Ii", (struct.unpack(">q", part[:8])[0] - base) & 0xFFFFFFFF, position
+                )
                 since = 0
             file.write(part)
             position += len(part)
@@ -81,7 +92,10 @@ def a_cluster(folder: Path) -> Path:
     write(folder / "pay.ments-0", first)
     write(folder / "pay.ments-0", [*second, second[-1][:50]], base=5000)
     inner = batch([record()], base_offset=77, partition_leader_epoch=3)
-    carriers = [batch(records(2, value=inner * 3), base_offset=n * 2, partition_leader_epoch=3) for n in range(40)]
+    carriers = [
+        batch(records(2, value=inner * 3), base_offset=n * 2, partition_leader_epoch=3)
+        for n in range(40)
+    ]
     write(folder / "nested-0", carriers)
     return folder
 
@@ -95,7 +109,9 @@ def plain(path: Path, **options: Any) -> list[dict[str, Any]]:
         if isinstance(one, SegmentInfo):
             found += list(read_range(Range(one, 0, one.size), told))
         else:
-            found.append(unreadable_row(SegmentInfo("", "", -1, -1, 0, 0), f"{one.uri}: {one.reason}", told))
+            found.append(
+                unreadable_row(SegmentInfo("", "", -1, -1, 0, 0), f"{one.uri}: {one.reason}", told)
+            )
     return ordered(pa.Table.from_batches(found, row_schema(told.columns)).to_pylist())
 
 
@@ -103,6 +119,10 @@ def ordered(rows: Iterable[Any]) -> list[dict[str, Any]]:
     """As dicts, in the order of the log. Times in UTC: Spark's are local and do not say so."""
     dicts = [dict(row) if isinstance(row, dict) else row.asDict() for row in rows]
     for row in dicts:
-        row |= {name: value.astimezone(UTC) for name, value in row.items() if isinstance(value, datetime)}
+        row |= {
+            name: value.astimezone(UTC)
+            for name, value in row.items()
+            if isinstance(value, datetime)
+        }
     names = ("topic", "partition", "segment", "position")
     return sorted(dicts, key=lambda row: [(row[name] is not None, row[name]) for name in names])

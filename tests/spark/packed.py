@@ -2,8 +2,10 @@
 
     python packed.py ARCHIVE
 
-The packages are those of the interpreter that runs this, so nothing is fetched. In a terminal it would be:
-``python -m venv env && env/bin/pip install batchval[audit] pandas && venv-pack -p env -o env.tar.gz``.
+The packages are those of the interpreter that runs this, so nothing is fetched. In a terminal it
+would be:
+``python -m venv env && env/bin/pip install batchval[audit] pandas && venv-pack -p env -o
+env.tar.gz``.
 """
 
 from __future__ import annotations
@@ -21,7 +23,18 @@ import venv_pack
 ROOT = Path(__file__).resolve().parents[2]
 #: what executors import; what is lacking here is not copied (another codec provider, say)
 WANTED = (
-    *("numpy", "numpy.libs", "pyarrow", "pandas", "pandas.libs", "dateutil", "six", "pytz", "tzdata", "lz4"),
+    *(
+        "numpy",
+        "numpy.libs",
+        "pyarrow",
+        "pandas",
+        "pandas.libs",
+        "dateutil",
+        "six",
+        "pytz",
+        "tzdata",
+        "lz4",
+    ),
     *("zstandard", "snappy", "cramjam", "jinja2", "markupsafe"),
 )
 #: much, and never imported
@@ -40,14 +53,25 @@ def make(archive: Path) -> None:
             if place is None:
                 continue
             if place.name == "__init__.py":
-                shutil.copytree(place.parent, packages / place.parent.name, ignore=_LEFT_OUT, copy_function=_link)
+                shutil.copytree(
+                    place.parent,
+                    packages / place.parent.name,
+                    ignore=_LEFT_OUT,
+                    copy_function=_link,
+                )
             elif place.is_dir():
                 shutil.copytree(place, packages / place.name, copy_function=_link)
             else:
                 _link(place, packages / place.name)
-        for name in ("batchval", "pyspark_batchval", "pyspark_batchval_findings", "pyspark_batchval_live"):
+        for name in (
+            "batchval",
+            "pyspark_batchval",
+            "pyspark_batchval_findings",
+            "pyspark_batchval_live",
+        ):
             shutil.copytree(ROOT / name, packages / name, ignore=_LEFT_OUT)
-        # its links lead to the interpreter of this machine; venv-pack 0.2 spoils them where a python_prefix is given
+        # its links lead to the interpreter of this machine; venv-pack 0.2 spoils them where a
+        # python_prefix is given
         venv_pack.pack(str(environment), output=str(archive), compress_level=0)
 
 

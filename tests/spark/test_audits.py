@@ -34,14 +34,21 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> SparkAudit:
-    return audit(spark, str(logs), out=str(tmp_path_factory.mktemp("out") / "audit"), split_bytes=6000)
+    return audit(
+        spark, str(logs), out=str(tmp_path_factory.mktemp("out") / "audit"), split_bytes=6000
+    )
 
 
 @pytest.fixture(scope="module")
 def local(logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("local")
     options = Options(split_bytes=6000)
-    audit_here(list_work([str(logs)], options), options, lambda *what: run_local(*what, processes=1), str(out))
+    audit_here(
+        list_work([str(logs)], options),
+        options,
+        lambda *what: run_local(*what, processes=1),
+        str(out),
+    )
     return out
 
 
@@ -113,7 +120,9 @@ def test_wrong_options_are_named(spark: SparkSession, logs: Path) -> None:
 
 
 @pytest.mark.long
-def test_over_spark_connect_a_folder_must_be_named(connect: str, logs: Path, tmp_path: Path) -> None:
+def test_over_spark_connect_a_folder_must_be_named(
+    connect: str, logs: Path, tmp_path: Path
+) -> None:
     program = """
 import sys
 from batchval.errors import BatchvalError
@@ -131,7 +140,10 @@ print(found.batches().count(), found.found.batches, found.exit_code)
         [sys.executable, "-W", "ignore", "-c", program, connect, str(logs), str(tmp_path / "out")],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=300,
     )  # fmt: skip
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "out is required with Spark Connect"), done.stderr
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "out is required with Spark Connect",
+    ), done.stderr
     assert done.stdout.splitlines()[1].endswith(" 1")
 
 
@@ -144,6 +156,8 @@ def test_claims_are_trusted_in_workers_as_here(spark: SparkSession, tmp_path: Pa
     here = audit_here(todo, wanted, lambda *what: run_local(*what, processes=1))
     assert (found.found.trust, found.findings) == (here.trust, [])
     assert found.found.trust.claimed > found.found.trust.verified > 0
-    by_claims = found.summary().agg(F.sum("figures_by_claims"), F.sum("uncompressed_bytes")).collect()
+    by_claims = (
+        found.summary().agg(F.sum("figures_by_claims"), F.sum("uncompressed_bytes")).collect()
+    )
     assert by_claims[0][0] == here.trust.claimed
     assert by_claims[0][1] > 0

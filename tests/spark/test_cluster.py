@@ -1,4 +1,6 @@
-"""A cluster in miniature: two executors with a packed environment; a worker and an executor are killed mid-read."""
+"""A cluster in miniature: two executors with a packed environment; a worker and an executor are
+killed mid-read.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_rows_of_a_cluster_that_loses_workers(tmp_path: Path, work: None) -> Non
         write(logs / f"more-{n}", series(300, seed=20 + n) * 8)
     archive = tmp_path / "environment.tar.gz"
     here = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run([sys.executable, ROOT / "tests" / "spark" / "packed.py", archive], check=True, env=here)
+    subprocess.run(
+        [sys.executable, ROOT / "tests" / "spark" / "packed.py", archive], check=True, env=here
+    )
     program = ROOT / "tests" / "spark" / "cluster_program.py"
     done = subprocess.run(
         [sys.executable, "-W", "ignore", program, archive, logs, tmp_path],

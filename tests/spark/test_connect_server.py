@@ -36,7 +36,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         pytest.skip(str(error))
     port, folder = free_port(), tmp_path_factory.mktemp("server")
     script = Path(pyspark.__file__).parent / "sbin" / "start-connect-server.sh"
-    settings = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
+    settings = {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+    }
     words = [word for pair in settings.items() for word in ("--conf", "=".join(pair))]
     python_path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
@@ -93,11 +96,15 @@ def test_the_command_the_source_and_an_audit(server: str, tmp_path: Path) -> Non
             capture_output=True, text=True, check=False, cwd=ROOT, timeout=300, env=without_java,
         )  # fmt: skip
 
-    done = run("-m", "batchval", "audit", "--master", server, "--json", "--out", tmp_path / "one", logs)
+    done = run(
+        "-m", "batchval", "audit", "--master", server, "--json", "--out", tmp_path / "one", logs
+    )
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, summary["engine"], done.stderr) == (1, "spark", "")
     again = run("-m", "batchval", "audit", "--engine", "local", "--json", logs)
     local = json.loads(again.stdout.splitlines()[-1])
     assert {**summary, "engine": "local", "out": None} == local
     done = run("-c", PROGRAM, server, logs, tmp_path / "two")
-    assert (done.returncode, done.stdout.split()) == (0, [str(expected), str(expected), "1"]), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, [str(expected), str(expected), "1"]), (
+        done.stderr
+    )

@@ -1,4 +1,6 @@
-"""``--engine spark`` does what local processes do: the same results, the same files; over Spark Connect too."""
+"""``--engine spark`` does what local processes do: the same results, the same files; over Spark
+Connect too.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def outputs(folder: Path) -> dict[str, list[str]]:
     """The rows of all Parquet files, by their places."""
     files = sorted(path for path in folder.rglob("*.parquet") if path.parent.name != "runs")
     return {
-        str(file.relative_to(folder)): [json.dumps(row, default=str) for row in pq.read_table(file).to_pylist()]
+        str(file.relative_to(folder)): [
+            json.dumps(row, default=str) for row in pq.read_table(file).to_pylist()
+        ]
         for file in files
     }
 
@@ -51,11 +55,15 @@ def on_spark(ranges: Sequence[Range], options: Options, out: str | None) -> Iter
     return run_spark(ranges, options, out)
 
 
-def in_this_process(ranges: Sequence[Range], options: Options, out: str | None) -> Iterable[RangeResult]:
+def in_this_process(
+    ranges: Sequence[Range], options: Options, out: str | None
+) -> Iterable[RangeResult]:
     return run_local(ranges, options, out, processes=1)
 
 
-@pytest.mark.parametrize("options", [{"rows": "all", "split_bytes": 6000}, {"rows": "bad", "deep": True}])
+@pytest.mark.parametrize(
+    "options", [{"rows": "all", "split_bytes": 6000}, {"rows": "bad", "deep": True}]
+)
 def test_outputs_are_those_of_local_processes(
     spark: SparkSession, logs: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -115,7 +123,9 @@ def test_spark_connect_has_the_same_rows(connect: str, logs: Path) -> None:
     said = json.loads(done.stdout.splitlines()[-1])
     expected = plain(logs)
     for row in expected:
-        row["max_timestamp"] = row["max_timestamp"] and str(row["max_timestamp"].astimezone().replace(tzinfo=None))
+        row["max_timestamp"] = row["max_timestamp"] and str(
+            row["max_timestamp"].astimezone().replace(tzinfo=None)
+        )
     assert ordered(said["rows"]) == expected
     assert said["ends"] == said["expected"]
     assert said["judged"] == 120

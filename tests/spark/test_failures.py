@@ -54,7 +54,10 @@ Caused by: java.lang.IllegalStateException: later
             "Invalid maximum heap size: -Xmxx\nError: Could not create the Java Virtual Machine.\n",
             "Invalid maximum heap size: -Xmxx",
         ),
-        (TALK + "26/11/21 17:50:10 ERROR Backend: All masters are unresponsive!\n", "All masters are unresponsive!"),
+        (
+            TALK + "26/11/21 17:50:10 ERROR Backend: All masters are unresponsive!\n",
+            "All masters are unresponsive!",
+        ),
     ],
 )
 def test_the_telling_line_of_a_log(log: str, line: str) -> None:
@@ -63,12 +66,16 @@ def test_the_telling_line_of_a_log(log: str, line: str) -> None:
 
 def test_the_telling_line_of_an_error() -> None:
     java = (
-        "An error occurred.\n: io.a.ClientException: An error has occurred.\n\tat x\nCaused by: java.net.B: Refused\n"
+        "An error occurred.\n: io.a.ClientException: An error has occurred.\n\tat x\n"
+        "Caused by: java.net.B: Refused\n"
     )
     assert of_error(RuntimeError(java)) == "An error has occurred.: Refused"
     assert of_error(RuntimeError("one\ntwo")) == "one"
     assert of_error(RuntimeError("")) == "RuntimeError"
-    assert of_error(RuntimeError(JOB)) == "OSError: [Errno 28] cannot be written: No space left on device: '/out'"
+    assert (
+        of_error(RuntimeError(JOB))
+        == "OSError: [Errno 28] cannot be written: No space left on device: '/out'"
+    )
     assert python_cause(java) is None
     assert len(of_error(RuntimeError(": a.B: " + "x" * 100_000))) <= 500
 
@@ -85,8 +92,16 @@ class Session:
     ("error", "kind", "said"),
     [
         (Py4JNetworkError(JOB), OSError, "No space left"),
-        (Py4JNetworkError(JOB.replace("OSError", "KeyError")), engine.JobFailed, "Spark gave up: KeyError"),
-        (ConnectionRefusedError(111, "Connection refused"), WorkersLost, "Spark gave up: .*refused"),
+        (
+            Py4JNetworkError(JOB.replace("OSError", "KeyError")),
+            engine.JobFailed,
+            "Spark gave up: KeyError",
+        ),
+        (
+            ConnectionRefusedError(111, "Connection refused"),
+            WorkersLost,
+            "Spark gave up: .*refused",
+        ),
     ],
 )
 def test_a_job_s_end_is_told_in_a_line(
@@ -162,7 +177,8 @@ def test_no_connect_server_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
         port = server.getsockname()[1]
         start._answers(f"sc://127.0.0.1:{port}/;token=x")
     with pytest.raises(
-        start.NotStarted, match=f"no Spark Connect server answers at 127.0.0.1:{port}: Connection refused"
+        start.NotStarted,
+        match=f"no Spark Connect server answers at 127.0.0.1:{port}: Connection refused",
     ):
         start._answers(f"sc://127.0.0.1:{port}")
     for url in ("sc://", "sc://host:port", "sc://host:99999"):
@@ -177,7 +193,11 @@ def test_an_audit_on_spark_says_nothing_but_its_own_lines(tmp_path: Path) -> Non
     write(tmp_path / "in" / "b-0", series(4))
     for words, code, said in (
         (("--json",), 0, ""),
-        (("--master", "local[x]"), 2, "batchval: Spark does not start: Could not parse Master URL: 'local[x]'\n"),
+        (
+            ("--master", "local[x]"),
+            2,
+            "batchval: Spark does not start: Could not parse Master URL: 'local[x]'\n",
+        ),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "batchval", "audit", str(tmp_path / "in"), *words],

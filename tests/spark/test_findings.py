@@ -42,7 +42,10 @@ def by_audit(paths: Iterable[Path], **options: Any) -> list[dict[str, Any]]:
 
 def ordered(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows in an order of their own, timestamps in seconds."""
-    plain = [{name: one.timestamp() if isinstance(one, datetime) else one for name, one in row.items()} for row in rows]
+    plain = [
+        {name: one.timestamp() if isinstance(one, datetime) else one for name, one in row.items()}
+        for row in rows
+    ]
     return sorted(plain, key=str)
 
 
@@ -130,9 +133,18 @@ def test_nothing_is_lost_where_there_is_nothing() -> None:
     ("options", "reason"),
     [
         ({"rows": "bad"}, "kafka-findings has no option 'rows': it has path"),
-        ({"cleanupPolicy": "keep"}, "option cleanupPolicy is 'keep': auto, delete or compact is possible"),
-        ({"producerIdExpirationMs": "1d"}, "option producerIdExpirationMs is '1d': expected milliseconds"),
-        ({"producerIdExpirationMs": "0"}, "option producerIdExpirationMs is '0': expected milliseconds"),
+        (
+            {"cleanupPolicy": "keep"},
+            "option cleanupPolicy is 'keep': auto, delete or compact is possible",
+        ),
+        (
+            {"producerIdExpirationMs": "1d"},
+            "option producerIdExpirationMs is '1d': expected milliseconds",
+        ),
+        (
+            {"producerIdExpirationMs": "0"},
+            "option producerIdExpirationMs is '0': expected milliseconds",
+        ),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, str], reason: str) -> None:
@@ -147,7 +159,9 @@ def test_a_producer_s_expiration_reaches_the_judge() -> None:
 
 def test_it_is_not_a_stream(spark: SparkSession, tmp_path: Path) -> None:
     stream = spark.readStream.format("kafka-findings").load(str(tmp_path))
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    query = (
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    )
     with pytest.raises(PySparkException, match=r"BatchvalError: kafka-findings is not a stream"):
         query.awaitTermination(60)
 

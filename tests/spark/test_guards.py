@@ -1,4 +1,6 @@
-"""Filters are never pushed down: in Spark 4.3 that gives wrong rows. A test says when Spark has mended it."""
+"""Filters are never pushed down: in Spark 4.3 that gives wrong rows. A test says when Spark has
+mended it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_no_reader_here_takes_filters() -> None:
         found
         for module in MODULES
         for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, DataSourceReader) and found is not DataSourceReader
+        if isinstance(found, type)
+        and issubclass(found, DataSourceReader)
+        and found is not DataSourceReader
     ]
     assert {reader.__name__ for reader in readers} == {"SegmentsReader", "BatchesReader"}
     for reader in readers:
@@ -31,7 +35,9 @@ def test_no_reader_here_takes_filters() -> None:
 
 
 class Four(DataSource):
-    """Four rows, a partition each; a filter on ``k`` leaves out partitions, as a reader of ours would do."""
+    """Four rows, a partition each; a filter on ``k`` leaves out partitions, as a reader of ours
+    would do.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -64,7 +70,9 @@ class FourReader(DataSourceReader):
 
 @pytest.mark.jvm
 def test_spark_still_keeps_a_pushed_filter_for_the_next_query(spark: SparkSession) -> None:
-    """Fails once Spark is mended. Then filters on topic and partition may be pushed, and this file be thought over."""
+    """Fails once Spark is mended. Then filters on topic and partition may be pushed, and this file
+    be thought over.
+    """
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["Four"]))

@@ -1,4 +1,6 @@
-"""``kafka-batches`` at a real broker: the rows of its segments, each once, in batches and streams; alone, no broker."""
+"""``kafka-batches`` at a real broker: the rows of its segments, each once, in batches and streams;
+alone, no broker.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def produce(kafka: KafkaBroker, topic: str, count: int, codec: str = "none") -> 
 
 
 def comparable(rows: Any) -> list[dict[str, Any]]:
-    kept = [{name: value for name, value in row.items() if name not in PLACES} for row in ordered(rows)]
+    kept = [
+        {name: value for name, value in row.items() if name not in PLACES} for row in ordered(rows)
+    ]
     return sorted(kept, key=lambda row: (row["topic"], row["partition"], row["base_offset"]))
 
 
@@ -68,7 +72,9 @@ def at_rest(kafka: KafkaBroker, *topics: str) -> list[dict[str, Any]]:
 
 
 def told(kafka: KafkaBroker, topic: str, **options: str) -> CaseInsensitiveDict:
-    return CaseInsensitiveDict({"kafka.bootstrap.servers": kafka.bootstrap, "topics": topic, **options})
+    return CaseInsensitiveDict(
+        {"kafka.bootstrap.servers": kafka.bootstrap, "topics": topic, **options}
+    )
 
 
 @pytest.mark.jvm
@@ -80,20 +86,28 @@ def test_rows_are_those_of_the_segments(spark: SparkSession, kafka: KafkaBroker)
     assert {row.compression_type for row in rows} == {"none", "gzip", "snappy", "lz4", "zstd"}
     assert {(row.segment, row.position) for row in rows} == {(None, None)}
     assert comparable(rows) == at_rest(kafka, "live-batch")
-    deep = spark.read.format("kafka-batches").options(**told(kafka, "live-batch", deep="true", rows="bad"))
+    deep = spark.read.format("kafka-batches").options(
+        **told(kafka, "live-batch", deep="true", rows="bad")
+    )
     assert deep.load().count() == 0
 
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, kafka: KafkaBroker, tmp_path: Path) -> None:
+def test_a_stream_goes_on_from_its_checkpoint(
+    spark: SparkSession, kafka: KafkaBroker, tmp_path: Path
+) -> None:
     def run() -> list[dict[str, Any]]:
         options = told(kafka, "live-stream", maxOffsetsPerTrigger="70")
         source = spark.readStream.format("kafka-batches").options(**options).load()
-        writer = source.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = source.writeStream.format("parquet").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
         query = writer.option("path", str(tmp_path / "rows")).trigger(availableNow=True).start()
         assert query.awaitTermination(240)
-        return comparable(spark.read.schema(row_type(("default",))).parquet(str(tmp_path / "rows")).collect())
+        return comparable(
+            spark.read.schema(row_type(("default",))).parquet(str(tmp_path / "rows")).collect()
+        )
 
     produce(kafka, "live-stream", 200)
     assert run() == at_rest(kafka, "live-stream")
@@ -109,10 +123,16 @@ def test_stretches_that_meet_within_a_batch_have_it_once(kafka: KafkaBroker) -> 
     """Offsets of any checkpoint, also such as lie in the middle of a batch."""
     produce(kafka, "live-cut", 150)
     stream = KafkaBatches(told(kafka, "live-cut")).streamReader(row_type(("default",)))
-    start, end = stream.initialOffset(), stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    start, end = (
+        stream.initialOffset(),
+        stream.latestOffset(stream.initialOffset(), ReadAllAvailable()),
+    )
     assert sum(end["live-cut"].values()) == 150
     rows: list[dict[str, Any]] = []
-    for middle in ({"live-cut": {number: at * n // 5 for number, at in end["live-cut"].items()}} for n in range(1, 6)):
+    for middle in (
+        {"live-cut": {number: at * n // 5 for number, at in end["live-cut"].items()}}
+        for n in range(1, 6)
+    ):
         for stretch in stream.partitions(start, middle):
             rows += [row for found in stream.read(stretch) for row in found.to_pylist()]
         start = middle
@@ -120,13 +140,17 @@ def test_stretches_that_meet_within_a_batch_have_it_once(kafka: KafkaBroker) -> 
 
 
 @pytest.mark.jvm
-def test_topics_by_the_words_of_spark_s_own_connector(spark: SparkSession, kafka: KafkaBroker) -> None:
+def test_topics_by_the_words_of_spark_s_own_connector(
+    spark: SparkSession, kafka: KafkaBroker
+) -> None:
     """``subscribe``, ``subscribePattern`` and ``assign``, in batches and streams."""
     for topic in ("live-words-a", "live-words-b"):
         produce(kafka, topic, 40)
 
     def rows(**options: str) -> list[dict[str, Any]]:
-        frame = spark.read.format("kafka-batches").option("kafka.bootstrap.servers", kafka.bootstrap)
+        frame = spark.read.format("kafka-batches").option(
+            "kafka.bootstrap.servers", kafka.bootstrap
+        )
         return comparable(frame.options(**options).load().collect())
 
     both = at_rest(kafka, "live-words-a", "live-words-b")
@@ -135,7 +159,9 @@ def test_topics_by_the_words_of_spark_s_own_connector(spark: SparkSession, kafka
     assert rows(subscribePattern="live-words") == []
     one = [row for row in both if row["topic"] == "live-words-a" and row["partition"] in (0, 2)]
     assert rows(assign='{"live-words-a": [2, 0]}') == one
-    options = CaseInsensitiveDict({"kafka.bootstrap.servers": kafka.bootstrap, "subscribePattern": ".*-words-b"})
+    options = CaseInsensitiveDict(
+        {"kafka.bootstrap.servers": kafka.bootstrap, "subscribePattern": ".*-words-b"}
+    )
     reach = KafkaBatches(options).streamReader(row_type()).latestOffset({}, ReadAllAvailable())
     assert {topic: sum(ends.values()) for topic, ends in reach.items()} == {"live-words-b": 40}
 
@@ -144,7 +170,9 @@ def test_topics_by_the_words_of_spark_s_own_connector(spark: SparkSession, kafka
 def test_partitions_that_a_topic_lacks_are_refused(kafka: KafkaBroker) -> None:
     produce(kafka, "live-few", 1)
     options = {"kafka.bootstrap.servers": kafka.bootstrap, "assign": '{"live-few": [1, 3]}'}
-    with pytest.raises(BatchvalError, match="option assign names live-few-3, but live-few has 3 partitions"):
+    with pytest.raises(
+        BatchvalError, match="option assign names live-few-3, but live-few has 3 partitions"
+    ):
         KafkaBatches(CaseInsensitiveDict(options)).reader(row_type()).partitions()
 
 
@@ -157,9 +185,14 @@ def test_record_rules_by_topic(spark: SparkSession, kafka: KafkaBroker) -> None:
     topics = ("live-ruled-a", "live-ruled-b", "live-free")
     options = told(kafka, ",".join(topics), deep="true", rows="bad", recordRules=rules)
     rows = comparable(spark.read.format("kafka-batches").options(**options).load().collect())
-    wanted = plain(kafka.data, topics=topics, deep=True, record_rules=parse_topic_rules(rules), columns=DEFAULT)
+    wanted = plain(
+        kafka.data, topics=topics, deep=True, record_rules=parse_topic_rules(rules), columns=DEFAULT
+    )
     assert rows == comparable(row for row in wanted if row["magic"] is not None and row["rule"])
-    assert {(row["topic"], row["rule"]) for row in rows} == {("live-ruled-a", "R3"), ("live-ruled-b", "R5")}
+    assert {(row["topic"], row["rule"]) for row in rows} == {
+        ("live-ruled-a", "R3"),
+        ("live-ruled-b", "R5"),
+    }
 
 
 @pytest.mark.jvm
@@ -173,7 +206,11 @@ def test_offsets_that_are_gone_are_a_row(kafka: KafkaBroker) -> None:
 
 
 def test_a_broker_that_is_not_there_is_a_row_in_time() -> None:
-    options = {"kafka.bootstrap.servers": f"127.0.0.1:{free_port()}", "topics": "t", "timeoutMs": "1500"}
+    options = {
+        "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}",
+        "topics": "t",
+        "timeoutMs": "1500",
+    }
     reader = KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
     (rows,) = reader.read(Stretch("t", 1, 0, 10))
     (row,) = rows.to_pylist()
@@ -182,12 +219,18 @@ def test_a_broker_that_is_not_there_is_a_row_in_time() -> None:
 
 
 def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
-    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "topics": "t", "maxOffsetsPerTrigger": "100"}
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "topics": "t",
+        "maxOffsetsPerTrigger": "100",
+    }
     stream = KafkaBatches(CaseInsensitiveDict(options)).streamReader(row_type())
     assert isinstance(stream, BatchesStreamReader)
     assert stream.getDefaultReadLimit() == ReadMaxRows(100)
     stream.target = {"t": {"0": 1000, "1": 10, "2": 500}}
-    assert stream.latestOffset({"t": {"2": 490}}, ReadMaxRows(100)) == {"t": {"0": 80, "1": 10, "2": 500}}
+    assert stream.latestOffset({"t": {"2": 490}}, ReadMaxRows(100)) == {
+        "t": {"0": 80, "1": 10, "2": 500}
+    }
     assert stream.latestOffset({"t": {"2": 490}}, ReadAllAvailable()) == stream.target
     assert stream.latestOffset(stream.target, ReadMaxRows(100)) == stream.target
     (left,) = stream.partitions({"t": {"0": 1000, "1": 10}}, {"t": {"0": 1000, "1": 10, "2": 7}})
@@ -198,23 +241,44 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
     ("options", "said"),
     [
         ({"topics": "t"}, "no option kafka.bootstrap.servers is given"),
-        ({"kafka.bootstrap.servers": "a:1"}, "no option subscribe is set: expected names of topics"),
+        (
+            {"kafka.bootstrap.servers": "a:1"},
+            "no option subscribe is set: expected names of topics",
+        ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "subscribe": "t"},
             "options topics and subscribe are set: both name topics, one of them is allowed",
         ),
         ({"kafka.bootstrap.servers": "a:1", "subscribe": " , "}, "option subscribe is ' , '"),
-        ({"kafka.bootstrap.servers": "a:1", "subscribePattern": "a("}, "option subscribePattern is 'a('"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "subscribePattern": "a("},
+            "option subscribePattern is 'a('",
+        ),
         *(
-            ({"kafka.bootstrap.servers": "a:1", "assign": text}, f"option assign is {text!r}: expected topics")
-            for text in ("orders", "[1]", "{}", '{"t": []}', '{"t": [-1]}', '{"t": ["0"]}', '{"t": 3}', '{"t": [true]}')
+            (
+                {"kafka.bootstrap.servers": "a:1", "assign": text},
+                f"option assign is {text!r}: expected topics",
+            )
+            for text in (
+                "orders",
+                "[1]",
+                "{}",
+                '{"t": []}',
+                '{"t": [-1]}',
+                '{"t": ["0"]}',
+                '{"t": 3}',
+                '{"t": [true]}',
+            )
         ),
         ({"kafka.bootstrap.servers": "a", "topics": "t"}, "invalid server 'a': expected host:port"),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "startingOffsets": "now"},
             "option startingOffsets is 'now'",
         ),
-        ({"kafka.bootstrap.servers": "a:1", "topics": "t", "path": "/x"}, "kafka-batches has no option 'path'"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "topics": "t", "path": "/x"},
+            "kafka-batches has no option 'path'",
+        ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "splitBytes": "1"},
             "kafka-batches has no option 'splitbytes'",

@@ -65,7 +65,10 @@ GOOD = record(value=WITH_ID, headers=[TRACE])
 def batches() -> list[bytes]:
     """A batch for each rule, in all codecs."""
     parts = [[GOOD, broken] for broken in BROKEN.values()]
-    return [batch(one, codec=CODECS[n % 5], base_offset=2 * n, partition_leader_epoch=1) for n, one in enumerate(parts)]
+    return [
+        batch(one, codec=CODECS[n % 5], base_offset=2 * n, partition_leader_epoch=1)
+        for n, one in enumerate(parts)
+    ]
 
 
 def logs(folder: Path) -> Path:
@@ -80,7 +83,10 @@ def by_check(run: Any, *words: object) -> list[tuple[Any, ...]]:
     assert (code, err) == (1, "")
     lines = [json.loads(line) for line in out.splitlines()]
     found = [one for one in lines if one["type"] == "finding"]
-    return [tuple(one[name] for name in ("file", "position", "offset", "rule", "reason")) for one in found]
+    return [
+        tuple(one[name] for name in ("file", "position", "offset", "rule", "reason"))
+        for one in found
+    ]
 
 
 def test_findings_are_those_of_check(run: Any, spark: SparkSession, tmp_path: Path) -> None:
@@ -93,23 +99,35 @@ def test_findings_are_those_of_check(run: Any, spark: SparkSession, tmp_path: Pa
 
     frame = spark.read.format("kafka-segments").option("deep", "true").option("rows", "bad")
     rows = frame.option("columns", "all").option("recordRules", str(file)).load(str(folder))
-    assert sorted(map(tuple, rows.select(*PLACE, "base_offset", *CAUSE).collect())) == sorted(wanted)
+    assert sorted(map(tuple, rows.select(*PLACE, "base_offset", *CAUSE).collect())) == sorted(
+        wanted
+    )
 
     options = {"path": str(folder), "deep": "true", "recordRules": RULES}
     segments = KafkaSegments({**options, "rows": "bad"}).reader(row_type())
     assert read(segments, *PLACE, "base_offset", *CAUSE) == sorted(wanted)
     findings = KafkaFindings(options).reader(from_arrow_schema(FINDINGS))
     assert read(findings, *PLACE, "offset", *CAUSE) == sorted(wanted)
-    assert read(KafkaSegments({"path": str(folder), "deep": "true", "rows": "bad"}).reader(row_type()), *CAUSE) == []
+    assert (
+        read(
+            KafkaSegments({"path": str(folder), "deep": "true", "rows": "bad"}).reader(row_type()),
+            *CAUSE,
+        )
+        == []
+    )
 
 
 def read(reader: Any, *columns: str) -> list[tuple[Any, ...]]:
     """Return the rows as tasks make them, in this process."""
-    found = [row for task in reader.partitions() for one in reader.read(task) for row in one.to_pylist()]
+    found = [
+        row for task in reader.partitions() for one in reader.read(task) for row in one.to_pylist()
+    ]
     return sorted(tuple(row[name] for name in columns) for row in found)
 
 
-def test_values_have_the_rules_of_every_topic(run: Any, spark: SparkSession, tmp_path: Path) -> None:
+def test_values_have_the_rules_of_every_topic(
+    run: Any, spark: SparkSession, tmp_path: Path
+) -> None:
     """As check asks of files without a topic; in Python and in SQL."""
     rules = json.dumps({"orders*": {"max_key_bytes": 0}, "*": ORDERS})
     (file := tmp_path / "rules.json").write_text(rules, "utf-8")
@@ -122,7 +140,9 @@ def test_values_have_the_rules_of_every_topic(run: Any, spark: SparkSession, tmp
         validate_batches("value", deep=True, recordRules=file).alias("own"), in_sql.alias("sql")
     ).collect()
     for verdicts in (row.own, row.sql):
-        found = [(one.position, one.base_offset, one.rule, one.reason) for one in verdicts if one.rule]
+        found = [
+            (one.position, one.base_offset, one.rule, one.reason) for one in verdicts if one.rule
+        ]
         assert found == wanted
         assert [one[2] for one in found] == list(BROKEN)
 
@@ -132,10 +152,20 @@ def test_a_stream_that_restarts_has_the_new_rules_from_its_checkpoint_on(tmp_pat
     write(tmp_path / "orders-0", batches())
 
     def judged(start: dict[str, int], rules: dict[str, Any]) -> tuple[list[str], dict[str, int]]:
-        options = {"path": str(tmp_path), "deep": "true", "rows": "bad", "recordRules": json.dumps({"*": rules})}
+        options = {
+            "path": str(tmp_path),
+            "deep": "true",
+            "rows": "bad",
+            "recordRules": json.dumps({"*": rules}),
+        }
         stream = stream_reader(options, row_type(("default",)))
         end = stream.latestOffset(start, ReadAllAvailable())
-        rows = [row for part in stream.partitions(start, end) for one in stream.read(part) for row in one.to_pylist()]
+        rows = [
+            row
+            for part in stream.partitions(start, end)
+            for one in stream.read(part)
+            for row in one.to_pylist()
+        ]
         return [row["rule"] for row in rows], end
 
     rules, end = judged({}, {"tombstones": "refuse"})
@@ -148,16 +178,32 @@ def test_a_stream_that_restarts_has_the_new_rules_from_its_checkpoint_on(tmp_pat
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("/nowhere/rules.json", "option recordRules: cannot read /nowhere/rules.json: No such file or directory"),
-        ("", "option recordRules: the value is empty: expected a JSON object, or the name of a file"),
+        (
+            "/nowhere/rules.json",
+            "option recordRules: cannot read /nowhere/rules.json: No such file or directory",
+        ),
+        (
+            "",
+            "option recordRules: the value is empty: expected a JSON object, or the name of a file",
+        ),
         ("{", "option recordRules: record rules are not JSON"),
-        ('{"*": {"max_key": 1}}', "option recordRules: record rules of '*': unknown record rule 'max_key': allowed"),
-        ('{"*": {"max_key_bytes": %s}}' % ("1" * 5000), "record rules have a number of more than 4,300 digits"),
+        (
+            '{"*": {"max_key": 1}}',
+            "option recordRules: record rules of '*': unknown record rule 'max_key': allowed",
+        ),
+        (
+            '{"*": {"max_key_bytes": %s}}' % ("1" * 5000),
+            "record rules have a number of more than 4,300 digits",
+        ),
         (None, "option recordRules needs deep true: record rules are asked of each record"),
     ],
 )
 def test_wrong_rules_are_refused(value: str | None, reason: str) -> None:
-    options = {"path": "/logs", "deep": "true", "recordRules": value} if value is not None else {"recordRules": RULES}
+    options = (
+        {"path": "/logs", "deep": "true", "recordRules": value}
+        if value is not None
+        else {"recordRules": RULES}
+    )
     live = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", **options}
     live.pop("path", None)
     for refused in (
@@ -166,7 +212,9 @@ def test_wrong_rules_are_refused(value: str | None, reason: str) -> None:
         lambda: KafkaFindings({"path": "/logs", **options}).reader(from_arrow_schema(FINDINGS)),
         lambda: KafkaBatches(CaseInsensitiveDict(live)).reader(row_type()),
         lambda: KafkaBatches(CaseInsensitiveDict(live)).streamReader(row_type()),
-        lambda: validate_batches("value", **{name: one for name, one in options.items() if name != "path"}),
+        lambda: validate_batches(
+            "value", **{name: one for name, one in options.items() if name != "path"}
+        ),
     ):
         with pytest.raises(BatchvalError, match=re.escape(reason)):
             refused()
@@ -176,25 +224,38 @@ def test_rules_that_no_value_would_be_asked_are_refused() -> None:
     with pytest.raises(BatchvalError, match=r"option recordRules needs the pattern '\*': values"):
         validate_batches("value", deep=True, recordRules='{"orders*": {"max_key_bytes": 1}}')
     in_sql = pa.array([json.dumps({"deep": "true", "recordRules": "rules.json"})])
-    with pytest.raises(BatchvalError, match=re.escape("recordRules is 'rules.json': SQL takes a JSON object, not a")):
+    with pytest.raises(
+        BatchvalError,
+        match=re.escape("recordRules is 'rules.json': SQL takes a JSON object, not a"),
+    ):
         _options_of(in_sql)
 
 
 def test_a_wrong_rule_ends_the_query_with_its_sentence(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.read.format("kafka-segments").option("deep", "true").option("recordRules", '{"*": 5}')
+    frame = (
+        spark.read.format("kafka-segments").option("deep", "true").option("recordRules", '{"*": 5}')
+    )
     with pytest.raises(PySparkException) as caught:
         frame.load(str(tmp_path))
     text = str(caught.value)
-    assert "BatchvalError: option recordRules: record rules of '*': record rules must be a mapping, not 5" in text
+    assert (
+        "BatchvalError: option recordRules: record rules of '*': record rules must be a mapping, not 5"
+        in text
+    )
     assert "Traceback" not in text
 
 
 def test_rules_of_an_audit() -> None:
-    assert _options({"record_rules": RULES, "deep": True}) == Options(deep=True, record_rules=parse_topic_rules(RULES))
+    assert _options({"record_rules": RULES, "deep": True}) == Options(
+        deep=True, record_rules=parse_topic_rules(RULES)
+    )
     assert _options({"record_rules": parse_topic_rules(RULES), "deep": True}).record_rules
     for options, reason in (
         ({"record_rules": RULES}, "record_rules needs deep=True"),
-        ({"record_rules": {"*": {}}, "deep": True}, "expected a JSON object as a string, or a file"),
+        (
+            {"record_rules": {"*": {}}, "deep": True},
+            "expected a JSON object as a string, or a file",
+        ),
         ({"record_rules": "{", "deep": True}, "record_rules: record rules are not JSON"),
     ):
         with pytest.raises(BatchvalError, match=reason):

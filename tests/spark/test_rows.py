@@ -1,4 +1,6 @@
-"""``kafka-segments`` gives the rows of a plain loop, whatever the split; what it is not told rightly it refuses."""
+"""``kafka-segments`` gives the rows of a plain loop, whatever the split; what it is not told
+rightly it refuses.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_no_rows_are_no_rows(spark: SparkSession, logs: Path) -> None:
 
 
 def test_a_narrower_schema_is_the_projection(spark: SparkSession, logs: Path) -> None:
-    reader = spark.read.format("kafka-segments").schema("position bigint, rule string, topic string")
+    reader = spark.read.format("kafka-segments").schema(
+        "position bigint, rule string, topic string"
+    )
     rows = reader.load(str(logs)).collect()
     assert rows[0].__fields__ == ["position", "rule", "topic"]
     expected = [(row["position"], row["rule"], row["topic"]) for row in plain(logs)]
@@ -88,10 +92,19 @@ def test_a_narrower_schema_is_the_projection(spark: SparkSession, logs: Path) ->
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        (StructType([StructField("position", IntegerType())]), "column position is a bigint, not a int"),
-        (StructType([StructField("offset", LongType())]), "rows have no column 'offset': they have schema_version"),
+        (
+            StructType([StructField("position", IntegerType())]),
+            "column position is a bigint, not a int",
+        ),
+        (
+            StructType([StructField("offset", LongType())]),
+            "rows have no column 'offset': they have schema_version",
+        ),
         (StructType([]), "the schema names no column"),
-        (StructType([StructField("position", LongType())] * 2), "the schema names column 'position' twice"),
+        (
+            StructType([StructField("position", LongType())] * 2),
+            "the schema names column 'position' twice",
+        ),
     ],
 )
 def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str) -> None:
@@ -109,11 +122,23 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ({"deep": "maybe"}, "option deep is 'maybe': false or true is possible"),
         ({"mode": "lax"}, "option mode is 'lax'"),
         ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': 4.4, 3.9 or 4.1 is possible"),
-        ({"cleanupPolicy": "delete"}, "kafka-segments has no option 'cleanupPolicy': it matters between batches"),
+        (
+            {"cleanupPolicy": "delete"},
+            "kafka-segments has no option 'cleanupPolicy': it matters between batches",
+        ),
         ({"topics": " , "}, "option topics is ' , '"),
-        ({"trustClaims": "0"}, "option trustClaims: invalid rate '0': expected a number above 0 and at most 1"),
-        ({"trustClaims": "0.1", "mode": "kafka"}, "trust_claims cannot be combined with mode kafka"),
-        ({"trustClaims": "0.1", "seed": "-1"}, "option seed is '-1': expected a whole number from 0 to"),
+        (
+            {"trustClaims": "0"},
+            "option trustClaims: invalid rate '0': expected a number above 0 and at most 1",
+        ),
+        (
+            {"trustClaims": "0.1", "mode": "kafka"},
+            "trust_claims cannot be combined with mode kafka",
+        ),
+        (
+            {"trustClaims": "0.1", "seed": "-1"},
+            "option seed is '-1': expected a whole number from 0 to",
+        ),
         ({"seed": "1"}, "seed 1 needs trust_claims"),
         ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
         ({"splitbites": "1"}, "kafka-segments has no option 'splitbites': it has path"),
@@ -127,11 +152,21 @@ def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -
 
 
 def test_options_in_any_case_and_sizes_with_units() -> None:
-    told = {"path": "/logs", "SPLITBYTES": "64MiB", "Deep": "TRUE", "Rows": "bad", "topics": "a, b,a"}
+    told = {
+        "path": "/logs",
+        "SPLITBYTES": "64MiB",
+        "Deep": "TRUE",
+        "Rows": "bad",
+        "topics": "a, b,a",
+    }
     options = KafkaSegments(CaseInsensitiveDict(told)).reader(row_type(("default",))).options
-    assert options == Options(columns=DEFAULT_COLUMNS, split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b"))
+    assert options == Options(
+        columns=DEFAULT_COLUMNS, split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b")
+    )
     options = (
-        KafkaSegments(CaseInsensitiveDict({"path": "/", "kafkaversion": "3.9"})).reader(row_type(("default",))).options
+        KafkaSegments(CaseInsensitiveDict({"path": "/", "kafkaversion": "3.9"}))
+        .reader(row_type(("default",)))
+        .options
     )
     assert options == Options(columns=DEFAULT_COLUMNS, kafka_version="3.9")
 
@@ -165,7 +200,9 @@ def test_a_wrong_schema_ends_the_analysis(spark: SparkSession, logs: Path, schem
 def test_a_stream_s_refusal_is_its_sentence_too(
     spark: SparkSession, logs: Path, tmp_path: Path, options: dict[str, str], schema: str, said: str
 ) -> None:
-    stream = spark.readStream.format("kafka-segments").options(**options).schema(schema).load(str(logs))
+    stream = (
+        spark.readStream.format("kafka-segments").options(**options).schema(schema).load(str(logs))
+    )
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException) as caught:
         query.awaitTermination(60)
@@ -179,7 +216,9 @@ def test_an_unknown_scheme_is_refused() -> None:
         KafkaSegments({"path": "gopher://x/y"}).reader(row_type()).partitions()
 
 
-def test_what_cannot_be_read_is_a_row_and_the_rest_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_a_row_and_the_rest_is_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write(tmp_path / "good-0", series(5))
     (tmp_path / "gone-0").mkdir()
     (tmp_path / "gone-0" / "00000000000000000000.log").symlink_to(tmp_path / "nowhere")
@@ -198,7 +237,9 @@ def test_no_such_path_and_an_empty_folder_are_rows(spark: SparkSession, tmp_path
     assert "no segments" in row.reason
 
 
-def test_a_file_that_goes_between_listing_and_reading_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_that_goes_between_listing_and_reading_is_a_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     going = write(tmp_path / "a-0", series(4))
     write(tmp_path / "b-0", series(4))
     frame = load(spark, tmp_path)
@@ -219,7 +260,12 @@ def test_many_paths(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_what_two_paths_lead_to_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "a-0", series(3))
-    paths = [str(tmp_path), str(tmp_path / "a-0"), str(tmp_path / "nowhere"), str(tmp_path / "nowhere")]
+    paths = [
+        str(tmp_path),
+        str(tmp_path / "a-0"),
+        str(tmp_path / "nowhere"),
+        str(tmp_path / "nowhere"),
+    ]
     rows = spark.read.format("kafka-segments").load(paths).collect()
     assert sorted(str(row.topic) for row in rows) == ["None", *"aaa"]
 
@@ -232,8 +278,12 @@ def test_a_topic_that_is_nowhere_is_a_row(spark: SparkSession, tmp_path: Path) -
     assert lost["reason"].endswith("no topic of the name orders")
 
 
-def test_a_session_that_registered_nothing_finds_the_format(spark: SparkSession, logs: Path) -> None:
-    """Another session of the same JVM has what Spark finds by itself, and nothing that was registered."""
+def test_a_session_that_registered_nothing_finds_the_format(
+    spark: SparkSession, logs: Path
+) -> None:
+    """Another session of the same JVM has what Spark finds by itself, and nothing that was
+    registered.
+    """
     another = spark.newSession()
     assert another.read.format("kafka-segments").load(str(logs)).count() == len(plain(logs))
 

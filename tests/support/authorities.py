@@ -34,7 +34,9 @@ class Authority:
         self.certificate = self._certify(self.name, self.key, parent or self, authority=True)
 
     @staticmethod
-    def _certify(subject: x509.Name, key: Key, issuer: Authority, *, authority: bool) -> x509.Certificate:
+    def _certify(
+        subject: x509.Name, key: Key, issuer: Authority, *, authority: bool
+    ) -> x509.Certificate:
         now = dt.datetime.now(dt.UTC)
         builder = (
             x509.CertificateBuilder()
@@ -45,18 +47,27 @@ class Authority:
             .not_valid_before(now - DAY)
             .not_valid_after(now + 30 * DAY)
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key()), critical=False)
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.key.public_key()),
+                critical=False,
+            )
         )
         if not authority:
-            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+            )
         return builder.sign(issuer.key, hashes.SHA256())
 
     def issue(self, folder: Path, name: str, file: str, key: Key | None = None) -> x509.Certificate:
         """FILE.pem (with the intermediate authorities) and FILE.key."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         certificate = self._certify(named(name), key, self, authority=False)
-        (folder / f"{file}.pem").write_bytes(b"".join(map(pem, [certificate, *self._intermediates()])))
+        (folder / f"{file}.pem").write_bytes(
+            b"".join(map(pem, [certificate, *self._intermediates()]))
+        )
         write_key(key, folder / f"{file}.key")
         return certificate
 

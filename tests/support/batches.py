@@ -1,4 +1,5 @@
-"""Record batches and messages made by hand, with struct and zlib alone: what tests hold the core against.
+"""Record batches and messages made by hand, with struct and zlib alone: what tests hold the core
+against.
 
 records = [record(0, value=b"v"), record(1, key=b"k")]
 batch(records)                       one batch of magic 2, whole and right
@@ -19,8 +20,23 @@ HEADER = 61
 NOW = 1_700_000_000_000
 
 _FIELDS = (
-    *("base_offset", "batch_length", "partition_leader_epoch", "magic", "crc", "attributes", "last_offset_delta"),
-    *("base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "records_count"),
+    *(
+        "base_offset",
+        "batch_length",
+        "partition_leader_epoch",
+        "magic",
+        "crc",
+        "attributes",
+        "last_offset_delta",
+    ),
+    *(
+        "base_timestamp",
+        "max_timestamp",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "records_count",
+    ),
 )
 _TABLE = []
 for _byte in range(256):
@@ -99,13 +115,21 @@ def compress(codec: int, data: bytes) -> bytes:
     if codec == SNAPPY:
         import snappy
 
-        chunks = [bytes(snappy.compress(data[i : i + 32768])) for i in range(0, len(data), 32768)] or [b"\0"]
-        return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(c)) + c for c in chunks)
+        chunks = [
+            bytes(snappy.compress(data[i : i + 32768])) for i in range(0, len(data), 32768)
+        ] or [b"\0"]
+        return (
+            b"\x82SNAPPY\0"
+            + struct.pack(">ii", 1, 1)
+            + b"".join(struct.pack(">i", len(c)) + c for c in chunks)
+        )
     if codec == LZ4:
         import lz4.frame
 
         return bytes(
-            lz4.frame.compress(data, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX64KB, store_size=False)
+            lz4.frame.compress(
+                data, block_linked=False, block_size=lz4.frame.BLOCKSIZE_MAX64KB, store_size=False
+            )
         )
     if codec == ZSTD:
         import zstandard
@@ -133,7 +157,9 @@ def batch(
     magic: int = 2,
     crc: int | None = None,
 ) -> bytes:
-    """A batch of magic 2. What is not said is right for the records; ``payload`` stands for what they compress to."""
+    """A batch of magic 2. What is not said is right for the records; ``payload`` stands for what
+    they compress to.
+    """
     parts = list(parts)
     count = len(parts) if records_count is None else records_count
     if payload is None:
@@ -153,7 +179,9 @@ def batch(
     length = len(after_crc) + 9 if batch_length is None else batch_length
     if crc is None:
         crc = crc32c(after_crc)
-    return struct.pack(">qiibI", base_offset, length, partition_leader_epoch, magic, crc) + after_crc
+    return (
+        struct.pack(">qiibI", base_offset, length, partition_leader_epoch, magic, crc) + after_crc
+    )
 
 
 def of_wrong_length(codec: int) -> bytes:
@@ -186,14 +214,22 @@ def message(
     """A message of magic 0 or 1 with its log overhead; ``tail`` overrides key and value."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     if tail is None:
-        tail = b"".join(struct.pack(">i", -1) if b is None else struct.pack(">i", len(b)) + b for b in (key, value))
+        tail = b"".join(
+            struct.pack(">i", -1) if b is None else struct.pack(">i", len(b)) + b
+            for b in (key, value)
+        )
     body += tail
     body = struct.pack(">I", zlib.crc32(body) if crc is None else crc) + body
     return struct.pack(">qi", offset, len(body) if size is None else size) + body
 
 
 def wrapper(
-    inner: Iterable[bytes], codec: int, magic: int = 1, *, offset: int | None = None, **fields: object
+    inner: Iterable[bytes],
+    codec: int,
+    magic: int = 1,
+    *,
+    offset: int | None = None,
+    **fields: object,
 ) -> bytes:
     """Messages compressed into the value of another, whose offset is the last one's."""
     inner = list(inner)
@@ -208,8 +244,12 @@ def wrapper(
     )
 
 
-def decoded(data: bytes) -> list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]]:
-    """(offset, timestamp, key, value, headers) of every record of an uncompressed batch of magic 2."""
+def decoded(
+    data: bytes,
+) -> list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]]:
+    """(offset, timestamp, key, value, headers) of every record of an uncompressed batch of magic
+    2.
+    """
     head = fields(data)
     at = HEADER
     out = []

@@ -1,4 +1,6 @@
-"""Modules of bench/, which are scripts: they import one another by bare name, and put folders on sys.path for that."""
+"""Modules of bench/, which are scripts: they import one another by bare name, and put folders on
+sys.path for that.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ BENCH = ROOT / "bench"
 
 @contextlib.contextmanager
 def on_path(*folders: str) -> Iterator[None]:
-    """These folders of bench/ can be imported from; afterwards sys.path is as it was, whatever a bench has added."""
+    """These folders of bench/ can be imported from; afterwards sys.path is as it was, whatever a
+    bench has added.
+    """
     before = sys.path[:]
     sys.path[:0] = [str(BENCH / folder) for folder in folders]
     try:
@@ -38,7 +42,8 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
         check=False,
         cwd=ROOT,
         # or pytest-benchmark would take it for one of pytest-xdist's workers, and measure nothing
-        env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"} | environment,
+        env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
+        | environment,
         timeout=300,
     )
 

@@ -1,5 +1,6 @@
 /* For LD_PRELOAD: connections by IP may be opened to the ports of CAGE_PORTS ("9092,9093") alone; others are refused.
- * Where network namespaces may not be made, this is how a client is kept away from the brokers' own ports. */
+ * Where network namespaces may not be made, this is how a client is kept away from the brokers' own
+ * ports. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

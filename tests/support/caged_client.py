@@ -1,6 +1,8 @@
-"""A client that produces and consumes, in a process that can be put where only the gate is to be reached.
+"""A client that produces and consumes, in a process that can be put where only the gate is to be
+reached.
 
-python -m tests.support.caged_client L|K|A BOOTSTRAP TOPIC COUNT [HOST:PORT that must be out of reach]...
+python -m tests.support.caged_client L|K|A BOOTSTRAP TOPIC COUNT [HOST:PORT that must be out of
+reach]...
 
 Says "out of reach" for each address that is, then "N of COUNT".
 """
@@ -21,10 +23,14 @@ def values(count: int) -> list[bytes]:
 def librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
     from confluent_kafka import Consumer, Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+    )
     errors: list[object] = []
     for value in values(count):
-        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: error and errors.append(error))
+        producer.produce(
+            topic, value, partition=0, on_delivery=lambda error, _: error and errors.append(error)
+        )
     assert producer.flush(40) == 0
     assert errors == []
     group = {"group.id": topic, "auto.offset.reset": "earliest"}
@@ -33,7 +39,11 @@ def librdkafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
     read: list[bytes] = []
     until = time.monotonic() + 40
     while len(read) < count and time.monotonic() < until:
-        read += [message.value() or b"" for message in consumer.consume(count, 0.2) if not message.error()]
+        read += [
+            message.value() or b""
+            for message in consumer.consume(count, 0.2)
+            if not message.error()
+        ]
     consumer.close()
     return read
 
@@ -46,7 +56,11 @@ def kafka_python(bootstrap: str, topic: str, count: int) -> list[bytes]:
         future.get(40)
     producer.close()
     consumer = KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest", consumer_timeout_ms=40_000
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=topic,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=40_000,
     )
     read = [record.value for record in itertools.islice(consumer, count)]
     consumer.close()
@@ -57,8 +71,12 @@ def aiokafka(bootstrap: str, topic: str, count: int) -> list[bytes]:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     async def run() -> list[bytes]:
-        async with AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True) as producer:
-            await asyncio.gather(*[await producer.send(topic, value, partition=0) for value in values(count)])
+        async with AIOKafkaProducer(
+            bootstrap_servers=bootstrap, enable_idempotence=True
+        ) as producer:
+            await asyncio.gather(
+                *[await producer.send(topic, value, partition=0) for value in values(count)]
+            )
         async with AIOKafkaConsumer(
             topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
         ) as consumer:

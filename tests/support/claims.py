@@ -1,6 +1,7 @@
 """Claims of KAFKA-8364 made by hand, with struct: what tests hold the core's against.
 
-batch_min_timestamp:8 records_number:4 null_keys:1, behind the header of a batch of magic 3 or in a tag
+batch_min_timestamp:8 records_number:4 null_keys:1, behind the header of a batch of magic 3 or in a
+tag
 """
 
 from __future__ import annotations
@@ -34,13 +35,25 @@ def three(claims: tuple[object, ...] | None) -> tuple[object, ...] | None:
 
 def carrying(data: bytes, said: tuple[int, int, int]) -> bytes:
     """The batch of magic 2 as one of magic 3, its checksum computed anew."""
-    longer = data[:8] + struct.pack(">i", fields(data)["batch_length"] + 13) + data[12:16] + b"\3" + data[17:HEADER]
+    longer = (
+        data[:8]
+        + struct.pack(">i", fields(data)["batch_length"] + 13)
+        + data[12:16]
+        + b"\3"
+        + data[17:HEADER]
+    )
     return with_crc(longer + Said(*said).packed() + data[HEADER:])
 
 
 def carried(data: bytes) -> bytes:
     """The batch of magic 2 in one of magic 3, its checksum computed anew."""
-    shorter = data[:8] + struct.pack(">i", fields(data)["batch_length"] - 13) + data[12:16] + b"\2" + data[17:HEADER]
+    shorter = (
+        data[:8]
+        + struct.pack(">i", fields(data)["batch_length"] - 13)
+        + data[12:16]
+        + b"\2"
+        + data[17:HEADER]
+    )
     return with_crc(shorter + data[CLAIMED_HEADER:])
 
 

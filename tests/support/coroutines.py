@@ -1,7 +1,8 @@
-"""Tests that are coroutines: each on a loop of its own, within a time, and with nothing left that nobody looked at.
+"""Tests that are coroutines: each on a loop of its own, within a time, and with nothing left that
+nobody looked at.
 
-A conftest takes ``on_both_loops`` as its pytest_generate_tests, ``loop_kind``, and calls ``run`` in its
-pytest_pyfunc_call.
+A conftest takes ``on_both_loops`` as its pytest_generate_tests, ``loop_kind``, and calls ``run`` in
+its pytest_pyfunc_call.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def run(test: pytest.Function, seconds: float, loop: str | None = None) -> bool 
     unhandled: list[dict[str, Any]] = []
 
     async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: unhandled.append(context)
+        )
         await asyncio.wait_for(function(**arguments), seconds)
 
     with asyncio.Runner(loop_factory=LOOPS[loop or test.funcargs["loop_kind"]]) as runner:

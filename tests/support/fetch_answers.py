@@ -16,7 +16,16 @@ from typing import NamedTuple
 
 from tests.support.batches import GZIP, NONE, NOW, ZSTD, batch, message, record, wrapper
 
-__all__ = ["CONTROL", "LOG_APPEND_TIME", "TRANSACTIONAL", "Converted", "Row", "Sent", "aborted_in", "answer"]
+__all__ = [
+    "CONTROL",
+    "LOG_APPEND_TIME",
+    "TRANSACTIONAL",
+    "Converted",
+    "Row",
+    "Sent",
+    "aborted_in",
+    "answer",
+]
 __all__ += ["bytes_of", "expected", "marker"]
 
 LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 8, 16, 32
@@ -80,7 +89,9 @@ def _some(rng: random.Random) -> bytes | None:
 def _rows(rng: random.Random, base: int, timestamps: Sequence[int]) -> list[Row]:
     offset, found = base + rng.choice((0, 0, 0, 3)), []
     for _ in range(rng.choice((0, 1, 1, 2, 5, 30))):
-        found.append(Row(offset, rng.choice(timestamps) + rng.randrange(1000), _some(rng), _some(rng)))
+        found.append(
+            Row(offset, rng.choice(timestamps) + rng.randrange(1000), _some(rng), _some(rng))
+        )
         offset += rng.choice((1, 1, 1, 1, 2, 700))
     return found
 
@@ -96,15 +107,24 @@ def _default(rng: random.Random, base: int, producer_id: int, sequence: int) -> 
     compressed = partial(
         batch,
         [
-            record(row.offset - base, row.key, row.value, rng.choice(headers), row.timestamp - base_timestamp)
+            record(
+                row.offset - base,
+                row.key,
+                row.value,
+                rng.choice(headers),
+                row.timestamp - base_timestamp,
+            )
             for row in rows
         ],
         base_offset=base,
         partition_leader_epoch=rng.choice((-1, 0, 9)),
-        attributes=(TRANSACTIONAL if transactional else 0) | (0 if appended is None else LOG_APPEND_TIME),
+        attributes=(TRANSACTIONAL if transactional else 0)
+        | (0 if appended is None else LOG_APPEND_TIME),
         last_offset_delta=last - base,
         base_timestamp=base_timestamp,
-        max_timestamp=max((row.timestamp for row in rows), default=-1) if appended is None else appended,
+        max_timestamp=max((row.timestamp for row in rows), default=-1)
+        if appended is None
+        else appended,
         producer_id=producer_id,
         producer_epoch=0 if producer_id >= 0 else -1,
         base_sequence=sequence if producer_id >= 0 else -1,
@@ -124,7 +144,9 @@ def _marker(rng: random.Random, base: int, producer_id: int) -> Sent:
         producer_id=producer_id,
         producer_epoch=0,
     )
-    return Sent(2, NONE, base, base, data, data, producer_id=producer_id, is_transactional=True, marker=kind)
+    return Sent(
+        2, NONE, base, base, data, data, producer_id=producer_id, is_transactional=True, marker=kind
+    )
 
 
 def _legacy(rng: random.Random, base: int) -> Sent:
@@ -136,14 +158,26 @@ def _legacy(rng: random.Random, base: int) -> Sent:
     if codec == NONE:
         row = rows[0]
         time = row.timestamp if appended is None else appended
-        data = message(magic, offset=row.offset, key=row.key, value=row.value, timestamp=time, attributes=attributes)
+        data = message(
+            magic,
+            offset=row.offset,
+            key=row.key,
+            value=row.value,
+            timestamp=time,
+            attributes=attributes,
+        )
         return Sent(magic, codec, row.offset, row.offset, data, data, [row], appended)
     first = rows[0].offset if magic else 0
     inner = [
-        message(magic, offset=row.offset - first, key=row.key, value=row.value, timestamp=row.timestamp) for row in rows
+        message(
+            magic, offset=row.offset - first, key=row.key, value=row.value, timestamp=row.timestamp
+        )
+        for row in rows
     ]
     time = max(row.timestamp for row in rows) if appended is None else appended
-    data = wrapper(inner, codec, magic, offset=rows[-1].offset, timestamp=time, attributes=attributes)
+    data = wrapper(
+        inner, codec, magic, offset=rows[-1].offset, timestamp=time, attributes=attributes
+    )
     return Sent(magic, codec, rows[0].offset, rows[-1].offset, data, data, rows, appended)
 
 
@@ -163,7 +197,12 @@ def answer(rng: random.Random, most: int = 5) -> list[Sent]:
         elif kind < 0.35:
             one = _marker(rng, offset, rng.choice((5, 6)))
         else:
-            one = _default(rng, offset, rng.choice((5, 6) if has_transactions else (-1, -1, 5, 6)), offset % 2**31)
+            one = _default(
+                rng,
+                offset,
+                rng.choice((5, 6) if has_transactions else (-1, -1, 5, 6)),
+                offset % 2**31,
+            )
         found.append(one)
         offset = one.last_offset + rng.choice((1, 1, 1, 2, 100))
     return found
@@ -196,7 +235,10 @@ def _is_aborted(one: Sent, waiting: list[tuple[int, int]], active: set[int]) -> 
 
 
 def expected(
-    batches: Iterable[Sent], to_magic: int, first_offset: int = 0, aborted: Iterable[tuple[int, int]] = ()
+    batches: Iterable[Sent],
+    to_magic: int,
+    first_offset: int = 0,
+    aborted: Iterable[tuple[int, int]] = (),
 ) -> list[Converted]:
     """Return the messages that an old consumer reads."""
     waiting, active = sorted(aborted, key=lambda pair: pair[1]), set[int]()
@@ -212,5 +254,9 @@ def expected(
             time = one.log_append_time if is_appended else row.timestamp
             assert time is not None
             codec = GZIP if one.codec == ZSTD else one.codec
-            found.append(Converted(magic, codec, row.offset, time if magic else -1, is_appended, row.key, row.value))
+            found.append(
+                Converted(
+                    magic, codec, row.offset, time if magic else -1, is_appended, row.key, row.value
+                )
+            )
     return found

@@ -28,7 +28,13 @@ def fetching(
     """Run a command that fetches, up to three times until it succeeds, and return how it ended."""
     for pause in (*PAUSES, None):
         done = subprocess.run(
-            command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+            command,
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
         )
         if done.returncode == 0 or pause is None:
             break

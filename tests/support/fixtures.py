@@ -15,7 +15,9 @@ from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """Memory that is let go too early is seen in what arrives: whoever reads such a frame reads rubbish."""
+    """Memory that is let go too early is seen in what arrives: whoever reads such a frame reads
+    rubbish.
+    """
     before = poison_released(True)
     yield
     poison_released(before)
@@ -41,5 +43,7 @@ def running_kafka(**options: Any) -> Iterator[KafkaBroker]:
 
 
 def take_sigint() -> None:
-    """In a child before it starts: tests that run in the background of a shell have SIGINT ignored, and hand it on."""
+    """In a child before it starts: tests that run in the background of a shell have SIGINT ignored,
+    and hand it on.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -70,7 +70,12 @@ class GateCommand:
         command = [sys.executable, "-m", "batchval", "proxy", "--config", str(self.config), *words]
         with tempfile.TemporaryFile("w+", dir=self.folder) as log:  # a full pipe stops a gate
             process = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+                command,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
             )
             self._logs[process.pid] = os.dup(log.fileno())
         assert process.stdout is not None
@@ -169,7 +174,11 @@ class GateCommand:
 
     def metrics(self) -> dict[str, float]:
         """Return the samples of /metrics by name and labels, as the page has them."""
-        lines = [line.rpartition(" ") for line in self.get("/metrics")[1].splitlines() if not line.startswith("#")]
+        lines = [
+            line.rpartition(" ")
+            for line in self.get("/metrics")[1].splitlines()
+            if not line.startswith("#")
+        ]
         return {name.removeprefix("batchval_gate_"): float(value) for name, _, value in lines}
 
     def get(self, path: str) -> tuple[int, str]:

@@ -1,4 +1,5 @@
-"""A gate in a process of its own, to be killed and started again behind the same ports, its CPU time read from outside.
+"""A gate in a process of its own, to be killed and started again behind the same ports, its CPU
+time read from outside.
 
 with GateProcess(upstream) as gate:
     ... gate.bootstrap ...  gate.kill()  gate.start()
@@ -80,7 +81,12 @@ class GateProcess:
         """Returns when it listens."""
         command = [sys.executable, "-m", "tests.support.gate_process", self.settings]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()  # "" where it has ended
@@ -153,7 +159,9 @@ async def serve(settings: dict[str, Any]) -> None:
     from batchval.proxy.server import Proxy
 
     upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]
-    policies = {glob: TopicPolicy.from_kafka_config(given) for glob, given in settings["policies"].items()}
+    policies = {
+        glob: TopicPolicy.from_kafka_config(given) for glob, given in settings["policies"].items()
+    }
     options = ProxyOptions(
         (LOOPBACK, settings["port"]),
         tuple((host, int(port)) for host, _, port in upstream),
@@ -175,7 +183,9 @@ async def serve(settings: dict[str, Any]) -> None:
             await asyncio.sleep(0.05)
     if settings["receive_buffer"]:  # connections have the size of their listener
         for listener in proxy.cluster.listeners:
-            listener.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings["receive_buffer"])
+            listener.sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, settings["receive_buffer"]
+            )
     until = time.monotonic() + 2.0
     while not proxy.ready and time.monotonic() < until:
         await asyncio.sleep(0.01)

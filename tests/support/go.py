@@ -1,7 +1,7 @@
 """Programs in Go that tests run beside: built once, kept in build/peers/.
 
-A Go of 1.21 or newer fetches a newer toolchain by itself where a module asks for one; an older one (Debian 12 has 1.19)
-is told to fetch it as the module that it is.
+A Go of 1.21 or newer fetches a newer toolchain by itself where a module asks for one; an older one
+(Debian 12 has 1.19) is told to fetch it as the module that it is.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ def find_go() -> str:
     """A ``go`` that can build modules of today."""
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
-        raise GoMissing("Go is needed to build this peer: not found on PATH (apt-get install golang-go)")
+        raise GoMissing(
+            "Go is needed to build this peer: not found on PATH (apt-get install golang-go)"
+        )
     version = re.search(r"go1\.(\d+)", _run([go, "version"], {}))
     return go if version is None or int(version[1]) >= 21 else _newer(go)
 
 
 def _newer(go: str) -> str:
-    """What a newer Go does by itself: the toolchain is a module, whose programs are to be made executable."""
-    said = _run([go, "mod", "download", "-json", f"golang.org/toolchain@{TOOLCHAIN}"], {"GO111MODULE": "on"})
+    """What a newer Go does by itself: the toolchain is a module, whose programs are to be made
+    executable.
+    """
+    said = _run(
+        [go, "mod", "download", "-json", f"golang.org/toolchain@{TOOLCHAIN}"], {"GO111MODULE": "on"}
+    )
     found = re.search(r'"Dir": "([^"]+)"', said)
     if found is None:
         raise GoMissing(f"{go} is too old, and did not fetch a newer one")
@@ -49,13 +55,17 @@ def _newer(go: str) -> str:
 
 
 def installed(package: str, version: str) -> Path:
-    """``go install package@version``, without its optimisations: they would take longer than the tests."""
+    """``go install package@version``, without its optimisations: they would take longer than the
+    tests.
+    """
     program = BUILT / f"{package.rpartition('/')[2]}-{version.removeprefix('v')}"
     BUILT.mkdir(parents=True, exist_ok=True)
     with locked(BUILT / "lock"):  # several test processes may want it at once
         if not program.exists():
             folder = program.with_suffix(".new")
-            _run([find_go(), "install", *QUICK_BUILD, f"{package}@{version}"], {"GOBIN": str(folder)})
+            _run(
+                [find_go(), "install", *QUICK_BUILD, f"{package}@{version}"], {"GOBIN": str(folder)}
+            )
             (folder / package.rpartition("/")[2]).replace(program)
             folder.rmdir()
     return program
@@ -63,14 +73,29 @@ def installed(package: str, version: str) -> Path:
 
 def built(source: Path) -> Path:
     """Build the program of a module of this repository; return its path."""
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(source.glob("*.*")))).hexdigest()
+    digest = hashlib.sha256(
+        b"".join(path.read_bytes() for path in sorted(source.glob("*.*")))
+    ).hexdigest()
     program = BUILT / f"{source.name}-{digest[:12]}"
     BUILT.mkdir(parents=True, exist_ok=True)
     with locked(BUILT / "lock"):
         if not program.exists():
             fresh = program.with_suffix(".new")
             # -C has to be the first flag
-            _run([find_go(), "build", "-C", str(source), "-mod=readonly", *QUICK_BUILD, "-o", str(fresh), "."], {})
+            _run(
+                [
+                    find_go(),
+                    "build",
+                    "-C",
+                    str(source),
+                    "-mod=readonly",
+                    *QUICK_BUILD,
+                    "-o",
+                    str(fresh),
+                    ".",
+                ],
+                {},
+            )
             fresh.replace(program)
     return program
 

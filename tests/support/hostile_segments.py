@@ -23,7 +23,9 @@ def good(offset: int) -> bytes:
 
 def lie(offset: int, size: int, magic: int = 2) -> bytes:
     """Return a header that states ``size`` bytes, with a wrong checksum."""
-    return struct.pack(">qiibIh", offset, size - _OVERHEAD, 0, magic, 0xDEADBEEF, 0) + bytes(_HEADER - 23)
+    return struct.pack(">qiibIh", offset, size - _OVERHEAD, 0, magic, 0xDEADBEEF, 0) + bytes(
+        _HEADER - 23
+    )
 
 
 def plain(size: int) -> bytes:
@@ -56,7 +58,11 @@ def _own_targets(size: int) -> bytes:
     targets = bytearray()
     while len(targets) + _HEADER <= half:
         targets += lie(7, half - len(targets))
-    return _leading(half, lambda at: half - at + at // 130 % (half // _HEADER) * _HEADER) + bytes(targets) + b"\1"
+    return (
+        _leading(half, lambda at: half - at + at // 130 % (half // _HEADER) * _HEADER)
+        + bytes(targets)
+        + b"\1"
+    )
 
 
 def _nested(size: int) -> bytes:
@@ -77,7 +83,9 @@ def _chains(size: int) -> bytes:
         field += lie((1 << 50) - len(field), _HEADER * random.Random(len(field)).randint(1, 3))
     field += b"\xff" * 100
     end = size - len(field)
-    return _leading(end, lambda at: end - at + at // 130 * _HEADER % (len(field) // 2)) + bytes(field)
+    return _leading(end, lambda at: end - at + at // 130 * _HEADER % (len(field) // 2)) + bytes(
+        field
+    )
 
 
 def _noise(alphabet: bytes) -> Callable[[int], bytes]:
@@ -102,7 +110,11 @@ def _long_chains(size: int) -> bytes:
     links = b"".join(lie((1 << 50) - n, 700).ljust(700, b"\7") for n in range(size // 4 // 700))
     end = size - len(links) - 100
     step = 700 * 256
-    return _leading(end, lambda at: end - at + at // 130 * 700 % max(len(links) - step, 700)) + links + b"\xff" * 100
+    return (
+        _leading(end, lambda at: end - at + at // 130 * 700 % max(len(links) - step, 700))
+        + links
+        + b"\xff" * 100
+    )
 
 
 def _half(size: int) -> bytes:

@@ -21,7 +21,9 @@ QUICK = ("-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1")
 
 def compiled(sources: Sequence[Path], jars: str, java: str, target: Path) -> Path:
     """Return the folder below ``target`` with the classes of these sources."""
-    text = os.pathsep.join([jars, java]).encode() + b"".join(source.read_bytes() for source in sources)
+    text = os.pathsep.join([jars, java]).encode() + b"".join(
+        source.read_bytes() for source in sources
+    )
     folder = target / f"{sources[-1].stem}-{hashlib.sha256(text).hexdigest()[:12]}.classes"
     target.mkdir(parents=True, exist_ok=True)
     with locked(target / "classes.lock"):

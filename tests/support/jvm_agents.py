@@ -42,7 +42,9 @@ def producer_agent() -> Path:
 def counters(pid: int) -> dict[str, int | str]:
     """Return the counters of the agent in the broker of this process; ``Status`` is text."""
     command = [find_java(), "-jar", str(broker_agent()), str(pid)]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+    lines = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.splitlines()
     pairs = [line.split("=", 1) for line in lines]
     return {name: value if name == "Status" else int(value) for name, value in pairs}
 

@@ -37,7 +37,11 @@ def main() -> None:
     until = time.monotonic() + 40
     while read < count and time.monotonic() < until:
         messages = consumer.consume(count, 0.2)
-        read += sum((message.value() or b"").startswith(b"librdkafka ") for message in messages if not message.error())
+        read += sum(
+            (message.value() or b"").startswith(b"librdkafka ")
+            for message in messages
+            if not message.error()
+        )
     consumer.close()
     for leader in sorted(f"{one.host}:{one.port}" for one in leaders):
         print(leader)

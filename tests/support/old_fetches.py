@@ -60,7 +60,12 @@ def fetch_frame(
         topics.setdefault(topic, []).append(struct.pack(">iqi", partition, offset, most))
     body += struct.pack(">i", len(topics))
     for topic, parts in topics.items():
-        body += struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", len(parts)) + b"".join(parts)
+        body += (
+            struct.pack(">h", len(topic))
+            + topic.encode()
+            + struct.pack(">i", len(parts))
+            + b"".join(parts)
+        )
     return request(FETCH, version, correlation_id, body)
 
 

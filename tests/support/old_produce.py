@@ -35,7 +35,9 @@ class OldAnswer(NamedTuple):
     throttle_time_ms: int
 
 
-def old_produce(version: int, correlation_id: int, *partitions: tuple[str, int, bytes | None], acks: int = 1) -> bytes:
+def old_produce(
+    version: int, correlation_id: int, *partitions: tuple[str, int, bytes | None], acks: int = 1
+) -> bytes:
     """Return a request's frame, length and all, with the partitions of a topic together."""
     topics: dict[str, list[tuple[int, bytes | None]]] = {}
     for topic, index, records in partitions:
@@ -45,7 +47,9 @@ def old_produce(version: int, correlation_id: int, *partitions: tuple[str, int, 
     for topic, parts in topics.items():
         body += struct.pack(">h", len(topic)) + topic.encode() + struct.pack(">i", len(parts))
         for index, records in parts:
-            body += struct.pack(">ii", index, -1 if records is None else len(records)) + (records or b"")
+            body += struct.pack(">ii", index, -1 if records is None else len(records)) + (
+                records or b""
+            )
     return struct.pack(">i", len(body)) + body
 
 
@@ -114,7 +118,8 @@ def message_sets(now_ms: int | None = None) -> Iterator[tuple[str, bytes]]:
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     for magic in (0, 1):
         several = [
-            message(magic, offset=i, value=b"value %d" % i * 20, key=b"k", timestamp=now_ms + i) for i in range(3)
+            message(magic, offset=i, value=b"value %d" % i * 20, key=b"k", timestamp=now_ms + i)
+            for i in range(3)
         ]
         yield f"one of magic {magic}", several[0]
         yield f"three of magic {magic}", b"".join(several)

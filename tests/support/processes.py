@@ -52,5 +52,9 @@ def terminated(process: subprocess.Popen[bytes], temporary: Path) -> bytes:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143, err
     until("its processes end", lambda: not any(map(is_alive, family)), 20)
-    assert [str(path) for path in temporary.iterdir() if path.name.startswith(("batchval", "pymp", "tmp"))] == []
+    assert [
+        str(path)
+        for path in temporary.iterdir()
+        if path.name.startswith(("batchval", "pymp", "tmp"))
+    ] == []
     return err

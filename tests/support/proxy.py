@@ -1,4 +1,6 @@
-"""A proxy on a loop of its own, in a thread; a broker that does what a test says; and produce requests to send."""
+"""A proxy on a loop of its own, in a thread; a broker that does what a test says; and produce
+requests to send.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,17 @@ class RunningProxy:
     """``with RunningProxy(upstream) as proxy: … proxy.bootstrap …``"""
 
     def __init__(
-        self, *upstream: str, limits: Limits | None = None, policies: TopicPolicies | None = None, **options: Any
+        self,
+        *upstream: str,
+        limits: Limits | None = None,
+        policies: TopicPolicies | None = None,
+        **options: Any,
     ) -> None:
         self.refusals: list[Refusal] = []
         self.counters = Counters()
-        addresses = tuple((address.rpartition(":")[0], int(address.rpartition(":")[2])) for address in upstream)
+        addresses = tuple(
+            (address.rpartition(":")[0], int(address.rpartition(":")[2])) for address in upstream
+        )
         options.setdefault("listen", (LOOPBACK, 0))
         self.options = ProxyOptions(
             upstream=addresses,
@@ -115,11 +123,14 @@ def read_exactly(sock: socket.socket, count: int) -> bytes:
 class ScriptedBroker:
     """A broker of one port: what comes is kept, and what goes is the test's matter.
 
-    ``answer(frame)``, given a frame without its length, gives the bytes to send (frames, whole), or None for nothing.
+    ``answer(frame)``, given a frame without its length, gives the bytes to send (frames, whole), or
+    None for nothing.
     """
 
     def __init__(
-        self, answer: Callable[[bytes], bytes | None] | None = None, listener: socket.socket | None = None
+        self,
+        answer: Callable[[bytes], bytes | None] | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         self.answer = answer or answered
         self.frames: list[bytes] = []
@@ -149,7 +160,9 @@ class ScriptedBroker:
     def _metadata(self, correlation_id: bytes) -> bytes:
         """Version 1: one broker, 0, at this address."""
         host, _, port = self.address.rpartition(":")
-        body = correlation_id + struct.pack(f">iih{len(host)}sih", 1, 0, len(host), host.encode(), int(port), -1)
+        body = correlation_id + struct.pack(
+            f">iih{len(host)}sih", 1, 0, len(host), host.encode(), int(port), -1
+        )
         body += struct.pack(">ii", 0, 0)
         return struct.pack(">i", len(body)) + body
 
@@ -167,7 +180,9 @@ class ScriptedBroker:
             while True:
                 self.reading.wait()
                 frame = read_frame(sock)
-                if frame[:2] == b"\0\3" and b"batchval-proxy" in frame[:40]:  # the proxy's own question for brokers
+                if (
+                    frame[:2] == b"\0\3" and b"batchval-proxy" in frame[:40]
+                ):  # the proxy's own question for brokers
                     sock.sendall(self._metadata(frame[4:8]))
                     continue
                 self.talking = sock
@@ -178,7 +193,9 @@ class ScriptedBroker:
 
 
 def answered(frame: bytes) -> bytes | None:
-    """What a broker that takes everything answers: to Produce a success, to anything else the correlation id alone."""
+    """What a broker that takes everything answers: to Produce a success, to anything else the
+    correlation id alone.
+    """
     if frame[:2] == b"\0\0":
         header, request = ProduceRequest.parse(frame)
         if request.acks == 0:
@@ -205,7 +222,9 @@ def success(request: ProduceRequest, base_offset: int = 7) -> ProduceResponse:
     )
 
 
-def batch(*values: bytes, codec: int = 0, timestamp: int | None = None, key: bytes | None = b"k") -> bytes:
+def batch(
+    *values: bytes, codec: int = 0, timestamp: int | None = None, key: bytes | None = b"k"
+) -> bytes:
     """A record batch of magic 2."""
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 24)
     at = int(time.time() * 1000) if timestamp is None else timestamp
@@ -240,12 +259,18 @@ def produce_frame(
     topics: dict[str, p.TopicProduceData] = {}
     for topic, index, records in partitions:
         data = topics.setdefault(topic, p.TopicProduceData(name=topic, partition_data=[]))
-        data.partition_data.append(p.PartitionProduceData(index=index, records=records, unknown_tagged_fields=tags))
-    request = ProduceRequest(api_version=version, acks=acks, timeout_ms=1000, topic_data=list(topics.values()))
+        data.partition_data.append(
+            p.PartitionProduceData(index=index, records=records, unknown_tagged_fields=tags)
+        )
+    request = ProduceRequest(
+        api_version=version, acks=acks, timeout_ms=1000, topic_data=list(topics.values())
+    )
     return b"".join(request.encode(correlation_id, "test"))
 
 
-def other_frame(correlation_id: int, key: int = 22, version: int = 0, body: bytes = b"\0\0\0\0\0\0") -> bytes:
+def other_frame(
+    correlation_id: int, key: int = 22, version: int = 0, body: bytes = b"\0\0\0\0\0\0"
+) -> bytes:
     """A request that is only passed on (InitProducerId, unless said otherwise)."""
     frame = struct.pack(">hhih4s", key, version, correlation_id, 4, b"test") + body
     return struct.pack(">i", len(frame)) + frame
@@ -255,7 +280,9 @@ def codes(frame: bytes, version: int = 9) -> dict[tuple[str, int], int]:
     """Of a Produce answer: (topic, partition) -> error code."""
     response = ProduceResponse.decode(frame, version)
     return {
-        (topic.name, part.index): part.error_code for topic in response.responses for part in topic.partition_responses
+        (topic.name, part.index): part.error_code
+        for topic in response.responses
+        for part in topic.partition_responses
     }
 
 

@@ -1,9 +1,12 @@
-"""Whether a log holds what its producers were told that it holds: nothing lost, doubled, moved, reordered or invented.
+"""Whether a log holds what its producers were told that it holds: nothing lost, doubled, moved,
+reordered or invented.
 
-    value = uint16 producer, uint32 CRC-32 of "topic-partition", uint64 sequence, 8 bytes of SHA-256 of these, padding
+    value = uint16 producer, uint32 CRC-32 of "topic-partition", uint64 sequence, 8 bytes of SHA-256
+    of these, padding
 
-Every acknowledged record has to be in the log exactly once, at the offset that was acknowledged. One that was sent and
-not acknowledged may be there once, where it was sent to. Within a partition a producer's sequences rise.
+Every acknowledged record has to be in the log exactly once, at the offset that was acknowledged.
+One that was sent and not acknowledged may be there once, where it was sent to. Within a partition a
+producer's sequences rise.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ class Transaction(NamedTuple):
 
 
 class Findings:
-    """What is wrong, by kind: how often, and the first few in words. Empty (false) where nothing is."""
+    """What is wrong, by kind: how often, and the first few in words. Empty (false) where nothing
+    is.
+    """
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
@@ -80,7 +85,9 @@ class Findings:
         return bool(self.counts)
 
     def __str__(self) -> str:
-        return "; ".join(f"{kind} {count}: {', '.join(self.named[kind])}" for kind, count in self.counts.items())
+        return "; ".join(
+            f"{kind} {count}: {', '.join(self.named[kind])}" for kind, count in self.counts.items()
+        )
 
 
 @functools.cache
@@ -99,7 +106,11 @@ def unpacked(value: bytes) -> tuple[int, int, int] | None:
     """(producer, sequence, lane), or None where the value is not as it was sent."""
     if len(value) < _HEAD.size + _DIGEST:
         return None
-    head, digest, padding = value[: _HEAD.size], value[_HEAD.size : _HEAD.size + _DIGEST], value[_HEAD.size + _DIGEST :]
+    head, digest, padding = (
+        value[: _HEAD.size],
+        value[_HEAD.size : _HEAD.size + _DIGEST],
+        value[_HEAD.size + _DIGEST :],
+    )
     if hashlib.sha256(head).digest()[:_DIGEST] != digest or padding.strip(b"."):
         return None
     producer, lane, sequence = _HEAD.unpack(head)
@@ -107,7 +118,9 @@ def unpacked(value: bytes) -> tuple[int, int, int] | None:
 
 
 def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, int]) -> Findings:
-    """Compares. ``stored`` comes in the order of offsets in each partition; ``sent``: how many each producer sent."""
+    """Compares. ``stored`` comes in the order of offsets in each partition; ``sent``: how many each
+    producer sent.
+    """
     found = Findings()
     told = {(ack.producer, ack.sequence): ack for ack in acked}
     places: set[tuple[int, int]] = set()
@@ -130,7 +143,9 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
         places.add(who)
         ack = told.get(who)
         here = (record.topic, record.partition)
-        if ack is not None and (here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset)):
+        if ack is not None and (
+            here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset)
+        ):
             found.add("moved", f"{name} to {where} from {ack.topic}-{ack.partition}@{ack.offset}")
         elif own_slot != slot_of(*here):
             found.add("moved", f"{name} to {where}, which it was not sent to")

@@ -27,10 +27,17 @@ __all__ = ["CLIENTS", "Digest", "Headers", "canonical"]
 Headers = Iterable[tuple[str, bytes | None]]
 
 
-def canonical(offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> bytes:
+def canonical(
+    offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytes:
     """Return the canonical form of a record."""
     listed = list(headers)
-    parts = [struct.pack(">qq", offset, timestamp), _sized(key), _sized(value), struct.pack(">i", len(listed))]
+    parts = [
+        struct.pack(">qq", offset, timestamp),
+        _sized(key),
+        _sized(value),
+        struct.pack(">i", len(listed)),
+    ]
     parts += [_sized(name.encode()) + _sized(data) for name, data in listed]
     return b"".join(parts)
 
@@ -50,7 +57,9 @@ class Digest:
         """Take in the record of the next offset."""
         self.add_at(self.records, timestamp, key, value, headers)
 
-    def add_at(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    def add_at(
+        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
         """Take in the record of this offset."""
         self._hash.update(canonical(offset, timestamp, key, value, headers))
         self.records += 1
@@ -130,12 +139,16 @@ def _aiokafka(bootstrap: str, topic: str, count: int) -> Digest:
 async def _read_with_aiokafka(bootstrap: str, topic: str, count: int) -> Digest:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, check_crcs=True, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, check_crcs=True, auto_offset_reset="earliest"
+    )
     await consumer.start()
     consumer.assign([TopicPartition(topic, 0)])
     digest = Digest()
     while digest.records < count:
-        fetched = await consumer.getmany(timeout_ms=1000, max_records=min(10_000, count - digest.records))
+        fetched = await consumer.getmany(
+            timeout_ms=1000, max_records=min(10_000, count - digest.records)
+        )
         for records in fetched.values():
             for record in records:
                 _add(digest, record)

@@ -41,7 +41,9 @@ def last_offsets(folder: Path) -> Iterator[int]:
             position += _FRAME.size + length
 
 
-def without_copies(stored: Iterable[Stored], ends: Mapping[int, Iterable[int]], resent: Resent) -> Iterator[Stored]:
+def without_copies(
+    stored: Iterable[Stored], ends: Mapping[int, Iterable[int]], resent: Resent
+) -> Iterator[Stored]:
     """Yield of each batch the last copy, and count the others.
 
     A copy is dropped only where the producer's next batch in this partition has the same records,
@@ -52,7 +54,9 @@ def without_copies(stored: Iterable[Stored], ends: Mapping[int, Iterable[int]], 
     ``ends``    of a partition, the last offset of each batch
     """
     held: dict[tuple[int, int], list[Stored]] = {}
-    for batch in _batches(stored, {partition: iter(offsets) for partition, offsets in ends.items()}):
+    for batch in _batches(
+        stored, {partition: iter(offsets) for partition, offsets in ends.items()}
+    ):
         read = unpacked(batch[0].value)
         if read is None:
             yield from batch

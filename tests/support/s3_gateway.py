@@ -1,4 +1,5 @@
-"""An S3 service over a folder (versitygw, a Go program), and a wire to it that counts, and breaks where it is told to.
+"""An S3 service over a folder (versitygw, a Go program), and a wire to it that counts, and breaks
+where it is told to.
 
     python -m tests.support.s3_gateway          builds it, which takes a minute or two the first time
 
@@ -24,21 +25,35 @@ from tests.support.ports import free_port
 
 PACKAGE, VERSION = "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"
 ACCESS, SECRET, REGION = "batchval", "a-secret-of-the-tests", "us-east-1"
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_EC2_METADATA_DISABLED": "true"}
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": ACCESS,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @contextlib.contextmanager
 def s3_gateway(root: Path) -> Iterator[int]:
-    """Serves the folders below ``root`` as buckets; the port on the loopback. GoMissing, RuntimeError."""
+    """Serves the folders below ``root`` as buckets; the port on the loopback. GoMissing,
+    RuntimeError.
+    """
     program, port = installed(PACKAGE, VERSION), free_port()
     environment = os.environ | {"ROOT_ACCESS_KEY": ACCESS, "ROOT_SECRET_KEY": SECRET}
     command = [str(program), "--port", f"127.0.0.1:{port}", "--region", REGION, "--quiet"]
-    with tempfile.TemporaryFile() as log, tempfile.TemporaryDirectory(prefix="batchval-s3-") as about:
+    with (
+        tempfile.TemporaryFile() as log,
+        tempfile.TemporaryDirectory(prefix="batchval-s3-") as about,
+    ):
         process = subprocess.Popen(
-            [*command, "posix", "--sidecar", about, str(root)], env=environment, stdout=log, stderr=subprocess.STDOUT
+            [*command, "posix", "--sidecar", about, str(root)],
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
         try:
-            _wait(process, port, lambda: (log.seek(0), log.read()[-500:].decode(errors="replace"))[1])
+            _wait(
+                process, port, lambda: (log.seek(0), log.read()[-500:].decode(errors="replace"))[1]
+            )
             yield port
         finally:
             process.terminate()
@@ -62,7 +77,9 @@ def uri(port: int, path: str) -> str:
 
 @dataclass
 class Wire:
-    """Connections to a service, passed on. A request whose first line matches ``cut`` gets so many bytes, then none."""
+    """Connections to a service, passed on. A request whose first line matches ``cut`` gets so many
+    bytes, then none.
+    """
 
     port: int
     cut: re.Pattern[str] | None = None
@@ -94,8 +111,14 @@ def _accept(listener: socket.socket, made: Wire, target: int) -> None:
 
 
 def _pass_on(client: socket.socket, made: Wire, target: int) -> None:
-    """One request after the other, as a client of S3 sends them; bodies of requests are not expected to be large."""
-    with client, contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", target)) as server:
+    """One request after the other, as a client of S3 sends them; bodies of requests are not
+    expected to be large.
+    """
+    with (
+        client,
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", target)) as server,
+    ):
         left: list[int | None] = [None]  # how many bytes of the answer may still pass
 
         def answers() -> None:

@@ -39,14 +39,21 @@ def installed() -> Path:
         if not folder.exists():
             fresh = folder.with_suffix(".new")
             shutil.rmtree(fresh, ignore_errors=True)
-            arguments = ["-f", str(POM), "dependency:unpack-dependencies", f"-DoutputDirectory={fresh}"]
+            arguments = [
+                "-f",
+                str(POM),
+                "dependency:unpack-dependencies",
+                f"-DoutputDirectory={fresh}",
+            ]
             try:
                 done = maven(*arguments, java=Path(find_java()), cwd=BUILT)
             except FileNotFoundError as error:
                 raise ToolMissing(str(error)) from None
             if done.returncode:
                 lines = (done.stdout + done.stderr).splitlines()
-                raise BrokerError(f"Maven could not fetch the registry: {next(iter(lines), 'no output')}")
+                raise BrokerError(
+                    f"Maven could not fetch the registry: {next(iter(lines), 'no output')}"
+                )
             fresh.replace(folder)
     return next(folder.glob("*-runner.jar"))
 
@@ -74,7 +81,11 @@ class SchemaRegistry:
     def start(self) -> Self:
         """Return when the registry answers."""
         fast = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-        own = ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self.port}", "-Dquarkus.log.level=WARN"]
+        own = [
+            "-Dquarkus.http.host=127.0.0.1",
+            f"-Dquarkus.http.port={self.port}",
+            "-Dquarkus.log.level=WARN",
+        ]
         log = Path(self._folder) / "registry.log"
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -92,7 +103,9 @@ class SchemaRegistry:
                 self.ask("GET", "/subjects")
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > until:
-                    raise BrokerError(f"the registry did not start: {log.read_text()[-1000:]}") from None
+                    raise BrokerError(
+                        f"the registry did not start: {log.read_text()[-1000:]}"
+                    ) from None
                 time.sleep(0.1)
             else:
                 return self

@@ -1,4 +1,6 @@
-"""A broker whose answers are functions of the requests, in Kafka's own format; several of them make a cluster."""
+"""A broker whose answers are functions of the requests, in Kafka's own format; several of them make
+a cluster.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ for _module in pkgutil.iter_modules(messages.__path__):
 
 @dataclass
 class Held:
-    """An answer whose first bytes are sent at once, the others when ``go`` is set; None: never, it hangs up instead."""
+    """An answer whose first bytes are sent at once, the others when ``go`` is set; None: never, it
+    hangs up instead.
+    """
 
     response: Any
     first: int
@@ -42,10 +46,15 @@ Handler = Callable[[Any], Any]  # request -> response | None (hang up) | awaitab
 
 
 class ScriptedBroker:
-    """Speaks the APIs that it has handlers for, in all versions known here unless ``ranges`` says otherwise."""
+    """Speaks the APIs that it has handlers for, in all versions known here unless ``ranges`` says
+    otherwise.
+    """
 
     def __init__(
-        self, handlers: dict[int, Handler], node_id: int = 1, ranges: dict[int, tuple[int, int]] | None = None
+        self,
+        handlers: dict[int, Handler],
+        node_id: int = 1,
+        ranges: dict[int, tuple[int, int]] | None = None,
     ):
         self.handlers = handlers
         self.node_id = node_id
@@ -71,7 +80,9 @@ class ScriptedBroker:
     def of(self, api_key: int) -> list[Any]:
         return [request for request in self.seen if request.api_key == api_key]
 
-    async def _serve(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while True:
             frame = await peer.read(reader)
             request_class = REQUESTS[frame.api_key]
@@ -85,7 +96,9 @@ class ScriptedBroker:
                     response = await response
             if response is None:
                 return
-            held, response = (response, response.response) if isinstance(response, Held) else (None, response)
+            held, response = (
+                (response, response.response) if isinstance(response, Held) else (None, response)
+            )
             whole = b"".join(response.encode(frame.correlation_id, frame.api_version))
             if held is not None:
                 writer.write(whole[: held.first])
@@ -105,11 +118,17 @@ class ScriptedBroker:
 
 
 def metadata(
-    brokers: dict[int, int], topics: dict[str, list[tuple[int, int]]], topic_ids: dict[str, bytes] | None = None
+    brokers: dict[int, int],
+    topics: dict[str, list[tuple[int, int]]],
+    topic_ids: dict[str, bytes] | None = None,
 ) -> MetadataResponse:
-    """``brokers``: port by id; ``topics``: (leader, epoch) of each partition. An epoch stands for itself."""
+    """``brokers``: port by id; ``topics``: (leader, epoch) of each partition. An epoch stands for
+    itself.
+    """
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in brokers.items()],
+        brokers=[
+            MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in brokers.items()
+        ],
         topics=[
             MetadataResponseTopic(
                 name=name,

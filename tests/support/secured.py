@@ -44,7 +44,9 @@ class SecuredServer:
         self.clients: list[_Client] = []
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.get_running_loop().create_server(lambda: _Client(self), "127.0.0.1", 0)
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: _Client(self), "127.0.0.1", 0
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -59,7 +61,9 @@ class SecuredServer:
 
     async def ask(self, client: ssl.SSLContext) -> str:
         """Connect; what the server answers. Raises ssl.SSLError or ConnectionError."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=client, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=client, server_hostname="localhost"
+        )
         try:
             line = await reader.readline()
             if not line:
@@ -80,7 +84,9 @@ class _Client(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = self.plain = cast(asyncio.Transport, transport)
         server = self.server
-        secured = server.handshakes.secure(self.transport, self, server.context(), server.timeout_s, server.look)
+        secured = server.handshakes.secure(
+            self.transport, self, server.context(), server.timeout_s, server.look
+        )
 
         async def secure() -> None:
             try:
@@ -91,7 +97,9 @@ class _Client(asyncio.BufferedProtocol):
                 return
             self.secured = True
             server.secured.append(transport.get_extra_info("peername")[0])
-            self.transport.write(f"{server.answer(self.transport.get_extra_info('ssl_object'))}\n".encode())
+            self.transport.write(
+                f"{server.answer(self.transport.get_extra_info('ssl_object'))}\n".encode()
+            )
 
         self.task = asyncio.get_running_loop().create_task(secure())
 

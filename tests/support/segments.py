@@ -30,19 +30,25 @@ def sound(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, i
     kind = rng.randrange(10)
     count = rng.randint(1, 4)
     if kind == 0:
-        return message(rng.randrange(2), offset=offset, value=rng.randbytes(rng.randrange(50))), offset + 1
+        return message(
+            rng.randrange(2), offset=offset, value=rng.randbytes(rng.randrange(50))
+        ), offset + 1
     if kind == 1:
         inner = [message(1, offset=i) for i in range(count)]
         return wrapper(inner, GZIP, offset=offset + count - 1), offset + count
     parts = records(count, value=rng.randbytes(rng.randrange(largest)))
-    data = batch(parts, codec=rng.choice(list(CODECS.values())), base_offset=offset, partition_leader_epoch=3)
+    data = batch(
+        parts, codec=rng.choice(list(CODECS.values())), base_offset=offset, partition_leader_epoch=3
+    )
     if kind == 2:
         data = carrying(data, Said(NOW, rng.choice((count, 9)), 1))
     return data, offset + count
 
 
 def forged(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, int]:
-    """A sound batch whose value holds whole batches, which look as if they followed the one before it, or an index."""
+    """A sound batch whose value holds whole batches, which look as if they followed the one before
+    it, or an index.
+    """
     value = bytearray(rng.randbytes(rng.choice((0, 1, 40))))
     inside = offset + rng.choice((-1, 0, 1, 1000))
     for _ in range(rng.randint(1, 4)):
@@ -57,7 +63,9 @@ def forged(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, 
         header = bytearray(batch(base_offset=inside)[:61])
         header[SIZE_AT:LOG_OVERHEAD] = struct.pack(">i", rng.choice((100, 300, 5000)))
         value += header
-    return batch([record(0, value=bytes(value))], base_offset=offset, partition_leader_epoch=3), offset + 1
+    return batch(
+        [record(0, value=bytes(value))], base_offset=offset, partition_leader_epoch=3
+    ), offset + 1
 
 
 def damaged(rng: random.Random, offset: int) -> tuple[bytes, int]:
@@ -70,7 +78,9 @@ def damaged(rng: random.Random, offset: int) -> tuple[bytes, int]:
     elif kind == 1:
         broken[-1] ^= 1
     elif kind == 2:
-        size = rng.choice((0, 13, 14, 49, len(broken) - 13, len(broken), 5000, 1 << 20, 1 << 26, -1, 2**31 - 1))
+        size = rng.choice(
+            (0, 13, 14, 49, len(broken) - 13, len(broken), 5000, 1 << 20, 1 << 26, -1, 2**31 - 1)
+        )
         broken[SIZE_AT:LOG_OVERHEAD] = struct.pack(">i", size)
     elif kind == 3:
         broken = broken[: rng.randrange(len(broken))]
@@ -105,7 +115,9 @@ def segment(rng: random.Random, pieces: int, damage: float = 0.2, largest: int =
 
 
 def crossing(rng: random.Random) -> bytes:
-    """Two sound batches, and a header inside the first whose batch reaches into the second, with a right checksum."""
+    """Two sound batches, and a header inside the first whose batch reaches into the second, with a
+    right checksum.
+    """
     second = batch([record(0, value=bytes(100))], base_offset=1)
     inner = bytearray(batch(records(1), base_offset=0)[:61])
     first = bytearray(batch([record(0, value=b"x" * 20 + bytes(inner))], base_offset=0))

@@ -40,18 +40,26 @@ POLICIES = [
     TopicPolicy(cleanup_policy="compact", compression_type="lz4"),
 ]
 EXTRAS = {f"S{n}": "report" for n in range(1, 11) if n != 8}
-VALIDATORS = [LogValidator(p, extras=EXTRAS) for p in POLICIES] + [LogValidator(p, mode="kafka") for p in POLICIES]
+VALIDATORS = [LogValidator(p, extras=EXTRAS) for p in POLICIES] + [
+    LogValidator(p, mode="kafka") for p in POLICIES
+]
 REST = LogValidator(profile="log")
 READERS: dict[str, Callable[[Any], object]] = {
     "check": lambda data: [v.check(data, now_ms=NOW) for v in VALIDATORS],
     "validate": lambda data: [v.validate(data, now_ms=NOW, first_offset=5) for v in VALIDATORS],
     "stage": lambda data: [
-        v.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=m) for v in VALIDATORS for m in (0, 1, 2)
+        v.validate_messages_and_assign_offsets(data, now_ms=NOW, to_magic=m)
+        for v in VALIDATORS
+        for m in (0, 1, 2)
     ],
     "ranges": lambda data: [v.check_ranges(data, now_ms=NOW) for v in VALIDATORS],
     "rest": lambda data: (REST.check_batches(data), REST.check(data)),
     "scan": lambda data: (scan_batches(data), resynchronise(data, 1), follow(data, 1 << 20)),
-    "fetched": lambda data: (walk_fetched(data, check_crcs=True), walk_fetched(data), walk_fetched(data, 3, "headers")),
+    "fetched": lambda data: (
+        walk_fetched(data, check_crcs=True),
+        walk_fetched(data),
+        walk_fetched(data, 3, "headers"),
+    ),
     "records": lambda data: [bytes(r.value or b"") for b in batches(data) for r in b.records()],
     "in_place": lambda data: [v.validate(data, now_ms=NOW, in_place=True) for v in VALIDATORS],
     "claims": lambda data: (claims.compute(data), claims.attach(data)),
@@ -118,7 +126,9 @@ def run(reader: str, seconds: float) -> int:
     else:
         cases = [batch(parts, codec=codec) for codec in range(5)]
         for magic in (0, 1):
-            cases.append(b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200)))
+            cases.append(
+                b"".join(message(magic, offset=i, key=b"key", value=b"v" * 90) for i in range(200))
+            )
     calls = 0
     for data in cases:
         memory = mmap.mmap(-1, len(data))

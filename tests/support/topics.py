@@ -48,7 +48,8 @@ def await_markers(bootstrap: str, topic: str, partitions: int = 1) -> None:
 
     def all_ended() -> bool:
         return all(
-            stable_offset(admin, topic, one) == _end(admin, topic, one, IsolationLevel.READ_UNCOMMITTED)
+            stable_offset(admin, topic, one)
+            == _end(admin, topic, one, IsolationLevel.READ_UNCOMMITTED)
             for one in range(partitions)
         )
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import struct
 
-from tests.support.batches import GZIP, LZ4, ZSTD, Body, batch, message, raw, record, records, varint, wrapper
+from tests.support.batches import (
+    GZIP,
+    LZ4,
+    ZSTD,
+    Body,
+    batch,
+    message,
+    raw,
+    record,
+    records,
+    varint,
+    wrapper,
+)
 
 __all__ = ["UNREADABLE"]
 

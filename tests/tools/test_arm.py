@@ -48,8 +48,15 @@ def test_what_is_left_out_exists() -> None:
         assert why
 
 
-def test_a_wheel_older_than_the_sources_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("setup.py", "batchval/core/crc_kernels.c", "batchval/core/inflate.c", "batchval/core/a.pyx"):
+def test_a_wheel_older_than_the_sources_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (
+        "setup.py",
+        "batchval/core/crc_kernels.c",
+        "batchval/core/inflate.c",
+        "batchval/core/a.pyx",
+    ):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -58,7 +65,10 @@ def test_a_wheel_older_than_the_sources_is_not_taken(tmp_path: Path, monkeypatch
     wheels.mkdir(parents=True)
     monkeypatch.setattr(arm, "ROOT", tmp_path)
     assert arm.fitting_wheel() is None
-    for tag, when in (("cp312-cp312-manylinux_2_17_aarch64", 2000), ("cp311-cp311-manylinux_2_17_aarch64", 900)):
+    for tag, when in (
+        ("cp312-cp312-manylinux_2_17_aarch64", 2000),
+        ("cp311-cp311-manylinux_2_17_aarch64", 900),
+    ):
         wheel = wheels / f"batchval-1-{tag}.whl"
         wheel.touch()
         os.utime(wheel, (when, when))
@@ -74,11 +84,17 @@ def test_modules_are_taken_from_a_wheel(tmp_path: Path, monkeypatch: pytest.Monk
         archive.writestr("batchval/core/a.py", b"")
     monkeypatch.setattr(arm_machine, "LIB", tmp_path / "lib")
     assert arm_machine.modules(wheel) == wheel.name
-    found = [path.relative_to(tmp_path / "lib").as_posix() for path in (tmp_path / "lib").rglob("*") if path.is_file()]
+    found = [
+        path.relative_to(tmp_path / "lib").as_posix()
+        for path in (tmp_path / "lib").rglob("*")
+        if path.is_file()
+    ]
     assert found == ["batchval/core/a.cpython-311-aarch64-linux-gnu.so"]
 
 
 def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arm_machine.shutil, "which", lambda name: None)
-    with pytest.raises(arm_machine.Missing, match=r"\Anot here: .*qemu-user-static.*run this as root on Debian\Z"):
+    with pytest.raises(
+        arm_machine.Missing, match=r"\Anot here: .*qemu-user-static.*run this as root on Debian\Z"
+    ):
         arm_machine.programs()

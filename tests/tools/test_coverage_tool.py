@@ -30,7 +30,10 @@ def measured(lines: int, missing: list[int]) -> dict[str, Any]:
 
 
 def test_the_table(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {"batchval/core/a.pyx": measured(30, [4, 5, 6]), "batchval/core/b.pyx": measured(10, [])}
+    files = {
+        "batchval/core/a.pyx": measured(30, [4, 5, 6]),
+        "batchval/core/b.pyx": measured(10, []),
+    }
     assert tool.table(files, list(files), missing=True) == 92.5
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["module", "lines", "missed", "covered"],
@@ -41,15 +44,24 @@ def test_the_table(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-@pytest.mark.parametrize("files", [{}, {"a.pyx": measured(0, [])}, {"a.pyx": measured(9, list(range(9)))}])
+@pytest.mark.parametrize(
+    "files", [{}, {"a.pyx": measured(0, [])}, {"a.pyx": measured(9, list(range(9)))}]
+)
 def test_a_module_of_which_nothing_was_measured(tool: ModuleType, files: dict[str, Any]) -> None:
     with pytest.raises(tool.NothingMeasured, match=r"a\.pyx"):
         tool.table(files, ["a.pyx"], missing=False)
 
 
-@pytest.mark.parametrize(("passed", "floor", "code"), [(True, 90.0, 0), (True, 90.1, 1), (False, 0.0, 1)])
+@pytest.mark.parametrize(
+    ("passed", "floor", "code"), [(True, 90.0, 0), (True, 90.1, 1), (False, 0.0, 1)]
+)
 def test_exit_codes(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, passed: bool, floor: float, code: int
+    tool: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    passed: bool,
+    floor: float,
+    code: int,
 ) -> None:
     (tmp_path / "batchval" / "core").mkdir(parents=True)
     (tmp_path / "batchval" / "core" / "a.pyx").touch()

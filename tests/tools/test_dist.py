@@ -80,7 +80,9 @@ def test_a_wheel_without_modules_is_refused(kind: str, message: str, tmp_path: P
         shutil.copy(ROOT / name, tmp_path / name)
     command = [sys.executable, "setup.py", "--quiet", "bdist_wheel"]
     settings = os.environ | {"BATCHVAL_BUILD": kind}
-    ran = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 1
     assert message in ran.stderr
     assert not list(tmp_path.rglob("*.whl"))

@@ -31,7 +31,9 @@ BRANCHES = "-fcf-protection={}" if platform.machine() == "x86_64" else "-mbranch
 ON = "full" if platform.machine() == "x86_64" else "standard"
 
 
-def module(folder: Path, *flags: str, before: str = "", pattern: str = '"%d%s"', strip: bool = True) -> bytes:
+def module(
+    folder: Path, *flags: str, before: str = "", pattern: str = '"%d%s"', strip: bool = True
+) -> bytes:
     """Compile a module as setup.py does, but for some flags; later flags win."""
     source = folder / "small.c"
     source.write_text(SOURCE.format(before=before, pattern=pattern))
@@ -44,8 +46,21 @@ def module(folder: Path, *flags: str, before: str = "", pattern: str = '"%d%s"',
         "-fvisibility=hidden",
         "-nostartfiles",
     ]
-    command += ["-fno-plt", "-fstack-protector-strong", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", BRANCHES.format(ON)]
-    command += ["-Wl,-z,relro,-z,now,-z,noexecstack", *["-s"] * strip, *flags, "-o", "small.so", source.name]
+    command += [
+        "-fno-plt",
+        "-fstack-protector-strong",
+        "-U_FORTIFY_SOURCE",
+        "-D_FORTIFY_SOURCE=2",
+        BRANCHES.format(ON),
+    ]
+    command += [
+        "-Wl,-z,relro,-z,now,-z,noexecstack",
+        *["-s"] * strip,
+        *flags,
+        "-o",
+        "small.so",
+        source.name,
+    ]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return (folder / "small.so").read_bytes()
 

@@ -10,13 +10,17 @@ from packaging.utils import canonicalize_name
 
 from tools import lock
 
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)(.*?)((?: *\\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+_PIN = re.compile(
+    r"^([A-Za-z0-9._-]+)==([^ ;\\]+)(.*?)((?: *\\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE
+)
 
 
 def pins(name: str) -> dict[str, set[str]]:
     """Return {distribution: its versions} of a lock file; several where markers choose one."""
     found: dict[str, set[str]] = {}
-    for distribution, version, _, _ in _PIN.findall((lock.FOLDER / f"{name}.txt").read_text("utf-8")):
+    for distribution, version, _, _ in _PIN.findall(
+        (lock.FOLDER / f"{name}.txt").read_text("utf-8")
+    ):
         found.setdefault(canonicalize_name(distribution), set()).add(version)
     return found
 

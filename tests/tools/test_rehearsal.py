@@ -82,10 +82,17 @@ def test_steps_that_need_a_failed_one_are_skipped() -> None:
     begun: list[str] = []
     times = iter(range(100))
     shown: list[Outcome] = []
-    outcomes = steps.carry_out(plan_of_four, begin=begun.append, show=shown.append, clock=lambda: next(times))
+    outcomes = steps.carry_out(
+        plan_of_four, begin=begun.append, show=shown.append, clock=lambda: next(times)
+    )
     assert shown == outcomes
     assert begun == ["a", "b", "d"]
-    assert [(one.status, one.seconds) for one in outcomes] == [("OK", 1), ("FAILED", 1), ("SKIPPED", 0), ("FAILED", 1)]
+    assert [(one.status, one.seconds) for one in outcomes] == [
+        ("OK", 1),
+        ("FAILED", 1),
+        ("SKIPPED", 0),
+        ("FAILED", 1),
+    ]
     assert str(outcomes[0]).split() == ["OK", "1.0", "s", "a", "done"]
     assert outcomes[1].detail == "1 record, expected 2"
     assert outcomes[2].detail == "needs b"
@@ -139,7 +146,9 @@ def test_no_version_is_lower_than_the_first_development_version() -> None:
 
 @pytest.mark.parametrize("line", ['version = "0.1.0"', '__version__ = "0.1.0"'])
 def test_a_version_is_patched_where_it_is_declared(line: str) -> None:
-    text = f'[project]\nname = "batchval"\n{line}\ntarget-version = "py311"\npython_version = "3.11"\n'
+    text = (
+        f'[project]\nname = "batchval"\n{line}\ntarget-version = "py311"\npython_version = "3.11"\n'
+    )
     assert wheels.version_in(text) == "0.1.0"
     assert wheels.patched_version(text, "0.1.0.dev0") == text.replace('"0.1.0"', '"0.1.0.dev0"')
 
@@ -159,7 +168,11 @@ def test_this_tree_declares_its_version_in_one_of_the_files() -> None:
 
 
 def test_settings_that_are_lost() -> None:
-    old = {"mode": "enforce", "limits": {"threads": 4, "idle": 1}, "listeners": [{"name": "edge", "tls": None}]}
+    old = {
+        "mode": "enforce",
+        "limits": {"threads": 4, "idle": 1},
+        "listeners": [{"name": "edge", "tls": None}],
+    }
     assert lost_settings(old, old | {"more": 1}) == []
     new = {"mode": "observe", "limits": {"threads": 4}, "listeners": [{"name": "edge", "tls": {}}]}
     assert lost_settings(old, new) == [
@@ -204,7 +217,10 @@ def test_tags_are_those_of_the_core() -> None:
 
 
 def test_the_summary_is_the_last_line() -> None:
-    assert plan.summary_in('{"type": "finding"}\n{"type": "summary", "findings": 1}\n')["findings"] == 1
+    assert (
+        plan.summary_in('{"type": "finding"}\n{"type": "summary", "findings": 1}\n')["findings"]
+        == 1
+    )
     with pytest.raises(StepFailed, match="of type 'finding'"):
         plan.summary_in('{"type": "finding"}\n')
 
@@ -212,10 +228,14 @@ def test_the_summary_is_the_last_line() -> None:
 # ---- the command ---------------------------------------------------------------------------------
 
 
-def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_root_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert command.main([]) == 2
-    assert capsys.readouterr().err == ("rehearsal: root on Linux is needed: debootstrap, chroot and mount namespaces\n")
+    assert capsys.readouterr().err == (
+        "rehearsal: root on Linux is needed: debootstrap, chroot and mount namespaces\n"
+    )
 
 
 def test_a_wheel_that_is_not_there(tmp_path: Path) -> None:

@@ -15,13 +15,18 @@ from tests.support.fetching import fetching
 from tests.support.ports import BLOCK, RANGE, free_port, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
-PRINT = "from tests.support.ports import free_port; print(*(free_port() for _ in range(200))); input()"
+PRINT = (
+    "from tests.support.ports import free_port; print(*(free_port() for _ in range(200))); input()"
+)
 
 
 def test_no_port_is_returned_twice_by_any_process() -> None:
     command = [sys.executable, "-c", PRINT]
     others = [
-        subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
     ]
     try:
         ports = [free_port() for _ in range(200)]
@@ -60,7 +65,9 @@ def test_what_fetches_is_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int, code: int, runs: int
 ) -> None:
     monkeypatch.setattr(module, "PAUSES", (0.0, 0.0))
-    script = f"from pathlib import Path; p = Path('runs'); p.write_text((p.read_text() if p.exists() else '') + '.'); \
+    script = (
+        f"from pathlib import Path; p = Path('runs'); p.write_text((p.read_text() if p.exists() else '') + '.'); \
 raise SystemExit(len(p.read_text()) <= {failures})"
+    )
     done = fetching([sys.executable, "-c", script], cwd=tmp_path, environment=os.environ)
     assert (done.returncode, len((tmp_path / "runs").read_text())) == (code, runs)

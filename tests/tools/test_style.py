@@ -77,11 +77,13 @@ def test_each_word_is_found(name: str, form: str, text: str, word: str) -> None:
         "there is room for one more record",
         "recommended, amended, a laneway, creditable, doorstep, unknown",
         "ClickHouse and a warehouse",
-        "see `core/door.pyx` and ``Door``",
-        "batchval.core.door says so",
+        "see `core/room.pyx` and ``Given``",
+        "batchval.core.room says so",
     ],
 )
-@pytest.mark.parametrize(("name", "form"), [("a.py", '"""{}"""\n'), ("a.md", "{}\n"), ("a.c", "// {}\n")])
+@pytest.mark.parametrize(
+    ("name", "form"), [("a.py", '"""{}"""\n'), ("a.md", "{}\n"), ("a.c", "// {}\n")]
+)
 def test_legal_uses_pass(name: str, form: str, text: str) -> None:
     assert found(name, form.format(text)) == []
 
@@ -93,7 +95,7 @@ def test_a_line_can_allow_a_word() -> None:
 
 
 def test_code_in_markdown_is_not_prose() -> None:
-    assert found("a.md", "text\n```\nprint(Door)\n```\n") == []
+    assert found("a.md", "text\n```\nprint(Given)\n```\n") == []
     assert words("a.md", "text\n```\nx\n```\nthe door\n") == ["door"]
 
 
@@ -121,7 +123,7 @@ def test_new_names_with_a_word_are_found(code: str, word: str) -> None:
 
 
 def test_names_that_the_project_has_may_be_used() -> None:
-    source = "from batchval.proxy.lane import Lane\nfrom batchval.core import door\nx = sender.credit + Door(room)\n"
+    source = "from a.lane import door\nx = sender.credit + Given(room)\n"
     assert found("a.py", source) == []
 
 
@@ -133,24 +135,22 @@ def test_names_that_the_file_had_may_be_used() -> None:
 # ---- columns ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a.pyx", "a.pxd", "a.md", "A.java", "a.c", "a.h", "a.py", "a.pyi"])
+@pytest.mark.parametrize(
+    "name", ["a.pyx", "a.pxd", "a.md", "A.java", "a.c", "a.h", "a.py", "a.pyi"]
+)
 def test_a_hundred_columns(name: str) -> None:
-    start = {"py": "# ", "pyx": "# ", "pyi": "# ", "pxd": "# ", "md": ""}.get(name.rpartition(".")[2], "// ")
+    start = {"py": "# ", "pyx": "# ", "pyi": "# ", "pxd": "# ", "md": ""}.get(
+        name.rpartition(".")[2], "// "
+    )
     line = (start + "word " * 40)[:100].rstrip("w ").ljust(100, "x")
     assert found(name, line + "\n") == []
     assert found(name, line + "x\n") == ["101 columns: at most 100"]
 
 
-def test_code_that_the_formatter_lays_out_may_be_longer() -> None:
-    code = "x = " + " + ".join(["y"] * 40)
-    assert found("a.py", code[:113]) == []
-    assert found("a.py", code[:121] + "yy") == ["123 columns: at most 120"]
-    assert found("a.py", code[:90] + "  # why it is so") == ["106 columns: at most 100"]
-    assert found("a.pyx", code[:113]) == ["113 columns: at most 100"]
-
-
 def test_a_docstring_that_starts_with_a_name_is_text() -> None:
-    assert found("a.py", '"""\n``now_ms`` ' + "is a time " * 10 + '\n"""\n') == ["111 columns: at most 100"]
+    assert found("a.py", '"""\n``now_ms`` ' + "is a time " * 10 + '\n"""\n') == [
+        "111 columns: at most 100"
+    ]
 
 
 def test_lines_that_cannot_be_broken_pass() -> None:
@@ -171,12 +171,16 @@ class Repository:
         self.git("init", "-q", "-b", "main")
         self.git("config", "user.name", "a")
         self.git("config", "user.email", "a@example.com")
-        self.write("old.py", "# the old door\nx = 1\n\n\ndef f():\n    # behind the header\n    return x\n")
+        self.write(
+            "old.py", "# the old door\nx = 1\n\n\ndef f():\n    # behind the header\n    return x\n"
+        )
         self.commit("first: a base")
         self.base = self.git("rev-parse", "HEAD").strip()
 
     def git(self, *arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            ["git", *arguments], cwd=self.root, check=True, capture_output=True, text=True
+        ).stdout
 
     def write(self, name: str, text: str) -> None:
         (self.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +208,10 @@ def test_old_lines_pass_and_added_lines_do_not(repository: Repository) -> None:
     repository.commit("old: a new line")
     assert repository.findings() == expected
     repository.write("new.py", "# a house\n")  # and a file that git does not know
-    assert repository.findings() == ["new.py:1: the word 'house': see the style rules in tools/style.toml", *expected]
+    assert repository.findings() == [
+        "new.py:1: the word 'house': see the style rules in tools/style.toml",
+        *expected,
+    ]
 
 
 def test_moved_lines_and_renamed_files_pass(repository: Repository) -> None:
@@ -212,7 +219,9 @@ def test_moved_lines_and_renamed_files_pass(repository: Repository) -> None:
     repository.git("mv", "old.py", "renamed.py")
     repository.commit("move a file")
     repository.write("renamed.py", text.replace("    # behind the header\n", ""))
-    repository.write("other.py", "class A:\n    def f():\n        # behind the header\n        return 1\n")
+    repository.write(
+        "other.py", "class A:\n    def f():\n        # behind the header\n        return 1\n"
+    )
     repository.commit("move and indent a line")
     assert repository.findings() == []
 
@@ -230,7 +239,9 @@ def test_a_removed_line_that_looks_like_a_header_is_a_line(repository: Repositor
     base = repository.git("rev-parse", "HEAD").strip()
     repository.write("a.md", "++ b/old.py\nthe door\n")
     repository.commit("change it")
-    assert repository.findings(base) == ["a.md:2: the word 'door': see the style rules in tools/style.toml"]
+    assert repository.findings(base) == [
+        "a.md:2: the word 'door': see the style rules in tools/style.toml"
+    ]
 
 
 def test_long_subjects_are_found(repository: Repository) -> None:
@@ -247,7 +258,10 @@ def test_long_subjects_are_found(repository: Repository) -> None:
 
 
 def test_the_recorded_base_is_the_default(repository: Repository) -> None:
-    assert tool.choose_base(tool.Git(repository.root), None, repository.base) == (repository.base, "")
+    assert tool.choose_base(tool.Git(repository.root), None, repository.base) == (
+        repository.base,
+        "",
+    )
 
 
 def test_a_base_on_another_branch_means_where_this_one_left_it(repository: Repository) -> None:
@@ -261,13 +275,21 @@ def test_a_base_on_another_branch_means_where_this_one_left_it(repository: Repos
     assert (base, note) == (repository.base, "")
 
 
-def test_a_shallow_clone_checks_its_last_commit_or_says_that_it_cannot(repository: Repository, tmp_path: Path) -> None:
+def test_a_shallow_clone_checks_its_last_commit_or_says_that_it_cannot(
+    repository: Repository, tmp_path: Path
+) -> None:
     for n in range(3):
         repository.write("a.txt", str(n))
         repository.commit(f"commit {n}")
-    for depth, seen, words_of_it in ((2, True, "only the last commit"), (1, False, "nothing is checked")):
+    for depth, seen, words_of_it in (
+        (2, True, "only the last commit"),
+        (1, False, "nothing is checked"),
+    ):
         clone = tmp_path / f"clone{depth}"
-        subprocess.run(["git", "clone", "-q", "--depth", str(depth), repository.root.as_uri(), str(clone)], check=True)
+        subprocess.run(
+            ["git", "clone", "-q", "--depth", str(depth), repository.root.as_uri(), str(clone)],
+            check=True,
+        )
         base, note = tool.choose_base(tool.Git(clone), None, repository.base)
         assert (base is not None) is seen
         assert words_of_it in note
@@ -280,7 +302,9 @@ def test_outside_a_repository_it_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     assert "not a git repository" in note
 
 
-def test_an_unknown_base_on_the_command_line_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_base_on_the_command_line_is_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert tool.main(["--base", "no-such-commit"]) == 2
     assert "no-such-commit" in capsys.readouterr().err
 
@@ -289,13 +313,13 @@ def test_an_unknown_base_on_the_command_line_is_an_error(capsys: pytest.CaptureF
 
 
 def test_prune_drops_names_that_nothing_uses(repository: Repository, tmp_path: Path) -> None:
-    repository.write("a.py", "Door = 1\n")
+    repository.write("a.py", "Given = 1\n")
     repository.commit("a: a name")
     data = tmp_path / "style.toml"
     data.write_text(tool.DATA.read_text("utf-8"))
     gone = tool.prune(STYLE, repository.root, data)
-    assert set(gone) == STYLE.identifiers - {"Door", "door"}
-    assert tool.Style.read(data).identifiers <= {"Door", "door"}
+    assert set(gone) == STYLE.identifiers - {"Given", "door"}
+    assert tool.Style.read(data).identifiers <= {"Given", "door"}
 
 
 # ---- wrapping --------------------------------------------------------------------------------------

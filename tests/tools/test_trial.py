@@ -53,19 +53,30 @@ def test_a_wheel_fits_version_family_and_processor(tmp_path: Path) -> None:
     wheel(tmp_path, "cp311-cp311-musllinux_1_2_aarch64")
     assert plan.fitting(tmp_path, "3.12", "manylinux", "x86_64") == glibc
     assert plan.fitting(tmp_path, "3.12", "musllinux", "x86_64") == musl
-    with pytest.raises(dist.DistError, match=r"no wheel for CPython 3\.11, musllinux x86_64: make wheels$"):
+    with pytest.raises(
+        dist.DistError, match=r"no wheel for CPython 3\.11, musllinux x86_64: make wheels$"
+    ):
         plan.fitting(tmp_path, "3.11", "musllinux", "x86_64")
 
 
 def test_tags_name_the_processor() -> None:
-    assert plan.tags("musllinux", "aarch64") == ["musllinux_1_2_aarch64", "musllinux_1_1_aarch64", "linux_aarch64"]
-    assert {"manylinux2014_x86_64", "manylinux_2_28_x86_64"} <= set(plan.tags("manylinux", "x86_64"))
+    assert plan.tags("musllinux", "aarch64") == [
+        "musllinux_1_2_aarch64",
+        "musllinux_1_1_aarch64",
+        "linux_aarch64",
+    ]
+    assert {"manylinux2014_x86_64", "manylinux_2_28_x86_64"} <= set(
+        plan.tags("manylinux", "x86_64")
+    )
 
 
 def test_systems_cover_every_version_and_every_target() -> None:
     every = systems().values()
     assert {one.version for one in every} == set(VERSIONS)
-    tried = {f"{one.machine}-{ {'manylinux': 'glibc', 'musllinux': 'musl'}[one.family] }" for one in every}
+    tried = {
+        f"{one.machine}-{ {'manylinux': 'glibc', 'musllinux': 'musl'}[one.family] }"
+        for one in every
+    }
     assert tried == set(TARGETS)
 
 
@@ -85,11 +96,15 @@ def test_the_folder_has_what_the_steps_read(tmp_path: Path) -> None:
         "good",
         "wheels",
     ]
-    good, damaged = (next((system.folder / name).iterdir()).read_bytes() for name in ("good", "damaged"))
+    good, damaged = (
+        next((system.folder / name).iterdir()).read_bytes() for name in ("good", "damaged")
+    )
     assert sum(one != other for one, other in zip(good, damaged, strict=True)) == 1
 
 
-def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changed: str) -> tuple[plan.Row, Answering]:
+def attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changed: str
+) -> tuple[plan.Row, Answering]:
     wheel(tmp_path, "cp312-cp312-manylinux_2_17_x86_64")
     monkeypatch.setattr(plan, "dependencies", lambda system, wheel: tmp_path)
     monkeypatch.setattr(plan, "fill", lambda system, wheels: None)
@@ -105,7 +120,10 @@ def test_a_row_says_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert row.result == "ok: kernel sse42; 7 cases agree; 187 modules imported, 9 of other extras"
     lines = dict(system.asked)
     assert lines["/trial/venv/bin/batchval check /trial/damaged"] == 1
-    assert "/trial/venv/bin/python -m pip install --no-index --find-links /trial/wheels batchval" in lines
+    assert (
+        "/trial/venv/bin/python -m pip install --no-index --find-links /trial/wheels batchval"
+        in lines
+    )
     assert table([row]).splitlines()[2].count("|") == 6
 
 
@@ -134,20 +152,34 @@ def test_a_missing_wheel_fails_the_row(tmp_path: Path) -> None:
     assert "no wheel for CPython 3.12" in row.result
 
 
-def test_the_environment_of_arm_starts_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_arm_starts_qemu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tools.trial.systems._program", lambda name: f"/usr/bin/{name}")
     system = ArmTree("arm-bookworm", "3.11")
-    system.tree, system.folder, system.python = tmp_path / "tree", tmp_path / "trial", "/tree/python3.11"
+    system.tree, system.folder, system.python = (
+        tmp_path / "tree",
+        tmp_path / "trial",
+        "/tree/python3.11",
+    )
     system.environment()
     script = (system.folder / "venv/bin/python").read_text("utf-8")
     assert script.startswith("#!/bin/sh\nexec /usr/bin/qemu-aarch64-static -L ")
     assert "'/tree/python3.11' \"$@\"" in script
-    assert (system.folder / "venv/pyvenv.cfg").read_text("utf-8").startswith(f"home = {tmp_path}/tree/usr/bin\n")
+    assert (
+        (system.folder / "venv/pyvenv.cfg")
+        .read_text("utf-8")
+        .startswith(f"home = {tmp_path}/tree/usr/bin\n")
+    )
 
 
-def test_another_exit_code_is_an_error_with_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_exit_code_is_an_error_with_the_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(System, "command", lambda self, *words: list(words))
     system = System("here-3.12", "3.12")
-    assert system.run("/bin/sh", "-c", "echo $PATH; exit 1", code=1) == f"{system.inside}/venv/bin\n"
+    assert (
+        system.run("/bin/sh", "-c", "echo $PATH; exit 1", code=1) == f"{system.inside}/venv/bin\n"
+    )
     with pytest.raises(dist.DistError, match=r"exit code 3, expected 0\nproblem"):
         system.run("/bin/sh", "-c", "echo problem >&2; exit 3")

@@ -28,12 +28,19 @@ def test_a_wheel_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
         assert archive.namelist()[-1] == f"{INFO}/RECORD"
         text = archive.read(f"{INFO}/WHEEL").decode()
-        assert [line for line in text.splitlines() if line.startswith("Tag")] == [f"Tag: {tag}" for tag in TAGS]
-        recorded = dict(line.split(",", 1) for line in archive.read(f"{INFO}/RECORD").decode().splitlines())
+        assert [line for line in text.splitlines() if line.startswith("Tag")] == [
+            f"Tag: {tag}" for tag in TAGS
+        ]
+        recorded = dict(
+            line.split(",", 1) for line in archive.read(f"{INFO}/RECORD").decode().splitlines()
+        )
         assert set(recorded) == set(archive.namelist())
     sha = base64.urlsafe_b64encode(hashlib.sha256(b"\x7fELF").digest()).decode().rstrip("=")
     assert recorded["batchval/a.so"] == f"sha256={sha},4"
-    assert wheels.write_wheel(dict(reversed(FILES.items())), TAGS, tmp_path).read_bytes() == path.read_bytes()
+    assert (
+        wheels.write_wheel(dict(reversed(FILES.items())), TAGS, tmp_path).read_bytes()
+        == path.read_bytes()
+    )
 
 
 @pytest.mark.parametrize(

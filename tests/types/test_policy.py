@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 from batchval.errors import BatchvalError
-from batchval.policy import COMPRESSION_TYPES, KAFKA_TOPIC_KEYS, OLDER_TIMESTAMP_KEY, OLDER_TOPIC_KEYS, TopicPolicy
+from batchval.policy import (
+    COMPRESSION_TYPES,
+    KAFKA_TOPIC_KEYS,
+    OLDER_TIMESTAMP_KEY,
+    OLDER_TOPIC_KEYS,
+    TopicPolicy,
+)
 
 LONG_MAX, INT_MAX = 2**63 - 1, 2**31 - 1
 NUMBERS = {
@@ -28,7 +34,10 @@ def test_kafkas_defaults() -> None:
         "producer",
         "delete",
     )
-    assert (policy.max_message_bytes, policy.max_decompressed_message_bytes) == (1_048_588, 2_147_483_639)
+    assert (policy.max_message_bytes, policy.max_decompressed_message_bytes) == (
+        1_048_588,
+        2_147_483_639,
+    )
     assert policy.accept_claims_header is False
 
 
@@ -45,9 +54,21 @@ def test_bounds_of_numbers(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "no_words"),
     [
-        ("message_timestamp_type", ["CreateTime", "LogAppendTime"], ["createtime", "", "NoTimestampType", None]),
-        ("compression_type", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"], ["none", "GZIP", "", 3]),
-        ("cleanup_policy", ["delete", "compact", "compact,delete", ""], ["compacted", "delete;compact", None, "a,b"]),
+        (
+            "message_timestamp_type",
+            ["CreateTime", "LogAppendTime"],
+            ["createtime", "", "NoTimestampType", None],
+        ),
+        (
+            "compression_type",
+            ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"],
+            ["none", "GZIP", "", 3],
+        ),
+        (
+            "cleanup_policy",
+            ["delete", "compact", "compact,delete", ""],
+            ["compacted", "delete;compact", None, "a,b"],
+        ),
     ],
 )
 def test_words(name: str, words: list[str], no_words: list[Any]) -> None:
@@ -62,7 +83,9 @@ def test_cleanup_policies_in_any_order() -> None:
     for both in ("delete,compact", "compact,delete", " compact , delete "):
         policy = TopicPolicy(cleanup_policy=both)
         assert (policy.cleanup_policy, policy.is_compacted) == ("compact,delete", True)
-    assert [TopicPolicy(cleanup_policy=word).is_compacted for word in ("delete", "compact", "")] == [False, True, False]
+    assert [
+        TopicPolicy(cleanup_policy=word).is_compacted for word in ("delete", "compact", "")
+    ] == [False, True, False]
 
 
 def test_a_policy_is_a_value() -> None:
@@ -92,11 +115,22 @@ def test_from_a_topics_configuration() -> None:
             "segment.bytes": None,
         }
     )
-    assert policy == TopicPolicy(86_400_000, 5, "LogAppendTime", 2_000_000, 1000, "zstd", "compact,delete", True)
+    assert policy == TopicPolicy(
+        86_400_000, 5, "LogAppendTime", 2_000_000, 1000, "zstd", "compact,delete", True
+    )
     assert TopicPolicy.from_kafka_config({}) == TopicPolicy()
     assert TopicPolicy.from_kafka_config({"max.message.bytes": None}) == TopicPolicy()
-    for word, value in (("true", True), ("TRUE", True), ("False", False), (True, True), (False, False)):
-        assert TopicPolicy.from_kafka_config({"accept.claims.header": word}).accept_claims_header is value
+    for word, value in (
+        ("true", True),
+        ("TRUE", True),
+        ("False", False),
+        (True, True),
+        (False, False),
+    ):
+        assert (
+            TopicPolicy.from_kafka_config({"accept.claims.header": word}).accept_claims_header
+            is value
+        )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +159,11 @@ def test_a_configuration_of_the_wrong_kind(config: dict[str, object]) -> None:
 
 # ---- levels --------------------------------------------------------------------------------------
 
-LEVELS = {"gzip": (-1, 1, 9, (0, 10, -2)), "lz4": (1, 9, 17, (0, 18, -1)), "zstd": (-131_072, 3, 22, (-131_073, 23))}
+LEVELS = {
+    "gzip": (-1, 1, 9, (0, 10, -2)),
+    "lz4": (1, 9, 17, (0, 18, -1)),
+    "zstd": (-131_072, 3, 22, (-131_073, 23)),
+}
 
 
 @pytest.mark.parametrize("codec", LEVELS)
@@ -139,7 +177,9 @@ def test_levels(codec: str) -> None:
     for level in bad:  # type: ignore[union-attr]
         with pytest.raises(BatchvalError, match=name):
             TopicPolicy(**{name: level})
-        with pytest.raises(BatchvalError, match=rf"{key} must be a whole number from .*, not {level}"):
+        with pytest.raises(
+            BatchvalError, match=rf"{key} must be a whole number from .*, not {level}"
+        ):
             TopicPolicy.from_kafka_config({key: level})
     for wrong in ("fast", "1.0", 1.0, True, "", b"1", [1]):
         with pytest.raises(BatchvalError, match=key):
@@ -150,9 +190,23 @@ def test_levels(codec: str) -> None:
 
 
 def test_the_level_of_the_codec_that_the_topic_names() -> None:
-    levels = {"compression_gzip_level": 9, "compression_lz4_level": 12, "compression_zstd_level": -7}
-    found = {word: TopicPolicy(compression_type=word, **levels).compression_level for word in COMPRESSION_TYPES}
-    assert found == {"producer": None, "uncompressed": None, "gzip": 9, "snappy": None, "lz4": 12, "zstd": -7}
+    levels = {
+        "compression_gzip_level": 9,
+        "compression_lz4_level": 12,
+        "compression_zstd_level": -7,
+    }
+    found = {
+        word: TopicPolicy(compression_type=word, **levels).compression_level
+        for word in COMPRESSION_TYPES
+    }
+    assert found == {
+        "producer": None,
+        "uncompressed": None,
+        "gzip": 9,
+        "snappy": None,
+        "lz4": 12,
+        "zstd": -7,
+    }
 
 
 # ---- the older timestamp key ---------------------------------------------------------------------
@@ -169,7 +223,9 @@ def test_the_level_of_the_codec_that_the_topic_names() -> None:
         (LONG_MAX, "60", (1000, 60)),
     ],
 )
-def test_one_bound_for_past_and_future(before: object, after: object, bounds: tuple[int, int]) -> None:
+def test_one_bound_for_past_and_future(
+    before: object, after: object, bounds: tuple[int, int]
+) -> None:
     """LogConfig of Kafka 3.9.1 answers so in a run: a newer key with its default value is not
     set.
     """
@@ -186,12 +242,17 @@ def test_one_bound_for_past_and_future(before: object, after: object, bounds: tu
 def test_the_older_keys_default_means_no_bound() -> None:
     """DescribeConfigs of a broker before 4.0 answers all three keys."""
     policy = TopicPolicy.from_kafka_config({"message.timestamp.difference.max.ms": str(LONG_MAX)})
-    assert (policy.message_timestamp_before_max_ms, policy.message_timestamp_after_max_ms) == (LONG_MAX, LONG_MAX)
+    assert (policy.message_timestamp_before_max_ms, policy.message_timestamp_after_max_ms) == (
+        LONG_MAX,
+        LONG_MAX,
+    )
 
 
 @pytest.mark.parametrize("value", ["-1", str(LONG_MAX + 1), "1h", True, 1.5])
 def test_an_older_key_of_the_wrong_kind(value: object) -> None:
-    with pytest.raises(BatchvalError, match=r"message\.timestamp\.difference\.max\.ms must be a whole number"):
+    with pytest.raises(
+        BatchvalError, match=r"message\.timestamp\.difference\.max\.ms must be a whole number"
+    ):
         TopicPolicy.from_kafka_config({"message.timestamp.difference.max.ms": value})
 
 
@@ -200,10 +261,14 @@ def test_an_older_key_of_the_wrong_kind(value: object) -> None:
 
 def test_every_key_of_kafka_is_accepted() -> None:
     others = dict.fromkeys(KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS, "x")
-    read = {field.name.replace("_", ".") for field in dataclasses.fields(TopicPolicy)} | {OLDER_TIMESTAMP_KEY}
+    read = {field.name.replace("_", ".") for field in dataclasses.fields(TopicPolicy)} | {
+        OLDER_TIMESTAMP_KEY
+    }
     for key in read:
         others.pop(key, None)
-    assert len(others) == len(KAFKA_TOPIC_KEYS) + 3 - len(read - {"accept.claims.header", "record.rules"})
+    assert len(others) == len(KAFKA_TOPIC_KEYS) + 3 - len(
+        read - {"accept.claims.header", "record.rules"}
+    )
     assert TopicPolicy.from_kafka_config(others) == TopicPolicy()
 
 
@@ -222,7 +287,10 @@ def test_every_key_of_kafka_is_accepted() -> None:
 def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, nearest: str) -> None:
     with pytest.raises(BatchvalError) as caught:
         TopicPolicy.from_kafka_config({key: "1"})
-    assert str(caught.value) == f"unknown topic configuration key: {key!r} (nearest known key: {nearest})"
+    assert (
+        str(caught.value)
+        == f"unknown topic configuration key: {key!r} (nearest known key: {nearest})"
+    )
     assert TopicPolicy.from_kafka_config({key: "1"}, allow_unknown=True) == TopicPolicy()
 
 
@@ -238,7 +306,9 @@ def test_all_unknown_keys_are_in_one_message() -> None:
 
 def test_unknown_keys_hide_no_wrong_value() -> None:
     with pytest.raises(BatchvalError, match=r"max\.message\.bytes"):
-        TopicPolicy.from_kafka_config({"vendor.key": "x", "max.message.bytes": "many"}, allow_unknown=True)
+        TopicPolicy.from_kafka_config(
+            {"vendor.key": "x", "max.message.bytes": "many"}, allow_unknown=True
+        )
 
 
 @pytest.mark.parametrize("config", [None, [("max.message.bytes", "1")], "max.message.bytes=1"])

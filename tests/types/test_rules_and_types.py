@@ -71,27 +71,39 @@ def test_numbers_that_are_no_rule() -> None:
 
 
 def test_error_codes() -> None:
-    """Kafka's numbers, of which a few are known by heart; a client sends corrupt batches again, wrong ones not."""
+    """Kafka's numbers, of which a few are known by heart; a client sends corrupt batches again,
+    wrong ones not.
+    """
     assert [int(code) for code in ErrorCode] == list(range(-1, len(ErrorCode) - 1))
     known = {"UNKNOWN_SERVER_ERROR": -1, "NONE": 0, "CORRUPT_MESSAGE": 2, "MESSAGE_TOO_LARGE": 10}
-    known |= {"INVALID_TIMESTAMP": 32, "UNSUPPORTED_FOR_MESSAGE_FORMAT": 43, "KAFKA_STORAGE_ERROR": 56}
+    known |= {
+        "INVALID_TIMESTAMP": 32,
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT": 43,
+        "KAFKA_STORAGE_ERROR": 56,
+    }
     known |= {"UNSUPPORTED_COMPRESSION_TYPE": 76, "INVALID_RECORD": 87}
     assert {name: int(ErrorCode[name]) for name in known} == known
     assert ErrorCode.CORRUPT_MESSAGE in RETRIABLE
-    assert RETRIABLE.isdisjoint({ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE})
+    assert RETRIABLE.isdisjoint(
+        {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.MESSAGE_TOO_LARGE}
+    )
     assert not issubclass(BatchvalError, ValueError)
 
 
 def test_what_may_be_sent_again() -> None:
     assert {code for code in ErrorCode if code.retriable} == RETRIABLE
     assert ErrorCode.NOT_ENOUGH_REPLICAS.retriable is True
-    assert [code.retriable for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)] == [False, False]
+    assert [code.retriable for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)] == [
+        False,
+        False,
+    ]
 
 
 def test_the_property_is_generated() -> None:
     """The generator's own file is held to Kafka by tests/conformance; this needs no Java."""
     table = [
-        {"name": code.name, "code": int(code), "retriable": code in RETRIABLE, "message": ""} for code in ErrorCode
+        {"name": code.name, "code": int(code), "retriable": code in RETRIABLE, "message": ""}
+        for code in ErrorCode
     ]
     text = generate_errors.TARGET.read_text("utf-8")
     assert generate_errors.renewed(text, table) == text
@@ -100,7 +112,13 @@ def test_the_property_is_generated() -> None:
 
 
 def test_kafkas_words() -> None:
-    assert [codec.kafka_name for codec in CompressionType] == ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert [codec.kafka_name for codec in CompressionType] == [
+        "none",
+        "gzip",
+        "snappy",
+        "lz4",
+        "zstd",
+    ]
     assert [int(codec) for codec in CompressionType] == [0, 1, 2, 3, 4]
     assert {kind.kafka_name: int(kind) for kind in TimestampType} == {
         "NoTimestampType": -1,

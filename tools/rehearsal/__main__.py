@@ -26,7 +26,10 @@ def missing() -> str | None:
         return "root on Linux is needed: debootstrap, chroot and mount namespaces"
     if shutil.which("debootstrap") is None:
         apt = ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", "debootstrap"]
-        if shutil.which("apt-get") is None or subprocess.run(apt, stdout=subprocess.DEVNULL, check=False).returncode:
+        if (
+            shutil.which("apt-get") is None
+            or subprocess.run(apt, stdout=subprocess.DEVNULL, check=False).returncode
+        ):
             return "debootstrap is needed: apt-get install debootstrap"
     if absent := [tool for tool in ("unshare", "chroot", "git") if shutil.which(tool) is None]:
         return f"{', '.join(absent)} not found on PATH"
@@ -45,11 +48,19 @@ def main(arguments: list[str] | None = None) -> int:
         description=package.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--wheel", type=Path, help="the new wheel; default: that of dist/, else one of the last commit")
     parser.add_argument(
-        "--previous", metavar="REF", help="the commit to upgrade from; default: that of the last tag before HEAD"
+        "--wheel",
+        type=Path,
+        help="the new wheel; default: that of dist/, else one of the last commit",
     )
-    parser.add_argument("--keep", action="store_true", help="keep the tree of this run, in build/rehearsal")
+    parser.add_argument(
+        "--previous",
+        metavar="REF",
+        help="the commit to upgrade from; default: that of the last tag before HEAD",
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the tree of this run, in build/rehearsal"
+    )
     options = parser.parse_args(arguments)
     if reason := missing():
         print(f"rehearsal: {reason}", file=sys.stderr)
@@ -58,12 +69,16 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with Rehearsal(options.wheel, options.previous, keep=options.keep) as rehearsal:
             outcomes = carry_out(
-                rehearsal.steps(), begin=rehearsal.begin, show=lambda outcome: print(outcome, flush=True)
+                rehearsal.steps(),
+                begin=rehearsal.begin,
+                show=lambda outcome: print(outcome, flush=True),
             )
     except KeyboardInterrupt:
         return INTERRUPTED
     code = exit_code(outcomes)
-    print(f"rehearsal: {'FAILED' if code else 'OK'}, {sum(one.seconds for one in outcomes):.0f} s; logs in {LOGS}")
+    print(
+        f"rehearsal: {'FAILED' if code else 'OK'}, {sum(one.seconds for one in outcomes):.0f} s; logs in {LOGS}"
+    )
     return code
 
 

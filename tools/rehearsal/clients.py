@@ -40,12 +40,18 @@ def produce(bootstrap: str, topic: str, values: Sequence[bytes], codec: str) -> 
             failed.append(str(error))
 
     settings = {"bootstrap.servers": bootstrap, "log_level": LOG_LEVEL, "compression.type": codec}
-    settings |= {"acks": "all", "enable.idempotence": True, "batch.num.messages": RECORDS_IN_A_BATCH}
+    settings |= {
+        "acks": "all",
+        "enable.idempotence": True,
+        "batch.num.messages": RECORDS_IN_A_BATCH,
+    }
     producer = Producer(settings)
     for value in values:
         producer.produce(topic, value, partition=0, on_delivery=delivered)
     left = producer.flush(DEADLINE_S)
-    expect(not left, f"{left} of {len(values)} records were not acknowledged within {DEADLINE_S:g} s")
+    expect(
+        not left, f"{left} of {len(values)} records were not acknowledged within {DEADLINE_S:g} s"
+    )
     expect(not failed, f"{len(failed)} of {len(values)} records were refused: {failed[:1]}")
 
 
@@ -68,7 +74,9 @@ def consume(bootstrap: str, topic: str, count: int) -> list[bytes]:
         consumer.close()
 
 
-def send_batch(bootstrap: str, topic: str, batch: bytes, tag: tuple[int, bytes] | None = None) -> ErrorCode:
+def send_batch(
+    bootstrap: str, topic: str, batch: bytes, tag: tuple[int, bytes] | None = None
+) -> ErrorCode:
     """Send one batch in a Produce request, with a tagged field if any; return the error code."""
     host, _, port = bootstrap.rpartition(":")
     tags = () if tag is None else (tag,)

@@ -37,7 +37,9 @@ def pages(digests: dict[str, str]) -> dict[str, str]:
 
 
 def _page(links: Iterable[tuple[str, str]]) -> str:
-    lines = "".join(f'<a href="{html.escape(to)}">{html.escape(text)}</a><br>\n' for to, text in links)
+    lines = "".join(
+        f'<a href="{html.escape(to)}">{html.escape(text)}</a><br>\n' for to, text in links
+    )
     return f"<!DOCTYPE html>\n<html><body>\n{lines}</body></html>\n"
 
 
@@ -51,7 +53,12 @@ class LocalIndex:
             if wheel.name in self.wheels:
                 raise ValueError(f"two wheels have the name {wheel.name}")
             self.wheels[wheel.name] = wheel
-        self.pages = pages({name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self.wheels.items()})
+        self.pages = pages(
+            {
+                name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for name, path in self.wheels.items()
+            }
+        )
         self.requests: list[str] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -80,7 +87,9 @@ class LocalIndex:
         self.requests.append(path)
         if page := self.pages.get(path):
             return page.encode(), "text/html; charset=utf-8"
-        if (wheel := self.wheels.get(path.removeprefix("/wheels/"))) and path.startswith("/wheels/"):
+        if (wheel := self.wheels.get(path.removeprefix("/wheels/"))) and path.startswith(
+            "/wheels/"
+        ):
             return wheel.read_bytes(), "application/octet-stream"
         return None
 

@@ -67,7 +67,10 @@ class Rehearsal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Stop the broker and the index; keep the broker's log; remove the tree."""
         self._open.__exit__(kind, error, trace)
@@ -143,7 +146,13 @@ class Rehearsal:
     def install(self, place: str, *options: str) -> int:
         """Install from the local index alone; return how many wheels were installed."""
         report = "/tmp/report.json"
-        pip = (f"{place}/bin/pip", "--isolated", "--disable-pip-version-check", "install", "--no-cache-dir")
+        pip = (
+            f"{place}/bin/pip",
+            "--isolated",
+            "--disable-pip-version-check",
+            "install",
+            "--no-cache-dir",
+        )
         self.tree.run(*pip, "--index-url", self.index.url, "--report", report, *options)
         installed = json.loads(self.tree.path(report).read_text())["install"]
         origins = [one["download_info"]["url"] for one in installed]
@@ -160,13 +169,19 @@ class Rehearsal:
     def summary(self, place: str, *words: str) -> dict[str, Any]:
         """Run a command with ``--json`` that must be clean; return its summary."""
         summary = summary_in(self.batchval(place, *words, "--json"))
-        expect(summary["findings"] == 0, f"{' '.join(words)}: {summary['findings']} findings, expected 0")
+        expect(
+            summary["findings"] == 0,
+            f"{' '.join(words)}: {summary['findings']} findings, expected 0",
+        )
         return summary
 
     def expect_version(self, place: str, version: str) -> None:
         """Run ``batchval --version`` and compare."""
         shown = self.batchval(place, "--version")
-        expect(version in shown.replace(",", " ").split(), f"batchval --version prints {shown!r}, expected {version}")
+        expect(
+            version in shown.replace(",", " ").split(),
+            f"batchval --version prints {shown!r}, expected {version}",
+        )
 
     def old_gate_running(self) -> contextlib.AbstractContextManager[Gate]:
         """Start the gate of the first environment with the settings of the old version."""
@@ -179,10 +194,18 @@ class Rehearsal:
         clients.produce(gate.bootstrap, topic, values, "zstd")
         self.stored[topic] += RECORDS
         read = clients.consume(gate.bootstrap, topic, self.stored[topic])
-        expect(read[first:] == values, f"{topic}: the last {RECORDS} records read differ from those produced")
+        expect(
+            read[first:] == values,
+            f"{topic}: the last {RECORDS} records read differ from those produced",
+        )
         before = gate.metric("batchval_gate_partitions_refused_total")
-        code = clients.send_batch(gate.bootstrap, topic, batches.damaged(batches.batch(b"one", b"two")))
-        expect(code is ErrorCode.CORRUPT_MESSAGE, f"a damaged batch got {code.name}, expected CORRUPT_MESSAGE")
+        code = clients.send_batch(
+            gate.bootstrap, topic, batches.damaged(batches.batch(b"one", b"two"))
+        )
+        expect(
+            code is ErrorCode.CORRUPT_MESSAGE,
+            f"a damaged batch got {code.name}, expected CORRUPT_MESSAGE",
+        )
         refused = gate.metric("batchval_gate_partitions_refused_total") - before
         expect(refused == 1, f"the gate refused {refused:g} partitions, expected 1")
 
@@ -206,7 +229,10 @@ class Rehearsal:
     def settings_read(self) -> dict[str, Any]:
         """Return both settings files as the first environment's version reads them."""
         files = (GATE_YAML, EVERY_KEY_YAML)
-        return {file: yaml.safe_load(self.batchval(OLD, "proxy", "--config", file, "--print-config")) for file in files}
+        return {
+            file: yaml.safe_load(self.batchval(OLD, "proxy", "--config", file, "--print-config"))
+            for file in files
+        }
 
     def old_gate(self) -> str:
         """Produce and consume through the previous version's gate."""
@@ -217,8 +243,12 @@ class Rehearsal:
     def old_claims(self) -> str:
         """Attach claims to a segment and to batches as clients send them."""
         self.tree.path(CLAIMED_SEGMENT)
-        self.batchval(OLD, "claims", "attach", f"{GOOD}/codec-zstd-0/{LOG}", "--out", CLAIMED_SEGMENT)
-        self.good_batches = [batches.batch(b"one" * size, b"two" * size, codec=batches.ZSTD) for size in (50, 60, 70)]
+        self.batchval(
+            OLD, "claims", "attach", f"{GOOD}/codec-zstd-0/{LOG}", "--out", CLAIMED_SEGMENT
+        )
+        self.good_batches = [
+            batches.batch(b"one" * size, b"two" * size, codec=batches.ZSTD) for size in (50, 60, 70)
+        ]
         self.tree.write("/srv/claims/sent.bin", b"".join(self.good_batches))
         self.batchval(OLD, "claims", "attach", "/srv/claims/sent.bin", "--out", CLAIMED_BATCHES)
         self.claims_shown = self.claims_in_files()
@@ -228,20 +258,26 @@ class Rehearsal:
         """Return the lines of ``claims show --json`` of both files."""
         files = (CLAIMED_SEGMENT, CLAIMED_BATCHES)
         return [
-            json.loads(line) for f in files for line in self.batchval(OLD, "claims", "show", "--json", f).splitlines()
+            json.loads(line)
+            for f in files
+            for line in self.batchval(OLD, "claims", "show", "--json", f).splitlines()
         ]
 
     def old_audit(self) -> str:
         """Audit the broker's topic and a folder of segments; the tables are the state."""
         state = self.audit(OLD, DATA, "--topics", ORDERS, "--out", STATE)
         self.audited, stored = state["records"], self.stored[ORDERS]
-        expect(self.audited == stored, f"{ORDERS}: {self.audited} records audited, expected {stored}")
+        expect(
+            self.audited == stored, f"{ORDERS}: {self.audited} records audited, expected {stored}"
+        )
         self.audit(OLD, GOOD, "--out", OLD_AUDIT)
         return f"{state['batches']} batches of the broker, no finding"
 
     def audit(self, place: str, *words: str) -> dict[str, Any]:
         """Audit with local processes; StepFailed with a finding or a file that cannot be read."""
-        return self.summary(place, "audit", *words, "--engine", "local", "--processes", "2", "--deep")
+        return self.summary(
+            place, "audit", *words, "--engine", "local", "--processes", "2", "--deep"
+        )
 
     # ---- the new wheel -------------------------------------------------------------------------
 
@@ -259,7 +295,10 @@ class Rehearsal:
         segment[20_000] ^= 1
         self.tree.write(f"{DAMAGED}/{LOG}", bytes(segment))
         shown = self.batchval(NEW, "check", DAMAGED, code=1)
-        expect("crc-mismatch" in shown, f"check of a damaged segment does not name crc-mismatch:\n{shown}")
+        expect(
+            "crc-mismatch" in shown,
+            f"check of a damaged segment does not name crc-mismatch:\n{shown}",
+        )
         return f"{summary['batches']} good batches: 0; a damaged one: 1, crc-mismatch"
 
     def new_gate(self) -> str:
@@ -269,13 +308,19 @@ class Rehearsal:
         with running_gate(self.tree, f"{NEW}/bin/batchval", *upstream, *more) as gate:
             self.exchange(gate, FRESH)
         stored = clients.consume(self.broker.bootstrap, FRESH, RECORDS)
-        expect(stored[-1] == b"record %d" % (RECORDS - 1), f"the broker's last record is {stored[-1]!r}")
+        expect(
+            stored[-1] == b"record %d" % (RECORDS - 1),
+            f"the broker's last record is {stored[-1]!r}",
+        )
         return f"{RECORDS} records through it, a damaged batch: CORRUPT_MESSAGE; SIGTERM: 0"
 
     def new_audit(self) -> str:
         """Audit all of the running broker's log directory."""
         summary = self.audit(NEW, DATA, "--out", "/srv/audit/by-new")
-        expect(summary["records"] >= RECORDS, f"{summary['records']} records audited, expected at least {RECORDS}")
+        expect(
+            summary["records"] >= RECORDS,
+            f"{summary['records']} records audited, expected at least {RECORDS}",
+        )
         return f"{summary['segments']} segments, {summary['batches']} batches, no finding"
 
     # ---- the upgrade ---------------------------------------------------------------------------
@@ -290,7 +335,11 @@ class Rehearsal:
         """Read the old settings files with the new version: no key may be lost or changed."""
         self.batchval(OLD, "proxy", "--config", GATE_YAML, "--check-config")
         now = self.settings_read()
-        lost = [f"{file}: {line}" for file in now for line in lost_settings(self.printed[file], now[file])]
+        lost = [
+            f"{file}: {line}"
+            for file in now
+            for line in lost_settings(self.printed[file], now[file])
+        ]
         expect(not lost, "the new version reads old settings otherwise: " + "; ".join(lost))
         return "gate.yaml and every key: as the previous version reads them"
 
@@ -299,7 +348,10 @@ class Rehearsal:
         with self.old_gate_running() as gate:
             self.exchange(gate, ORDERS)
             code = clients.send_batch(gate.bootstrap, ORDERS, batches.batch(b"x" * 30_000))
-        expect(code is ErrorCode.MESSAGE_TOO_LARGE, f"30,000 bytes got {code.name}, expected MESSAGE_TOO_LARGE")
+        expect(
+            code is ErrorCode.MESSAGE_TOO_LARGE,
+            f"30,000 bytes got {code.name}, expected MESSAGE_TOO_LARGE",
+        )
         return f"{RECORDS} records more through it, the limit of gate.yaml holds; SIGTERM: 0"
 
     def claims_are_read(self) -> str:
@@ -309,7 +361,9 @@ class Rehearsal:
         """
         shown = self.claims_in_files()
         expect(len(shown) == len(self.claims_shown), "claims show prints more or fewer batches")
-        kept = all(old.items() <= new.items() for old, new in zip(self.claims_shown, shown, strict=True))
+        kept = all(
+            old.items() <= new.items() for old, new in zip(self.claims_shown, shown, strict=True)
+        )
         expect(kept, "claims show prints other claims than before the upgrade")
         for file in (CLAIMED_SEGMENT, CLAIMED_BATCHES):
             self.batchval(OLD, "claims", "verify", file)
@@ -326,7 +380,9 @@ class Rehearsal:
         with self.old_gate_running() as gate:
             for batch, tag in zip(self.good_batches, tags, strict=True):
                 code = clients.send_batch(gate.bootstrap, ORDERS, batch, (TAG, tag))
-                expect(code is ErrorCode.NONE, f"a batch with claims got {code.name}, expected NONE")
+                expect(
+                    code is ErrorCode.NONE, f"a batch with claims got {code.name}, expected NONE"
+                )
                 self.stored[ORDERS] += 2
             trusted = gate.metric("batchval_gate_claims_trusted_total")
         expect(trusted == len(tags), f"the gate trusted {trusted:g} claims, expected {len(tags)}")
@@ -334,11 +390,21 @@ class Rehearsal:
 
     def audit_is_resumed(self) -> str:
         """Resume the audit from the old state; compare the tables of both versions."""
-        later = self.audit(OLD, DATA, "--topics", ORDERS, "--since", STATE, "--out", f"{STATE}-resumed")
+        later = self.audit(
+            OLD, DATA, "--topics", ORDERS, "--since", STATE, "--out", f"{STATE}-resumed"
+        )
         wanted = self.stored[ORDERS] - self.audited
-        expect(later["records"] == wanted, f"{later['records']} records audited since, expected {wanted}")
-        unchanged = self.audit(OLD, GOOD, "--since", OLD_AUDIT, "--out", "/srv/audit/segments-resumed")
-        expect(unchanged["batches"] == 0, f"{unchanged['batches']} batches of unchanged segments were read again")
+        expect(
+            later["records"] == wanted,
+            f"{later['records']} records audited since, expected {wanted}",
+        )
+        unchanged = self.audit(
+            OLD, GOOD, "--since", OLD_AUDIT, "--out", "/srv/audit/segments-resumed"
+        )
+        expect(
+            unchanged["batches"] == 0,
+            f"{unchanged['batches']} batches of unchanged segments were read again",
+        )
         self.audit(OLD, GOOD, "--out", "/srv/audit/segments-by-new")
         self.batchval(OLD, "audit", "--compare", OLD_AUDIT, "/srv/audit/segments-by-new")
         return (
@@ -350,7 +416,10 @@ class Rehearsal:
 def summary_in(lines: str) -> dict[str, Any]:
     """Return the last line of ``--json``, which is the summary."""
     summary: dict[str, Any] = json.loads(lines.splitlines()[-1])
-    expect(summary.get("type") == "summary", f"the last line is of type {summary.get('type')!r}, expected 'summary'")
+    expect(
+        summary.get("type") == "summary",
+        f"the last line is of type {summary.get('type')!r}, expected 'summary'",
+    )
     return summary
 
 
@@ -362,7 +431,10 @@ def tags_of(claimed: bytes, plain: Iterable[bytes]) -> Iterator[bytes]:
     """
     position = 0
     for batch in plain:
-        expect(claimed[position + 16] == 3, f"the batch at {position} has magic {claimed[position + 16]}, expected 3")
+        expect(
+            claimed[position + 16] == 3,
+            f"the batch at {position} has magic {claimed[position + 16]}, expected 3",
+        )
         claims = claimed[position + CLAIMS_START : position + CLAIMS_END]
         yield b"\1" + claims + batch[17:21]
         position += 12 + struct.unpack_from(">i", claimed, position + 8)[0]

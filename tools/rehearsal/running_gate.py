@@ -54,7 +54,9 @@ def running_gate(tree: Tree, batchval: str, *options: str) -> Iterator[Gate]:
     with tree.log.open("a") as log:
         log.write(f"$ {batchval} proxy {' '.join(options)}\n")
         log.flush()
-        started = tree.start(batchval, "proxy", *options, stdout=subprocess.PIPE, stderr=log.fileno())
+        started = tree.start(
+            batchval, "proxy", *options, stdout=subprocess.PIPE, stderr=log.fileno()
+        )
     with running(started) as process:
         until = time.monotonic() + START_S
         facts = _announcement(process, until)
@@ -81,7 +83,10 @@ def _await_ready(gate: Gate, until: float) -> None:
     """Ask /readyz until it answers 200: the gate has reached the cluster."""
     answer = ""
     while time.monotonic() < until:
-        expect(gate.process.poll() is None, f"the gate ended before it was ready, exit code {gate.process.returncode}")
+        expect(
+            gate.process.poll() is None,
+            f"the gate ended before it was ready, exit code {gate.process.returncode}",
+        )
         try:
             urllib.request.urlopen(f"http://{gate.metrics_at}/readyz", timeout=10).close()
             return

@@ -73,7 +73,10 @@ def _attempt(step: Step, clock: Callable[[], float]) -> Outcome:
         status, detail = "FAILED", str(error)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        status, detail = "FAILED", f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+        status, detail = (
+            "FAILED",
+            f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})",
+        )
     return Outcome(step.name, status, clock() - began, detail)  # type: ignore[arg-type]
 
 

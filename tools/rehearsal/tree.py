@@ -32,7 +32,9 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "COLUMNS": "200",
 }
-_ENTER = 'mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/dev/shm" && exec chroot "$0" "$@"'
+_ENTER = (
+    'mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/dev/shm" && exec chroot "$0" "$@"'
+)
 
 
 class Result(NamedTuple):
@@ -50,7 +52,9 @@ def make_base() -> str:
     fresh = BASE.with_suffix(".new")
     shutil.rmtree(fresh, ignore_errors=True)
     command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, str(fresh)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
     expect(done.returncode == 0, f"debootstrap: exit code {done.returncode}\n{done.stdout[-2000:]}")
     fresh.rename(BASE)
     return "made by debootstrap"
@@ -80,7 +84,16 @@ class Tree:
 
     def start(self, *words: str, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
         """Start a command in the tree. A signal to the process reaches the command itself."""
-        enter = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ENTER, str(self.root)]
+        enter = [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            _ENTER,
+            str(self.root),
+        ]
         return subprocess.Popen(
             [*enter, *words],
             env=ENVIRONMENT,
@@ -98,7 +111,9 @@ class Tree:
         line = shlex.join(words)
         with running(self.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)) as process:
             try:
-                out, err = (part.decode(errors="replace") for part in process.communicate(timeout=timeout))
+                out, err = (
+                    part.decode(errors="replace") for part in process.communicate(timeout=timeout)
+                )
             except subprocess.TimeoutExpired:
                 raise StepFailed(f"{line}: still running after {timeout:g} s") from None
         with self.log.open("a") as log:
@@ -114,9 +129,14 @@ class Tree:
         expect(not found, f"the tree has {', '.join(found)}: a bare tree has no build tools")
         expect(not list(self.root.glob("usr/include/python*/Python.h")), "the tree has Python.h")
         self.run("python3", "-c", "import socket; socket.getaddrinfo('pypi.org', 443)", code=1)
-        version = self.run("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").out.strip()
+        version = self.run(
+            "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"
+        ).out.strip()
         own = "{}.{}".format(*sys.version_info[:2])
-        expect(version == own, f"the tree has Python {version}, this environment {own}: wheels fit one version")
+        expect(
+            version == own,
+            f"the tree has Python {version}, this environment {own}: wheels fit one version",
+        )
         return version
 
     def _search_path(self) -> str:

@@ -91,11 +91,15 @@ def previous_commit(ref: str | None) -> str:
 
 def previous_wheel(commit: str, new: str) -> tuple[Path, str]:
     """Return the wheel of an earlier commit and its origin. Its version is lower than ``new``."""
-    declared = next(filter(None, (version_in(_git("show", f"{commit}:{file}")) for file in VERSION_FILES)), None)
+    declared = next(
+        filter(None, (version_in(_git("show", f"{commit}:{file}")) for file in VERSION_FILES)), None
+    )
     if declared is None:
         raise WheelError(f"commit {commit} declares no version in {' or '.join(VERSION_FILES)}")
     version = lower_version(declared, new)
-    origin = f"commit {commit}" + (f", version {declared} patched to {version}" if version != declared else "")
+    origin = f"commit {commit}" + (
+        f", version {declared} patched to {version}" if version != declared else ""
+    )
     return build(commit, version), origin
 
 
@@ -124,7 +128,9 @@ def build(commit: str, version: str | None) -> Path:
                 file = source / name
                 file.write_text(patched_version(file.read_text("utf-8"), version), "utf-8")
         fresh = source / "wheels"
-        _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), ".", cwd=source)
+        _pip(
+            "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(fresh), ".", cwd=source
+        )
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(fresh, kept)
     finally:
@@ -177,7 +183,9 @@ def _pip(*words: str, cwd: Path) -> None:
     command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise WheelError(f"pip {' '.join(words)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
+        raise WheelError(
+            f"pip {' '.join(words)}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
+        )
 
 
 #: the page with an example of every setting: its path, and the path in older commits

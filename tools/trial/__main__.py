@@ -30,9 +30,18 @@ def main(arguments: list[str] | None = None) -> int:
         description=package.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", choices=every, help="only this system (again for each)")
-    parser.add_argument("--wheels", type=Path, default=dist.OUT / "wheels", help="default: dist/wheels")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once (default: all cores)")
+    parser.add_argument(
+        "--only", action="append", choices=every, help="only this system (again for each)"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, default=dist.OUT / "wheels", help="default: dist/wheels"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="compilers at once (default: all cores)",
+    )
     options = parser.parse_args(arguments)
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         print("trial: root on Linux is needed: chroot and namespaces", file=sys.stderr)

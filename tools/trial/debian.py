@@ -61,7 +61,11 @@ class Archive:
             "APT::Architectures": self.architecture,
             "APT::Sandbox::User": "root",  # apt's own user cannot read a home directory
         }
-        command = ["apt-get", "-qq", *(part for key, value in options.items() for part in ("-o", f"{key}={value}"))]
+        command = [
+            "apt-get",
+            "-qq",
+            *(part for key, value in options.items() for part in ("-o", f"{key}={value}")),
+        ]
         if not self.updated:  # lists of an earlier run may name files that the archive dropped
             for folder in ("lists/partial", "cache/archives/partial"):
                 (self.place / folder).mkdir(parents=True, exist_ok=True)
@@ -87,9 +91,20 @@ def bare_tree(suite: str) -> Path:
         fresh = tree.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.parent.mkdir(parents=True, exist_ok=True)
-        dist.run("debootstrap", "--variant=minbase", "--include=python3,python3-venv", suite, fresh, MIRROR)
+        dist.run(
+            "debootstrap",
+            "--variant=minbase",
+            "--include=python3,python3-venv",
+            suite,
+            fresh,
+            MIRROR,
+        )
         fresh.rename(tree)
     folders = [tree / "usr" / "bin", tree / "usr" / "local" / "bin", tree / "usr" / "sbin"]
-    if found := [name for name in BUILD_TOOLS if any((folder / name).exists() for folder in folders)]:
-        raise dist.DistError(f"the tree of {suite} has {', '.join(found)}: a bare tree has no build tools")
+    if found := [
+        name for name in BUILD_TOOLS if any((folder / name).exists() for folder in folders)
+    ]:
+        raise dist.DistError(
+            f"the tree of {suite} has {', '.join(found)}: a bare tree has no build tools"
+        )
     return tree

@@ -31,7 +31,11 @@ MUSL_SUITE = "trixie"
 #: a published wheel that has OpenSSL's libraries in it
 OPENSSL = "psycopg2-binary"
 #: what cannot be found out without running a program for musl
-ANSWERS = {"ac_cv_file__dev_ptmx": "yes", "ac_cv_file__dev_ptc": "no", "ac_cv_buggy_getaddrinfo": "no"}
+ANSWERS = {
+    "ac_cv_file__dev_ptmx": "yes",
+    "ac_cv_file__dev_ptc": "no",
+    "ac_cv_buggy_getaddrinfo": "no",
+}
 
 
 class Musl:
@@ -40,7 +44,9 @@ class Musl:
     def __init__(self, machine: str, version: str, jobs: int) -> None:
         self.machine, self.version, self.jobs = machine, version, jobs
         self.place = WORK / f"musl-{machine}-{version}"
-        self.tree, self.libraries, self.musl = (self.place / name for name in ("tree", "libraries", "musl"))
+        self.tree, self.libraries, self.musl = (
+            self.place / name for name in ("tree", "libraries", "musl")
+        )
         self.triple = f"{machine}-linux-musl"
         debian = {"x86_64": "amd64", "aarch64": "arm64"}[machine]
         self.archive, self.musl_archive = Archive(SUITE, debian), Archive(MUSL_SUITE, debian)
@@ -62,7 +68,12 @@ class Musl:
         """Return the tree with CPython in it. Made once, then kept."""
         if (self.place / ".done").exists():
             return self.tree
-        for folder in (self.tree / "lib", self.libraries / "include", self.libraries / "lib", self.place / "source"):
+        for folder in (
+            self.tree / "lib",
+            self.libraries / "include",
+            self.libraries / "lib",
+            self.place / "source",
+        ):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         with dist.step(f"libraries for {self.triple}"):
@@ -91,7 +102,9 @@ class Musl:
         unpack(self.archive.packages("linux-libc-dev"), self.place / "kernel")
         include = self.place / "kernel" / "usr" / "include"
         for headers in (include, *include.glob("*-linux-gnu")):
-            shutil.copytree(headers, self.musl / "usr" / "include" / self.triple, dirs_exist_ok=True)
+            shutil.copytree(
+                headers, self.musl / "usr" / "include" / self.triple, dirs_exist_ok=True
+            )
         specs = (folder / "musl-gcc.specs").read_text("ascii").replace("/usr/", f"{self.musl}/usr/")
         (self.musl / "musl-gcc.specs").write_text(specs, "ascii")
         self._compiler(f"-specs={self.musl / 'musl-gcc.specs'}", f"-L{folder}")
@@ -120,14 +133,24 @@ class Musl:
     def _libffi(self) -> None:
         source = self._source("libffi")
         options = ["--disable-shared", "--disable-docs", "--disable-multi-os-directory"]
-        self._run(source, "./configure", f"--host={self.triple}", f"--prefix={self.libraries}", *options)
+        self._run(
+            source, "./configure", f"--host={self.triple}", f"--prefix={self.libraries}", *options
+        )
         self._run(source, "make", f"-j{self.jobs}")
         self._run(source, "make", "install")
 
     def _openssl(self) -> None:
         """Take libssl and libcrypto from the wheel into the tree, and link with them there."""
         fetched = self.place / "openssl"
-        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--no-deps"]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--quiet",
+            "--disable-pip-version-check",
+            "download",
+            "--no-deps",
+        ]
         tags = ["--python-version", self.version, "--platform", f"musllinux_1_2_{self.machine}"]
         dist.run(*pip, "--only-binary=:all:", *tags, "--dest", fetched, OPENSSL)
         (wheel,) = fetched.glob("*.whl")
@@ -141,7 +164,9 @@ class Musl:
         headers = self.place / "headers"
         unpack(self.archive.packages("libssl-dev"), headers)
         for include in (headers / "usr" / "include", *headers.glob("usr/include/*-linux-gnu")):
-            shutil.copytree(include / "openssl", self.libraries / "include" / "openssl", dirs_exist_ok=True)
+            shutil.copytree(
+                include / "openssl", self.libraries / "include" / "openssl", dirs_exist_ok=True
+            )
 
     def _cpython(self) -> None:
         tarball = self.cpython_archive.source(f"python{self.version}")
@@ -153,7 +178,9 @@ class Musl:
         options = [f"--host={self.triple}", build, "--prefix=/usr"]
         options += [f"--with-build-python={own}", f"--with-openssl={self.libraries}"]
         options += ["--disable-test-modules", "--without-doc-strings", "--without-ensurepip"]
-        self._run(source, "./configure", *options, *(f"{name}={value}" for name, value in ANSWERS.items()))
+        self._run(
+            source, "./configure", *options, *(f"{name}={value}" for name, value in ANSWERS.items())
+        )
         self._run(source, "make", f"-j{self.jobs}")
         self._run(source, "make", "install", f"DESTDIR={self.tree}", "COMPILEALL_OPTS=--help")
         shutil.rmtree(source)
@@ -178,7 +205,9 @@ def build_python(version: str, tarball: Path, jobs: int) -> str:
         source = _extract(tarball, folder)
         ccache = "ccache " if shutil.which("ccache") else ""
         with dist.step(f"CPython {version} for this machine"):
-            dist.run("./configure", f"CC={ccache}gcc", "CFLAGS=-O1 -g0", "PKG_CONFIG=false", cwd=source)
+            dist.run(
+                "./configure", f"CC={ccache}gcc", "CFLAGS=-O1 -g0", "PKG_CONFIG=false", cwd=source
+            )
             dist.run("make", f"-j{jobs}", cwd=source)
         made = [source / "python"]
     return str(made[0])

@@ -44,7 +44,9 @@ def fitting(folder: Path, version: str, family: str, machine: str) -> Path:
     number = version.replace(".", "")
     found = sorted(folder.glob(f"batchval-*-cp{number}-cp{number}-*{family}*_{machine}.whl"))
     if not found:
-        raise dist.DistError(f"{folder} has no wheel for CPython {version}, {family} {machine}: make wheels")
+        raise dist.DistError(
+            f"{folder} has no wheel for CPython {version}, {family} {machine}: make wheels"
+        )
     return found[0]
 
 
@@ -62,12 +64,31 @@ def lz4_wheel(system: System, out: Path) -> None:
         "SETUPTOOLS_EXT_SUFFIX": f".cpython-{number}-{system.machine}-linux-musl.so",
         "_PYTHON_HOST_PLATFORM": f"linux-{system.machine}",
     }
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-cache-dir"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "wheel",
+        "--no-cache-dir",
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        dist.run(*pip, "--no-deps", "--no-binary", WITHOUT_MUSL, "--wheel-dir", folder, WITHOUT_MUSL, env=settings)
+        dist.run(
+            *pip,
+            "--no-deps",
+            "--no-binary",
+            WITHOUT_MUSL,
+            "--wheel-dir",
+            folder,
+            WITHOUT_MUSL,
+            env=settings,
+        )
         (compiled,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(compiled) as archive:
-            files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+            files = {
+                name: archive.read(name) for name in archive.namelist() if not name.endswith("/")
+            }
     write_wheel(files, [f"cp{number}-cp{number}-linux_{system.machine}"], out)
 
 
@@ -81,7 +102,9 @@ def dependencies(system: System, wheel: Path) -> Path:
         lz4_wheel(system, kept)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download"]
     pip += ["--only-binary=:all:", "--implementation", "cp", "--python-version", system.version]
-    platforms = [part for tag in tags(system.family, system.machine) for part in ("--platform", tag)]
+    platforms = [
+        part for tag in tags(system.family, system.machine) for part in ("--platform", tag)
+    ]
     dist.run(*pip, *platforms, "--find-links", kept, "--dest", kept, wheel)
     return kept
 
@@ -128,9 +151,13 @@ def check_good(system: System) -> str:
 
 def check_damaged(system: System) -> str:
     """Judge the segment with one bit changed: exit code 1, and the finding is named."""
-    shown = system.run(f"{system.inside}/venv/bin/batchval", "check", f"{system.inside}/damaged", code=1)
+    shown = system.run(
+        f"{system.inside}/venv/bin/batchval", "check", f"{system.inside}/damaged", code=1
+    )
     if "crc-mismatch" not in shown:
-        raise dist.DistError(f"batchval check of a damaged segment does not name crc-mismatch:\n{shown}")
+        raise dist.DistError(
+            f"batchval check of a damaged segment does not name crc-mismatch:\n{shown}"
+        )
     return ""
 
 
@@ -171,7 +198,14 @@ def attempt(system: System, wheels: Path, jobs: int) -> Row:
             results.append(step(system))
         script = "import platform; print(platform.python_version())"
         number = system.run(f"{system.inside}/venv/bin/python", "-c", script).strip()
-        return Row(number, platform, system.text, tuple(ran), "ok: " + "; ".join(filter(None, results)), True)
+        return Row(
+            number,
+            platform,
+            system.text,
+            tuple(ran),
+            "ok: " + "; ".join(filter(None, results)),
+            True,
+        )
     except dist.DistError as error:
         print(f"trial: {system.name}: {error}", file=sys.stderr)
         problem = str(error).splitlines()[0][:200]

@@ -70,7 +70,9 @@ class System:
         )
         if done.returncode != code:
             last = "\n".join(done.stdout.splitlines()[-12:])
-            raise dist.DistError(f"{' '.join(words)}: exit code {done.returncode}, expected {code}\n{last}")
+            raise dist.DistError(
+                f"{' '.join(words)}: exit code {done.returncode}, expected {code}\n{last}"
+            )
         return done.stdout
 
     def path(self) -> str:
@@ -170,7 +172,9 @@ class ArmTree(System):
 
     def pip(self) -> list[str]:
         wheels = sorted(self.tree.glob("usr/share/python-wheels/pip-*.whl"))
-        wheels += sorted(self.tree.glob(f"usr/lib/python{self.version}/ensurepip/_bundled/pip-*.whl"))
+        wheels += sorted(
+            self.tree.glob(f"usr/lib/python{self.version}/ensurepip/_bundled/pip-*.whl")
+        )
         return [f"{self.inside}/venv/bin/python", f"{wheels[0]}/pip"]
 
 
@@ -206,7 +210,14 @@ def _program(name: str) -> str:
 
 def _host_release() -> str:
     text = Path("/etc/os-release").read_text("utf-8")
-    return next((line.partition("=")[2] for line in text.splitlines() if line.startswith("VERSION_CODENAME=")), "")
+    return next(
+        (
+            line.partition("=")[2]
+            for line in text.splitlines()
+            if line.startswith("VERSION_CODENAME=")
+        ),
+        "",
+    )
 
 
 def systems() -> dict[str, System]:

@@ -1,4 +1,6 @@
-"""Opens what ``batchval perf consume`` measures: the partitions to share out, and a consumer for each thread."""
+"""Opens what ``batchval perf consume`` measures: the partitions to share out, and a consumer for
+each thread.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ class OpenClient:
     version: str
 
 
-def open_client(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
-    """``given``: the options of the command by their names. Raises ConsumeError for what the cluster does not give."""
+def open_client(
+    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+) -> OpenClient:
+    """``given``: the options of the command by their names. Raises ConsumeError for what the
+    cluster does not give.
+    """
     if given["client"] == "librdkafka":
         return _librdkafka(given, found)
     return _own(given, found, say)
@@ -37,7 +43,9 @@ class _Consumer(PerfConsumer, Protocol):
         """What did not work last; empty if all did."""
 
 
-def _opened(partitions: list[TopicPartition], make_one: Callable[[list[str]], _Consumer], version: str) -> OpenClient:
+def _opened(
+    partitions: list[TopicPartition], make_one: Callable[[list[str]], _Consumer], version: str
+) -> OpenClient:
     """``make_one`` makes a consumer of these topics."""
     topics = sorted({topic for topic, _ in partitions})
     made: list[_Consumer] = []
@@ -57,8 +65,14 @@ def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str]) -> OpenClien
         from batchval.perf.clients.rdkafka import version
         from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, partitions_of
     except ModuleNotFoundError as error:
-        raise ConsumeError(f"--client librdkafka needs {error.name}: pip install batchval[perf]") from None
-    common = {**_librdkafka_names(found), "bootstrap.servers": given["bootstrap_server"], "group.id": given["group"]}
+        raise ConsumeError(
+            f"--client librdkafka needs {error.name}: pip install batchval[perf]"
+        ) from None
+    common = {
+        **_librdkafka_names(found),
+        "bootstrap.servers": given["bootstrap_server"],
+        "group.id": given["group"],
+    }
     config = {
         "isolation.level": "read_uncommitted",  # Kafka's default; librdkafka's is read_committed
         **common,
@@ -66,7 +80,9 @@ def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str]) -> OpenClien
         "max.partition.fetch.bytes": given["fetch_size"],
         "check.crcs": given["check_crcs"],
     }
-    if given["fetch_size"] > 52_428_800:  # the whole fetch cannot be smaller than a partition's part
+    if (
+        given["fetch_size"] > 52_428_800
+    ):  # the whole fetch cannot be smaller than a partition's part
         config["fetch.max.bytes"] = min(given["fetch_size"], 2**31 - 513)
         config["receive.message.max.bytes"] = config["fetch.max.bytes"] + 512
     if given["socket_buffer_size"] is not None:
@@ -85,7 +101,9 @@ def _librdkafka_names(found: Mapping[str, str]) -> dict[str, Any]:
     return names
 
 
-def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def _own(
+    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+) -> OpenClient:
     from batchval.fetch import ConsumerOptions
     from batchval.fetch.receiver import Quota
     from batchval.network.security import Security

@@ -20,7 +20,9 @@ Metrics = dict[str, float | str]
 
 def named(group: str, values: Mapping[str, float], client_id: str, **tags: object) -> Metrics:
     """Return the values under their full names. ``tags``: those after client-id."""
-    shown = ", ".join([f"client-id={client_id}", *(f"{tag}={value}" for tag, value in tags.items())])
+    shown = ", ".join(
+        [f"client-id={client_id}", *(f"{tag}={value}" for tag, value in tags.items())]
+    )
     return {f"{group}:{name}:{{{shown}}}": value for name, value in values.items()}
 
 

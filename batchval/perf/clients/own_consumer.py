@@ -27,14 +27,18 @@ from batchval.perf.consume import ConsumeError, Polled
 __all__ = ["OwnConsumer", "partitions_of"]
 
 METADATA_MS = 10_000
-#: What has come is walked before more is read, while it is in the processor's cache; so much of it makes a poll.
+#: What has come is walked before more is read, while it is in the processor's cache; so much of it
+#: makes a poll.
 POLL_BYTES = 8 << 20
 MORE_MS = 2
 USED_UP_S = 0.005
 
 
-def partitions_of(options: ConsumerOptions, topic: str | None, include: str | None) -> list[tuple[str, int]]:
-    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal ones left out).
+def partitions_of(
+    options: ConsumerOptions, topic: str | None, include: str | None
+) -> list[tuple[str, int]]:
+    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal
+    ones left out).
 
     Raises ConsumeError: no broker, no such topic, no permission, no match.
     """
@@ -52,7 +56,9 @@ def partitions_of(options: ConsumerOptions, topic: str | None, include: str | No
         loop.close()
 
 
-async def _partitions_of(options: ConsumerOptions, topic: str | None, include: str | None) -> list[tuple[str, int]]:
+async def _partitions_of(
+    options: ConsumerOptions, topic: str | None, include: str | None
+) -> list[tuple[str, int]]:
     async with ConsumerNetworkClient(options.client_options()) as client:
         nodes = bootstrap_nodes(options.bootstrap_servers)
         metadata = ClusterMetadata(client, nodes, allow_auto_topic_creation=False)
@@ -68,10 +74,16 @@ async def _partitions_of(options: ConsumerOptions, topic: str | None, include: s
 
 
 class OwnConsumer:
-    """One consumer of the group, for one thread. Made in that thread or another; its loop runs where it is polled."""
+    """One consumer of the group, for one thread. Made in that thread or another; its loop runs
+    where it is polled.
+    """
 
     def __init__(
-        self, options: ConsumerOptions, topics: Collection[str], decode: str, quota: Quota | None = None
+        self,
+        options: ConsumerOptions,
+        topics: Collection[str],
+        decode: str,
+        quota: Quota | None = None,
     ) -> None:
         self._options = options
         self._topics = list(topics)
@@ -98,7 +110,9 @@ class OwnConsumer:
         self._consumer = Consumer(self._options)
         await self._consumer.__aenter__()
         self._consumer.count_only(self._decode, self._quota)
-        self._consumer.subscribe(self._topics, on_assigned=self._on_assigned, on_revoked=self._on_revoked)
+        self._consumer.subscribe(
+            self._topics, on_assigned=self._on_assigned, on_revoked=self._on_revoked
+        )
 
     def _on_assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
         given = frozenset((topic, number) for topic, number in partitions)
@@ -181,7 +195,9 @@ class OwnConsumer:
 
     def _walked(self, fetched: FetchedBatches) -> Fetched:
         try:
-            return walk_fetched(fetched.records, fetched.fetch_offset, self._decode, self._check_crcs)
+            return walk_fetched(
+                fetched.records, fetched.fetch_offset, self._decode, self._check_crcs
+            )
         except BatchvalError as error:
             raise ConsumeError(f"{fetched.topic}-{fetched.partition}: {error}") from None
 

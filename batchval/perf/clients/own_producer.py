@@ -1,4 +1,6 @@
-"""batchval's own producer as perf produce: one native call for many records; stamps come back by batch."""
+"""batchval's own producer as perf produce: one native call for many records; stamps come back by
+batch.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ class OwnProducer:
         self._pause = Pause(is_alone=self._is_alone)
         block = self._options.max_block_ms
         self._producer = producer = Producer(
-            dataclasses.replace(self._options, max_block_ms=min(block, METADATA_MS), on_wire=answered)
+            dataclasses.replace(
+                self._options, max_block_ms=min(block, METADATA_MS), on_wire=answered
+            )
         )
         producer.on_batch = self._done
         try:
@@ -75,7 +79,9 @@ class OwnProducer:
         except (BatchvalError, OSError) as error:
             raise ProduceError(str(error)) from None
         if self._partition is not None and self._partition >= partitions:
-            raise ProduceError(f"topic {self._topic} has no partition {self._partition}, but {partitions} of them")
+            raise ProduceError(
+                f"topic {self._topic} has no partition {self._partition}, but {partitions} of them"
+            )
         producer.options.max_block_ms = block
         self._opened_ns = now_ns()
 

@@ -77,7 +77,10 @@ class OwnReader:
         if self._final is None:
             wanted = dict.fromkeys(self._partitions, "latest")
             self._final = await self._consumer.offsets_for(wanted, OPEN_MS)
-        return all((self._consumer.position(partition) or 0) >= end for partition, end in self._final.items())
+        return all(
+            (self._consumer.position(partition) or 0) >= end
+            for partition, end in self._final.items()
+        )
 
     def last_error(self) -> str:
         """Return what did not work last, or nothing."""

@@ -23,19 +23,25 @@ class OpenClient:
     new_loop: Callable[[], asyncio.AbstractEventLoop]
 
 
-def open_client(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def open_client(
+    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+) -> OpenClient:
     """By --client; ``found``: properties. Raises ProduceError, PropertyError."""
     return (_librdkafka if given["client"] == "librdkafka" else _own)(given, found, say)
 
 
-def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def _librdkafka(
+    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+) -> OpenClient:
     try:
         from batchval.perf.clients.rdkafka import version
         from batchval.perf.clients.rdkafka_producer import RdkafkaProducer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "confluent_kafka":
             raise
-        raise ProduceError("confluent-kafka is not installed: pip install 'batchval[perf]'") from None
+        raise ProduceError(
+            "confluent-kafka is not installed: pip install 'batchval[perf]'"
+        ) from None
     config = properties.rdkafka(found)
     if given["partitioner"] == "murmur2":
         config["partitioner"] = "murmur2_random"
@@ -45,7 +51,10 @@ def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str], say: Callabl
         if given["transactional_id"]:
             own["transactional.id"] = _of_thread(given, thread)
         return RdkafkaProducer(
-            own, given["topic"], partition=given["partition"], round_robin=given["partitioner"] == "round_robin"
+            own,
+            given["topic"],
+            partition=given["partition"],
+            round_robin=given["partitioner"] == "round_robin",
         )
 
     return OpenClient(make, version(), asyncio.new_event_loop)
@@ -57,7 +66,9 @@ def _of_thread(given: Mapping[str, Any], thread: int) -> str:
     return name if given["threads"] == 1 else f"{name}-{thread}"
 
 
-def _own(given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]) -> OpenClient:
+def _own(
+    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+) -> OpenClient:
     from importlib.metadata import PackageNotFoundError, version
 
     from batchval.network.loops import loop_factory

@@ -1,4 +1,6 @@
-"""What the clients over librdkafka share: its errors in words, the last of them, and the metadata of topics."""
+"""What the clients over librdkafka share: its errors in words, the last of them, and the metadata
+of topics.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def version() -> str:
 
 
 class LastError:
-    """An ``error_cb``: what librdkafka said last, for a sentence that says more than that time is up."""
+    """An ``error_cb``: what librdkafka said last, for a sentence that says more than that time is
+    up.
+    """
 
     def __init__(self) -> None:
         self.text = ""
@@ -47,9 +51,15 @@ class LastError:
 
 
 def list_topics(
-    client: Any, topic: str | None, said: LastError, servers: str, end: float, raised: type[BatchvalError]
+    client: Any,
+    topic: str | None,
+    said: LastError,
+    servers: str,
+    end: float,
+    raised: type[BatchvalError],
 ) -> Any:
-    """Metadata of the topic, or of all. ``raised`` where a broker refuses, or none answers before ``end`` (monotonic).
+    """Metadata of the topic, or of all. ``raised`` where a broker refuses, or none answers before
+    ``end`` (monotonic).
 
     In short turns: what librdkafka says of a refusal comes by poll alone.
     """
@@ -61,4 +71,6 @@ def list_topics(
             if said.refused is not None:
                 raise raised(f"refused: {words(said.refused)}") from None
             if time.monotonic() >= end:
-                raise raised(f"no broker answers at {servers}: {said.text or reason(error)}") from None
+                raise raised(
+                    f"no broker answers at {servers}: {said.text or reason(error)}"
+                ) from None

@@ -1,7 +1,8 @@
 """librdkafka (the package confluent-kafka) as a consumer to be measured: a Python object a record.
 
-Its configuration names are librdkafka's. ``fetch.queue.backoff.ms`` is 2 unless given: at librdkafka's 1,000 a consumer
-that has filled its queue sleeps most of the time, and the backoff is measured, not the client.
+Its configuration names are librdkafka's. ``fetch.queue.backoff.ms`` is 2 unless given: at
+librdkafka's 1,000 a consumer that has filled its queue sleeps most of the time, and the backoff is
+measured, not the client.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from typing import Any
 
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
-from batchval.perf.clients.rdkafka_package import Consumer, KafkaError, KafkaException, TopicPartition
+from batchval.perf.clients.rdkafka_package import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from batchval.perf.consume import ConsumeError, Polled
 from batchval.perf.properties import PropertyError
 
@@ -41,19 +47,26 @@ _PASSING = {
 _QUIET: Mapping[str, Any] = {"log_level": 0, "log.connection.close": False}
 
 
-def partitions_of(config: Mapping[str, Any], topic: str | None, include: str | None) -> list[tuple[str, int]]:
-    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal ones left out).
+def partitions_of(
+    config: Mapping[str, Any], topic: str | None, include: str | None
+) -> list[tuple[str, int]]:
+    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal
+    ones left out).
 
     Raises ConsumeError: no broker, no such topic, no permission, no match.
     """
     said = LastError()
     try:
-        consumer = Consumer({**_QUIET, **config, "error_cb": said, "allow.auto.create.topics": False})
+        consumer = Consumer(
+            {**_QUIET, **config, "error_cb": said, "allow.auto.create.topics": False}
+        )
     except (KafkaException, ValueError, TypeError) as error:
         raise PropertyError(f"librdkafka: {reason(error)}") from None
     try:
         servers = config.get("bootstrap.servers", "")
-        found = list_topics(consumer, topic, said, servers, time.monotonic() + METADATA_S, ConsumeError)
+        found = list_topics(
+            consumer, topic, said, servers, time.monotonic() + METADATA_S, ConsumeError
+        )
     finally:
         consumer.close()
     if topic:
@@ -62,10 +75,14 @@ def partitions_of(config: Mapping[str, Any], topic: str | None, include: str | N
             raise ConsumeError(f"topic {topic}: {words(about.error)}")
         names = [topic]
     else:
-        names = sorted(n for n in found.topics if re.fullmatch(include or "", n) and not n.startswith("__"))
+        names = sorted(
+            n for n in found.topics if re.fullmatch(include or "", n) and not n.startswith("__")
+        )
         if not names:
             raise ConsumeError(f"no topic matches {include!r}")
-    partitions = [(name, number) for name in names for number in sorted(found.topics[name].partitions)]
+    partitions = [
+        (name, number) for name in names for number in sorted(found.topics[name].partitions)
+    ]
     if not partitions:
         raise ConsumeError(f"topic {names[0]}: it has no partitions")
     return partitions
@@ -74,7 +91,9 @@ def partitions_of(config: Mapping[str, Any], topic: str | None, include: str | N
 class RdkafkaConsumer:
     """One consumer of the group, for one thread. ``config``: librdkafka's names, with group.id."""
 
-    def __init__(self, config: Mapping[str, Any], topics: Collection[str], *, with_metrics: bool = False) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], topics: Collection[str], *, with_metrics: bool = False
+    ) -> None:
         self._topics = list(topics)
         self._said = LastError()
         self._assigned: frozenset[tuple[str, int]] | None = None
@@ -86,11 +105,19 @@ class RdkafkaConsumer:
         self._going_ns = 0
         self._statistics: dict[str, Any] = {}
         extra: dict[str, Any] = (
-            {"statistics.interval.ms": 1000, "stats_cb": self._on_statistics} if with_metrics else {}
+            {"statistics.interval.ms": 1000, "stats_cb": self._on_statistics}
+            if with_metrics
+            else {}
         )
-        defaults = {"fetch.queue.backoff.ms": 2, "enable.auto.commit": False, "partition.assignment.strategy": "range"}
+        defaults = {
+            "fetch.queue.backoff.ms": 2,
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": "range",
+        }
         try:
-            self._consumer = Consumer({**_QUIET, **defaults, **extra, **config, "error_cb": self._said})
+            self._consumer = Consumer(
+                {**_QUIET, **defaults, **extra, **config, "error_cb": self._said}
+            )
         except (KafkaException, ValueError, TypeError) as error:
             raise PropertyError(f"librdkafka: {reason(error)}") from None
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
@@ -99,7 +126,10 @@ class RdkafkaConsumer:
         """Begins to join."""
         self._rebalances.begin()
         self._consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_revoke
+            self._topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_revoke,
         )
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -131,13 +161,17 @@ class RdkafkaConsumer:
         """Resumes what was assigned."""
         self._going.set()
         self._going_ns = time.monotonic_ns()
-        self._consumer.resume([TopicPartition(topic, number) for topic, number in self._assigned or ()])
+        self._consumer.resume(
+            [TopicPartition(topic, number) for topic, number in self._assigned or ()]
+        )
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
         """One ``consume``: never more than is wanted, nor than 10,000."""
         nbytes = records = 0
         try:
-            messages = self._consumer.consume(min(MAX_POLL_RECORDS, max(most, 1)), timeout_ms / 1000)
+            messages = self._consumer.consume(
+                min(MAX_POLL_RECORDS, max(most, 1)), timeout_ms / 1000
+            )
         except KafkaException as error:
             raise ConsumeError(reason(error)) from None
         for message in messages:
@@ -191,13 +225,24 @@ class RdkafkaConsumer:
             fetches = sum(broker.get("req", {}).get("Fetch", 0) for broker in brokers)
             fetch |= {"fetch-total": fetches, "fetch-rate": average(fetches, seconds)}
         found |= named("consumer-fetch-manager-metrics", fetch, self._client_id)
-        for name in ("tx", "tx_bytes", "rx", "rx_bytes", "rxmsgs", "rxmsg_bytes", "replyq", "metadata_cache_cnt"):
+        for name in (
+            "tx",
+            "tx_bytes",
+            "rx",
+            "rx_bytes",
+            "rxmsgs",
+            "rxmsg_bytes",
+            "replyq",
+            "metadata_cache_cnt",
+        ):
             if name in self._statistics:
                 found[f"librdkafka:{name}"] = self._statistics[name]
         for broker in brokers:
             if broker.get("nodeid", -1) >= 0:
                 for name in ("avg", "p99"):
-                    found[f"librdkafka:rtt-{name}-us:{{node-id={broker['nodeid']}}}"] = broker["rtt"][name]
+                    found[f"librdkafka:rtt-{name}-us:{{node-id={broker['nodeid']}}}"] = broker[
+                        "rtt"
+                    ][name]
         return found
 
     def last_error(self) -> str:

@@ -20,7 +20,9 @@ class MockCluster:
     def __init__(self, brokers: int = 1) -> None:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:  # its threads have this mask: signals are the main thread's
-            self._owner = rdkafka_package.Producer({"test.mock.num.brokers": brokers, "log_level": 0})
+            self._owner = rdkafka_package.Producer(
+                {"test.mock.num.brokers": brokers, "log_level": 0}
+            )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         found = self._owner.list_topics(timeout=_START_S).brokers.values()

@@ -18,4 +18,12 @@ except ModuleNotFoundError:
     require("batchval.perf.clients.rdkafka")
     raise
 
-__all__ = ["Consumer", "KafkaError", "KafkaException", "Producer", "TopicPartition", "__version__", "libversion"]
+__all__ = [
+    "Consumer",
+    "KafkaError",
+    "KafkaException",
+    "Producer",
+    "TopicPartition",
+    "__version__",
+    "libversion",
+]

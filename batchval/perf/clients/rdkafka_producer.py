@@ -1,4 +1,6 @@
-"""librdkafka as the client of perf produce, through confluent-kafka: one produce() and one callback for each record."""
+"""librdkafka as the client of perf produce, through confluent-kafka: one produce() and one callback
+for each record.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _FULL = KafkaError._QUEUE_FULL
 
 
 class RdkafkaProducer:
-    """One producer, for one thread. ``config``: librdkafka's names. ``partition``: None leaves it to librdkafka."""
+    """One producer, for one thread. ``config``: librdkafka's names. ``partition``: None leaves it
+    to librdkafka.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,12 @@ class RdkafkaProducer:
         partition: int | None = None,
         round_robin: bool = False,
     ) -> None:
-        self._config, self._topic, self._partition, self._round_robin = config, topic, partition, round_robin
+        self._config, self._topic, self._partition, self._round_robin = (
+            config,
+            topic,
+            partition,
+            round_robin,
+        )
         self._said = LastError()
         self._statistics: dict[str, Any] = {}
         self._highest: dict[int, int] = {}
@@ -63,26 +72,33 @@ class RdkafkaProducer:
         self._on_batch = on_batch
         try:
             self._producer = Producer(
-                {**_QUIET, **self._config, "error_cb": self._said, "stats_cb": self._on_statistics}, logger=_SILENT
+                {**_QUIET, **self._config, "error_cb": self._said, "stats_cb": self._on_statistics},
+                logger=_SILENT,
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise ProduceError(f"librdkafka: {reason(error)}") from None
         self.partitions = self._known()
         self._opened_ns = time.monotonic_ns()
         if self._partition is not None and self._partition >= self.partitions:
-            raise ProduceError(f"topic {self._topic} has no partition {self._partition}, but {self.partitions} of them")
+            raise ProduceError(
+                f"topic {self._topic} has no partition {self._partition}, but {self.partitions} of them"
+            )
         if self._transactional:
             try:
                 self._producer.init_transactions(30.0)
             except KafkaException as error:
-                raise ProduceError(f"transactional.id {self._config['transactional.id']}: {reason(error)}") from None
+                raise ProduceError(
+                    f"transactional.id {self._config['transactional.id']}: {reason(error)}"
+                ) from None
 
     def _known(self) -> int:
         """How many partitions the topic has."""
         begin = time.monotonic()
         servers = self._config.get("bootstrap.servers", "")
         while True:
-            found = list_topics(self._producer, self._topic, self._said, servers, begin + METADATA_S, ProduceError)
+            found = list_topics(
+                self._producer, self._topic, self._said, servers, begin + METADATA_S, ProduceError
+            )
             about = found.topics[self._topic]
             if about.error is None and about.partitions:
                 return len(about.partitions)
@@ -147,7 +163,12 @@ class RdkafkaProducer:
                 options["partition"] = self._next % self.partitions
                 self._next += 1
             try:
-                produce(topic, values[taken] if one is None else one, on_delivery=partial(done, stamp), **options)
+                produce(
+                    topic,
+                    values[taken] if one is None else one,
+                    on_delivery=partial(done, stamp),
+                    **options,
+                )
             except BufferError:
                 if len(self._producer):
                     self._next -= self._round_robin
@@ -196,7 +217,9 @@ class RdkafkaProducer:
                     with suppress(KafkaException):  # the caller gets the reason to abort
                         self._producer.abort_transaction(30.0)
                 if not failed.retriable():
-                    raise ProduceError(f"the transaction is not committed: {words(failed)}") from None
+                    raise ProduceError(
+                        f"the transaction is not committed: {words(failed)}"
+                    ) from None
         self._tell()
 
     async def close(self) -> None:
@@ -229,7 +252,10 @@ class RdkafkaProducer:
             for name, value in sorted(self._statistics.items())
             if isinstance(value, int | float) and name not in {"ts", "time"}
         }
-        sent, client_id = self._statistics.get("txmsgs", 0), str(self._statistics.get("client_id", ""))
+        sent, client_id = (
+            self._statistics.get("txmsgs", 0),
+            str(self._statistics.get("client_id", "")),
+        )
         seconds = (self._closed_ns or time.monotonic_ns()) / 1e9 - self._opened_ns / 1e9
         values = {
             "batch-size-avg": self._batch_bytes.mean,

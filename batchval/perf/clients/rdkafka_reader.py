@@ -8,14 +8,24 @@ from itertools import groupby
 from typing import Any, Final
 
 from batchval.perf.clients.rdkafka import METADATA_S, LastError, reason, words
-from batchval.perf.clients.rdkafka_package import Consumer, KafkaError, KafkaException, TopicPartition
+from batchval.perf.clients.rdkafka_package import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 from batchval.perf.consume import ConsumeError
 from batchval.perf.properties import PropertyError
 
 __all__ = ["RdkafkaReader"]
 
 MOST_RECORDS: Final = 500  # Kafka's max.poll.records
-_QUIET: Final = {"log_level": 0, "fetch.queue.backoff.ms": 2, "enable.auto.commit": False, "group.id": "perf-roundtrip"}
+_QUIET: Final = {
+    "log_level": 0,
+    "fetch.queue.backoff.ms": 2,
+    "enable.auto.commit": False,
+    "group.id": "perf-roundtrip",
+}
 _PASSING: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 
 

@@ -32,7 +32,9 @@ class OpenClients:
     consumer: Mapping[str, str]
 
 
-def open_clients(client: str, workload: Workload, common: Mapping[str, str], say: Callable[[str], None]) -> OpenClients:
+def open_clients(
+    client: str, workload: Workload, common: Mapping[str, str], say: Callable[[str], None]
+) -> OpenClients:
     """Check all properties; nothing is connected. PropertyError, ConsumeError, ProduceError.
 
     ``common``  properties of the command line for all clients, bootstrap.servers among them
@@ -40,7 +42,9 @@ def open_clients(client: str, workload: Workload, common: Mapping[str, str], say
     from batchval.fetch import ConsumerOptions
 
     own = client == "batchval"
-    producer = _of(PRODUCER, CONSUMER, common, own) | _idempotent(workload.producer) | workload.producer
+    producer = (
+        _of(PRODUCER, CONSUMER, common, own) | _idempotent(workload.producer) | workload.producer
+    )
     consumer = _of(CONSUMER, PRODUCER, common, own) | workload.consumer
     if own:
         for name in common:
@@ -60,12 +64,18 @@ def open_clients(client: str, workload: Workload, common: Mapping[str, str], say
         security=Security.from_properties(security),
         **({"client_id": "perf-roundtrip"} | read),
     )
-    reader = _own(options) if own else _librdkafka(consumer | {"bootstrap.servers": common["bootstrap.servers"]})
+    reader = (
+        _own(options)
+        if own
+        else _librdkafka(consumer | {"bootstrap.servers": common["bootstrap.servers"]})
+    )
     clients = Clients(lambda topic, number: opened[topic.name].make(number), reader, first.new_loop)
     return OpenClients(clients, options, first.version, producer, consumer)
 
 
-def _of(known: Mapping[str, Any], other: Mapping[str, Any], common: Mapping[str, str], own: bool) -> dict[str, str]:
+def _of(
+    known: Mapping[str, Any], other: Mapping[str, Any], common: Mapping[str, str], own: bool
+) -> dict[str, str]:
     """Return the common properties without those that only the other kind of client has."""
     return {
         name: value

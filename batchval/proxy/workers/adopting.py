@@ -19,7 +19,9 @@ class AdoptingProxy(Proxy):
         super().__init__(options, shared=shared)
         self._gone: dict[Session, Callable[[], None]] = {}
 
-    def adopt(self, connection: socket.socket, node_id: int | None, gone: Callable[[], None]) -> None:
+    def adopt(
+        self, connection: socket.socket, node_id: int | None, gone: Callable[[], None]
+    ) -> None:
         """Serve a connection.
 
         ``node_id``  broker whose port it came by

@@ -162,7 +162,11 @@ class Channel(asyncio.Protocol):
 
     def send(self, message: object) -> None:
         """Send a message; nothing once the other process is gone, or after ``finish``."""
-        if self._transport is not None and not self._is_finishing and not self._transport.is_closing():
+        if (
+            self._transport is not None
+            and not self._is_finishing
+            and not self._transport.is_closing()
+        ):
             self._transport.write(encoded(message))
 
     async def finish(self) -> None:
@@ -197,14 +201,18 @@ def _end_of_message(buffer: bytearray, at: int) -> int | None:
     return end if end <= len(buffer) else None
 
 
-def pass_connection(passing: socket.socket, header: PassedHeader, connection: socket.socket) -> None:
+def pass_connection(
+    passing: socket.socket, header: PassedHeader, connection: socket.socket
+) -> None:
     """Pass a connection. Raises BlockingIOError where the worker has not taken earlier ones yet,
     OSError where it is gone.
     """
     packet = pickle.dumps(header, pickle.HIGHEST_PROTOCOL)
     descriptors = _DESCRIPTOR.pack(connection.fileno())
     # not socket.send_fds and recv_fds, which ignore their flags in Python 3.11
-    passing.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)], socket.MSG_DONTWAIT)
+    passing.sendmsg(
+        [packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)], socket.MSG_DONTWAIT
+    )
 
 
 def connection_of(passing: socket.socket) -> tuple[PassedHeader, socket.socket | None] | None:
@@ -214,11 +222,15 @@ def connection_of(passing: socket.socket) -> tuple[PassedHeader, socket.socket |
     Raises BlockingIOError.
     """
     flags = socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-    packet, ancillary, _, _ = passing.recvmsg(LARGEST_PACKET, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
+    packet, ancillary, _, _ = passing.recvmsg(
+        LARGEST_PACKET, socket.CMSG_LEN(_DESCRIPTOR.size), flags
+    )
     if not packet:
         return None
     header: PassedHeader = pickle.loads(packet)
     for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(data) >= _DESCRIPTOR.size:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS) and len(
+            data
+        ) >= _DESCRIPTOR.size:
             return header, socket.socket(fileno=_DESCRIPTOR.unpack_from(data)[0])
     return header, None

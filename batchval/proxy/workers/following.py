@@ -63,7 +63,9 @@ class Asking:
             number, answer = pickle.loads(packet)
             if number == self._number:  # else to a question that had no answer in time
                 return answer
-        raise OSError(errno.ETIMEDOUT, f"the gate's parent process did not answer in {self._timeout_s:g} s")
+        raise OSError(
+            errno.ETIMEDOUT, f"the gate's parent process did not answer in {self._timeout_s:g} s"
+        )
 
 
 class FollowingDiscovery(Discovery):
@@ -74,7 +76,11 @@ class FollowingDiscovery(Discovery):
     """
 
     def __init__(
-        self, options: DiscoveryOptions, instance: str, report: Callable[[object], None], asking: Asking
+        self,
+        options: DiscoveryOptions,
+        instance: str,
+        report: Callable[[object], None],
+        asking: Asking,
     ) -> None:
         super().__init__(options)
         self._instance = instance

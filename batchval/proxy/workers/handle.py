@@ -14,7 +14,14 @@ from typing import Any, Final, Protocol
 
 from batchval.proxy.state_machine import StateMachine
 from batchval.proxy.workers.channel import LARGEST_PACKET, Channel, Pairs, pass_connection
-from batchval.proxy.workers.control_messages import Answer, Begin, Drain, Parts, PassedHeader, Question
+from batchval.proxy.workers.control_messages import (
+    Answer,
+    Begin,
+    Drain,
+    Parts,
+    PassedHeader,
+    Question,
+)
 from batchval.proxy.workers.worker_states import TRANSITIONS, WorkerEvent, WorkerState
 
 __all__ = ["Worker", "WorkerOwner"]
@@ -23,7 +30,13 @@ __all__ = ["Worker", "WorkerOwner"]
 LAST_WORDS_S: Final = 1.0
 _ROOT: Final = Path(__file__).resolve().parents[3]
 #: Of the gate's service manager: the state directory is the parent's.
-_NOT_INHERITED: Final = ("STATE_DIRECTORY", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "WATCHDOG_USEC")
+_NOT_INHERITED: Final = (
+    "STATE_DIRECTORY",
+    "NOTIFY_SOCKET",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "WATCHDOG_USEC",
+)
 
 
 class WorkerOwner(Protocol):
@@ -85,7 +98,10 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
         numbers = [one.fileno() for one in theirs]
         try:
             process = await asyncio.create_subprocess_exec(
-                *_command(numbers), pass_fds=numbers, env=_environment(), stdin=asyncio.subprocess.DEVNULL
+                *_command(numbers),
+                pass_fds=numbers,
+                env=_environment(),
+                stdin=asyncio.subprocess.DEVNULL,
             )
         except BaseException:
             ends.close()
@@ -202,7 +218,11 @@ def _command(numbers: list[int]) -> list[str]:
     found.
     """
     flags = sys.flags
-    options = [option for option, is_set in (("-I", flags.isolated), ("-E", flags.ignore_environment)) if is_set]
+    options = [
+        option
+        for option, is_set in (("-I", flags.isolated), ("-E", flags.ignore_environment))
+        if is_set
+    ]
     # -P: the current directory, which others may be able to write, holds no module
     module = "batchval.proxy.workers.worker"
     return [sys.executable, "-P", *options, "-m", module, *map(str, numbers)]

@@ -61,7 +61,9 @@ NEWS_S: Final = 0.1
 FILES_A_WORKER: Final = 4
 
 
-def gate_of(settings: Settings, *, version: str = "", predecessor: TakeOver | None = None) -> RunningGate:
+def gate_of(
+    settings: Settings, *, version: str = "", predecessor: TakeOver | None = None
+) -> RunningGate:
     """Return the gate that the settings ask for: one process, or a parent of several."""
     if (count := workers_of(settings)) == 1:
         return RunningGate(settings, version=version, predecessor=predecessor)
@@ -74,7 +76,12 @@ class ParentGate(RunningGate):
     validates = False
 
     def __init__(
-        self, settings: Settings, workers: int, *, version: str = "", predecessor: TakeOver | None = None
+        self,
+        settings: Settings,
+        workers: int,
+        *,
+        version: str = "",
+        predecessor: TakeOver | None = None,
     ) -> None:
         self.pool = WorkerPool(workers, self)
         self._version = version
@@ -171,7 +178,14 @@ class ParentGate(RunningGate):
     def parts_of(self, index: int) -> Parts:
         """Return what a worker is made of."""
         settings = share_of(self.settings, len(self.pool.workers))
-        return Parts(index, settings, self._version, self.discovery.instance, self._secret, self._cluster_news())
+        return Parts(
+            index,
+            settings,
+            self._version,
+            self.discovery.instance,
+            self._secret,
+            self._cluster_news(),
+        )
 
     def received(self, message: object) -> None:
         """Take what a worker has found out."""
@@ -209,8 +223,13 @@ class ParentGate(RunningGate):
         try:
             self.proxies[listener].listener_of(node_id, *address)
         except OSError as error:
-            return PortAnswer({}, (error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error)))
-        found = {(name, node_id): proxy.cluster.brokers.get(node_id) for name, proxy in self.proxies.items()}
+            return PortAnswer(
+                {}, (error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error))
+            )
+        found = {
+            (name, node_id): proxy.cluster.brokers.get(node_id)
+            for name, proxy in self.proxies.items()
+        }
         return PortAnswer({key: one.port for key, one in found.items() if one is not None})
 
     def _cluster_news(self) -> ClusterNews:
@@ -220,7 +239,13 @@ class ParentGate(RunningGate):
             for listener in proxy.cluster.listeners
         }
         known = self.discovery
-        return ClusterNews(dict(known.brokers), known.cluster_id, known.requires_authentication, known.endpoints, ports)
+        return ClusterNews(
+            dict(known.brokers),
+            known.cluster_id,
+            known.requires_authentication,
+            known.endpoints,
+            ports,
+        )
 
     async def _spread_news(self) -> None:
         """Tell workers what is new of the cluster."""
@@ -248,7 +273,13 @@ class _AllPages(Pages):
         """Take the values of all processes; what is returned adds them up, in any thread."""
         asked = self._asked = self._asked + 1
         answers = await self._pool.ask("families", ANSWER_S)
-        return partial(self._totals.merged, self.gate.metrics.families(), answers, self._pool.ended_starts(), asked)
+        return partial(
+            self._totals.merged,
+            self.gate.metrics.families(),
+            answers,
+            self._pool.ended_starts(),
+            asked,
+        )
 
     def _merged_page(self, families: Callable[[], Iterable[Family]], pids: list[int]) -> bytes:
         return self.gate.metrics.format(families(), self._processes.collect(pids))

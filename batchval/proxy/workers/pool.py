@@ -18,7 +18,14 @@ from typing import Final, NamedTuple, Protocol
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
-from batchval.proxy.workers.control_messages import Closed, Failed, Heartbeat, Parts, PassedHeader, Ready
+from batchval.proxy.workers.control_messages import (
+    Closed,
+    Failed,
+    Heartbeat,
+    Parts,
+    PassedHeader,
+    Ready,
+)
 from batchval.proxy.workers.handle import Worker
 from batchval.proxy.workers.worker_states import WorkerEvent, WorkerState
 from batchval.report.units import plural
@@ -117,11 +124,19 @@ class WorkerPool:
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics about workers themselves."""
-        yield Family("gauge", "workers", "Workers that serve clients.", (), [((), len(self.serving))])
+        yield Family(
+            "gauge", "workers", "Workers that serve clients.", (), [((), len(self.serving))]
+        )
         text = "Workers that ended although they should not, and were replaced."
         yield Family("counter", "worker_restarts", text, (), [((), self.restarts_total)])
         samples = [((str(one.index),), len(one.connections)) for one in self.workers]
-        yield Family("gauge", "worker_connections", "Client connections now, by worker.", ("worker",), samples)
+        yield Family(
+            "gauge",
+            "worker_connections",
+            "Client connections now, by worker.",
+            ("worker",),
+            samples,
+        )
 
     # ---- start and end ---------------------------------------------------------------------------
 
@@ -206,7 +221,11 @@ class WorkerPool:
         """Return the worker for the next connection."""
         count = len(self.workers)
         able = [one for one in self.serving if not one.is_full and len(one.connections) < one.limit]
-        return min(able, key=lambda one: (len(one.connections), (one.index - self._turn) % count), default=None)
+        return min(
+            able,
+            key=lambda one: (len(one.connections), (one.index - self._turn) % count),
+            default=None,
+        )
 
     def _offer_again(self) -> None:
         self._again = None
@@ -227,12 +246,16 @@ class WorkerPool:
         for worker in self.workers:
             worker.send(message)
 
-    async def ask(self, what: str, timeout_s: float, content: bytes = b"") -> dict[tuple[int, int], bytes]:
+    async def ask(
+        self, what: str, timeout_s: float, content: bytes = b""
+    ) -> dict[tuple[int, int], bytes]:
         """Return the answers of the workers that answer in time, by process."""
         workers = self._in(WorkerState.SERVING, WorkerState.DRAINING)
         keys = [one.key for one in workers]
         answers = await asyncio.gather(*(one.ask(what, timeout_s, content) for one in workers))
-        return {key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None}
+        return {
+            key: answer for key, answer in zip(keys, answers, strict=True) if answer is not None
+        }
 
     def asked(self, question: object) -> object:
         """Answer a worker that waits."""
@@ -315,7 +338,9 @@ class WorkerPool:
         try:
             await self._start(worker)
         except OSError as error:
-            self._replace(worker, False, f"worker {worker.index} cannot be started ({error.strerror})")
+            self._replace(
+                worker, False, f"worker {worker.index} cannot be started ({error.strerror})"
+            )
 
     async def _look(self) -> None:
         """End workers whose event loop does not turn any more."""
@@ -330,7 +355,11 @@ class WorkerPool:
             for worker in self._in(WorkerState.STARTING, WorkerState.SERVING):
                 most_s = SILENT_S if worker.state is WorkerState.SERVING else START_S
                 if now - worker.heard > most_s:
-                    log.error("worker %d was silent for %d s: it is killed", worker.index, now - worker.heard)
+                    log.error(
+                        "worker %d was silent for %d s: it is killed",
+                        worker.index,
+                        now - worker.heard,
+                    )
                     worker.heard = now
                     worker.kill()
 

@@ -49,7 +49,9 @@ async def prepared_by(pool: WorkerPool, settings: bytes) -> int | None:
     connections = 0
     for key, index in serving.items():
         if key not in answers:
-            raise NotPrepared([f"worker {index} did not prepare the settings in {PREPARE_S:g} s, or has ended"])
+            raise NotPrepared(
+                [f"worker {index} did not prepare the settings in {PREPARE_S:g} s, or has ended"]
+            )
         outcome: Outcome = pickle.loads(answers[key])
         if outcome.problems:
             raise ConfigError(outcome.problems)

@@ -49,7 +49,9 @@ class Processes:
                 total += self._ended_cpu_s if metric.name == _CPU else 0
                 metric.samples = [sample._replace(value=total) for sample in metric.samples]
             elif metric.name in (_OPEN, _MOST):
-                metric.samples = [sample._replace(value=fullest[metric.name]) for sample in metric.samples]
+                metric.samples = [
+                    sample._replace(value=fullest[metric.name]) for sample in metric.samples
+                ]
             yield metric
         yield from self._platform.collect()
 

@@ -46,8 +46,14 @@ def share_of(settings: Settings, workers: int) -> Settings:
     no files.
     """
     limits, log = settings.limits, settings.log
-    divided = {"max_bytes_held": limits.max_bytes_held // workers, "threads": max(1, limits.threads // workers)}
-    lines = {key: max(1, getattr(log, key) // workers) for key in ("refusals_per_second", "connections_per_second")}
+    divided = {
+        "max_bytes_held": limits.max_bytes_held // workers,
+        "threads": max(1, limits.threads // workers),
+    }
+    lines = {
+        key: max(1, getattr(log, key) // workers)
+        for key in ("refusals_per_second", "connections_per_second")
+    }
     whole = {"max_connections_per_address": limits.max_connections}  # the parent counts
     return settings.model_copy(
         update={

@@ -68,7 +68,9 @@ def added(several: Iterable[Iterable[Family]]) -> list[Family]:
             for labels, value in family.samples:
                 key = tuple(labels)
                 found[key] = _together(family, found[key], value) if key in found else value
-    return [family._replace(samples=list(values[name].items())) for name, family in families.items()]
+    return [
+        family._replace(samples=list(values[name].items())) for name, family in families.items()
+    ]
 
 
 def _together(family: Family, one: Any, other: Any) -> Any:
@@ -94,7 +96,11 @@ class Totals:
         self._ended_starts: dict[int, int] = {}
 
     def merged(
-        self, own: Iterable[Family], answers: Mapping[Key, bytes], ended: Mapping[int, int], asked: int
+        self,
+        own: Iterable[Family],
+        answers: Mapping[Key, bytes],
+        ended: Mapping[int, int],
+        asked: int,
     ) -> list[Family]:
         """Return the metrics. Calls may come later than others that were prepared after them.
 

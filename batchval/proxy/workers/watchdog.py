@@ -53,7 +53,11 @@ class Watchdog:
         while not self.look():
             time.sleep(self._stuck_s / LOOKS)
         try:
-            print(f"the event loop has not turned for {self._stuck_s:g} s", file=sys.stderr, flush=True)
+            print(
+                f"the event loop has not turned for {self._stuck_s:g} s",
+                file=sys.stderr,
+                flush=True,
+            )
             faulthandler.dump_traceback()
         finally:
             os._exit(1)  # also where nobody reads stderr any more

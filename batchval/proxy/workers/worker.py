@@ -120,11 +120,15 @@ class WorkerGate(RunningGate):
 
     def _discovery(self) -> Discovery:
         bootstrap = tuple((one.host, one.port) for one in self.settings.upstream.bootstrap)
-        options = DiscoveryOptions(bootstrap, connect_s=self.settings.upstream.connect_timeout_ms / 1000)
+        options = DiscoveryOptions(
+            bootstrap, connect_s=self.settings.upstream.connect_timeout_ms / 1000
+        )
         return FollowingDiscovery(options, self._parts.instance, self._report, self._asking)
 
     def _shared(self, options: ProxyOptions) -> Shared:
-        shared = Shared.made(options, self.counters, self.discovery, self._remote_ports, self.connection_log)
+        shared = Shared.made(
+            options, self.counters, self.discovery, self._remote_ports, self.connection_log
+        )
         shared.clients = self.clients
         return shared
 
@@ -151,7 +155,9 @@ class WorkerGate(RunningGate):
         reserve = reserve_for(len(settings.listeners), settings.limits.threads, 0)
         allowed = connections_allowed(limit, wanted, reserve)
         if allowed < 1:
-            text = f"at most {limit} open files are allowed, and a worker keeps {reserve} for itself"
+            text = (
+                f"at most {limit} open files are allowed, and a worker keeps {reserve} for itself"
+            )
             raise OSError(errno.EMFILE, f"{text}: raise it (ulimit -n, LimitNOFILE=)")
         return allowed
 

@@ -1,7 +1,8 @@
 /* Counts every allocator call of a process; loaded with LD_PRELOAD, on glibc.
  *
- * malloc, calloc, realloc, the aligned ones, free, mmap and munmap, by whatever library they are called; with
- * PYTHONMALLOC=malloc Python's object allocator comes through here too. `bytes` is what was asked for. */
+ * malloc, calloc, realloc, the aligned ones, free, mmap and munmap, by whatever library they are
+ * called; with PYTHONMALLOC=malloc Python's object allocator comes through here too. `bytes` is
+ * what was asked for. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>

@@ -1,7 +1,9 @@
-// franz-go as a peer: a request a line on stdin, an answer a line on stdout, both JSON, as worker.py speaks.
+// franz-go as a peer: a request a line on stdin, an answer a line on stdout, both JSON, as
+// worker.py speaks.
 //
-// It parses a batch, checks its CRC and makes every record; it judges nothing, so its work is not the same. Its garbage is
-// collected by other threads: times are wall, and the process may use the cores that Kafka's JVM may use.
+// It parses a batch, checks its CRC and makes every record; it judges nothing, so its work is not
+// the same. Its garbage is collected by other threads: times are wall, and the process may use the
+// cores that Kafka's JVM may use.
 package main
 
 import (

@@ -8,7 +8,8 @@
  *   deep100     the same, and their records walked
  *   decompress  the decompressor alone
  *
- * Times are nanoseconds of this thread's CPU clock a batch; `busy` is the share of a sample that it was running. */
+ * Times are nanoseconds of this thread's CPU clock a batch; `busy` is the share of a sample that it
+ * was running. */
 #define _GNU_SOURCE
 #define WITH_ISAL
 #include "core.h"

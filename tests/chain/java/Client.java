@@ -25,8 +25,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * What the Java clients see, a line each. A line holds no address, no time and no topic's full name, so that a run
- * through the gate and one beside it can be compared.
+ * What the Java clients see, a line each. A line holds no address, no time and no topic's full
+ * name, so that a run through the gate and one beside it can be compared.
  *
  * java -cp CLASSPATH Client.java BOOTSTRAP PREFIX PORT,PORT...
  */

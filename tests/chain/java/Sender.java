@@ -25,8 +25,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * java -cp CLASSPATH Sender.java BOOTSTRAP TOPIC PARTITIONS NUMBER SHARE SECONDS CODEC FILE
  * IN_FLIGHT TIMEOUT_MS
  *
- * FILE: of each acknowledgement int64 sequence, int32 partition, int64 offset. Standard output: "sending" at the first
- * acknowledgement, at the end "sent N", then a line for each error.
+ * FILE: of each acknowledgement int64 sequence, int32 partition, int64 offset. Standard output:
+ * "sending" at the first acknowledgement, at the end "sent N", then a line for each error.
  */
 public class Sender {
     private static final long FLUSH_NS = 20_000_000;

@@ -1,5 +1,5 @@
-// What sarama sees, a line each. A line holds no address, no time and no topic's full name, so that a run through the
-// gate and one beside it can be compared.
+// What sarama sees, a line each. A line holds no address, no time and no topic's full name, so that
+// a run through the gate and one beside it can be compared.
 //
 // main BOOTSTRAP PREFIX PORT,PORT... VERSION
 // main digest BOOTSTRAP TOPIC=COUNT...   (digest.go)

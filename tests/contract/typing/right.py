@@ -1,4 +1,6 @@
-"""What a type checker must believe of batchval; checked by tests/contract/test_typing.py, never run."""
+"""What a type checker must believe of batchval; checked by tests/contract/test_typing.py, never
+run.
+"""
 
 from array import array
 from collections.abc import Iterator
@@ -35,7 +37,9 @@ from batchval.core.record_columns import RecordColumns, RecordRow
 TopicPolicy(cleanup_policy="delete,compact", message_timestamp_type="LogAppendTime")
 ClaimsPolicy("audit", 0.01)
 policy = TopicPolicy(message_timestamp_before_max_ms=86_400_000, compression_type="zstd")
-validator = LogValidator(policy, mode="strict", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0)
+validator = LogValidator(
+    policy, mode="strict", profile="produce", extras={"S1": "report"}, clock_ns=lambda: 0
+)
 LogValidator(extras={Rule.S1: "report"}, max_decompressed_bytes=8 << 20)
 assert_type(validator.policy, TopicPolicy)
 assert_type(validator.with_policy(policy), LogValidator)
@@ -44,15 +48,22 @@ for buffer in (b"", bytearray(), memoryview(b""), array("B"), np.zeros(3, "u1"))
     result = validator.check(buffer, now_ms=0, origin="CLIENT", produce_version=9)
     assert_type(result, ValidationResult)
     assert_type(
-        validator.validate(buffer, now_ms=0, first_offset=1000, leader_epoch=7, in_place=False), ValidationResult
+        validator.validate(buffer, now_ms=0, first_offset=1000, leader_epoch=7, in_place=False),
+        ValidationResult,
     )
-    assert_type(validator.check_ranges(buffer, [(0, 10)], policy, now_ms=0), BatchColumns[CheckedRow])
     assert_type(
-        validator.check_ranges(buffer, np.zeros((3, 2), "i8"), [policy] * 3, now_ms=0), BatchColumns[CheckedRow]
+        validator.check_ranges(buffer, [(0, 10)], policy, now_ms=0), BatchColumns[CheckedRow]
+    )
+    assert_type(
+        validator.check_ranges(buffer, np.zeros((3, 2), "i8"), [policy] * 3, now_ms=0),
+        BatchColumns[CheckedRow],
     )
     assert_type(validator.check_request(buffer, produce_version=9), ValidationResult)
     assert_type(validator.analyze(buffer, origin=AppendOrigin.REPLICATION), ValidationResult)
-    assert_type(validator.validate_messages_and_assign_offsets(buffer, now_ms=0, to_magic=1), ValidationResult)
+    assert_type(
+        validator.validate_messages_and_assign_offsets(buffer, now_ms=0, to_magic=1),
+        ValidationResult,
+    )
     assert_type(scan_batches(buffer), BatchColumns[BatchRow])
     assert_type(batches(buffer), Batches)
     assert_type(record_columns(buffer, 0, check_crcs=False), RecordColumns)

@@ -1,6 +1,14 @@
 """Mistakes that a type checker must find: mypy's complaints are exactly the words behind E."""
 
-from batchval import ClaimsPolicy, ErrorCode, LogValidator, RecordBatch, TopicPolicy, ValidationResult, scan_batches
+from batchval import (
+    ClaimsPolicy,
+    ErrorCode,
+    LogValidator,
+    RecordBatch,
+    TopicPolicy,
+    ValidationResult,
+    scan_batches,
+)
 
 LogValidator(mode="loose")  # E: arg-type
 LogValidator(profile="gate")  # E: arg-type

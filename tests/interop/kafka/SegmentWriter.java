@@ -19,8 +19,8 @@ import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Writes the topics of fixtures/segments through the Java clients, a batch at a time: records wait for a flush, so what
- * is sent between two flushes is one batch.
+ * Writes the topics of fixtures/segments through the Java clients, a batch at a time: records wait
+ * for a flush, so what is sent between two flushes is one batch.
  *
  * java -cp CLASSPATH SegmentWriter.java BOOTSTRAP DATA_DIR STEP...
  */
@@ -71,7 +71,8 @@ public class SegmentWriter {
             for (int i = 0; i < 40; i++) out.add(START + 200 + i / 3, (String) null, json(i));
             out.batch();
             out.add(START + 300, bytes("incompressible"), noise(10_000)).batch();
-            // more than one block of lz4 (64 KiB) and snappy (32 KiB); for "none" one batch above the rest is enough
+            // more than one block of lz4 (64 KiB) and snappy (32 KiB); for "none" one batch above
+            // the rest is enough
             int large = codec.equals("none") ? 2 : 40;
             for (int i = 0; i < large; i++) out.add(START + 400, "page-" + i, json(i).repeat(64));
             out.batch();
@@ -178,7 +179,8 @@ public class SegmentWriter {
         for (int segment = 0; segment < 3; segment++) {
             long time = START + segment * 10 * MINUTE;
             for (int i = 0; i < 12; i++) {
-                // the fourth batch is ahead of those behind it, so .timeindex has fewer entries than .index
+                // the fourth batch is ahead of those behind it, so .timeindex has fewer entries
+                // than .index
                 (i % 3 == 2 ? b : a).some(time + (i == 3 ? 7_000 : i * 1000), "segment " + segment, 1 + i % 4).batch();
             }
         }
@@ -192,8 +194,9 @@ public class SegmentWriter {
     }
 
     /**
-     * A step in time of more than five minutes rolls the segment (segment.ms), so the cleaner may take what lies before it.
-     * Three rounds: keys written over; tombstones whose time has come; tombstones that wait for theirs.
+     * A step in time of more than five minutes rolls the segment (segment.ms), so the cleaner may
+     * take what lies before it. Three rounds: keys written over; tombstones whose time has come;
+     * tombstones that wait for theirs.
      */
     static void compacted() throws Exception {
         String topic = "compacted";
@@ -257,7 +260,8 @@ public class SegmentWriter {
         keys(b, now + 23 * MINUTE, 6, 9, "1");
         b.commit();
         awaitCleaned(topic, plain.add(now + 35 * MINUTE, "round", "3").batch());
-        // a marker gets its delete horizon a round after the last records of its transaction are gone
+        // a marker gets its delete horizon a round after the last records of its transaction are
+        // gone
         keys(plain, now + 36 * MINUTE, 0, 2, "4");
         awaitCleaned(topic, plain.add(now + 45 * MINUTE, "round", "4").batch());
     }

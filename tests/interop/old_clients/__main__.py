@@ -33,12 +33,20 @@ Clients = dict[str, dict[str, dict[str, Any]]]
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--client", action="append", metavar="PART", help="Clients whose name contains this.")
-    parser.add_argument("--operation", action="append", choices=list(OPERATIONS), help="Operations to run.")
+    parser.add_argument(
+        "--client", action="append", metavar="PART", help="Clients whose name contains this."
+    )
+    parser.add_argument(
+        "--operation", action="append", choices=list(OPERATIONS), help="Operations to run."
+    )
     parser.add_argument("--route", action="append", choices=list(ROUTES), help="Routes to take.")
     parser.add_argument("--no-bridge", action="store_true", help="Leave the setting bridge away.")
-    parser.add_argument("--write", action="store_true", help="Save the result and write docs/guide/old-clients.md.")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="Number of clients that run at once.")
+    parser.add_argument(
+        "--write", action="store_true", help="Save the result and write docs/guide/old-clients.md."
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=AT_ONCE, help="Number of clients that run at once."
+    )
     options = parser.parse_args(arguments)
     try:
         clients = named(*options.client) if options.client else CLIENTS
@@ -50,7 +58,11 @@ def main(arguments: list[str] | None = None) -> int:
     found: Clients = {}
     for rig, routes in rigs(options.route or list(ROUTES), bridge=not options.no_bridge):
         run_all(clients, options.operation or list(OPERATIONS), routes, rig, options.at_once, found)
-    result = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine, "versions": VERSIONS}
+    result = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine,
+        "versions": VERSIONS,
+    }
     before = saved()
     result["clients"] = merged(found, before if options.write else {})
     if options.write:
@@ -68,7 +80,9 @@ def differences(found: Clients, before: Clients) -> list[str]:
         for operation, routes in operations.items():
             old = {**before.get(name, {}).get(operation, {}), **routes}.get("3.9", (True, ""))
             if "gate" in routes and not routes["gate"][0] and old[0]:
-                lines.append(f"fails through the gate alone: {name}, {operation}: {routes['gate'][1]}")
+                lines.append(
+                    f"fails through the gate alone: {name}, {operation}: {routes['gate'][1]}"
+                )
     return lines
 
 
@@ -85,7 +99,12 @@ def rigs(routes: list[str], bridge: bool) -> Iterator[tuple[Rig, list[str]]]:
 
 
 def run_all(
-    clients: list[Client], operations: list[str], routes: list[str], rig: Rig, at_once: int, found: Clients
+    clients: list[Client],
+    operations: list[str],
+    routes: list[str],
+    rig: Rig,
+    at_once: int,
+    found: Clients,
 ) -> None:
     """Run all operations into ``found``; those of one client one at a time."""
     lock = threading.Lock()
@@ -96,9 +115,14 @@ def run_all(
                 if operation in client.operations:
                     outcome = run(client, operation, route, rig)
                     with lock:
-                        found.setdefault(client.name, {}).setdefault(operation, {})[route] = [*outcome]
+                        found.setdefault(client.name, {}).setdefault(operation, {})[route] = [
+                            *outcome
+                        ]
                         mark = "ok" if outcome.is_ok else "FAILED"
-                        print(f"{mark:6} {route:6} {client.name:32} {operation:14} {outcome.text}", flush=True)
+                        print(
+                            f"{mark:6} {route:6} {client.name:32} {operation:14} {outcome.text}",
+                            flush=True,
+                        )
 
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(run_client, clients))
@@ -111,7 +135,9 @@ def commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=pages.ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *arguments], cwd=pages.ROOT, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -127,12 +153,18 @@ def saved() -> Clients:
 def merged(found: Clients, before: Clients) -> Clients:
     """Return all outcomes, the found ones in place of earlier ones, in the order of the table."""
     order = [operation for group in GROUPS.values() for operation in group]
-    known = {client.name: client.operations for client in CLIENTS if client.name in found or client.name in before}
+    known = {
+        client.name: client.operations
+        for client in CLIENTS
+        if client.name in found or client.name in before
+    }
     return {
         name: {
             operation: {
                 route: outcomes[route]
-                for outcomes in [before.get(name, {}).get(operation, {}) | found.get(name, {}).get(operation, {})]
+                for outcomes in [
+                    before.get(name, {}).get(operation, {}) | found.get(name, {}).get(operation, {})
+                ]
                 for route in ROUTES
                 if route in outcomes
             }

@@ -71,12 +71,20 @@ class Failed(Exception):
 
 def run(client: Client, operation: str, route: str, rig: Rig) -> Outcome:
     """Run an operation of the table."""
-    operations = {"own": _own, "group": _group, "offsets": _offsets, "commit": _commit, "admin": _admin}
+    operations = {
+        "own": _own,
+        "group": _group,
+        "offsets": _offsets,
+        "commit": _commit,
+        "admin": _admin,
+    }
     try:
         if operation in CODECS:
             text = _produce(client, rig, route, [operation], "all", RECORDS)
         elif operation.startswith("acks="):
-            text = _produce(client, rig, route, client.codecs, operation.removeprefix("acks="), RECORDS)
+            text = _produce(
+                client, rig, route, client.codecs, operation.removeprefix("acks="), RECORDS
+            )
         elif operation in TOPICS:
             text = _consume(client, rig, route, operation, rig.topics[operation])
         elif operation in operations:
@@ -88,12 +96,17 @@ def run(client: Client, operation: str, route: str, rig: Rig) -> Outcome:
     return Outcome(True, text)
 
 
-def _program(client: Client, rig: Rig, route: str, operation: str, **arguments: Any) -> dict[str, Any]:
+def _program(
+    client: Client, rig: Rig, route: str, operation: str, **arguments: Any
+) -> dict[str, Any]:
     """Run a client's program; return its report. Raises Failed without one."""
     plain, sasl = rig.routes[route]
     may_fail = route == "direct" or (route == "3.9" and arguments.get("topic") == "zstd")
     seconds = SECONDS_IF_IT_MAY_FAIL if may_fail else SECONDS
-    known = {"bootstrap": sasl if "mechanism" in arguments else plain, "seconds": seconds} | arguments
+    known = {
+        "bootstrap": sasl if "mechanism" in arguments else plain,
+        "seconds": seconds,
+    } | arguments
     command = [*client.command(operation), *(f"{name}={value}" for name, value in known.items())]
     try:
         done = subprocess.run(
@@ -128,7 +141,10 @@ def _reason(report: dict[str, Any]) -> str:
 def _produce(client: Client, rig: Rig, route: str, codecs: list[str], acks: str, count: int) -> str:
     """Produce to a fresh topic for each codec and read them with a client of today."""
     run_id = uuid.uuid4().hex[:6]
-    topics = {codec: f"{client.slug}-{route}-{codec}-{acks}-{run_id}".replace(".", "-") for codec in codecs}
+    topics = {
+        codec: f"{client.slug}-{route}-{codec}-{acks}-{run_id}".replace(".", "-")
+        for codec in codecs
+    }
     for topic in topics.values():
         make_topic(rig.broker.bootstrap, topic)
     names = {"topic": ",".join(topics.values()), "codec": ",".join(topics)}
@@ -143,7 +159,9 @@ def _produce(client: Client, rig: Rig, route: str, codecs: list[str], acks: str,
     for codec, found in stored.items():
         if found != _Read.of(expected):
             difference = found.difference(count)
-            raise Failed(f"{acked:,} acknowledged, but {found.records:,} of {count:,} stored ({codec}){difference}")
+            raise Failed(
+                f"{acked:,} acknowledged, but {found.records:,} of {count:,} stored ({codec}){difference}"
+            )
     if acks == "all":
         OWN.update({(client, codec, rig.broker.profile): topic for codec, topic in topics.items()})
     return f"{acked:,}"
@@ -182,7 +200,12 @@ def _stored(rig: Rig, topic: str, acked: int) -> _Read:
     """
     place = TopicPartition(topic, 0, 0)
     consumer = Consumer(
-        {"bootstrap.servers": rig.broker.bootstrap, "group.id": "today", "check.crcs": True, "log_level": 0}
+        {
+            "bootstrap.servers": rig.broker.bootstrap,
+            "group.id": "today",
+            "check.crcs": True,
+            "log_level": 0,
+        }
     )
     digest, limit = Digest(), time.monotonic() + SECONDS
     try:
@@ -200,7 +223,9 @@ def _stored(rig: Rig, topic: str, acked: int) -> _Read:
     return _Read.of(digest)
 
 
-def _consume(client: Client, rig: Rig, route: str, topic: str, expected: Digest, **more: Any) -> str:
+def _consume(
+    client: Client, rig: Rig, route: str, topic: str, expected: Digest, **more: Any
+) -> str:
     report = _program(client, rig, route, "consume", topic=topic, count=expected.records, **more)
     return _compared(report, expected)
 
@@ -209,7 +234,9 @@ def _compared(report: dict[str, Any], expected: Digest) -> str:
     found = _Read.reported(report)
     if found != _Read.of(expected):
         difference = found.difference(expected.records)
-        raise Failed(f"{found.records:,} of {expected.records:,} read{difference}: {_reason(report)}")
+        raise Failed(
+            f"{found.records:,} of {expected.records:,} read{difference}: {_reason(report)}"
+        )
     return f"{found.records:,}"
 
 
@@ -232,11 +259,15 @@ def _group(client: Client, rig: Rig, route: str) -> str:
     name, first = f"group-{uuid.uuid4().hex[:8]}", GROUP_RECORDS * 2 // 5
     for numbers in (range(first), range(first, GROUP_RECORDS)):
         expected = numbered(numbers)
-        report = _program(client, rig, route, "group", topic=GROUP_TOPIC, group=name, count=len(numbers))
+        report = _program(
+            client, rig, route, "group", topic=GROUP_TOPIC, group=name, count=len(numbers)
+        )
         found = _Read.reported(report)
         if found != _Read.of(expected) or report["error"]:
             when = "at first" if numbers.start == 0 else "after a restart"
-            read = f"{found.records:,} of {len(numbers):,} read {when}{found.difference(len(numbers))}"
+            read = (
+                f"{found.records:,} of {len(numbers):,} read {when}{found.difference(len(numbers))}"
+            )
             raise Failed(f"{read}: {_reason(report)}")
     return f"{GROUP_RECORDS:,}"
 
@@ -251,7 +282,9 @@ def _offsets(client: Client, rig: Rig, route: str) -> str:
 
 def _commit(client: Client, rig: Rig, route: str) -> str:
     group = f"commit-{uuid.uuid4().hex[:8]}"
-    report = _program(client, rig, route, "commit", topic=GROUP_TOPIC, group=group, offset=COMMITTED)
+    report = _program(
+        client, rig, route, "commit", topic=GROUP_TOPIC, group=group, offset=COMMITTED
+    )
     if report["error"] or report.get("committed") != COMMITTED:
         raise Failed(f"{report.get('committed')} committed: {_reason(report)}")
     return f"{COMMITTED}"
@@ -262,7 +295,9 @@ def _authenticated(client: Client, rig: Rig, route: str, mechanism: str) -> str:
     topic = f"sasl-{client.slug}-{route}-{uuid.uuid4().hex[:6]}"
     make_topic(rig.broker.bootstrap, topic)
     count = RECORDS_WITH_SASL
-    sent = _program(client, rig, route, "produce", topic=topic, codec="gzip", acks="all", count=count, **who)
+    sent = _program(
+        client, rig, route, "produce", topic=topic, codec="gzip", acks="all", count=count, **who
+    )
     if sent["error"] or sent["acked"] != count:
         raise Failed(f"{sent.get('acked', 0):,} of {count:,} acknowledged: {_reason(sent)}")
     return _consume(client, rig, route, topic, numbered(range(count)), **who)

@@ -50,7 +50,11 @@ class Client:
             return f"Java {self.release}"
         if self.family == "raw frames":
             return f"raw frames, {self.version}"
-        quoted = f"({self.version.replace('.', ', ')})" if self.family == "kafka-python" else self.version
+        quoted = (
+            f"({self.version.replace('.', ', ')})"
+            if self.family == "kafka-python"
+            else self.version
+        )
         return f"{self.family} {self.release} as {quoted}"
 
     @property
@@ -72,7 +76,9 @@ class Client:
         if self.family == "sarama":
             return [str(go.built(FOLDER / "sarama")), operation, f"version={self.version}"]
         module = self.family.replace("-", "_").replace("raw frames", "raw") + "_client"
-        arguments = [] if self.family == "raw frames" or not self.version else [f"version={self.version}"]
+        arguments = (
+            [] if self.family == "raw frames" or not self.version else [f"version={self.version}"]
+        )
         return [sys.executable, "-W", "ignore", "-m", f"{PACKAGE}.{module}", operation, *arguments]
 
     def environment(self) -> dict[str, str]:
@@ -86,7 +92,11 @@ class Client:
 @functools.cache
 def _classes(profile: str) -> Path:
     """Compile the Java programs against a release; return the folder of their classes."""
-    names = ["Report", "OldProducer", "OldSimpleConsumer" if profile == "clients-0.8.2" else "OldConsumer"]
+    names = [
+        "Report",
+        "OldProducer",
+        "OldSimpleConsumer" if profile == "clients-0.8.2" else "OldConsumer",
+    ]
     names += ["OldAdmin"] if profile in {"clients-0.11.0", "clients-1.1"} else []
     sources = [FOLDER / "java" / f"{name}.java" for name in names]
     jars = classpath(profile)
@@ -108,7 +118,12 @@ def _packages(release: str) -> Path:
     names = ["old-clients" if release == "2.0.2" else "old-clients-1.4", "old-clients-lz4"]
     text = b"".join((old_clients.REQUIREMENTS / f"{name}.txt").read_bytes() for name in names)
     version = ".".join(map(str, sys.version_info[:2]))
-    folder = ROOT / "build" / "peers" / f"kafka-python-{release}-{version}-{hashlib.sha256(text).hexdigest()[:12]}"
+    folder = (
+        ROOT
+        / "build"
+        / "peers"
+        / f"kafka-python-{release}-{version}-{hashlib.sha256(text).hexdigest()[:12]}"
+    )
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder.parent / "lock"):
         if not folder.is_dir():
@@ -150,7 +165,9 @@ def _all() -> list[Client]:
         lacking = set() if is_new else {"lz4"}
         more = {"PLAIN"} if is_new else set()
         more |= {"group", "SCRAM-SHA-256"} if version in {"0.10.2.0", "0.11.0.0"} else set()
-        listed.append(Client("sarama", version, (PRODUCE | READ | more) - lacking, _sarama_release()))
+        listed.append(
+            Client("sarama", version, (PRODUCE | READ | more) - lacking, _sarama_release())
+        )
     for version in ("0.8.2", "0.9.0", "0.10.0"):
         more = {"0.8.2": set(), "0.9.0": {"group"}, "0.10.0": {"group", "PLAIN"}}[version]
         listed.append(Client("librdkafka", version, PRODUCE | READ | more, _librdkafka_release()))
@@ -167,7 +184,11 @@ CLIENTS = _all()
 
 def named(*parts: str) -> list[Client]:
     """Return the clients whose names contain one of these texts. Raises ValueError for none."""
-    found = [client for client in CLIENTS if any(part.lower() in client.name.lower() for part in parts)]
+    found = [
+        client for client in CLIENTS if any(part.lower() in client.name.lower() for part in parts)
+    ]
     if not found:
-        raise ValueError(f"no client is named {', '.join(parts)}: there are {', '.join(one.name for one in CLIENTS)}")
+        raise ValueError(
+            f"no client is named {', '.join(parts)}: there are {', '.join(one.name for one in CLIENTS)}"
+        )
     return found

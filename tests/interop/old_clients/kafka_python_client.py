@@ -37,7 +37,11 @@ def client(report: Report) -> dict[str, Any]:
 def produce(report: Report) -> None:
     """Send records 0 to count - 1 to each topic."""
     report.fields["acked"] = 0
-    failures = [failure for topic, codec in report.topics_and_codecs for failure in sent_to(topic, codec, report)]
+    failures = [
+        failure
+        for topic, codec in report.topics_and_codecs
+        for failure in sent_to(topic, codec, report)
+    ]
     if failures:
         raise failures[-1]
 
@@ -53,7 +57,9 @@ def sent_to(topic: str, codec: str, report: Report) -> list[Exception]:
         max_block_ms=6000,
         **client(report),
     )
-    sent = [producer.send(topic, value_of(number), key_of(number)) for number in range(report.count)]
+    sent = [
+        producer.send(topic, value_of(number), key_of(number)) for number in range(report.count)
+    ]
     failures = []
     for one in sent:
         try:
@@ -133,4 +139,12 @@ def commit(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    Report.run({"produce": produce, "consume": consume, "group": group, "offsets": offsets, "commit": commit})
+    Report.run(
+        {
+            "produce": produce,
+            "consume": consume,
+            "group": group,
+            "offsets": offsets,
+            "commit": commit,
+        }
+    )

@@ -79,7 +79,9 @@ def opened(report: Report) -> tuple[Consumer, list[KafkaError]]:
     return consumer, errors
 
 
-def read(consumer: Consumer, report: Report, errors: list[KafkaError], most: int, seconds: float) -> None:
+def read(
+    consumer: Consumer, report: Report, errors: list[KafkaError], most: int, seconds: float
+) -> None:
     """Take in what comes, at most so many records."""
     messages = consumer.consume(most, seconds)
     for message in messages:
@@ -120,7 +122,9 @@ def offsets(report: Report) -> None:
     """Report the first offset and the end."""
     consumer, _ = opened(report)
     place = TopicPartition(report.arguments["topic"], 0)
-    report.fields["earliest"], report.fields["latest"] = consumer.get_watermark_offsets(place, TIMEOUT)
+    report.fields["earliest"], report.fields["latest"] = consumer.get_watermark_offsets(
+        place, TIMEOUT
+    )
     consumer.close()
 
 
@@ -129,7 +133,9 @@ def commit(report: Report) -> None:
     topic = report.arguments["topic"]
     consumer, _ = opened(report)
     consumer.assign([TopicPartition(topic, 0, 0)])
-    consumer.commit(offsets=[TopicPartition(topic, 0, int(report.arguments["offset"]))], asynchronous=False)
+    consumer.commit(
+        offsets=[TopicPartition(topic, 0, int(report.arguments["offset"]))], asynchronous=False
+    )
     consumer.close()
     later, _ = opened(report)
     (found,) = later.committed([TopicPartition(topic, 0)], TIMEOUT)
@@ -140,4 +146,12 @@ def commit(report: Report) -> None:
 
 
 if __name__ == "__main__":
-    Report.run({"produce": produce, "consume": consume, "group": group, "offsets": offsets, "commit": commit})
+    Report.run(
+        {
+            "produce": produce,
+            "consume": consume,
+            "group": group,
+            "offsets": offsets,
+            "commit": commit,
+        }
+    )

@@ -79,7 +79,10 @@ def send_to(topic: str, codec: str, report: Report) -> None:
     known = report.arguments
     host, _, port = known["bootstrap"].rpartition(":")
     acks = -1 if known["acks"] == "all" else int(known["acks"])
-    with socket.create_connection((host, int(port)), 5) as connection, connection.makefile("rb") as answers:
+    with (
+        socket.create_connection((host, int(port)), 5) as connection,
+        connection.makefile("rb") as answers,
+    ):
         for correlation, first in enumerate(range(0, report.count, RECORDS_A_REQUEST)):
             numbers = range(first, min(first + RECORDS_A_REQUEST, report.count))
             records = message_set(numbers, codec)

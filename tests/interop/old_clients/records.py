@@ -50,7 +50,9 @@ class Digest:
         self._last = offset
         self.records += 1
         for data in (key, value):
-            self._hash.update(struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data)
+            self._hash.update(
+                struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+            )
 
     def text(self) -> str:
         """Return the digest of the records so far."""

@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.interop.old_clients.records import Digest, digest_of, key_of, value_of
@@ -24,7 +29,17 @@ from tests.support.ports import free_port, free_ports
 from tests.support.processes import until
 from tests.support.topics import await_groups, await_markers, make_topic
 
-__all__ = ["GROUP_RECORDS", "GROUP_TOPIC", "PASSWORD", "TOPICS", "USER", "VERSIONS", "Rig", "numbered", "running"]
+__all__ = [
+    "GROUP_RECORDS",
+    "GROUP_TOPIC",
+    "PASSWORD",
+    "TOPICS",
+    "USER",
+    "VERSIONS",
+    "Rig",
+    "numbered",
+    "running",
+]
 
 USER, PASSWORD = "ann", "s3cret-of-ann"
 LOGIN = "org.apache.kafka.common.security"
@@ -53,7 +68,9 @@ class Rig:
 
 
 @contextlib.contextmanager
-def running(profile: str = "broker", *, with_gate: bool = True, bridge: bool = True) -> Iterator[Rig]:
+def running(
+    profile: str = "broker", *, with_gate: bool = True, bridge: bool = True
+) -> Iterator[Rig]:
     """Run a broker and, unless it is an old one, gates."""
     sasl = free_port()
     with contextlib.ExitStack() as stack:
@@ -99,7 +116,9 @@ def gate(upstream: str, bridge: bool = True) -> Iterator[str]:
     """Run ``batchval proxy`` before a broker, with the bridge or without; its address."""
     port = free_ports(3)
     settings: dict[str, Any] = {
-        "listeners": [{"address": f"127.0.0.1:{port}", "first_broker_port": port + 1, "broker_ports": 2}],
+        "listeners": [
+            {"address": f"127.0.0.1:{port}", "first_broker_port": port + 1, "broker_ports": 2}
+        ],
         "upstream": {"bootstrap": upstream},
         "metrics": {"address": None},
     }
@@ -111,7 +130,9 @@ def gate(upstream: str, bridge: bool = True) -> Iterator[str]:
     file.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "batchval", "proxy", "--config", str(file)]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=ROOT
+        )
     try:
         until("the gate listens", lambda: process.poll() is not None or _listens(port), 30)
         if process.poll() is not None:
@@ -136,7 +157,13 @@ def _written(bootstrap: str) -> dict[str, Digest]:
     await_groups(bootstrap, GROUP_TOPIC)
     for part, codec in enumerate(("none", "gzip", "snappy", "lz4")):
         quarter = TOPICS["headers"] // 4
-        _send(bootstrap, "headers", range(part * quarter, (part + 1) * quarter), codec, headers=HEADERS)
+        _send(
+            bootstrap,
+            "headers",
+            range(part * quarter, (part + 1) * quarter),
+            codec,
+            headers=HEADERS,
+        )
     _send(bootstrap, "zstd", range(TOPICS["zstd"]), "zstd")
     _send(bootstrap, GROUP_TOPIC, range(GROUP_RECORDS), "gzip")
     _send_transactions(bootstrap)
@@ -151,7 +178,12 @@ def numbered(numbers: range) -> Digest:
 
 
 def _producer(bootstrap: str, codec: str, **more: Any) -> Producer:
-    settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "batch.num.messages": BATCH, "linger.ms": 20}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "compression.type": codec,
+        "batch.num.messages": BATCH,
+        "linger.ms": 20,
+    }
     return Producer({**settings, "log_level": 0, **more})
 
 

@@ -67,7 +67,10 @@ class _Producers:
         if self.origin is AppendOrigin.RAFT_LEADER:
             raise JavaError("no transaction version", rule=Rule.TRANSACTION_MARKER_MALFORMED)
         state = self._state(batch)
-        if coordinator_epoch < state.coordinator_epoch and self.origin is not AppendOrigin.REPLICATION:
+        if (
+            coordinator_epoch < state.coordinator_epoch
+            and self.origin is not AppendOrigin.REPLICATION
+        ):
             raise Refused(Rule.COORDINATOR_EPOCH_TOO_LOW)
         self.states[batch.producer_id] = _Producer(batch.producer_epoch, coordinator_epoch)
 
@@ -119,7 +122,9 @@ def require_appendable(
     if is_rebuilt and records_count == 0:
         return
     base = (
-        first_offset if is_rebuilt else i64(first_offset + records_count - 1 - (first.last_offset - first.base_offset))
+        first_offset
+        if is_rebuilt
+        else i64(first_offset + records_count - 1 - (first.last_offset - first.base_offset))
     )
     _note_epoch(leader_epoch, base)
     _Producers(origin, limit).append(first, first.is_control and not is_rebuilt)
@@ -135,11 +140,15 @@ class Kept:
     records_count: int
 
 
-def keep(buffer: bytes, valid_bytes: int, origin: AppendOrigin, log_end: int, limit: int | None) -> Kept:
+def keep(
+    buffer: bytes, valid_bytes: int, origin: AppendOrigin, log_end: int, limit: int | None
+) -> Kept:
     """The append of a follower or Raft leader; raises what Kafka throws."""
     stored = list(batches(buffer[:valid_bytes]))
     first = stored[0]
-    first_offset = first.base_offset if first.magic == 2 and first.base_offset >= 0 else first.last_offset
+    first_offset = (
+        first.base_offset if first.magic == 2 and first.base_offset >= 0 else first.last_offset
+    )
     if first_offset < log_end:
         for _ in islice(_records(buffer, limit), _NAMED_OFFSETS):
             pass

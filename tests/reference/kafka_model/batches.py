@@ -1,4 +1,6 @@
-"""Batches in a buffer: the iterator that finds them, and the magic-2 batch with its record iterators."""
+"""Batches in a buffer: the iterator that finds them, and the magic-2 batch with its record
+iterators.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def codec_of(attributes: int) -> CompressionType:
 
 
 class Batch:
-    """What the validator asks of a batch, whatever its magic. What magic 0 and 1 do not have, has Kafka's default."""
+    """What the validator asks of a batch, whatever its magic. What magic 0 and 1 do not have, has
+    Kafka's default.
+    """
 
     def __init__(self, buffer: ByteBuffer) -> None:
         self.buffer = buffer
@@ -111,7 +115,9 @@ class Batch:
         raise NotImplementedError
 
     def iterate(self, notes: Notes | None = None) -> Iterator[Record]:
-        """Kafka's plain iterator: a compressed batch is parsed to its end before the first record is given."""
+        """Kafka's plain iterator: a compressed batch is parsed to its end before the first record
+        is given.
+        """
         raise NotImplementedError
 
     def streaming(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
@@ -161,7 +167,9 @@ def batches(data: bytes | bytearray) -> Iterator[Batch]:
 
 
 class DefaultBatch(Batch):
-    """A batch of magic 2. Fields are read when they are asked for: a batch may be too small to have them."""
+    """A batch of magic 2. Fields are read when they are asked for: a batch may be too small to have
+    them.
+    """
 
     @property
     def base_offset(self) -> int:
@@ -209,7 +217,9 @@ class DefaultBatch(Batch):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return TimestampType.LOG_APPEND_TIME if self.attributes & 0x08 else TimestampType.CREATE_TIME
+        return (
+            TimestampType.LOG_APPEND_TIME if self.attributes & 0x08 else TimestampType.CREATE_TIME
+        )
 
     @property
     def is_transactional(self) -> bool:
@@ -229,7 +239,9 @@ class DefaultBatch(Batch):
     # -- records
 
     def _facts(self) -> BatchFacts:
-        append_time = self.max_timestamp if self.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        append_time = (
+            self.max_timestamp if self.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        )
         return BatchFacts(self.base_offset, self.base_timestamp, append_time)
 
     def _payload(self) -> bytes:
@@ -253,12 +265,20 @@ class DefaultBatch(Batch):
         return iter(list(self._compressed(False, MAX_BODY_SIZE, notes)))
 
     def streaming(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
-        return self._compressed(False, max_body_size, notes) if self.is_compressed else self._uncompressed(notes)
+        return (
+            self._compressed(False, max_body_size, notes)
+            if self.is_compressed
+            else self._uncompressed(notes)
+        )
 
     def skipping(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
         if self.count == 0:
             return iter(())
-        return self._compressed(True, max_body_size, notes) if self.is_compressed else self._uncompressed(notes)
+        return (
+            self._compressed(True, max_body_size, notes)
+            if self.is_compressed
+            else self._uncompressed(notes)
+        )
 
     def _uncompressed(self, notes: Notes | None) -> Iterator[Record]:
         buffer = ByteBuffer(self._payload())

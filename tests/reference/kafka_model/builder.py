@@ -1,4 +1,6 @@
-"""Kafka's MemoryRecordsBuilder, as far as the validator drives it: one batch, offsets counting up."""
+"""Kafka's MemoryRecordsBuilder, as far as the validator drives it: one batch, offsets counting
+up.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def header_size(magic: int, codec: CompressionType) -> int:
 
 
 def require_contents(records: Iterable[Record]) -> None:
-    """Kafka first estimates the size of what it will build, and so asks every record for key, value and headers."""
+    """Kafka first estimates the size of what it will build, and so asks every record for key, value
+    and headers.
+    """
     for record in records:
         record.key()
         record.value()
@@ -47,7 +51,9 @@ def _check_timestamp(timestamp: int) -> None:
 class Builder:
     """Collects records for one batch; its producer fields are those of ``first``."""
 
-    def __init__(self, settings: Settings, codec: CompressionType, base_offset: int, first: Batch) -> None:
+    def __init__(
+        self, settings: Settings, codec: CompressionType, base_offset: int, first: Batch
+    ) -> None:
         magic = settings.to_magic
         if magic < 2:
             if first.is_transactional:
@@ -76,16 +82,26 @@ class Builder:
     def max_timestamp(self) -> int:
         """What the validator reports: the append time where the topic has that.
 
-        Kafka also asks for the last offset then, and fails if there is none; but not below magic 2 without codec.
+        Kafka also asks for the last offset then, and fails if there is none; but not below magic 2
+        without codec.
         """
         by_append = self.timestamp_type is TimestampType.LOG_APPEND_TIME
-        if by_append and self.count == 0 and (self.magic > 1 or self.codec is not CompressionType.NONE):
+        if (
+            by_append
+            and self.count == 0
+            and (self.magic > 1 or self.codec is not CompressionType.NONE)
+        ):
             raise _impossible("no last offset")
         return self.append_time if by_append else self._max_timestamp
 
     def append(self, offset: int, record: Record) -> None:
         """``appendWithOffset``."""
-        timestamp, key, value, headers = record.timestamp, record.key(), record.value(), record.headers()
+        timestamp, key, value, headers = (
+            record.timestamp,
+            record.key(),
+            record.value(),
+            record.headers(),
+        )
         if self._last_offset is not None and offset <= self._last_offset:
             raise _impossible("offsets must increase")
         _check_timestamp(timestamp)
@@ -125,12 +141,19 @@ class Builder:
             body += _sized(java_utf8(name)) + _sized(content)
         return write_varint(len(body)) + body
 
-    def _legacy_record(self, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
+    def _legacy_record(
+        self, offset: int, timestamp: int, key: bytes | None, value: bytes | None
+    ) -> bytes:
         _check_timestamp(timestamp)
         inner = self.magic > 0 and self.codec is not CompressionType.NONE
-        attributes = 0x08 if self.magic > 0 and self.timestamp_type is TimestampType.LOG_APPEND_TIME else 0
+        attributes = (
+            0x08 if self.magic > 0 and self.timestamp_type is TimestampType.LOG_APPEND_TIME else 0
+        )
         message = _legacy_message(self.magic, attributes, timestamp, key, value)
-        return struct.pack(">qi", offset - self.base_offset if inner else offset, len(message)) + message
+        return (
+            struct.pack(">qi", offset - self.base_offset if inner else offset, len(message))
+            + message
+        )
 
     def build(self, write: bool = True) -> bytes | None:
         """The batch; without ``write`` only what Kafka would refuse to build is asked."""
@@ -144,7 +167,9 @@ class Builder:
             return body
         timestamp = self.max_timestamp
         _check_timestamp(timestamp)
-        attributes = self.codec | (0x08 if self.magic and self.timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
+        attributes = self.codec | (
+            0x08 if self.magic and self.timestamp_type is TimestampType.LOG_APPEND_TIME else 0
+        )
         message = _legacy_message(self.magic, attributes, timestamp, None, body)
         assert self._last_offset is not None
         return struct.pack(">qi", self._last_offset, len(message)) + message
@@ -182,7 +207,9 @@ class Builder:
             self.count,
         )
         summed += body
-        front = struct.pack(">qiib", self.base_offset, len(summed) + 9, self.leader_epoch, self.magic)
+        front = struct.pack(
+            ">qiib", self.base_offset, len(summed) + 9, self.leader_epoch, self.magic
+        )
         return front + struct.pack(">I", crc32c(summed)) + summed
 
 
@@ -194,7 +221,9 @@ def _sized_int(data: bytes | None) -> bytes:
     return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
-def _legacy_message(magic: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
+def _legacy_message(
+    magic: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None
+) -> bytes:
     summed = struct.pack(">bB", magic, attributes)
     if magic > 0:
         summed += struct.pack(">q", timestamp)

@@ -1,9 +1,9 @@
 """Java's GZIPInputStream (JDK 17) over 8,192-byte pieces, with zlib's inflate underneath.
 
-An error costs the bytes that the same call to inflate had already produced, so the sizes of pieces and of reads are
-part of the behaviour. After a member's trailer Java tries another member if its source has more
-bytes, or if more than 26 bytes were left of the piece when the trailer began. Whatever does not
-start as a gzip header ends the stream.
+An error costs the bytes that the same call to inflate had already produced, so the sizes of pieces
+and of reads are part of the behaviour. After a member's trailer Java tries another member if its
+source has more bytes, or if more than 26 bytes were left of the piece when the trailer began.
+Whatever does not start as a gzip header ends the stream.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ def _header_end(data: bytes, start: int) -> int:
                 raise JavaIOError("gzip: end of input within a header")
             pos = zero + 1
     if flags & _FHCRC:
-        if len(data) < pos + 2 or int.from_bytes(data[pos : pos + 2], "little") != zlib.crc32(data[start:pos]) & 0xFFFF:
+        if (
+            len(data) < pos + 2
+            or int.from_bytes(data[pos : pos + 2], "little") != zlib.crc32(data[start:pos]) & 0xFFFF
+        ):
             raise JavaIOError("gzip: wrong header checksum")
         pos += 2
     if pos > len(data):

@@ -1,4 +1,6 @@
-"""What Java does that Python does not: numbers that wrap, buffers that end, and the exceptions that follow."""
+"""What Java does that Python does not: numbers that wrap, buffers that end, and the exceptions that
+follow.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ __all__ = [
 ]
 
 
-# -- exceptions -------------------------------------------------------------------------------------------------------
+# -- exceptions ------------------------------------------------------------------------------------
 
 
 class Refused(Exception):
@@ -58,7 +60,8 @@ class RecordErrors(Refused):
 class JavaError(Exception):
     """Any other exception: the client is told UNKNOWN_SERVER_ERROR, -1.
 
-    ``extra`` is the rule of strict mode that names the cause, ``rule`` the numbered one where the table has one.
+    ``extra`` is the rule of strict mode that names the cause, ``rule`` the numbered one where the
+    table has one.
     """
 
     def __init__(self, what: str, extra: Rule = Rule.S9, rule: Rule | None = None) -> None:
@@ -97,7 +100,7 @@ class TooMuchOutput(Exception):
     """Not Kafka's: strict mode's limit on the decompressed bytes of a batch (S8) is passed."""
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 def i32(value: int) -> int:
@@ -111,7 +114,9 @@ def i64(value: int) -> int:
 
 
 def read_varint(next_byte: Callable[[], int]) -> int:
-    """A zigzag int of at most five bytes; ``next_byte`` gives -1 at a stream's end, which Java casts to 0xFF."""
+    """A zigzag int of at most five bytes; ``next_byte`` gives -1 at a stream's end, which Java
+    casts to 0xFF.
+    """
     raw = shift = 0
     while True:
         byte = next_byte() & 0xFF
@@ -169,11 +174,13 @@ def size_of_varlong(value: int) -> int:
     return max(1, -(-((value << 1 ^ value >> 63) & 0xFFFF_FFFF_FFFF_FFFF).bit_length() // 7))
 
 
-# -- buffers ----------------------------------------------------------------------------------------------------------
+# -- buffers ---------------------------------------------------------------------------------------
 
 
 class ByteBuffer:
-    """A window of bytes with a position: relative reads underflow, absolute ones are out of bounds."""
+    """A window of bytes with a position: relative reads underflow, absolute ones are out of
+    bounds.
+    """
 
     __slots__ = ("data", "limit", "pos", "start")
 
@@ -253,7 +260,7 @@ _U32 = struct.Struct(">I")
 _I64 = struct.Struct(">q")
 
 
-# -- checksums and text -----------------------------------------------------------------------------------------------
+# -- checksums and text ----------------------------------------------------------------------------
 
 
 def _crc32c_table() -> tuple[int, ...]:
@@ -278,7 +285,8 @@ def crc32c(data: bytes | bytearray | memoryview) -> int:
 
 
 def java_utf8(data: bytes) -> bytes:
-    """``new String(data, UTF_8).getBytes(UTF_8)``: Java and Python replace malformed input differently.
+    """``new String(data, UTF_8).getBytes(UTF_8)``: Java and Python replace malformed input
+    differently.
 
     Java gives one U+FFFD for a whole encoded surrogate, where Python gives three.
     """
@@ -301,7 +309,9 @@ def java_utf8(data: bytes) -> bytes:
 
 
 def _utf8_sequence(data: bytes, pos: int) -> int:
-    """Length of the sequence at ``pos``; negated if it is malformed and becomes one replacement character."""
+    """Length of the sequence at ``pos``; negated if it is malformed and becomes one replacement
+    character.
+    """
     first = data[pos]
     if first < 0x80:
         return 1

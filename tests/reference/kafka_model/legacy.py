@@ -23,13 +23,18 @@ _MIN_SIZE = 14
 class LegacyRecord(Record):
     """A message: checksum, magic, attributes, in magic 1 a timestamp, key, value.
 
-    ``wrapper`` is the timestamp and its type of the message that this one lay in, for inner messages of magic 1.
+    ``wrapper`` is the timestamp and its type of the message that this one lay in, for inner
+    messages of magic 1.
     """
 
     __slots__ = ("_message", "_wrapper")
 
     def __init__(
-        self, message: ByteBuffer, offset: int, wrapper: tuple[int, TimestampType] | None, notes: Notes | None
+        self,
+        message: ByteBuffer,
+        offset: int,
+        wrapper: tuple[int, TimestampType] | None,
+        notes: Notes | None,
     ) -> None:
         self._message = message
         self._wrapper = wrapper
@@ -58,7 +63,11 @@ class LegacyRecord(Record):
             return TimestampType.NO_TIMESTAMP_TYPE
         if self._wrapper:
             return self._wrapper[1]
-        return TimestampType.LOG_APPEND_TIME if self._message.i8(5) & 0x08 else TimestampType.CREATE_TIME
+        return (
+            TimestampType.LOG_APPEND_TIME
+            if self._message.i8(5) & 0x08
+            else TimestampType.CREATE_TIME
+        )
 
     @property
     def _key_at(self) -> int:
@@ -71,7 +80,9 @@ class LegacyRecord(Record):
         return self._message.size_delimited(self._key_at)
 
     def value(self) -> bytes | None:
-        return self._message.size_delimited(i32(self._key_at + 4 + max(0, self._message.i32(self._key_at))))
+        return self._message.size_delimited(
+            i32(self._key_at + 4 + max(0, self._message.i32(self._key_at)))
+        )
 
     def headers(self) -> list[tuple[bytes, bytes | None]]:
         return []
@@ -83,14 +94,18 @@ class LegacyRecord(Record):
         return self.codec is not CompressionType.NONE
 
     def is_valid(self) -> bool:
-        return self._message.limit >= _MIN_SIZE and self._message.u32(0) == zlib.crc32(self._message.slice(4))
+        return self._message.limit >= _MIN_SIZE and self._message.u32(0) == zlib.crc32(
+            self._message.slice(4)
+        )
 
     def ensure_valid(self) -> None:
         if not self.is_valid():
             raise Refused(Rule.INNER_CRC_MISMATCH)
 
     def describe(self) -> None:
-        """Kafka prints codec, key and value into its message, and fails where they cannot be read."""
+        """Kafka prints codec, key and value into its message, and fails where they cannot be
+        read.
+        """
         _ = self.codec
         self.key()
         self.value()
@@ -154,7 +169,9 @@ class LegacyBatch(Batch):
         return self._deep(max_body_size, notes)
 
     def _deep(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
-        """The wrapped messages. All are read before the first is given; codecs are looked at one by one after that."""
+        """The wrapped messages. All are read before the first is given; codecs are looked at one by
+        one after that.
+        """
         outer = self._record()
         if outer.codec is CompressionType.ZSTD:
             raise Refused(Rule.WRAPPER_MALFORMED)
@@ -192,7 +209,9 @@ class LegacyBatch(Batch):
     def set_max_timestamp(self, kind: TimestampType, timestamp: int) -> None:
         if self.timestamp_type is kind and self.max_timestamp == timestamp:
             return
-        self.buffer.put(">B", 17, self.codec | (0x08 if kind is TimestampType.LOG_APPEND_TIME else 0))
+        self.buffer.put(
+            ">B", 17, self.codec | (0x08 if kind is TimestampType.LOG_APPEND_TIME else 0)
+        )
         self.buffer.put(">q", 18, timestamp)
         self.buffer.put(">I", 12, zlib.crc32(self._message.slice(4)))
 

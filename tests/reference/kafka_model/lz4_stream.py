@@ -1,8 +1,8 @@
 """Kafka's Lz4BlockInputStream: one LZ4 frame of independent blocks.
 
-Unlike the frame format it reads a single frame, passes over content size and content checksum, and throws a
-BufferUnderflowException (no IOException) where a checksum field is cut off. An empty block makes ``read`` and ``skip``
-give nothing, which the callers of both take for something else.
+Unlike the frame format it reads a single frame, passes over content size and content checksum, and
+throws a BufferUnderflowException (no IOException) where a checksum field is cut off. An empty block
+makes ``read`` and ``skip`` give nothing, which the callers of both take for something else.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class Lz4Source:
                 self._notes.found.add(Rule.S7)
 
     def _piece(self, size: int) -> bytes | None:
-        """From the current block, or from the next one if there is nothing left; None at the end mark.
+        """From the current block, or from the next one if there is nothing left; None at the end
+        mark.
 
         No bytes at all from an empty block.
         """
@@ -138,7 +139,9 @@ class Lz4Source:
 
 
 def encode(data: bytes, broken_header_checksum: bool) -> bytes:
-    """A frame of 64 kB blocks; for magic 0 with the header checksum over the magic too, as old clients have it."""
+    """A frame of 64 kB blocks; for magic 0 with the header checksum over the magic too, as old
+    clients have it.
+    """
     header = struct.pack("<IBB", _MAGIC, 0x60, 0x40)
     out = bytearray(header)
     out.append(xxh32(header if broken_header_checksum else header[4:]) >> 8 & 0xFF)
@@ -168,7 +171,10 @@ def xxh32(data: bytes) -> int:
         for words in struct.iter_unpack("<4I", data[:whole]):
             for lane, word in enumerate(words):
                 lanes[lane] = _rotate((lanes[lane] + word * _P2) & _MASK, 13) * _P1 & _MASK
-        value = sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+        value = (
+            sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+            & _MASK
+        )
     else:
         value = _P5
     value = (value + len(data)) & _MASK

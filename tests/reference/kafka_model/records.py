@@ -1,8 +1,9 @@
 """The two parsers of magic-2 records, which do not agree.
 
-``read_full`` sees a record of known length in a buffer: uncompressed batches, and compressed ones that are rebuilt.
-``read_partially`` walks a stream and skips keys and values: compressed batches that stay in place. It reads the
-record's length and never uses it.
+``read_full`` sees a record of known length in a buffer: uncompressed batches, and compressed ones
+that are rebuilt.
+``read_partially`` walks a stream and skips keys and values: compressed batches that stay in place.
+It reads the record's length and never uses it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,17 @@ class BatchFacts:
 class Record:
     """One record of any magic, as the validator sees it."""
 
-    __slots__ = ("_has_key", "_headers", "_key", "_value", "is_skipped", "offset", "offset_delta", "size", "timestamp")
+    __slots__ = (
+        "_has_key",
+        "_headers",
+        "_key",
+        "_value",
+        "is_skipped",
+        "offset",
+        "offset_delta",
+        "size",
+        "timestamp",
+    )
 
     def __init__(
         self,
@@ -64,7 +75,9 @@ class Record:
 
     def _require(self) -> None:
         if self.is_skipped:
-            raise UnsupportedOperation("the record was skipped, and is wanted now", Rule.S3, Rule.REBUILD_IMPOSSIBLE)
+            raise UnsupportedOperation(
+                "the record was skipped, and is wanted now", Rule.S3, Rule.REBUILD_IMPOSSIBLE
+            )
 
     def has_key(self) -> bool:
         return self._has_key
@@ -100,7 +113,9 @@ def _malformed() -> Refused:
     return Refused(Rule.RECORD_MALFORMED)
 
 
-def _note_record(notes: Notes, attributes: int, timestamp: int, key_size: int, value_size: int) -> None:
+def _note_record(
+    notes: Notes, attributes: int, timestamp: int, key_size: int, value_size: int
+) -> None:
     if attributes != 0 or key_size < -1 or value_size < -1:
         notes.found.add(Rule.S5)
     if timestamp < -1:
@@ -116,7 +131,7 @@ def _note_header(notes: Notes, key: bytes, value_size: int) -> None:
         notes.found.add(Rule.S5)
 
 
-# -- the full parser --------------------------------------------------------------------------------------------------
+# -- the full parser -------------------------------------------------------------------------------
 
 
 def read_full(buffer: ByteBuffer, body_size: int, facts: BatchFacts, notes: Notes | None) -> Record:
@@ -186,10 +201,12 @@ def _body_size(stream: ChunkedBytesStream, max_body_size: int) -> int:
     return size
 
 
-# -- the skip parser --------------------------------------------------------------------------------------------------
+# -- the skip parser -------------------------------------------------------------------------------
 
 
-def read_partially(stream: ChunkedBytesStream, facts: BatchFacts, max_body_size: int, notes: Notes | None) -> Record:
+def read_partially(
+    stream: ChunkedBytesStream, facts: BatchFacts, max_body_size: int, notes: Notes | None
+) -> Record:
     """A record of which only offset, timestamp and the presence of a key are kept."""
     body_size = _body_size(stream, max_body_size)
     start = stream.consumed

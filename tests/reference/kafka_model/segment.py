@@ -1,7 +1,7 @@
 """A log segment at rest: its batches in order, judged by the rules of the ``log`` profile.
 
-Kafka has no single piece of code for this. The numbered rules are the broker's own, asked as it asks them of a batch
-that stays in place; the rules L1 to L5 look at one batch after another.
+Kafka has no single piece of code for this. The numbered rules are the broker's own, asked as it
+asks them of a batch that stays in place; the rules L1 to L5 look at one batch after another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _INT_MAX = 2**31 - 1
 
 @dataclass(slots=True)
 class Finding:
-    """What was seen at one batch. ``extras`` were seen besides, and count where ``error`` is None."""
+    """What was seen at one batch. ``extras`` were seen besides, and count where ``error`` is
+    None.
+    """
 
     error: Refused | JavaError | TooMuchOutput | None = None
     extras: set[Rule] = field(default_factory=set)
@@ -39,8 +41,12 @@ class _Producer:
     last_sequence: int
 
 
-def check_segment(buffer: bytes, expects_all_offsets: bool, max_decompressed: int | None) -> Iterator[Finding]:
-    """One finding a batch, the last one for what is behind the whole batches. ``None`` for no limit: Kafka's mode."""
+def check_segment(
+    buffer: bytes, expects_all_offsets: bool, max_decompressed: int | None
+) -> Iterator[Finding]:
+    """One finding a batch, the last one for what is behind the whole batches. ``None`` for no
+    limit: Kafka's mode.
+    """
     judge = _Judge(expects_all_offsets)
     pos = 0
     while pos < len(buffer):
@@ -161,4 +167,7 @@ def _as_malformed(error: JavaError, batch: Batch) -> JavaError | Refused:
     """A broker's -1 that no extra of this profile names: the record or the wrapper is at fault."""
     if error.extra is not Rule.S9:
         return error
-    return Refused(Rule.RECORD_MALFORMED if batch.magic >= 2 else Rule.WRAPPER_MALFORMED, ErrorCode.INVALID_RECORD)
+    return Refused(
+        Rule.RECORD_MALFORMED if batch.magic >= 2 else Rule.WRAPPER_MALFORMED,
+        ErrorCode.INVALID_RECORD,
+    )

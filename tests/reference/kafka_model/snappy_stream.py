@@ -1,7 +1,8 @@
 """xerial's SnappyInputStream, and a decoder of snappy blocks.
 
-Without xerial's magic the whole payload is one raw block, decoded when the stream is opened. With it: chunks behind
-int lengths, each decoded when it is reached; the magic again in place of a length starts another stream.
+Without xerial's magic the whole payload is one raw block, decoded when the stream is opened. With
+it: chunks behind int lengths, each decoded when it is reached; the magic again in place of a length
+starts another stream.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class SnappySource:
             self._notes.produced(len(self._chunk))
 
     def _next_chunk(self) -> bool:
-        """Decode the next chunk; False where xerial sees no more, which need not be the end of the input."""
+        """Decode the next chunk; False where xerial sees no more, which need not be the end of the
+        input.
+        """
         while True:
             if self._finished:
                 return False
@@ -106,7 +109,9 @@ class SnappySource:
 
 
 def decode_block(block: bytes) -> bytes:
-    """One raw snappy block: its length as varint, then literals and copies that give exactly that many bytes."""
+    """One raw snappy block: its length as varint, then literals and copies that give exactly that
+    many bytes.
+    """
     expected, pos = _block_length(block)
     if expected > 0x7FFF_FFFF:
         raise JavaError("snappy: block length above 2^31 - 1", JavaIOError("").extra)

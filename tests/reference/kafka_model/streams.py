@@ -1,8 +1,10 @@
-"""What lies between a decompressor and a parser: Kafka's ChunkedBytesStream, and what strict mode notes on the way.
+"""What lies between a decompressor and a parser: Kafka's ChunkedBytesStream, and what strict mode
+notes on the way.
 
-A decompressor ("source") has Java's ``InputStream`` manners: ``read(size)`` gives at least one and at most ``size``
-bytes, None at the end, and, from LZ4 alone, sometimes no bytes at all, which its callers take for different things.
-How many bytes a source hands out at a time decides whether a parser meets its own error (87) before the stream's (-1).
+A decompressor ("source") has Java's ``InputStream`` manners: ``read(size)`` gives at least one and
+at most ``size`` bytes, None at the end, and, from LZ4 alone, sometimes no bytes at all, which its
+callers take for different things. How many bytes a source hands out at a time decides whether a
+parser meets its own error (87) before the stream's (-1).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ __all__ = ["ChunkedBytesStream", "Notes", "Source", "open_stream", "read_fully"]
 
 
 class Notes:
-    """Strict mode's notebook for one batch: extras seen while Kafka's own parser went on, and bytes produced."""
+    """Strict mode's notebook for one batch: extras seen while Kafka's own parser went on, and bytes
+    produced.
+    """
 
     def __init__(self, max_output: int) -> None:
         self.found: set[Rule] = set()
@@ -42,7 +46,9 @@ class Source(Protocol):
     def available(self) -> int: ...
 
     def unread(self) -> bool:
-        """Asked after a batch was accepted: is there anything that Kafka did not look at, or did not check?"""
+        """Asked after a batch was accepted: is there anything that Kafka did not look at, or did
+        not check?
+        """
         ...
 
 
@@ -111,7 +117,9 @@ class ChunkedBytesStream:
         return data
 
     def skip(self, size: int, seen: bytearray | None = None) -> int:
-        """Skip up to ``size`` bytes and say how many; ``seen`` gets them (strict mode looks at header keys)."""
+        """Skip up to ``size`` bytes and say how many; ``seen`` gets them (strict mode looks at
+        header keys).
+        """
         left = size - self._skip_buffered(size, seen)
         while left > 0:
             if self._delegate_skip:
@@ -159,7 +167,9 @@ def read_fully(stream: ChunkedBytesStream, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def open_stream(codec: CompressionType, payload: bytes, magic: int, notes: Notes | None) -> ChunkedBytesStream:
+def open_stream(
+    codec: CompressionType, payload: bytes, magic: int, notes: Notes | None
+) -> ChunkedBytesStream:
     """``Compression.wrapForInput``. Whatever a decompressor throws here answers with -1."""
     from .gzip_stream import GzipSource
     from .lz4_stream import Lz4Source

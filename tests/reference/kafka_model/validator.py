@@ -1,4 +1,6 @@
-"""Kafka's LogValidator: rules 18 to 39, offsets, timestamps, and the three ways a batch goes into the log."""
+"""Kafka's LogValidator: rules 18 to 39, offsets, timestamps, and the three ways a batch goes into
+the log.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ class Validator:
     """One call's state. ``data`` is changed in place where Kafka does so."""
 
     def __init__(
-        self, data: bytearray, settings: Settings, notes: Notes | None = None, write_output: bool = True
+        self,
+        data: bytearray,
+        settings: Settings,
+        notes: Notes | None = None,
+        write_output: bool = True,
     ) -> None:
         self.data = data
         self.settings = settings
@@ -51,7 +57,10 @@ class Validator:
     def run(self) -> Validated:
         """``validateMessagesAndAssignOffsets``."""
         settings = self.settings
-        if settings.source is not CompressionType.NONE or settings.target is not CompressionType.NONE:
+        if (
+            settings.source is not CompressionType.NONE
+            or settings.target is not CompressionType.NONE
+        ):
             return self._compressed()
         if all(batch.magic == settings.to_magic for batch in batches(self.data)):
             return self._assign()
@@ -62,7 +71,9 @@ class Validator:
         first = next(found, None)
         if first is None:
             raise Refused(Rule.VALIDATOR_WITHOUT_BATCH)
-        if (first.magic >= 2 or source is not CompressionType.NONE) and next(found, None) is not None:
+        if (first.magic >= 2 or source is not CompressionType.NONE) and next(
+            found, None
+        ) is not None:
             raise Refused(Rule.VALIDATOR_MORE_THAN_ONE_BATCH)
         return first
 
@@ -100,7 +111,9 @@ class Validator:
         return self._in_place(max_timestamp, count, 0)
 
     def _convert(self) -> Validated:
-        """Uncompressed, and of another magic: a new batch of all records. Everything is parsed once before any rule."""
+        """Uncompressed, and of another magic: a new batch of all records. Everything is parsed once
+        before any rule.
+        """
         self.path = "rebuilt"
         require_contents(record for batch in batches(self.data) for record in batch.iterate())
         first = self._first_batch(CompressionType.NONE)
@@ -183,11 +196,23 @@ class Validator:
 
     def _in_place(self, max_timestamp: int, count: int, temp_bytes: int) -> Validated:
         output = bytes(self.data)
-        return Validated(self.path, self.offset, max_timestamp, output, True, 0, temp_bytes, count, False)
+        return Validated(
+            self.path, self.offset, max_timestamp, output, True, 0, temp_bytes, count, False
+        )
 
     def _rebuilt(self, builder: Builder, output: bytes | None, temp_bytes: int) -> Validated:
         count = builder.count
-        return Validated(self.path, self.offset, builder.max_timestamp, output, False, count, temp_bytes, count, True)
+        return Validated(
+            self.path,
+            self.offset,
+            builder.max_timestamp,
+            output,
+            False,
+            count,
+            temp_bytes,
+            count,
+            True,
+        )
 
     # -- rules of a batch
 

@@ -1,11 +1,13 @@
 """zstd-jni's ZstdInputStreamNoFinalizer around the real ZSTD_decompressStream.
 
-The native function is called through ctypes, as zstd-jni calls it, with the same sizes of input and output: where its
-errors surface depends on both, and no Python binding hands them through unchanged. The library is the one inside the
+The native function is called through ctypes, as zstd-jni calls it, with the same sizes of input and
+output: where its errors surface depends on both, and no Python binding hands them through
+unchanged. The library is the one inside the
 ``zstandard`` package, else the host's.
 
-Kafka's quirk reproduced here: the flag that a frame is complete is lowered only when new input is fetched. A second
-frame that is cut off is therefore taken for the end of the stream if it lies in the same 131,075 bytes as the first.
+Kafka's quirk reproduced here: the flag that a frame is complete is lowered only when new input is
+fetched. A second frame that is cut off is therefore taken for the end of the stream if it lies in
+the same 131,075 bytes as the first.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ class ZstdSource:
                 return data
 
     def _read_some(self, size: int) -> bytes | None:
-        # anonymous memory costs nothing until zstd writes there: a record may state a length of gigabytes
+        # anonymous memory costs nothing until zstd writes there: a record may state a length of
+        # gigabytes
         target = mmap.mmap(-1, size) if size > 1 << 20 else ctypes.create_string_buffer(size)
         view = (ctypes.c_char * size).from_buffer(target)
         try:
@@ -115,9 +118,13 @@ class ZstdSource:
                 self._frame_finished = False
             before = output.pos
             source = _InBuffer(
-                ctypes.cast(ctypes.c_char_p(self._piece), ctypes.c_void_p), len(self._piece), self._piece_pos
+                ctypes.cast(ctypes.c_char_p(self._piece), ctypes.c_void_p),
+                len(self._piece),
+                self._piece_pos,
             )
-            hint = self._library.ZSTD_decompressStream(self._stream, ctypes.byref(output), ctypes.byref(source))
+            hint = self._library.ZSTD_decompressStream(
+                self._stream, ctypes.byref(output), ctypes.byref(source)
+            )
             self._piece_pos = source.pos
             if self._library.ZSTD_isError(hint):
                 raise JavaIOError("zstd: damaged frame")

@@ -14,7 +14,8 @@ import (
 
 const produce = 0 // its API key
 
-// inFlight counts by the client's own hooks: what was written to a connection and not yet read from it.
+// inFlight counts by the client's own hooks: what was written to a connection and not yet read from
+// it.
 type inFlight struct {
 	mu                    sync.Mutex
 	open                  map[int32]int

@@ -1,5 +1,6 @@
-// A fixed number of records through sarama's AsyncProducer, acknowledged one by one; one line of JSON.
-// Built once for each release: table_peers.py writes that import path (Shopify's or IBM's) over the one below.
+// A fixed number of records through sarama's AsyncProducer, acknowledged one by one; one line of
+// JSON. Built once for each release: table_peers.py writes that import path (Shopify's or IBM's)
+// over the one below.
 package main
 
 import (

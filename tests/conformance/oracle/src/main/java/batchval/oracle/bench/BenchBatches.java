@@ -17,8 +17,9 @@ import java.util.List;
 import java.util.Random;
 
 /**
- * bench-batches [--seed N] DIR: one batch a file, vMAGIC-CODEC-RECORDS-VALUESIZE.bin. Values are words with random
- * hexadecimal tokens between them, so that they compress as events do (about 3:1 to 5:1).
+ * bench-batches [--seed N] DIR: one batch a file, vMAGIC-CODEC-RECORDS-VALUESIZE.bin. Values are
+ * words with random hexadecimal tokens between them, so that they compress as events do (about 3:1
+ * to 5:1).
  */
 public final class BenchBatches {
     private static final int[] COUNTS = {1, 10, 100, 1000};

@@ -17,8 +17,8 @@ import java.nio.file.PathMatcher;
 import java.util.stream.Stream;
 
 /**
- * bench [--benchmark NAME] [--files GLOB] [--forks N] [--warmups N] [--iterations N] [--ms N] DIR OUT.json: JMH over the files of a
- * folder of bench batches. Forks run on the JDK that runs this.
+ * bench [--benchmark NAME] [--files GLOB] [--forks N] [--warmups N] [--iterations N] [--ms N] DIR
+ * OUT.json: JMH over the files of a folder of bench batches. Forks run on the JDK that runs this.
  */
 public final class BenchCommand {
     /** What is asked on the command line. */

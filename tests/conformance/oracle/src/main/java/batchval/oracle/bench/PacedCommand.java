@@ -33,11 +33,13 @@ import java.util.Locale;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * paced WAY: what the produce requests of a file cost this process at a given pace, one thread judging.
+ * paced WAY: what the produce requests of a file cost this process at a given pace, one thread
+ * judging.
  *
- * <p>A file of requests: for each, batches:4 content:4 (bytes of its records, uncompressed), then length:4 a batch, then the
- * batches one behind the other; big-endian. Reads lines "FILE BYTES_PER_SECOND SECONDS" (0: as fast as it goes) and answers
- * each with a line of JSON: content fed, wall time, CPU time of the process (collector and JIT with it) and of the thread.
+ * <p>A file of requests: for each, batches:4 content:4 (bytes of its records, uncompressed), then
+ * length:4 a batch, then the batches one behind the other; big-endian. Reads lines "FILE
+ * BYTES_PER_SECOND SECONDS" (0: as fast as it goes) and answers each with a line of JSON: content
+ * fed, wall time, CPU time of the process (collector and JIT with it) and of the thread.
  */
 public final class PacedCommand {
     private static final long LEAST_SLEEP_NS = 1_000_000;

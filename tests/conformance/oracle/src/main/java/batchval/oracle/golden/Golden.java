@@ -10,9 +10,10 @@ import java.nio.file.Path;
 import java.util.List;
 
 /**
- * golden DIR: one folder for each rule, extra and finding, DIR/SLUG/cases.jsonl. Three members of the rule table have none:
- * rule 17 (valid bytes below 0: no input gets there), rule 20 (zstd under an old inter-broker protocol: gone in Kafka 4),
- * and L7 (lying claims), which is about claims and not about what Kafka's format can hold.
+ * golden DIR: one folder for each rule, extra and finding, DIR/SLUG/cases.jsonl. Three members of
+ * the rule table have none: rule 17 (valid bytes below 0: no input gets there), rule 20 (zstd under
+ * an old inter-broker protocol: gone in Kafka 4), and L7 (lying claims), which is about claims and
+ * not about what Kafka's format can hold.
  */
 public final class Golden {
     private final Path folder;

@@ -10,8 +10,9 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.HexFormat;
 
 /**
- * One line of a golden file: a case that obeys a rule, or breaks it by the least change. What Kafka says to it is asked;
- * what strict mode and the log profile must say is stated here, from the rule's definition.
+ * One line of a golden file: a case that obeys a rule, or breaks it by the least change. What Kafka
+ * says to it is asked; what strict mode and the log profile must say is stated here, from the
+ * rule's definition.
  */
 final class Line {
     private final String name;

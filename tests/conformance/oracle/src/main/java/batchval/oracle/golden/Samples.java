@@ -12,8 +12,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.function.Consumer;
 
 /**
- * The good batch from which each golden case is one step away: two records with keys and values. Compressed ones are lz4:
- * its bytes do not depend on the JDK, as gzip's do.
+ * The good batch from which each golden case is one step away: two records with keys and values.
+ * Compressed ones are lz4: its bytes do not depend on the JDK, as gzip's do.
  */
 final class Samples {
     static final long NOW = 1_700_000_000_000L;

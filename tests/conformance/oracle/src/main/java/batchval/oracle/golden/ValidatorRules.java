@@ -35,7 +35,8 @@ final class ValidatorRules {
 
     private static void batches(Golden g) {
         byte[] good = Samples.batch();
-        // a whole produce request meets rules 5, 6 and 8 first: these three are LogValidator's own words for it
+        // a whole produce request meets rules 5, 6 and 8 first: these three are LogValidator's own
+        // words for it
         g.rule("18", "validator-without-batch", "validate",
             obeys(good).strictAccepts(),
             breaks(new byte[0]).strictRefuses("5", INVALID_RECORD));
@@ -77,7 +78,8 @@ final class ValidatorRules {
         byte[] first = Samples.message(1, 0).build();
         inner(g, "30", "wrapper-malformed", Samples.wrapper(null));
         inner(g, "31", "inner-size-too-small", second(m -> m.size(LegacyMessage.OVERHEAD_V0 - 1)));
-        // LogValidator's own question (validateRecordCompression) is never reached in 4.4.0: the iterator refuses before, so no record_errors
+        // LogValidator's own question (validateRecordCompression) is never reached in 4.4.0: the
+        // iterator refuses before, so no record_errors
         inner(g, "32", "inner-codec-set", second(m -> m.attributes(CompressionType.GZIP.id)));
         inner(g, "33", "record-magic-differs", Samples.wrapper(Bytes.cat(first, Samples.message(0, 1).build())));
         inner(g, "34", "inner-crc-mismatch", second(LegacyMessage::wrongCrc));
