@@ -271,9 +271,9 @@ class Counters:
     requests_answered_here_total: int = 0
     requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
-    validated_in_threads_total: int = 0
+    judged_in_threads_total: int = 0
     requests_queued: int = 0  # that wait for a thread to judge them
-    validation_cpu_seconds_total: float = 0.0  # in threads
+    judging_cpu_seconds_total: float = 0.0  # in threads
     answers_streamed_total: int = 0
     requests_raised_total: int = 0  # of versions that Kafka 4 does not know
     fetches_unconverted_total: int = 0  # partitions of answers whose next batch cannot be converted

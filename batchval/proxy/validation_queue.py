@@ -213,7 +213,7 @@ class ValidationQueue:
         self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict
     ) -> None:
         """Judge a request; ``session.validated(item, error)`` is called on the loop after that."""
-        self.counters.validated_in_threads_total += 1
+        self.counters.judged_in_threads_total += 1
         self.put(Job(session, item, request, verdict))
 
     def put(self, job: Work) -> None:
@@ -280,7 +280,7 @@ class ValidationQueue:
         self._running -= 1
         self._running_heavy -= job.heavy
         job.session.validating_s += used_s
-        self.counters.validation_cpu_seconds_total += used_s
+        self.counters.judging_cpu_seconds_total += used_s
         if word == "done" or error is not None:
             job.done(error)
         elif word == "waiting" and not job.cancelled:

@@ -352,7 +352,7 @@ def test_an_answer_without_records_needs_no_thread() -> None:
         rig.fetch(1, 5)
         rig.reply(PartitionData(0, 0, 9, records=b""), error_code=29)
         assert answered(rig.got()[-1], 1)["t", 0].error_code == 29
-        assert rig.counters.validation_cpu_seconds_total == 0
+        assert rig.counters.judging_cpu_seconds_total == 0
 
     run(test)
 
@@ -412,7 +412,7 @@ def test_a_client_that_leaves_ends_its_conversion(held: threading.Event) -> None
         assert conversion.cancelled
         assert rig.session.state is State.CLOSED
         held.set()
-        await until(lambda: rig.counters.validation_cpu_seconds_total)
+        await until(lambda: rig.counters.judging_cpu_seconds_total)
         assert rig.got() == []
         assert rig.session.answering.converting is None
         assert not rig.proxy.connections

@@ -36,7 +36,7 @@ ZSTD, LZ4, GZIP = 4, 3, 1
 NOW_NS = time.time_ns()
 SECRET = bytes(range(32))
 #: Counters that depend on the time that a path takes.
-TIMED = {"bytes_held", "validation_cpu_seconds_total", "reading_paused_total"}
+TIMED = {"bytes_held", "judging_cpu_seconds_total", "reading_paused_total"}
 
 
 class Wire:

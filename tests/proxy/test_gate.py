@@ -212,7 +212,7 @@ def test_a_long_decompression_keeps_its_place(monkeypatch):
             assert [len(frame) + 4 for frame in broker.frames][:3] == [
                 len(frame) for frame in frames[:3]
             ]
-        assert proxy.counters.validated_in_threads_total == 60
+        assert proxy.counters.judged_in_threads_total == 60
 
 
 def test_what_turns_out_large_is_judged_in_a_thread():
@@ -226,7 +226,7 @@ def test_what_turns_out_large_is_judged_in_a_thread():
         sock.sendall(produce_frame(1, ("t", 0, bomb)) + produce_frame(2, ("t", 0, BAD)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         assert codes(read_frame(sock)) == {("t", 0): 2}
-        assert proxy.counters.validated_in_threads_total == 1
+        assert proxy.counters.judged_in_threads_total == 1
 
 
 def test_a_bomb_is_refused_whatever_thread_judges_it():
@@ -557,7 +557,7 @@ def test_large_batches_that_claims_settle_need_no_thread(codec):
         ):
             sock.sendall(produce_frame(1, ("t", 0, large), tags=((CLAIMS_TAG, tag),)))
             assert codes(read_frame(sock)) == {("t", 0): 0}
-            assert proxy.counters.validated_in_threads_total == threads, name
+            assert proxy.counters.judged_in_threads_total == threads, name
             assert proxy.counters.batches_by_path == {"claims" if threads == 0 else "shallow": 1}, (
                 name
             )

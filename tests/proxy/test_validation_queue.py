@@ -102,8 +102,8 @@ def test_who_has_used_least_goes_first() -> None:
         assert modest.done == ["modest"]
 
     counters = run(1, test)
-    assert counters.validated_in_threads_total == 5
-    assert counters.validation_cpu_seconds_total > 0
+    assert counters.judged_in_threads_total == 5
+    assert counters.judging_cpu_seconds_total > 0
 
 
 def test_jobs_of_one_session_keep_their_order() -> None:

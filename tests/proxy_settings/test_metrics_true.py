@@ -107,7 +107,7 @@ class Account:
             if extra:
                 self.add("partitions_reported_total", extra)
         compressed = sum(len(records) for _, records, *_ in kinds if records[22] & 7)
-        self.add("validated_in_threads_total", by=compressed > 48 << 10)
+        self.add("judged_in_threads_total", by=compressed > 48 << 10)
         if len(refused) == len(kinds):
             self.add("requests_answered_here_total")
             return

@@ -24,7 +24,7 @@ public final class Golden {
 
     public static void run(Path folder) {
         Golden g = new Golden(folder);
-        AppendRules.write(g);
+        RequestRules.write(g);
         ValidatorRules.write(g);
         AppendRules.write(g);
         Extras.write(g);

@@ -8,7 +8,7 @@ import org.apache.kafka.common.record.internal.CompressionType;
 import java.util.Arrays;
 
 /** Rules 1 to 16: the batch iterator, the produce request, the broker's batch loop. */
-final class AppendRules {
+final class RequestRules {
     private static final int INVALID_RECORD = 87;
     private static final int CORRUPT_MESSAGE = 2;
     private static final int SMALLEST_SIZE = 14;
@@ -108,5 +108,5 @@ final class AppendRules {
         return a;
     }
 
-    private AppendRules() { }
+    private RequestRules() { }
 }
