@@ -10,6 +10,8 @@ import posixpath
 import re
 from typing import Any
 
+from tools import site_api
+
 _CODE = re.compile(r"`[^`\n]+`")
 _LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
@@ -23,6 +25,15 @@ def on_config(config: Any) -> Any:
     """Let the site make anchors as GitHub does."""
     config.mdx_configs["toc"]["slugify"] = github_anchor
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the API pages, which are generated from signatures and docstrings."""
+    from mkdocs.structure.files import File  # the tests import this module without mkdocs
+
+    for path, text in site_api.pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:

@@ -1,0 +1,72 @@
+"""Each public name is on an API page of the site, with its signature and its docstring."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+import batchval
+from tools import site_api
+
+PAGES = site_api.pages()
+ALL = "\n".join(PAGES.values())
+PUBLIC = [name for name in batchval.__all__ if name != "__version__"]
+PACKAGES = ("custom_rules", "spark", "producer", "fetch")
+INDEX = (site_api.ROOT / "docs" / "reference" / "api" / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", [*PUBLIC, *(one for package in PACKAGES for one in site_api.exported(package))])
+def test_each_public_name_is_on_one_page(name: str) -> None:
+    assert ALL.count(f"\n## {name}\n") == 1
+
+
+@pytest.mark.parametrize("name", [*batchval.__all__, *(f"batchval.{package}" for package in PACKAGES)])
+def test_the_index_names_it(name: str) -> None:
+    assert f"`{name}`" in INDEX or f"`batchval.{name}`" in INDEX
+
+
+def test_a_method_of_a_compiled_class_has_signature_and_docstring() -> None:
+    section = PAGES["reference/api/validator.md"].split("### LogValidator.check\n")[1].split("\n###")[0]
+    assert "    now_ms: int | None=None,\n" in section
+    assert ") -> ValidationResult\n" in section
+    assert "writes nothing" in section
+
+
+def test_the_import_of_a_name_works() -> None:
+    imports = {line for line in ALL.splitlines() if line.startswith("from batchval")}
+    assert "from batchval import LogValidator" in imports
+    assert "from batchval.custom_rules import CustomRule" in imports
+    assert not any(line.startswith("from batchval.core") for line in imports)
+
+
+def test_most_of_what_is_listed_is_described() -> None:
+    heads = [part for part in ALL.split("\n## ")[1:] if "TypeAlias" not in part and "Final" not in part]
+    bare = [part.split("\n")[0] for part in heads if not part.replace("```python", "").split("```\n")[2:]]
+    assert bare == []
+
+
+def test_a_list_of_arguments_is_a_list() -> None:
+    text = "Do it.\n\n``one``, ``two``  the first\n           and more\n``three``  <any>\nThen the end."
+    assert site_api.prose(text).splitlines() == [
+        "Do it.",
+        "",
+        "* `one`, `two`: the first",
+        "  and more",
+        "* `three`: &lt;any>",
+        "",
+        "Then the end.",
+    ]
+
+
+def test_a_long_signature_has_a_line_for_each_parameter() -> None:
+    source = "def f(self, a: dict[str, int]={}, *, b: tuple[int, int]=(1, 2), cc: str='x' * 9, ddddd: int=1): ..."
+    (node,) = ast.parse(source).body
+    assert isinstance(node, ast.FunctionDef)
+    assert site_api.signature(node, "f" * 30).splitlines()[1:-1] == [
+        "    a: dict[str, int]={},",
+        "    *,",
+        "    b: tuple[int, int]=(1, 2),",
+        "    cc: str='x' * 9,",
+        "    ddddd: int=1,",
+    ]
