@@ -1,6 +1,6 @@
 """Line coverage of the core's .pyx files: a table, and a floor to stay above.
 
-    python tools/coverage.py [--floor PERCENT] [--missing] [TESTS ...]
+    python tools/coverage.py [--floor PERCENT] [--missing] [--page] [TESTS ...]
 
 Copies the tree, builds the extension modules there with line tracing (``BATCHVAL_BUILD=trace``,
 without a build_dir: with one, Cython's plugin drops every .pyx in silence and all reads as
@@ -15,10 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,11 @@ include = {ROOM}/*.pyx
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "build", "*.so", "__pycache__", "*.egg-info", ".*_cache", "bench"
 )
+
+
+#: the generated part of docs/reports/coverage.md
+PAGE = "docs/reports/coverage.md"
+START, END = "<!-- measured:start -->\n", "<!-- measured:end -->"
 
 
 class NothingMeasured(RuntimeError):
@@ -132,6 +139,35 @@ def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
     return total
 
 
+def write_page(root: Path, files: dict[str, Any]) -> None:
+    """Write what was measured into the report, with date, commit and machine."""
+    rows = [(Path(name).stem, found["summary"]) for name, found in sorted(files.items())]
+    lines, missed = (
+        sum(row[key] for _, row in rows) for key in ("num_statements", "missing_lines")
+    )
+    total = {"num_statements": lines, "missing_lines": missed}
+    cells = [
+        f"| {name} | {row['num_statements']:,} | {row['missing_lines']} "
+        f"| {100 - 100 * row['missing_lines'] / row['num_statements']:.1f} % |"
+        for name, row in [*rows, ("**total**", total)]
+    ]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=8", "HEAD"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    when = f"{datetime.now(UTC):%Y-%m-%d}, commit `{commit}`, Python {platform.python_version()}"
+    head = f"{when}, {platform.machine()} {platform.system()}."
+    body = "\n".join(
+        [head, "", "| module | lines | missed | covered |", "|---|---|---|---|", *cells, ""]
+    )
+    path = root / PAGE
+    before, _, rest = path.read_text("utf-8").partition(START)
+    path.write_text(f"{before}{START}{body}{END}{rest.partition(END)[2]}", "utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument(
@@ -142,6 +178,7 @@ def main() -> int:
         help="exit 1 where the total is below",
     )
     parser.add_argument("--missing", action="store_true", help="list the lines that no test ran")
+    parser.add_argument("--page", action="store_true", help=f"write the table into {PAGE}")
     parser.add_argument(
         "tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})"
     )
@@ -153,6 +190,8 @@ def main() -> int:
         try:
             files, passed = measure(tree, options.tests)
             total = table(files, modules, options.missing)
+            if options.page and passed:
+                write_page(ROOT, {module: files[module] for module in modules})
         except NothingMeasured as error:
             print(f"coverage: {error}", file=sys.stderr)
             return 4
