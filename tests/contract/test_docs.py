@@ -5,10 +5,7 @@ somewhere.
 from __future__ import annotations
 
 import doctest
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ import pytest
 
 from batchval.rule_texts import RULE_TEXTS
 from batchval.rules import Rule
+from tests.contract.shell import Shell
 from tests.contract.sources import ROOT
 from tools import generate_rules
 
@@ -30,6 +28,8 @@ SESSIONS = (
 #: texts for maintainers
 TOP = sorted(set(ROOT.glob("*.md")) - set(PAGES))
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+#: a file that a page shows whole: the reader saves it before the commands
+_FILE = re.compile(r"^```\w+ title=\"([\w.-]+)\"\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 #: the repository on the web, as a file and as a picture
 WEB = (
@@ -78,8 +78,18 @@ def sessions(language: str) -> list[tuple[Path, ...]]:
 
 
 def test_there_are_examples() -> None:
-    assert {pages[0].parent.name for pages in sessions("python")} >= {ROOT.name, "guide", "library"}
-    assert {pages[0].parent.name for pages in sessions("console")} >= {ROOT.name, "guide", "cli"}
+    assert {pages[0].parent.name for pages in sessions("python")} >= {
+        ROOT.name,
+        "guide",
+        "library",
+        "tutorial",
+    }
+    assert {pages[0].parent.name for pages in sessions("console")} >= {
+        ROOT.name,
+        "guide",
+        "cli",
+        "tutorial",
+    }
 
 
 @pytest.mark.parametrize("pages", sessions("python"), ids=name)
@@ -115,37 +125,22 @@ CONSOLE = [
 
 @pytest.mark.parametrize("pages", CONSOLE, ids=name)
 def test_console(pages: tuple[Path, ...], tmp_path: Path) -> None:
-    """Run all commands of a session, one after the other, in a folder that holds only the
-    fixtures.
+    """Run all commands of a session in one shell, in a folder that holds only the fixtures and the
+    files that the pages show.
     """
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     for settings in (block for page in pages for block in blocks(page, "yaml")):
         (tmp_path / "gate.yaml").write_text(settings)
-    program = tmp_path / "bin" / "batchval"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m batchval "$@"\n')
-    program.chmod(0o755)
-    env = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "COLUMNS": "100",
-    }
-    for command, shown in (one for page in pages for one in commands(page)):
-        ran = subprocess.run(
-            ["bash", "-c", command],
-            cwd=tmp_path,
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        printed = ran.stdout + (f"exit code {ran.returncode}\n" if ran.returncode else "")
-        printed = "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
-        pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
-        assert re.fullmatch(pattern, printed, re.DOTALL), (
-            f"$ {command}\n{printed}\n--- the page shows:\n{shown}"
-        )
+    with Shell(tmp_path) as shell:
+        for page in pages:
+            for file, text in _FILE.findall(page.read_text("utf-8")):
+                (tmp_path / file).write_text(shell.own_ports(text))
+        for command, shown in (one for page in pages for one in commands(page)):
+            printed = shell.run(command)
+            pattern = ".*?".join(re.escape(piece) for piece in shown.split("…"))
+            assert re.fullmatch(pattern, printed, re.DOTALL), (
+                f"$ {command}\n{printed}\n--- the page shows:\n{shown}"
+            )
 
 
 def test_the_rules_page_is_generated() -> None:
