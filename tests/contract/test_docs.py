@@ -116,9 +116,10 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-#: an audit takes long, and each command of these pages is one
+#: pages that run audits or Spark, which take long
+LONG = ("audit.md", "cookbook-data.md")
 CONSOLE = [
-    pytest.param(pages, marks=pytest.mark.long if pages[0].name == "audit.md" else ())
+    pytest.param(pages, marks=pytest.mark.long if pages[0].name in LONG else ())
     for pages in sessions("console")
 ]
 
