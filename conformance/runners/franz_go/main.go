@@ -31,9 +31,12 @@ func judge(asked question) verdict {
 	partition := kmsg.NewFetchResponseTopicPartition()
 	partition.RecordBatches = asked.Batch
 	options := kgo.ProcessFetchPartitionOpts{KeepControlRecords: true, Offset: math.MinInt64}
-	read, _ := kgo.ProcessFetchPartition(options, &partition, kgo.DefaultDecompressor(), nil)
+	read, next := kgo.ProcessFetchPartition(options, &partition, kgo.DefaultDecompressor(), nil)
 	if read.Err != nil {
 		return verdict{ID: asked.ID, Error: read.Err.Error()}
+	}
+	if next == options.Offset { // the consumer fetches the same offset again
+		return verdict{ID: asked.ID, Error: "no progress"}
 	}
 	records := len(read.Records)
 	return verdict{ID: asked.ID, Accept: true, Records: &records}
