@@ -31,7 +31,7 @@ RUNNERS = ROOT / "conformance" / "runners"
 CASES = ROOT / "fixtures" / "batchval_fixtures" / "cases"
 REPORT = ROOT / "docs" / "reports" / "conformance-scores.md"
 DATA = REPORT.with_suffix(".json")
-TIMEOUT = 20.0
+TIMEOUT = 5.0
 HEAD = """# Conformance scores
 
 Who accepts what: each implementation was asked about the cases of

@@ -11,7 +11,7 @@ import pytest
 
 from batchval.cli.runner import Runner
 from batchval.cli.scores import Score, run
-from conformance.scores import IMPLEMENTATIONS
+from conformance.scores import DATA, IMPLEMENTATIONS, REPORT, page
 from fixtures import batchval_fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +40,11 @@ def test_other_readers(name: str) -> None:
     list(run(Runner(one.command(), 20.0), [case.document for case in cases], score))
     # librdkafka aborts at one of them, which fails
     assert (score.total.wrong, score.total.failed) == (0, int(name == "librdkafka"))
+
+
+def test_the_page_of_scores_is_that_of_the_report() -> None:
+    report = json.loads(DATA.read_text("utf-8"))
+    assert REPORT.read_text("utf-8") == page(report)
+    assert [(one["name"], one["version"]) for one in report["scores"]] == [
+        (one.name, one.version) for one in IMPLEMENTATIONS
+    ]
