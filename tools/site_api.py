@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OPENS = re.compile(r"( *)(?:cdef |async |cpdef )*(?:class|def) +(\w+)")
 #: special methods that a reader calls by an operator or a statement
-_SPECIAL: Final = frozenset(("__len__", "__getitem__", "__iter__", "__enter__", "__aenter__", "__call__"))
+_SPECIAL: Final = frozenset(
+    ("__len__", "__getitem__", "__iter__", "__enter__", "__aenter__", "__call__")
+)
 
 
 class Area(NamedTuple):
@@ -184,7 +186,9 @@ def _parsed(text: str) -> ast.Module:
         name = ast.unparse(node.target)
         if name.startswith("_") and ast.unparse(node.annotation) == "TypeAlias":
             tree.body.remove(node)
-            text = re.sub(rf"\b{name}\b", lambda _, value=node.value: ast.unparse(value), ast.unparse(tree))
+            text = re.sub(
+                rf"\b{name}\b", lambda _, value=node.value: ast.unparse(value), ast.unparse(tree)
+            )
             return _parsed(text)
     return tree
 
@@ -213,7 +217,9 @@ def class_lines(node: ast.ClassDef, texts: dict[str, str]) -> Iterator[str]:
     """Yield the lines of a class: its text, how it is made, its fields and its methods."""
     methods = {one.name: one for one in node.body if isinstance(one, _Function)}
     made = methods.get("__init__") or methods.get("__new__")
-    yield from _code(signature(made, node.name).removesuffix(" -> None") if made else f"class {node.name}")
+    yield from _code(
+        signature(made, node.name).removesuffix(" -> None") if made else f"class {node.name}"
+    )
     yield from (prose(texts.get(node.name, "")), "")
     rows = [row for row in _fields(node) if not row[0].startswith("_")]
     if rows:
@@ -221,7 +227,13 @@ def class_lines(node: ast.ClassDef, texts: dict[str, str]) -> Iterator[str]:
         for name, kind, default in rows:
             meaning = " ".join(prose(texts.get(f"{node.name}.{name}", "")).split())
             cells = (f"`{one}`" if one else "" for one in (name, kind, default))
-            yield "| " + " | ".join([*(cell.replace("|", r"\|") for cell in cells), meaning.replace("|", r"\|")]) + " |"
+            yield (
+                "| "
+                + " | ".join(
+                    [*(cell.replace("|", r"\|") for cell in cells), meaning.replace("|", r"\|")]
+                )
+                + " |"
+            )
         yield ""
     for name, method in methods.items():
         if (name.startswith("_") and name not in _SPECIAL) or _is_property(method):

@@ -20,8 +20,17 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 
-from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from batchval.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from batchval.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+from batchval.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from batchval.protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -33,7 +42,9 @@ from batchval.protocol.messages.metadata import (
 TOPIC = "t"
 #: versions by API key. librdkafka fetches only from a broker that has Produce too, and Fetch 2.
 VERSIONS = {0: (0, 8), 1: (0, 11), 3: (0, 9), 18: (0, 3)}
-REQUESTS = {request.api_key: request for request in (ApiVersionsRequest, MetadataRequest, FetchRequest)}
+REQUESTS = {
+    request.api_key: request for request in (ApiVersionsRequest, MetadataRequest, FetchRequest)
+}
 #: without an answer of librdkafka within this time the runner ends, and the case has failed
 SECONDS = 3.0
 CONFIGURATION = {
@@ -77,7 +88,9 @@ class Broker:
 
     def _answer(self, request: Any) -> Any:
         if isinstance(request, ApiVersionsRequest):
-            return ApiVersionsResponse(api_keys=[ApiVersion(key, *known) for key, known in VERSIONS.items()])
+            return ApiVersionsResponse(
+                api_keys=[ApiVersion(key, *known) for key, known in VERSIONS.items()]
+            )
         if isinstance(request, MetadataRequest):
             return self._metadata()
         return self._fetch(request)

@@ -16,18 +16,24 @@ PACKAGES = ("custom_rules", "spark", "producer", "fetch")
 INDEX = (site_api.ROOT / "docs" / "reference" / "api" / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", [*PUBLIC, *(one for package in PACKAGES for one in site_api.exported(package))])
+@pytest.mark.parametrize(
+    "name", [*PUBLIC, *(one for package in PACKAGES for one in site_api.exported(package))]
+)
 def test_each_public_name_is_on_one_page(name: str) -> None:
     assert ALL.count(f"\n## {name}\n") == 1
 
 
-@pytest.mark.parametrize("name", [*batchval.__all__, *(f"batchval.{package}" for package in PACKAGES)])
+@pytest.mark.parametrize(
+    "name", [*batchval.__all__, *(f"batchval.{package}" for package in PACKAGES)]
+)
 def test_the_index_names_it(name: str) -> None:
     assert f"`{name}`" in INDEX or f"`batchval.{name}`" in INDEX
 
 
 def test_a_method_of_a_compiled_class_has_signature_and_docstring() -> None:
-    section = PAGES["reference/api/validator.md"].split("### LogValidator.check\n")[1].split("\n###")[0]
+    section = (
+        PAGES["reference/api/validator.md"].split("### LogValidator.check\n")[1].split("\n###")[0]
+    )
     assert "    now_ms: int | None=None,\n" in section
     assert ") -> ValidationResult\n" in section
     assert "writes nothing" in section
@@ -41,13 +47,22 @@ def test_the_import_of_a_name_works() -> None:
 
 
 def test_most_of_what_is_listed_is_described() -> None:
-    heads = [part for part in ALL.split("\n## ")[1:] if "TypeAlias" not in part and "Final" not in part]
-    bare = [part.split("\n")[0] for part in heads if not part.replace("```python", "").split("```\n")[2:]]
+    heads = [
+        part for part in ALL.split("\n## ")[1:] if "TypeAlias" not in part and "Final" not in part
+    ]
+    bare = [
+        part.split("\n")[0]
+        for part in heads
+        if not part.replace("```python", "").split("```\n")[2:]
+    ]
     assert bare == []
 
 
 def test_a_list_of_arguments_is_a_list() -> None:
-    text = "Do it.\n\n``one``, ``two``  the first\n           and more\n``three``  <any>\nThen the end."
+    text = (
+        "Do it.\n\n``one``, ``two``  the first\n           and more\n"
+        "``three``  <any>\nThen the end."
+    )
     assert site_api.prose(text).splitlines() == [
         "Do it.",
         "",
@@ -60,7 +75,10 @@ def test_a_list_of_arguments_is_a_list() -> None:
 
 
 def test_a_long_signature_has_a_line_for_each_parameter() -> None:
-    source = "def f(self, a: dict[str, int]={}, *, b: tuple[int, int]=(1, 2), cc: str='x' * 9, ddddd: int=1): ..."
+    source = (
+        "def f(self, a: dict[str, int]={}, *, b: tuple[int, int]=(1, 2), "
+        "cc: str='x' * 9, ddddd: int=1): ..."
+    )
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.FunctionDef)
     assert site_api.signature(node, "f" * 30).splitlines()[1:-1] == [

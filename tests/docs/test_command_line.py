@@ -25,7 +25,9 @@ PAGES = {
 }
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """Yield each command that is not a group, with the words that call it."""
     if not isinstance(command, click.Group):
         yield path, command
@@ -45,7 +47,9 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("path", "option"), OPTIONS, ids=lambda value: value if isinstance(value, str) else value[-1])
+@pytest.mark.parametrize(
+    ("path", "option"), OPTIONS, ids=lambda value: value if isinstance(value, str) else value[-1]
+)
 def test_an_option_is_on_the_page_of_its_command(path: tuple[str, ...], option: str) -> None:
     text = "\n".join((FOLDER / f"{name}.md").read_text("utf-8") for name in PAGES[path[0]])
     assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text), f"{' '.join(path)} {option}"

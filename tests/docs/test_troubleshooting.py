@@ -12,7 +12,9 @@ from batchval import ErrorCode, Rule
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
 SOURCES = "\n".join(
-    path.read_text("utf-8") for ending in ("*.py", "*.pyx") for path in sorted((ROOT / "batchval").rglob(ending))
+    path.read_text("utf-8")
+    for ending in ("*.py", "*.pyx")
+    for path in sorted((ROOT / "batchval").rglob(ending))
 )
 ROWS = [line.split(" | ") for line in TEXT.splitlines() if line.startswith("| `")]
 CODE = re.compile(r"`([^`]+)`")
@@ -21,11 +23,20 @@ RULE = re.compile(r"`((?:[SLR])?\d+) ([a-z0-9-]+)`")
 
 def first_cells(heading: str) -> list[str]:
     part = TEXT.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return [CODE.findall(line.split(" | ")[0])[0] for line in part.splitlines() if line.startswith("| `")]
+    return [
+        CODE.findall(line.split(" | ")[0])[0]
+        for line in part.splitlines()
+        if line.startswith("| `")
+    ]
 
 
 @pytest.mark.parametrize(
-    "message", [one for heading in ("Command line", "Library", "Gate: at the start") for one in first_cells(heading)]
+    "message",
+    [
+        one
+        for heading in ("Command line", "Library", "Gate: at the start")
+        for one in first_cells(heading)
+    ],
 )
 def test_each_message_is_in_the_sources(message: str) -> None:
     assert re.search(r"[^\n]*".join(re.escape(piece) for piece in message.split("…")), SOURCES)

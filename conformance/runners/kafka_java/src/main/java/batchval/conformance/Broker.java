@@ -60,7 +60,8 @@ final class Broker {
             config.messageTimestampAfterMaxMs, append.get("leader_epoch").asInt(), origin,
             config.maxDecompressedMessageBytes())
             .validateMessagesAndAssignOffsets(
-                PrimitiveRef.ofLong(append.get("first_offset").asLong()), meters(), BufferSupplier.NO_CACHING);
+                PrimitiveRef.ofLong(append.get("first_offset").asLong()), meters(),
+                BufferSupplier.NO_CACHING);
     }
 
     private static LogValidator.MetricsRecorder meters() {
@@ -70,7 +71,8 @@ final class Broker {
 
     /** A clock that stands still. */
     private static Time clock(long now) {
-        return (Time) Proxy.newProxyInstance(Broker.class.getClassLoader(), new Class<?>[]{Time.class},
+        return (Time) Proxy.newProxyInstance(Broker.class.getClassLoader(),
+                new Class<?>[]{Time.class},
             (proxy, method, args) -> switch (method.getName()) {
                 case "milliseconds", "hiResClockMs" -> now;
                 case "nanoseconds" -> 0L;

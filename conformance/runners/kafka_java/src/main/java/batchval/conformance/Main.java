@@ -17,7 +17,8 @@ public final class Main {
 
     /** Judges one case a line. */
     public static void main(String[] args) throws IOException {
-        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader lines = new BufferedReader(
+                new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             System.out.println(MAPPER.writeValueAsString(judge(MAPPER.readTree(line))));
             System.out.flush();
@@ -39,8 +40,10 @@ public final class Main {
 
     /** Returns the name of the error code that a broker answers. */
     private static String error(Throwable thrown) {
-        Throwable cause = thrown instanceof RecordValidationException e ? e.invalidException() : thrown;
-        return (cause instanceof Error ? Errors.UNKNOWN_SERVER_ERROR : Errors.forException(cause)).name();
+        Throwable cause = thrown instanceof RecordValidationException e
+                ? e.invalidException() : thrown;
+        return (cause instanceof Error
+                ? Errors.UNKNOWN_SERVER_ERROR : Errors.forException(cause)).name();
     }
 
     private Main() { }

@@ -18,7 +18,8 @@ final class Reader {
             batchRead = true;
             if (batch.magic() >= RecordBatch.MAGIC_VALUE_V2)
                 batch.ensureValid();
-            try (CloseableIterator<Record> records = batch.streamingIterator(BufferSupplier.NO_CACHING)) {
+            try (CloseableIterator<Record> records =
+                    batch.streamingIterator(BufferSupplier.NO_CACHING)) {
                 while (records.hasNext()) {
                     read(records.next());
                     count++;
