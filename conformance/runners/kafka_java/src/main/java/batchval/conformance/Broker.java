@@ -41,7 +41,8 @@ final class Broker {
             if (batch.compressionType() != CompressionType.NONE)
                 codec = batch.compressionType();
         }
-        validate(records, codec, config(topic), append, origin);
+        if (records.batches().iterator().hasNext())  // else UnifiedLog appends nothing
+            validate(records, codec, config(topic), append, origin);
         return null;
     }
 
