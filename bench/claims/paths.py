@@ -86,8 +86,8 @@ def ways(codec: str, records: int, value_size: int) -> list[Way]:
         Way("shallow", "check", whole),
         Way("full", "check", cells.Cell(2, "none", records, value_size)),
         Way("rebuilt", "rebuilt", whole),
-        Way("magic 0", "validate_and_assign", cells.Cell(0, legacy, records, value_size)),
-        Way("magic 1", "validate_and_assign", cells.Cell(1, legacy, records, value_size)),
+        Way("magic 0", "validate_messages", cells.Cell(0, legacy, records, value_size)),
+        Way("magic 1", "validate_messages", cells.Cell(1, legacy, records, value_size)),
         Way("schema ids by claims", "schema_ids_claims", whole),
         Way("schema ids by records", "schema_ids_records", whole),
     ]

@@ -6,7 +6,7 @@ The four ways of judging the same records:
     claims, claims_header   header, CRC and 13 bytes of claims; carried in a tag, or in a header of magic 3
     check                   shallow where the batch is compressed: unpacked, records walked
                             full where it is not: every field of every record
-    validate_and_assign       magic 1: the wrapper unpacked, every message read
+    validate_messages       magic 1: the wrapper unpacked, every message read
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ OPERATIONS: dict[str, Callable[[bytes], Job]] = {
     "claims_ranges_header": ranges_by_header,
     "check": check,
     "check_ranges": peer_batchval.check_ranges,
-    "validate_and_assign": peer_batchval.legacy,
+    "validate_messages": peer_batchval.legacy,
     "rebuilt": rebuilt,
     "scan_batches": peer_batchval.scan,
     "header_and_crc": header_and_crc,

@@ -104,10 +104,8 @@ class ClaimsBench(run.Bench):
                     tuple(c for c in self.options.codecs if c != "zstd"), magic=1
                 ):
                     self.kafkas(cell, ("validateInPlace",))
-                    answer = worker.ask(
-                        **self.request("validate_and_assign", cell.path(self.folder))
-                    )
-                    self.keep(cell.name, "validate_and_assign", answer)
+                    answer = worker.ask(**self.request("validate_messages", cell.path(self.folder)))
+                    self.keep(cell.name, "validate_messages", answer)
                 self.keep(
                     "ledger", "detection", worker.ask(operation="detection", samples=1, sample_ns=1)
                 )
@@ -176,8 +174,8 @@ class ClaimsBench(run.Bench):
                 out.setdefault(cell.name, {})[operation] = answer
         for cell in figures.shaped(tuple(c for c in self.options.codecs if c != "zstd"), magic=1):
             path = str(cell.path(self.folder))
-            answer = process.ask(operation="validate_and_assign", path=path, count_calls=20)
-            out.setdefault(cell.name, {})["validate_and_assign"] = answer
+            answer = process.ask(operation="validate_messages", path=path, count_calls=20)
+            out.setdefault(cell.name, {})["validate_messages"] = answer
         process.stop()
         return out
 

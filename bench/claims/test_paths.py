@@ -21,7 +21,7 @@ for shape in [cell for cell in cells.cells(2) if cell.codec != "none"]:
         "full uncompressed": ("check", replace(shape, codec="none")),
     }
     if shape.codec != "zstd":  # which magic 1 does not have
-        ways["full of magic 1"] = ("validate_and_assign", replace(shape, magic=1))
+        ways["full of magic 1"] = ("validate_messages", replace(shape, magic=1))
     for way, (operation, batch) in ways.items():
         name = f"{shape.codec}-{shape.records}-{shape.value_size}-{way.replace(' ', '-')}"
         CASES.append(pytest.param(way, operation, shape, batch, id=name))

@@ -86,7 +86,7 @@ TIMES = (
     ("kafka iterateStreaming", "Kafka, full iterator"),
 )
 LEGACY = (
-    ("validate_and_assign", "batchval, full path"),
+    ("validate_messages", "batchval, full path"),
     ("kafka validateInPlace", "Kafka, LogValidator"),
 )
 

@@ -66,8 +66,8 @@ HEADERS = (
     ("kafka-python header", "kafka-python"),
 )
 LEGACY = (
-    ("native validate_and_assign", "batchval"),
-    ("packages validate_and_assign", "batchval, codecs of packages"),
+    ("native validate_messages", "batchval"),
+    ("packages validate_messages", "batchval, codecs of packages"),
     ("kafka", "Kafka"),
     ("aiokafka records", "aiokafka"),
     ("kafka-python records", "kafka-python"),

@@ -50,7 +50,7 @@ ENTRIES = {
     "check_ranges": ("validator", r"LogValidator_\d+check_ranges"),
     "validate_in_place": ("validator", r"LogValidator_\d+validate"),
     "scan_batches": ("columns", r"\d+scan_batches"),
-    "validate_and_assign": MESSAGES,
+    "validate_messages": MESSAGES,
     "convert": MESSAGES,
 }
 # operations of peer_rules.py (rule_costs.py)

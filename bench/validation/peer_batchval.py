@@ -154,7 +154,7 @@ OPERATIONS = {
     "validate_in_place": validate_in_place,
     "check_ranges": check_ranges,
     "scan_batches": scan,
-    "validate_and_assign": legacy,
+    "validate_messages": legacy,
     "convert": convert,
     "crc32c": checksum,
     "check_kept": kept,

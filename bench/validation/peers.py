@@ -145,7 +145,7 @@ STARTERS: dict[str, Starter] = {
 
 def operations(peer: str, cell: cells.Cell) -> list[str]:
     if cell.magic == 1:
-        return {"native": ["validate_and_assign"], "packages": ["validate_and_assign"]}.get(
+        return {"native": ["validate_messages"], "packages": ["validate_messages"]}.get(
             peer, ["records"] if peer in ("aiokafka", "kafka-python") else []
         )
     return {

@@ -334,7 +334,7 @@ class Judge:
                 )
         for cell in cells.cells(1):
             yield from self.against_kafka(
-                "magic 1 vs Kafka (no target)", cell, "native validate_and_assign", None
+                "magic 1 vs Kafka (no target)", cell, "native validate_messages", None
             )
         for cell in cells.cells(2):
             if cell.codec == "gzip":

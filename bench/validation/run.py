@@ -276,7 +276,7 @@ class Bench:
                 wanted = (
                     names
                     if cell.magic == 2
-                    else (["validate_and_assign"] if peer == "batchval" else ["records"])
+                    else (["validate_messages"] if peer == "batchval" else ["records"])
                 )
                 if (cell.records, cell.value_size) not in ALLOCATION_CELLS:
                     continue

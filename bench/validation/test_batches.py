@@ -25,7 +25,7 @@ RECORDS = [
     *(("batchval", name) for name in ("check", "check_ranges", "validate_in_place")),
     *((client, "records") for client in CLIENTS),
 ]
-VALIDATE = [("batchval", "validate_and_assign")]
+VALIDATE = [("batchval", "validate_messages")]
 LEGACY = [*VALIDATE, *((client, "records") for client in CLIENTS)]
 CRC_SIZES = {"16 kB": 16 << 10, "1 MiB": 1 << 20}
 

@@ -59,7 +59,7 @@ def test_side_by_side_run_times_every_peer(result: dict[str, Any]) -> None:
         "aiokafka records",
         "kafka-python records",
     } <= peers
-    assert "native validate_and_assign" in result["times"]["v1-lz4-100-100"]
+    assert "native validate_messages" in result["times"]["v1-lz4-100-100"]
     for times in result["times"].values():
         for what, time in times.items():
             assert time["us"] > 0, what

@@ -71,7 +71,7 @@ def test_every_way_is_timed(result: dict[str, Any]) -> None:
         "scan_batches",
     }
     assert ways <= set(times["v2-lz4-100-1000"])
-    assert "validate_and_assign" in times["v1-lz4-100-1000"]
+    assert "validate_messages" in times["v1-lz4-100-1000"]
     assert {"attach", "strip", "crc_patched", "crc_whole", "memcpy"} <= set(times["carrier 1 MiB"])
     assert {"decide_and_note", "ledger"} <= set(times["ledger"])
     for cell, each in times.items():

@@ -239,7 +239,7 @@ def other_calls(large: int) -> Iterator[Case]:
     yield "the result of a row at rest", lambda: log.check_batches(tiny).result(0)
     yield "analyze", lambda: strict.analyze(plain * 5_000)
     yield (
-        "validate_and_assign",
+        "validate_messages",
         lambda: strict.validate_messages_and_assign_offsets(one, now_ms=NOW),
     )
     yield "compute", lambda: claims.compute(one)
