@@ -27,6 +27,7 @@ from bench.pages import (
     headline,
     hostile,
     index,
+    libraries,
     old_clients,
     perf,
     pipelining,
@@ -37,6 +38,7 @@ from bench.pages import (
 
 PAGES = {
     "validation": validation,
+    "libraries": libraries,
     "claims": claims,
     "broker": broker_claims,
     "proxy": proxy,

@@ -86,4 +86,4 @@ def load_of(loads: Sequence[float]) -> str:
 
 def how(anchor: str) -> str:
     """Return a sentence with a link to the method."""
-    return f"How it was measured: [method](method.md#{anchor})."
+    return f"How it was measured: [method](method-details.md#{anchor})."

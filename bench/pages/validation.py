@@ -14,6 +14,8 @@ SOURCES = ("validation",)
 
 SHAPES = ("1-100", "100-100", "100-1000")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+MORE = "The times of all libraries side by side: [libraries](libraries.md)."
 #: groups of rows whose ratio is Kafka's time over batchval's: title, what was called, groups
 AGAINST_KAFKA = (
     (
@@ -47,30 +49,6 @@ OVER_OTHERS = (
     ("batchval over the C prototype", "C prototype", "over the C prototype"),
     ("batchval over the decompressor alone", "decompressor", "over the decompressor alone"),
     ("batchval's inflate over libdeflate", "libdeflate", "own inflate over libdeflate (no target)"),
-)
-RECORDS = (
-    ("native check_ranges", "batchval, 100 per call"),
-    ("native check", "batchval, 1 per call"),
-    ("packages check_ranges", "batchval, codecs of packages"),
-    ("prototype deep", "C prototype"),
-    ("kafka", "Kafka"),
-    ("franz-go records", "franz-go"),
-    ("aiokafka records", "aiokafka"),
-    ("kafka-python records", "kafka-python"),
-)
-HEADERS = (
-    ("native scan_batches", "batchval, `scan_batches`"),
-    ("native validate_in_place", "batchval, append in place"),
-    ("prototype header", "C prototype"),
-    ("aiokafka header", "aiokafka"),
-    ("kafka-python header", "kafka-python"),
-)
-LEGACY = (
-    ("native validate_messages", "batchval"),
-    ("packages validate_messages", "batchval, codecs of packages"),
-    ("kafka", "Kafka"),
-    ("aiokafka records", "aiokafka"),
-    ("kafka-python records", "kafka-python"),
 )
 
 
@@ -143,34 +121,6 @@ def other_parts(rows: tables.Rows) -> list[str]:
     return ["## Other comparisons", "Below 1, batchval is faster.", *parts, counted]
 
 
-def peer_parts(times: tables.Times) -> list[str]:
-    """Return the times of all peers."""
-    two = [f"v2-{codec}-{shape}" for codec in CODECS for shape in SHAPES]
-    one = [
-        f"v1-{codec}-{n}-{size}" for codec in CODECS[:-1] for n in (1, 100) for size in (100, 1000)
-    ]
-    parts = []
-    for title, text, columns, cells in (
-        ("CRC and all records", "Clients build record objects and validate nothing.", RECORDS, two),
-        (
-            "Header and CRC alone",
-            "With it: every record checked, then appended in place.",
-            HEADERS,
-            two,
-        ),
-        ("Batches of magic 1, wrappers unpacked", "Kafka: LogValidator alone.", LEGACY, one),
-    ):
-        if found := tables.peers(times, columns, cells):
-            parts += [f"### {title}", text, found]
-    if not parts:
-        return []
-    text = paragraph(
-        "Microseconds per batch; Kafka by medians. In brackets: allocator calls per batch where",
-        "they were counted, for Kafka bytes.",
-    )
-    return ["## All libraries", text, *parts]
-
-
 def body(result: dict[str, Any]) -> str:
     """Return everything under the title."""
     machine = result["machine"]
@@ -180,8 +130,8 @@ def body(result: dict[str, Any]) -> str:
         measured(result, versions(machine)),
         how("validation"),
     )
-    parts = [opening, setting(machine), *kafka_parts(result["rows"]), *peer_parts(result["times"])]
-    return page(*parts, *other_parts(result["rows"]))
+    parts = [opening, setting(machine), *kafka_parts(result["rows"])]
+    return page(*parts, *other_parts(result["rows"]), MORE)
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:

@@ -17,8 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 LONGEST = 250
-#: pages of the benches that are longer, until the benches have one report
-LONGER = {"benchmarks/method.md": 300, "benchmarks/validation.md": 300}
 
 
 def pages_of(entries: Any) -> Iterator[str]:
@@ -33,9 +31,7 @@ def pages_of(entries: Any) -> Iterator[str]:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_at_most_250_lines(page: str) -> None:
     lines = (DOCS / page).read_text("utf-8").count("\n")
-    assert lines <= LONGER.get(page, LONGEST), (
-        f"{page} has {lines} lines: split it by what a reader looks for"
-    )
+    assert lines <= LONGEST, f"{page} has {lines} lines: split it by what a reader looks for"
 
 
 def test_each_page_is_in_the_navigation_once() -> None:
