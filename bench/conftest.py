@@ -41,7 +41,7 @@ class Measure(Protocol):
 
 @pytest.fixture(scope="session")
 def folder() -> Path:
-    """The folder of the bench batches."""
+    """Return the folder of the bench batches."""
     return batches.make(cells.BATCHES)
 
 
@@ -68,7 +68,7 @@ class Counting:
 
 @pytest.fixture(scope="session")
 def counting() -> Generator[Counting, None, None]:
-    """The counting processes of the session."""
+    """Provide the counting processes of the session."""
     found = Counting()
     yield found
     found.stop()

@@ -43,9 +43,7 @@ def _with(batch: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def client_batch(segments: Path) -> tuple[bytes, int]:
-    """A batch with null keys as its producer sent it: base offset 0, no leader epoch; and its
-    greatest timestamp.
-    """
+    """Return a batch as its producer sent it (base offset 0, no epoch), and its max timestamp."""
     data = (segments / "codec-none-0" / LOG).read_bytes()
     position = 0
     while True:
@@ -60,7 +58,7 @@ def client_batch(segments: Path) -> tuple[bytes, int]:
 
 
 def attempts(segments: Path) -> tuple[list[Attempt], int]:
-    """All of them, and the time at which they come."""
+    """Return all attempts, and the time at which they arrive."""
     good, now_ms = client_batch(segments)
     plain = TopicPolicy()
     ways: list[tuple[str, Callable[[bytes], bytes], TopicPolicy, str | None]] = [

@@ -41,7 +41,7 @@ class Segment(NamedTuple):
         return list(scan_batches(self.log).rows())
 
     def sign(self, row: Row) -> None:
-        """Makes the checksum of a batch right again, over whatever is there now."""
+        """Compute the checksum of a changed batch anew."""
         start, end = row["position"], row["position"] + row["size_in_bytes"]
         struct.pack_into(
             ">I", self.log, start + CRC_AT, crc32c(memoryview(self.log)[start + COVERED_FROM : end])
@@ -73,7 +73,7 @@ def _damage(
 
 
 def _inner(segment: Segment, chance: random.Random) -> Row:
-    """A batch that is neither first nor last."""
+    """Choose a batch that is neither the first nor the last."""
     return chance.choice(segment.rows()[1:-1])
 
 
@@ -181,8 +181,8 @@ def _varint(number: int) -> bytes:
 
 
 def bomb(base_offset: int, leader_epoch: int, size: int = BOMB_BYTES) -> bytes:
-    """A batch of one record whose value is ``size`` zero bytes, and of a thousandth of that on the
-    wire.
+    """Return a batch whose only value is ``size`` zero bytes; it compresses to a thousandth of
+    them.
     """
     body = b"\0" + _varint(0) + _varint(0) + b"\x01" + _varint(size)  # attributes, deltas, no key
     record = _varint(len(body) + size + 1) + body + bytes(size) + b"\0"  # no headers
@@ -207,7 +207,9 @@ def damages() -> tuple[Damage, ...]:
 
 
 def damaged_copy(damage: Damage, source: Path, to: Path, seed: int) -> Path:
-    """A copy of the partition's first segment below ``to``, damaged; returns the copy's folder."""
+    """Copy the partition's first segment to a folder below ``to``, damage it, and return the
+    folder.
+    """
     folder = source / damage.partition
     index = folder / INDEX
     segment = Segment(

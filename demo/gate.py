@@ -47,13 +47,13 @@ ATTEMPT_S = 0.05
 
 
 def topic_of(policy: TopicPolicy) -> str:
-    """One topic for each policy that bad batches are meant for."""
+    """Return the topic for the bad batches of a policy."""
     changed = [f.name for f in fields(policy) if getattr(policy, f.name) != f.default]
     return "demo-" + ("-".join(changed) or "plain").replace("_", "-")
 
 
 def rules(all_attempts: list[Attempt]) -> list[dict[str, Any]]:
-    """The gate's settings for these topics."""
+    """Return the proxy's settings for these topics."""
     policies = {topic_of(attempt.policy): attempt.policy for attempt in all_attempts}
     return [
         {"match": topic}
@@ -120,7 +120,7 @@ class Running:
 async def send(
     address: tuple[str, int], topic: str, records: bytes, tag: bytes | None = None
 ) -> int:
-    """One batch on a connection of its own; the error code that comes back."""
+    """Send one batch on a new connection; return the error code of the response."""
     tags = () if tag is None else ((CLAIMS_TAG, tag),)
     part = PartitionProduceData(index=0, records=records, unknown_tagged_fields=tags)
     data = [TopicProduceData(name=topic, partition_data=[part])]
@@ -137,7 +137,7 @@ async def send(
 def good_producers(
     bootstrap: str, until: float, failures: list[str], sent: Counter[str]
 ) -> list[threading.Thread]:
-    """A librdkafka producer for each codec, in a thread."""
+    """Start a librdkafka producer for each codec, each in a thread."""
 
     def run(codec: str) -> None:
         def told(error: Any, _: Any) -> None:
@@ -169,7 +169,7 @@ def good_producers(
 
 
 def with_claims() -> list[tuple[bytes, bytes]]:
-    """Compressed batches that a broker wrote, as a client would send them, each with its claims."""
+    """Return compressed batches of a broker as a client would send them, each with its claims."""
     found = []
     for codec in CODECS[1:]:
         segment = (SEGMENTS / f"codec-{codec}-0" / LOG).read_bytes()
@@ -191,7 +191,7 @@ def with_claims() -> list[tuple[bytes, bytes]]:
 
 
 def view(running: Running, sent: Counter[str], began: float) -> Group:
-    """What is refused, by which rule, by which path, at what rate."""
+    """Render the rejected batches by rule, the accepted ones by path, and their rates."""
     elapsed = max(time.monotonic() - began, 0.001)
     counters = running.gate.counters
     refused = Table("refused by rule", "batches", "a second", box=None)
@@ -214,9 +214,7 @@ def view(running: Running, sent: Counter[str], began: float) -> Group:
 async def the_others(
     address: tuple[str, int], all_attempts: list[Attempt], until: float
 ) -> tuple[int, list[str]]:
-    """Bad batches and those with claims, in turn; how many of the bad ones were sent, and what went
-    wrong.
-    """
+    """Send bad batches and those with claims in turn; return how many were bad, and the errors."""
     wrong: list[str] = []
     bad = turn = 0
     claimed = with_claims()

@@ -52,7 +52,7 @@ class Caught(NamedTuple):
 
 
 def claimed(segments: Path) -> Claimed:
-    """Every compressed batch of the fixtures' codec partitions."""
+    """Return every compressed batch of the fixtures' codec partitions."""
     plain: list[bytes] = []
     unpacked = now_ms = 0
     for codec in ("gzip", "snappy", "lz4", "zstd"):
@@ -71,9 +71,7 @@ def claimed(segments: Path) -> Claimed:
 
 
 def ways(these: Claimed) -> list[Way]:
-    """The same batches: without claims, with claims that are checked, with claims that are
-    believed.
-    """
+    """Return the same batches without claims, with checked claims, and with trusted claims."""
     validator = LogValidator(ACCEPTS)
     without, carried = b"".join(these.plain), b"".join(these.carried)
     made = []
@@ -95,14 +93,14 @@ def ways(these: Claimed) -> list[Way]:
 
 
 def lie_of(batch: bytes) -> bytes:
-    """The batch with a claim that its records do not bear out: every key is null, or none is."""
+    """Return the batch with a false claim about its keys: all null, or none."""
     true = claims.compute(batch)
     assert true is not None
     return claims.attach(batch, true._replace(null_keys=1 if true.null_keys != 1 else 2))
 
 
 def lying_sender(these: Claimed) -> Caught:
-    """A sender that earns its credit with 150 honest batches, and then lies in every one."""
+    """Send 150 honest batches, then only false claims, until the audit demotes the sender."""
     ledger = ClaimsLedger(ClaimsPolicy("audit", RATE), secret=SECRET)
     validator = LogValidator(ACCEPTS)
 

@@ -73,7 +73,7 @@ def _scan() -> tuple[Work, Count]:
 
 
 def _one_round(work: Work, data: bytes) -> float:
-    """Nanoseconds a pass, over as many passes as fill a round."""
+    """Return nanoseconds a pass, over as many passes as fill a round."""
     passes = 0
     start = time.perf_counter_ns()
     while True:
@@ -85,9 +85,7 @@ def _one_round(work: Work, data: bytes) -> float:
 
 
 def serve(contender: str) -> None:
-    """A contender's process: a line with a file in, a line with counts and nanoseconds a pass
-    out.
-    """
+    """Serve laps in a contender's process: read a file name a line, print counts and ns a pass."""
     work, count = {PEER: _aiokafka, "check": _check, "scan": _scan}[contender]()
     for line in sys.stdin:
         data = Path(line.rstrip("\n")).read_bytes()
@@ -111,7 +109,7 @@ class Disagreement(Exception):
 
 
 def race(files: list[Path], rounds: int = ROUNDS) -> list[Lap]:
-    """Every contender on every file, round by round in turn."""
+    """Run every contender on every file, round by round in turn."""
     command = [sys.executable, "-m", "demo.race"]
     runners = {
         name: subprocess.Popen(
@@ -155,7 +153,7 @@ def race(files: list[Path], rounds: int = ROUNDS) -> list[Lap]:
 
 
 def peer_version() -> str | None:
-    """aiokafka's version where it is installed with its C extension, else None."""
+    """Return aiokafka's version if it is installed with its C extension, else None."""
     if find_spec(PEER) is None:
         return None
     import aiokafka

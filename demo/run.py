@@ -38,9 +38,7 @@ class Missed(Exception):
 
 
 def table(*columns: tuple[str, str]) -> Table:
-    """A plain table; each column is a heading and ``<`` or ``>`` for its side, or ``~`` for text
-    that may wrap.
-    """
+    """Make a plain table; a column is a heading with ``<`` or ``>`` (its side) or ``~`` (may wrap)."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading, side in columns:
         made.add_column(
@@ -53,7 +51,7 @@ def table(*columns: tuple[str, str]) -> Table:
 
 
 def real_segments(out: Console) -> None:
-    """Part 1: what a broker wrote is clean; what it had not finished is a note."""
+    """Show part 1: a broker's segments are valid; unfinished transactions are notes."""
     out.rule("[bold]1. Segments written by an Apache Kafka 4.4.0 broker", align="left")
     rows = table(
         ("partition", "<"),
@@ -89,7 +87,7 @@ def _shown(found: list[Finding], rules: frozenset[str]) -> Finding:
 
 
 def damaged_segments(out: Console, seed: int) -> None:
-    """Part 2: each copy carries one damage, and each is found."""
+    """Show part 2: each copy has one kind of damage, and each is found."""
     out.rule(f"[bold]2. Copies of them, damaged (seed {seed})", align="left")
     rows = table(
         ("done to the copy", "~"), ("found by rule", "<"), ("position", ">"), ("reason", "~")
@@ -121,7 +119,7 @@ def damaged_segments(out: Console, seed: int) -> None:
 
 
 def show_attempts(out: Console) -> None:
-    """Part 3: the same engine as a broker's door; Kafka's answer beside the strict one."""
+    """Show part 3: the checks of a produce request; Kafka's answer next to the strict one."""
     out.rule(
         "[bold]3. At a broker's door: a producer's batch, as it was sent and broken", align="left"
     )
@@ -148,7 +146,7 @@ def show_attempts(out: Console) -> None:
 
 
 def without_decompressing(out: Console) -> None:
-    """Part 4: a scan reads headers and checksums; a check must unpack."""
+    """Show part 4: a scan reads headers and checksums; a check has to decompress."""
     out.rule("[bold]4. How much is read without decompressing", align="left")
     rows = table(
         ("segment", "<"), ("records", ">"), ("scan reads", ">"), ("takes", ">"),
@@ -183,7 +181,7 @@ def without_decompressing(out: Console) -> None:
 
 
 def claims_believed_and_not(out: Console) -> None:
-    """Part 5: what claims save, and how a liar is found."""
+    """Show part 5: what claims save, and how a lying sender is found."""
     out.rule(
         "[bold]5. Batches that carry claims (KAFKA-8364), judged without decompressing",
         align="left",
@@ -225,7 +223,7 @@ def _spread(ratios: list[float]) -> str:
 
 
 def against_the_peer(out: Console, rounds: int) -> list[Lap]:
-    """Part 6: interleaved rounds with aiokafka on the same files."""
+    """Show part 6: interleaved rounds with aiokafka on the same files."""
     version = peer_version()
     out.rule(f"[bold]6. The same files, read by aiokafka {version or ''}", align="left")
     if version is None:

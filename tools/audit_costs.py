@@ -40,8 +40,8 @@ MIDDLE = (100, 1000)
 
 
 def fit(cases: list[tuple[int, int, float]]) -> dict[str, float]:
-    """(records, bytes, ns) of one batch each -> the three coefficients and how far a case is from
-    them at most.
+    """Fit three coefficients to (records, bytes, ns) of one batch each; include the largest
+    deviation.
     """
     times = np.array([ns for _, _, ns in cases])
     matrix = np.array([[1.0, records, size] for records, size, _ in cases]) / times[:, None]

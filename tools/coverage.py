@@ -71,14 +71,14 @@ class NothingMeasured(RuntimeError):
 
 
 def copy_tree(to: Path) -> None:
-    """The tree without what is built; of the C files the project's own alone."""
+    """Copy the tree without build outputs; of the C files only the project's own."""
     shutil.copytree(ROOT, to, ignore=LEFT_OUT)
     for pyx in to.glob("batchval/**/*.pyx"):
         pyx.with_suffix(".c").unlink(missing_ok=True)
 
 
 def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
-    """(coverage's report by file, whether all tests passed)"""
+    """Return (coverage's report by file, whether all tests passed)."""
     (tree / ".coveragerc").write_text(SETTINGS, "utf-8")
     python = sys.executable
     build = [python, "setup.py", "--quiet", "build_ext", "--inplace"]
@@ -117,7 +117,7 @@ def measure(tree: Path, tests: list[str]) -> tuple[dict[str, Any], bool]:
 
 
 def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
-    """Prints a line a module and the total; returns the total in per cent."""
+    """Print a line a module and the total; return the total in per cent."""
     statements = covered = 0
     print(f"{'module':<32}{'lines':>7}{'missed':>8}{'covered':>10}")
     for module in modules:

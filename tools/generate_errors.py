@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 
 def generated(errors: list[dict[str, Any]], version: str = VERSION) -> str:
-    """Everything from the mark on."""
+    """Return the generated part of the file, from the mark on."""
     errors = sorted(errors, key=lambda error: error["code"])
     lines = [
         MARK.format(version=version),
@@ -46,7 +46,7 @@ def generated(errors: list[dict[str, Any]], version: str = VERSION) -> str:
 
 
 def renewed(text: str, errors: list[dict[str, Any]]) -> str:
-    """The file's text with its generated part made anew."""
+    """Return the file's text with its generated part renewed."""
     head, mark, _ = text.partition(MARK.partition("{")[0])
     if not mark:
         raise SystemExit(f"{TARGET}: no line '{MARK.partition('{')[0]}...'")

@@ -73,7 +73,7 @@ APIS: dict[int, Api] = {{
 
 
 def _addresses(response: Definition) -> int | None:
-    """The first version in which a struct has a host and a port."""
+    """Return the first version in which a struct has a host and a port."""
 
     def found(fields: list[Field]) -> list[int]:
         by_name = {field.kafka_name: field for field in fields}
@@ -110,7 +110,7 @@ def _apis(definitions: Definitions) -> str:
 
 
 def _keys(definitions: Definitions) -> str:
-    """A line for each API in rising order: ``    PRODUCE = 0``."""
+    """Return a line for each API in ascending order: `` PRODUCE = 0``."""
     return "".join(
         f"    {snake(api.name.removesuffix('Request')).upper()} = {api.key}\n"
         for api in definitions.apis
@@ -118,7 +118,7 @@ def _keys(definitions: Definitions) -> str:
 
 
 def _face(names: dict[str, str]) -> str:
-    """messages/__init__.py: the classes by name, each module loaded when it is asked for."""
+    """Return messages/__init__.py: the classes by name, each module loaded on first use."""
     rows = "".join(f'    "{name}": "{module}",\n' for name, module in sorted(names.items()))
     by_module: dict[str, list[str]] = {}
     for name, module in sorted(names.items()):
@@ -164,7 +164,7 @@ def _module(definitions: Definitions, api: str) -> str:
 
 
 def generated(definitions: Definitions) -> dict[Path, str]:
-    """Every file and its text."""
+    """Return every generated file and its text."""
     found = {TARGET / name: text for name, text in protocol_walkers.files(definitions).items()}
     found[TARGET / "apis.py"] = _apis(definitions)
     found[TARGET / "error_schemas.py"] = protocol_schemas.file(definitions)

@@ -152,7 +152,7 @@ def _versions() -> Iterable[str]:
 
 
 def generated() -> str:
-    """The whole page."""
+    """Return the whole page."""
     families: dict[str, list[Rule]] = {"": [], "S": [], "L": [], "R": []}
     for rule in Rule:
         families[rule.id[0] if rule.id[0] in families else ""].append(rule)

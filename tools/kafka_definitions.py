@@ -36,7 +36,7 @@ class Versions:
 
     @classmethod
     def of(cls, text: str | None) -> Versions | None:
-        """None for "none"."""
+        """Parse a range of versions; return None for "none"."""
         if text is None or text == "none":
             return None
         first, plus, last = text.partition("-")
@@ -49,9 +49,7 @@ class Versions:
         return Versions(first, last) if first <= last else None
 
     def condition(self, span: Versions) -> str:
-        """What to ask of ``version``, which lies in the span; empty where there is nothing to
-        ask.
-        """
+        """Return the condition on ``version``, which lies in the span; empty if none is needed."""
         low, high = self.first > span.first, self.last < span.last
         if low and high:
             return (
@@ -104,7 +102,7 @@ class Definition:
 
 
 def snake(name: str) -> str:
-    """TimeoutMs -> timeout_ms."""
+    """Convert TimeoutMs to timeout_ms."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
@@ -124,7 +122,7 @@ class Definitions:
 
     @cached_property
     def apis(self) -> list[Definition]:
-        """The requests of all APIs, by key; those without valid versions are gone."""
+        """Return the requests of all APIs by key, without those that have no valid version."""
         found = [
             f
             for f in self._files.values()
@@ -200,7 +198,7 @@ def _fields(
 
 
 def jar() -> Path:
-    """The kafka-clients jar on the test broker's class path."""
+    """Return the path of the kafka-clients jar in the test broker's class path."""
     from tests.interop.kafka_broker import classpath
 
     return next(

@@ -25,7 +25,7 @@ _RESERVED_IN_ROOTS = {
 
 
 def module(api: str, request: Definition, response: Definition, version: str) -> str:
-    """The text of one API's module."""
+    """Return the text of one API's module."""
     names = [s.name for d in (request, response) for s in (*d.structs, d.root)]
     if len(set(names)) != len(names):
         raise SystemExit(f"{api}: a struct's name is used twice")
@@ -95,7 +95,7 @@ def _type(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """The default as an expression (for a list or struct, a fresh one)."""
+    """Return the default as an expression (for a list or struct, a new one)."""
     if field.default == "null":
         return "None"
     if field.array:
@@ -126,7 +126,7 @@ def _declared(field: Field) -> str:
 
 
 def _is_other(field: Field) -> str:
-    """Whether the value is not the default, as a condition."""
+    """Return the condition that the value differs from the default."""
     default, name = _default(field), f"self.{field.name}"
     if default == "None":
         return f"{name} is not None"
@@ -165,7 +165,7 @@ def _struct(struct: Struct, of: Definition, is_request: bool = False) -> Iterato
 
 
 def _plain(struct: Struct) -> list[Field]:
-    """Fields that are untagged in some version."""
+    """Return the fields that are untagged in some version."""
     for field in struct.fields:
         if field.tagged and field.tagged != field.versions:
             raise SystemExit(f"{field.name} is tagged in some of its versions only")
@@ -184,7 +184,7 @@ def _under(versions: Versions, span: Versions, lines: list[str]) -> Iterator[str
 
 
 def _nullable(field: Field, plain: str, nullable: str) -> str:
-    """One of two expressions, as the version has it."""
+    """Return one of two expressions, chosen by version."""
     if field.nullable is None:
         return plain
     condition = field.nullable.condition(field.versions)

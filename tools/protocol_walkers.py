@@ -176,7 +176,7 @@ class _Walker:
         return f"cdef void locate_{self.message}(Cursor *c, int version, Tables *t) noexcept nogil"
 
     def _relevant(self, field: Field) -> bool:
-        """Whether something that is asked for stands in the field."""
+        """Return whether the field contains a requested one."""
         return bool(field.struct) and self._holds(field.struct)  # type: ignore[arg-type]
 
     def _holds(self, struct: Struct) -> bool:
@@ -206,7 +206,7 @@ class _Walker:
         yield ""
 
     def reachable(self) -> list[str]:
-        """The functions that the walk comes by, each before its first use."""
+        """Return the functions that the walk calls, each before its first use."""
         parts = [part.strip("\n") for part in "\n".join(self.functions()).split("\n\n\n")]
         parts[-1:-1] = ["\n".join(self.tagged_arrays()).strip("\n")]
         parts = [part for part in parts if part]
@@ -229,7 +229,7 @@ class _Walker:
         ]
 
     def _whole_skip(self, struct: Struct) -> bool:
-        """Used in tagged fields that are skipped by their size alone."""
+        """Return whether a tagged field can be skipped by its size alone."""
         users = [
             f
             for s in (*self.definition.structs, self.definition.root)
@@ -425,7 +425,7 @@ class _Walker:
         return f"{self.message}_{field.name}"
 
     def tagged_arrays(self) -> Iterator[str]:
-        """Functions for arrays that stand in tagged fields."""
+        """Yield functions for arrays in tagged fields."""
         for struct in (*self.definition.structs, self.definition.root):
             for field in struct.fields:
                 if field.tagged and self._relevant(field) and field.struct:
@@ -448,7 +448,7 @@ Generated from Kafka {version}'s message definitions by tools/generate_protocol.
 
 
 def files(definitions: Definitions) -> dict[str, str]:
-    """positions.pxd and positions.pyx."""
+    """Return the text of positions.pxd and positions.pyx."""
     walkers = [_Walker(walk, definitions.load(walk.message, walk.oldest)) for walk in WALKS]
     pxd = HEAD.format(
         what="Walkers: where the fields stand that a gate needs.", version=definitions.version

@@ -99,7 +99,7 @@ class Rig(contextlib.ExitStack):
 
     @property
     def pid(self) -> int:
-        """The broker's process."""
+        """Return the process id of the broker."""
         assert self.broker.process is not None
         return self.broker.process.pid
 
@@ -112,7 +112,7 @@ class Rig(contextlib.ExitStack):
 
     @property
     def relay(self) -> ends.Process:
-        """A program in C that only passes bytes."""
+        """Start a C program that only passes bytes on, and return its process."""
         if self._relay is None:
             self._relay = ends.pump(self.broker.port, ends.Place())
             self.callback(self._relay.stop)

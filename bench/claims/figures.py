@@ -59,7 +59,7 @@ def shaped(codecs: tuple[str, ...] = cells.CODECS, magic: int = 2) -> list[cells
 
 
 def carrier_batch(size: int) -> Path:
-    """One uncompressed batch of so many bytes."""
+    """Return the path of a file with one uncompressed batch of ``size`` bytes."""
     path = cells.BUILD / f"carrier-{size}.bin"
     if not path.exists():
         for value in range(size - 70, size - 90, -1):

@@ -36,7 +36,7 @@ NOW_MS = peer_claims.NOW_MS
 
 
 def load(path: Path) -> tuple[list[Request], list[int]]:
-    """What a gate has in its hands: the request, where its batches lie, their tags, the sender."""
+    """Return the requests of a file, as a proxy holds them, and the size of each one's records."""
     requests, sizes = [], []
     for number, (buffer, lengths, size) in enumerate(streams.read(path)):
         pairs, tags, start = [], [], 0
@@ -51,7 +51,7 @@ def load(path: Path) -> tuple[list[Request], list[int]]:
 
 
 def ways() -> dict[str, Callable[[Request], bool]]:
-    """Each answers whether all batches of the request may enter."""
+    """Return functions by name; each returns whether all batches of a request are accepted."""
     validator = peer_claims.validator
     check_ranges = validator.check_ranges
     books = peer_claims.believed(

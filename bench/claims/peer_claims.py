@@ -65,7 +65,7 @@ def by_claims(validator: LogValidator, data: bytes, call: tuple[bytes | None, st
 
 
 def by_tag(data: bytes) -> Job:
-    """One call a batch."""
+    """Validate a batch with claims in a tag, one call a batch."""
     call = (tag_of(data), "trust")
     names = {"check": validator.check, "data": data, "now": NOW_MS, "claims": call}
     return Job(
@@ -77,7 +77,7 @@ def by_tag(data: bytes) -> Job:
 
 
 def by_header(data: bytes) -> Job:
-    """The same batch as one of magic 3."""
+    """Validate the same batch as one of magic 3."""
     data, call = claims.attach(data), (None, "trust")
     names = {"check": of_headers.check, "data": data, "now": NOW_MS, "claims": call}
     return Job(
@@ -107,7 +107,7 @@ def with_schema_ids(data: bytes) -> bytes:
 
 
 def ids_by_records(data: bytes) -> Job:
-    """The topic's rule for schema ids, asked of each record."""
+    """Apply the topic's rule for schema ids by reading each record."""
     data = with_schema_ids(data)
     result = of_schema_ids.check(data, now_ms=NOW_MS)
     if not result.ok or result.path == "claims":
@@ -117,7 +117,7 @@ def ids_by_records(data: bytes) -> Job:
 
 
 def ids_by_claims(data: bytes) -> Job:
-    """The same rule, settled by field 1 of a tag."""
+    """Apply the same rule by field 1 of a tag."""
     data = with_schema_ids(data)
     true = claims.compute(data, schema_ids=True)
     if true is None or not true.schema_ids or not set(true.schema_ids) <= set(SCHEMA_IDS):
@@ -133,9 +133,7 @@ def ids_by_claims(data: bytes) -> Job:
 
 
 def ranges_of(validator: LogValidator, data: bytes, call: Any) -> Job:
-    """As many batches a call, and as far apart, as peer_batchval's scan has: 100, or 16 of a large
-    one.
-    """
+    """Check ranges as peer_batchval's scan does: 100 batches a call, or 16 large ones."""
     n = len(data)
     copies = COPIES if n <= SMALL else LARGE_COPIES
     buffer = data * copies
@@ -165,7 +163,7 @@ def ranges_by_header(data: bytes) -> Job:
 
 
 def rebuilt(data: bytes) -> Job:
-    """One call a batch: unpacked, walked, and compressed again for a topic of another codec."""
+    """Rebuild a batch for a topic of another codec: decompress, check, compress; one call a batch."""
     target = rebuilt_codec(data)
     validator = LogValidator(TopicPolicy(compression_type=target))  # type: ignore[arg-type]
     result = validator.validate(data, now_ms=NOW_MS)
@@ -181,14 +179,14 @@ def rebuilt_codec(data: bytes) -> str:
 
 
 def header_and_crc(data: bytes) -> Job:
-    """A batch's header and CRC in one Python call."""
+    """Check a batch's header and CRC in one Python call."""
     if not RecordBatch(data).is_valid:
         raise AssertionError("wrong CRC")
     return Job("RecordBatch(data).is_valid", {"RecordBatch": RecordBatch, "data": data})
 
 
 def claims_of_walk(data: bytes) -> Job:
-    """check, then the claims that are true of what was walked."""
+    """Check a batch, and compute the claims that are true of it."""
     if validator.check(data, now_ms=NOW_MS).batch_claims != claims.compute(data):
         raise AssertionError("other claims than compute's")
     return Job(
@@ -198,7 +196,7 @@ def claims_of_walk(data: bytes) -> Job:
 
 
 def kept(job: Job) -> Job:
-    """The job with each result kept: what is freed cannot serve the next call uncounted."""
+    """Wrap a job to keep each result, so that freed memory does not serve the next call uncounted."""
     results = [eval(job.statement, job.names) for _ in range(FREELIST)]
     return Job(f"keep({job.statement})", job.names | {"keep": results.append})
 
@@ -207,7 +205,7 @@ def kept(job: Job) -> Job:
 
 
 def in_c(function: str, *arguments: Any, again: int, expected: int | None) -> Job:
-    """A loop in the bench's own C: what a Python call costs is not in it."""
+    """Run the loop in the bench's own C, without the cost of a Python call."""
     run = getattr(native.load(), function)
     run.restype = ctypes.c_int64 if expected is None else ctypes.c_uint32
     got = run(*arguments, c_int64(again))
@@ -221,7 +219,7 @@ def core(name: str) -> c_void_p:
 
 
 def crc_patched(data: bytes) -> Job:
-    """The CRC of the batch with claims in it, from that of the batch without."""
+    """Compute the CRC of a batch with claims from that of the batch without claims."""
     after = claims.attach(data)
     headers = (data[ATTRIBUTES_AT:RECORDS_AT], after[ATTRIBUTES_AT:CLAIMED_RECORDS_AT])
     sized = [part for header in headers for part in (header, c_int64(len(header)))]
@@ -239,7 +237,7 @@ def crc_patched(data: bytes) -> Job:
 
 
 def crc_whole(data: bytes) -> Job:
-    """A pass over all its bytes."""
+    """Compute the CRC over all bytes of the batch."""
     after = claims.attach(data)
     covered = after[ATTRIBUTES_AT:]
     again = max(1, (1 << 20) // len(covered))
@@ -265,14 +263,12 @@ def strip(data: bytes) -> Job:
 
 
 def copy(data: bytes) -> Job:
-    """memcpy into a new bytes object, from Python: also the allocation that attach and strip
-    make.
-    """
+    """Copy into a new bytes object from Python; attach and strip make the same allocation."""
     return Job("copy(view)", {"copy": bytes, "view": memoryview(data)})
 
 
 def memcpy(data: bytes) -> Job:
-    """memcpy alone, into memory that is there."""
+    """Run memcpy into memory that is already allocated."""
     room = ctypes.create_string_buffer(len(data))
     again = max(1, (1 << 20) // len(data))
     return in_c("copy", room, data, c_int64(len(data)), again=again, expected=None)
@@ -282,7 +278,7 @@ def memcpy(data: bytes) -> Job:
 
 
 def believed(rate: float = 0.01, senders: tuple[str, ...] = ("CN=edge",)) -> ClaimsLedger:
-    """A ledger whose senders have their first hundred batches behind them."""
+    """Return a ledger whose senders have completed their first hundred batches."""
     books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
     for sender in senders:
         for _ in range(books.first_checked):
@@ -292,14 +288,14 @@ def believed(rate: float = 0.01, senders: tuple[str, ...] = ("CN=edge",)) -> Cla
 
 
 def decide_and_note(data: bytes) -> Job:
-    """What sampling costs a batch, nothing judged."""
+    """Measure the sampling decision alone, without validating a batch."""
     books, crc = believed(), crc_of(data)
     names = {"decide": books.decide, "note": books.note, "crc": crc, "now": NOW_MS}
     return Job("decide('CN=edge', crc, now); note('CN=edge', 'trusted', now)", names)
 
 
 def by_ledger(data: bytes) -> Job:
-    """The claims path with 1 % audited, one call a batch."""
+    """Validate through the claims path with 1 % audited, one call a batch."""
     names = {
         "check": believed().check,
         "validator": validator,
@@ -314,9 +310,7 @@ LYING_SENDERS, FORMULA_WITHIN = 200, 0.2
 
 
 def detection(data: bytes) -> Job:
-    """200 simulated liars a rate, after their first 100 batches: how many lies until one is found.
-    No time is taken.
-    """
+    """Simulate 200 lying senders a rate and count the lies until one is found; no time is measured."""
     facts: dict[str, Any] = {}
     for rate in (0.001, 0.01, 0.1):
         books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)

@@ -46,7 +46,7 @@ class Judge(report.Judge):
         yield from self.ledger_rows()
 
     def rows_against_kafka(self) -> Iterator[Row]:
-        """Kafka's best iteration over our median, as in bench/validation."""
+        """Yield Kafka's best iteration over our median, as in bench/validation."""
         for shape in reversed(figures.SHAPES):
             for codec in figures.COMPRESSED:
                 cell = cells.Cell(2, codec, *shape)
@@ -166,9 +166,7 @@ class Judge(report.Judge):
 
 
 def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row a codec, way, rate and number of partitions: the CPU it needs, as a share of one
-    core.
-    """
+    """Return one row a codec, way, rate and number of partitions: CPU time as a share of one core."""
     out = []
     for codec in cells.CODECS:
         for what, answers in raw.get(f"paced {codec}", {}).items():

@@ -126,9 +126,7 @@ class ClaimsBench(run.Bench):
             self.keep(cell.name, f"kafka {benchmark}", self.kafka.ask(cell, benchmark))
 
     def paced(self) -> None:
-        """All points of a way and codec in one process: its JIT knows nothing else, as a
-        broker's.
-        """
+        """Measure all points of a way and codec in one process, whose JIT sees nothing else."""
         kafkas = figures.KAFKA_WAYS if self.kafka is not None else ()
         for codec in self.options.codecs:
             for way in (*kafkas, *figures.OUR_WAYS, "none"):

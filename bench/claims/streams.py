@@ -39,7 +39,7 @@ def words(size: int) -> bytes:
 
 
 def content(number: int) -> list[tuple[int, bytes, bytes]]:
-    """The records of a batch: a stretch of text that begins elsewhere for each."""
+    """Return the records of a batch: a stretch of text that starts elsewhere for each number."""
     text = words(2 << 20)
     start = number * 9973 % (len(text) - RECORDS * VALUE_SIZE)
     return [
@@ -54,7 +54,7 @@ def content(number: int) -> list[tuple[int, bytes, bytes]]:
 
 @cache
 def pool(codec: str, count: int) -> list[tuple[bytes, int]]:
-    """Batches with the size of their records."""
+    """Return ``count`` batches, each with the size of its records."""
     out = []
     for number in range(count):
         records = content(number)
@@ -64,9 +64,7 @@ def pool(codec: str, count: int) -> list[tuple[bytes, int]]:
 
 
 def requests(codec: str, partitions: int, count: int) -> Iterator[list[tuple[bytes, int]]]:
-    """Of 16 producers in turn; a producer's batches are every sixteenth. Few batches: some are sent
-    again.
-    """
+    """Yield requests of 16 producers in turn: every sixteenth batch is of the same producer."""
     made = pool(codec, count)
     of_producer = [made[producer::PRODUCERS] for producer in range(PRODUCERS)]
     for turn in range(max(1, count // PRODUCERS // partitions)):
@@ -90,7 +88,7 @@ def make(folder: Path, codec: str, partitions: int, count: int = BATCHES) -> Pat
 
 
 def read(path: Path) -> Iterator[tuple[bytes, list[int], int]]:
-    """Batches, their lengths, and the size of the records."""
+    """Yield batches, their lengths, and the size of their records."""
     data = path.read_bytes()
     at = 0
     while at < len(data):

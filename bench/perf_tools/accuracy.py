@@ -58,7 +58,7 @@ def own(bootstrap: str, **options: Any) -> PerfProducer:
 
 
 def capped(cap: int) -> dict[str, Any]:
-    """Options of batchval's producer for so many requests in flight."""
+    """Return the options that limit batchval's producer to ``cap`` requests in flight."""
     return {"max_in_flight": cap, "enable_idempotence": cap <= CAP}
 
 
@@ -74,7 +74,7 @@ def run_at(
     records: int,
     loops: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> ProduceRun:
-    """One run at a broker of this delay; every record must be acknowledged."""
+    """Run once against a broker with this delay; every record must be acknowledged."""
     settings = ProduceSettings(
         num_records=records, throughput=rate, warmup_records=max(records // 10, 1)
     )
@@ -92,12 +92,12 @@ def run_at(
 
 
 def beyond(histogram: Histogram, delay_us: int) -> dict[str, int]:
-    """Percentiles beyond the delay, µs."""
+    """Return the percentiles above the delay, in µs."""
     return {f"{percent:g}": histogram.percentile(percent) - delay_us for percent in (5, 50, 99)}
 
 
 def latency(delay_us: int, rate: int, cap: int, seconds: float) -> dict[str, Any]:
-    """What both clients of the tool measure at one delay."""
+    """Measure both clients of the tool at one delay."""
     clients: dict[str, tuple[Make, Callable[[], asyncio.AbstractEventLoop]]] = {
         "batchval": (lambda at: own(at, linger_ms=0, **capped(cap)), loop_factory()),
         "librdkafka": (lambda at: librdkafka(at, cap), asyncio.new_event_loop),
@@ -116,7 +116,7 @@ def latency(delay_us: int, rate: int, cap: int, seconds: float) -> dict[str, Any
 
 
 def rate_kept(delay_us: int, rate: int, seconds: float) -> dict[str, Any]:
-    """The rate from the first send to the last, and that of Kafka's line."""
+    """Measure the rate from the first send to the last, and the rate in Kafka's output line."""
     carried = CAP * PARTITIONS * (BATCH // SIZE) * 1e6 / delay_us if delay_us else float("inf")
     cap = CAP if rate < carried else WIDE_CAP
 

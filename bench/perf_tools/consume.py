@@ -103,7 +103,7 @@ def rate_of(stdout: str, records: int) -> float | None:
 
 
 def with_derived(found: dict[str, list[Run]]) -> dict[str, list[Run]]:
-    """Add, round by round, the faster of the two C loops, and what four threads gain over one."""
+    """Add, round by round, the faster of the two C loops, and the gain of four threads over one."""
     derived: dict[str, list[Run]] = {}
     if "loop" in found and "loop tuned" in found:
         pairs = zip(found["loop"], found["loop tuned"], strict=True)

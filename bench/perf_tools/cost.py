@@ -35,7 +35,7 @@ TARGET, TARGET_NS = 0.03, 25.0
 
 
 def once(bootstrap: str, records: int, measure: bool) -> dict[str, float]:
-    """Of a record, in µs: the time it took, and the CPU of this process."""
+    """Return the wall time and the CPU time of this process per record, in µs."""
     options = ProducerOptions(bootstrap_servers=[bootstrap], batch_size=500_000, linger_ms=5)
     run = ProduceRun(
         ProduceSettings(num_records=records, measure=measure),

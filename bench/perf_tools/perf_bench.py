@@ -100,7 +100,7 @@ class Bench:
         commands: Callable[[str, int], dict[str, Command]],
         rate_of: Callable[[str, int], float | None],
     ) -> dict[str, Any]:
-        """All rounds, in turns, against a broker of its own; ``prepare`` makes the topic."""
+        """Run all rounds in turns against one broker; ``prepare`` creates the topic."""
         compileall.compile_dir(ROOT / "batchval", quiet=1)  # as an installation is
         with (
             log_folder() as folder,
@@ -133,7 +133,7 @@ class Bench:
         }
 
     def assess(self, found: Mapping[str, Sequence[Run]]) -> list[dict[str, Any]]:
-        """Ratios round by round."""
+        """Return the ratios round by round."""
         verdicts: list[dict[str, Any]] = []
         for who, whom, what, target in self.targets:
             if who not in found or whom not in found:
@@ -176,7 +176,7 @@ class Bench:
 
 @contextlib.contextmanager
 def log_folder() -> Iterator[Path]:
-    """Where the broker's log goes."""
+    """Provide the folder of the broker's log."""
     try:
         spacious = shutil.disk_usage(MEMORY).free >= MEMORY_WANTED
     except OSError:
@@ -205,7 +205,7 @@ def own(verb: str, bootstrap: str, topic: str) -> list[str]:
 
 
 def java(tool: str, bootstrap: str, topic: str) -> list[str]:
-    """As Kafka's scripts run it (server JIT, G1), not as the tests do."""
+    """Return the command that runs the tool as Kafka's scripts do: server JIT and G1."""
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
     command = [find_java(), "-Xmx1g", "-server", "-XX:+UseG1GC", quiet, "-cp", classpath("tools")]
     return [
@@ -219,17 +219,17 @@ def java(tool: str, bootstrap: str, topic: str) -> list[str]:
 
 
 def c_loop(name: str, bootstrap: str, topic: str) -> list[str]:
-    """The C program of that name, over librdkafka."""
+    """Return the command of this C program, which uses librdkafka."""
     return [built(name), str(librdkafka.library()), bootstrap, topic]
 
 
 def built(name: str) -> str:
-    """The C program of that name."""
+    """Build the C program of this name and return its path."""
     return str(librdkafka.built(HERE / f"{name}.c"))
 
 
 def cpu_of(pid: int) -> float:
-    """CPU seconds of a process until now."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -237,9 +237,7 @@ def cpu_of(pid: int) -> float:
 def run_once(
     name: str, command: Command, rate_of: Callable[[str, int], float | None], broker: int
 ) -> Run:
-    """One run: records a second, CPU seconds of the client and of the broker per million
-    records.
-    """
+    """Run once; return records a second, and CPU seconds of client and broker per million records."""
     words, records = command
     before, broker_before, began = (
         resource.getrusage(resource.RUSAGE_CHILDREN),

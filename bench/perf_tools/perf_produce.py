@@ -74,13 +74,15 @@ def commands(bootstrap: str, records: int) -> dict[str, Command]:
 
 
 def rate_of(stdout: str, records: int) -> float | None:
-    """The last line's: Java's second is its steady state."""
+    """Return the rate in the last line; the second one of Java is its steady state."""
     found = RATE.findall(stdout)
     return float(found[-1]) if found else None
 
 
 def nanoseconds() -> dict[str, float]:
-    """Of a latency, stamped and recorded in batches of 500: the best of many, ns."""
+    """Return the cost of one latency, stamped and recorded in batches of 500: the best of many, in
+    ns.
+    """
     stamps, histogram, best = array("q", bytes(8 * 500)), Histogram(), {"stamp": 1e9, "record": 1e9}
     for _ in range(300):
         begin = time.perf_counter_ns()
@@ -96,7 +98,7 @@ def nanoseconds() -> dict[str, float]:
 
 
 def cost_rows(result: dict[str, Any]) -> list[str]:
-    """What measuring costs, held against its two targets."""
+    """Return the cost of measuring in relation to its two targets."""
     took = sum(result["nanoseconds"].values())
     verdict = "met" if took <= 25 else "missed"
     lines = [f"| ns a latency, stamped and recorded | ≤ 25 | {took:.1f} | | {verdict} |"]

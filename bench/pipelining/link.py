@@ -36,12 +36,12 @@ SETTINGS = {
 
 
 def names() -> tuple[str, str]:
-    """The namespaces of this process's link: several may run on one machine."""
+    """Return the namespaces of this process's link; several links may run on one machine."""
     return f"bvn{os.getpid()}", f"bvf{os.getpid()}"
 
 
 def is_possible() -> bool:
-    """Whether namespaces and TUN devices can be made here."""
+    """Return whether this machine allows namespaces and TUN devices."""
     if os.geteuid() != 0 or shutil.which("ip") is None or not os.path.exists("/dev/net/tun"):
         return False
     name = f"bvp{os.getpid()}"
@@ -89,9 +89,7 @@ def _device(namespace: str, address: str, mtu: int, congestion: str | None = Non
 
 
 def ends(mtu: int, congestion: str) -> tuple[int, int]:
-    """Both devices, in namespaces of these names, every connection between them with this
-    congestion control.
-    """
+    """Make both devices and namespaces; every connection between them uses this congestion control."""
     near, far = names()
     return _device(near, NEAR, mtu, congestion), _device(far, FAR, mtu, congestion)
 
@@ -102,13 +100,15 @@ class Link:
     def __init__(
         self, near: int, far: int, half_s: float, seen: Callable[[bytes, bool], None] | None = None
     ) -> None:
-        """``seen``: told of each packet as it passes the near end; True: it comes from there."""
+        """Call ``seen`` with each packet at the near end, and True if the packet was sent from
+        there.
+        """
         self.near, self.far, self.half_s, self.seen = near, far, half_s, seen
         self.over = False
 
     def carry(self, asked: Mapping[int, Callable[[], None]] | None = None) -> None:
-        """Hands packets over until ``over`` is set; ``asked``: what else may be read, and who is
-        told.
+        """Carry packets until ``over`` is set; ``asked`` maps other readable descriptors to
+        callbacks.
         """
         asked, seen = asked or {}, self.seen
         queues = {end: collections.deque[tuple[float, bytes]]() for end in (self.near, self.far)}
@@ -145,7 +145,7 @@ class Link:
 
 @contextlib.contextmanager
 def link(rtt_ms: float) -> Iterator[tuple[list[str], list[str]]]:
-    """The prefixes of commands that are to run at the near and at the far end."""
+    """Yield the command prefixes that run a program at the near end and at the far end."""
     command = [sys.executable, str(Path(__file__).resolve()), str(rtt_ms)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

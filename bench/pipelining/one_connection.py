@@ -87,7 +87,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 @contextlib.contextmanager
 def listening(*command: str) -> Iterator[tuple[str, int]]:
-    """A process that prints "listening HOST PORT" when it does; ended afterwards."""
+    """Start a process that prints "listening HOST PORT", yield both, and stop it afterwards."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE)
     try:
         assert process.stdout is not None
@@ -102,7 +102,7 @@ def listening(*command: str) -> Iterator[tuple[str, int]]:
 
 @contextlib.contextmanager
 def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str], str, int]]:
-    """(prefix of the sender's command, host, port) of a broker at the far end of a link."""
+    """Yield (prefix of the sender's command, host, port) of a broker at the far end of a link."""
     broker = [sys.executable, str(HERE / ("sink.py" if options.broker == "sink" else "broker.py"))]
     if options.link == "tun":
         broker += [
@@ -152,8 +152,8 @@ def cells(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row a cell: all rounds, cell by cell in turns, each run a process and a connection of its
-    own.
+    """Return one row a cell; rounds interleave the cells, and each run has a process and
+    connection.
     """
     rows = []
     for rtt_ms in options.rtt:
@@ -181,7 +181,7 @@ def said(answer: dict[str, Any]) -> str:
 
 
 def judged(row: dict[str, Any]) -> dict[str, Any]:
-    """The medians of its rounds, and the share of the bound that was reached."""
+    """Add the medians of a row's rounds, and the share of the bound that they reach."""
     good = [one for one in row["rounds"] if "error" not in one]
     if len(good) < len(row["rounds"]):
         return row | {

@@ -25,7 +25,7 @@ TIMESTAMP = 1_795_212_000_000
 
 
 def records(count: int) -> bytes:
-    """Records without keys, of RECORD_SIZE bytes each."""
+    """Return ``count`` records without keys, of RECORD_SIZE bytes each."""
     value = bytes(n * 7 % 251 for n in range(RECORD_SIZE))
     builder = BatchBuilder(count * (RECORD_SIZE + MAX_RECORD_OVERHEAD) + BATCH_OVERHEAD)
     for _ in range(count):
@@ -80,7 +80,7 @@ class Produce:
 
 
 def produce_response(correlation_id: int, topic: bytes, error_code: int, base_offset: int) -> bytes:
-    """What a broker answers to it, the frame's length included."""
+    """Return a broker's ProduceResponse frame, its length included."""
     body = struct.pack(">iih", correlation_id, 1, len(topic)) + topic
     body += struct.pack(">iihqqq", 1, 0, error_code, base_offset, -1, 0) + struct.pack(">i", 0)
     return struct.pack(">i", len(body)) + body
@@ -101,7 +101,7 @@ class Metadata:
         return [struct.pack(">i", len(frame)) + frame]
 
     def decode(self, frame: memoryview) -> bool:
-        """Whether the topic has a leader: its name is followed by partitions without error."""
+        """Return whether the topic has a leader: partitions without an error follow its name."""
         data = bytes(frame)
         at = data.index(struct.pack(">h", len(self.topic)) + self.topic)
         (topic_error,) = struct.unpack_from(">h", data, at - 2)

@@ -93,7 +93,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def round_trip(options: argparse.Namespace) -> float:
-    """The link's own, in milliseconds: the least time of several connects."""
+    """Return the link's round trip in milliseconds: the shortest of several connects."""
     times = []
     for _ in range(5):
         began = time.perf_counter()

@@ -144,7 +144,7 @@ class Child:
 def path(
     options: argparse.Namespace, certificates: Path
 ) -> Iterator[tuple[list[str], Child, dict[str, Any]]]:
-    """(prefix of a client's command, the wire, the cluster's addresses)."""
+    """Yield (prefix of a client's command, the wire, the cluster's addresses)."""
     with contextlib.ExitStack() as stack:
 
         def child(*command: str) -> Child:
@@ -191,9 +191,7 @@ def path(
 
 
 def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
-    """As many as give 200 requests and more where five are under way, and end within about ten
-    seconds.
-    """
+    """Return a number of records: at least 200 requests with five in flight, in about ten seconds."""
     partitions, acks, cap, batch, _ = CELLS[cell]
     if quick:
         return 2_000
@@ -218,7 +216,7 @@ def send(
     options: argparse.Namespace, prefix: list[str], wire: Child, addresses: dict[str, Any], peer: str, cell: str,
     rtt_ms: float, certificates: Path,
 ) -> dict[str, Any]:  # fmt: skip
-    """One run of one client."""
+    """Run one client once."""
     partitions, acks, cap, batch, tls = CELLS[cell]
     count = records(peer, cell, rtt_ms, options.quick)
     run = peers.Run(
@@ -278,7 +276,7 @@ def send(
 def measure(
     options: argparse.Namespace, samples: list[dict[str, Any]], keep: Path
 ) -> dict[str, str]:
-    """Adds to the samples, kept after each; peers that are not here, with the reason."""
+    """Add to the samples, which are kept after each run; return the unavailable peers and why."""
     missing = peers.build(options.peers)
     asked = [peer for peer in options.peers if peer not in missing]
     with tempfile.TemporaryDirectory(prefix="pipelining-") as folder:

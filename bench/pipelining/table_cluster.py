@@ -40,9 +40,7 @@ KEEP = {  # a table's runs write more than a disk wants to keep
 
 
 def certificates(folder: Path, host: str) -> None:
-    """ca.pem, and for the client and the brokers NAME.pem, NAME.key and NAME-both.pem, as Java
-    reads it.
-    """
+    """Write ca.pem, and NAME.pem, NAME.key and NAME-both.pem (for Java) for client and brokers."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     for name, names in (("broker", (host, "localhost")), ("client", ("client.example",))):
@@ -58,7 +56,7 @@ def certificates(folder: Path, host: str) -> None:
 def broker(
     number: int, options: argparse.Namespace, folder: Path, first: KafkaBroker | None
 ) -> KafkaBroker:
-    """Not started yet."""
+    """Return a broker that is not started yet."""
     plain, secure, controller = (options.port + above + number for above in (0, TLS, CONTROLLER))
     voter = f"1@{options.host}:{options.port + CONTROLLER + 1}"
     listeners = f"PLAINTEXT://{options.host}:{plain},SSL://{options.host}:{secure}"

@@ -25,15 +25,13 @@ TODAY = "sarama 1.61.1"
 
 
 def rate(sample: dict[str, Any]) -> float:
-    """Records a second of a whole run, by the client's clock; without answers: until the last byte
-    left.
-    """
+    """Return records a second of a run by the client's clock, to the last sent byte without acks."""
     seconds = sample["wire"]["sending_s"] if sample["cell"] == "acks0" else sample["seconds"]
     return float(sample["records"] / seconds)
 
 
 def steady(sample: dict[str, Any]) -> float | None:
-    """Records a second between the answer in the middle and the last but one, on the wire."""
+    """Return records a second on the wire between the middle answer and the last but one."""
     wire = sample["wire"]
     if not wire.get("steady_bytes_per_s") or sample["cell"] in ("acks0", "many", "tls"):
         return None
@@ -41,7 +39,7 @@ def steady(sample: dict[str, Any]) -> float | None:
 
 
 def rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One of each cell, round trip, congestion control and client; all rounds together."""
+    """Return one row for each cell, round trip, congestion control and client, over all rounds."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in samples:
         groups.setdefault((one["cell"], one["rtt_ms"], one["congestion"], one["peer"]), []).append(
@@ -99,7 +97,7 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The figures to reach, of what was measured (cubic)."""
+    """Compare the measured figures (cubic) with their targets."""
     at = {
         (one["cell"], one["rtt_ms"], one["peer"]): one
         for one in rows

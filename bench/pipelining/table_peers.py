@@ -147,9 +147,7 @@ def _kafka_properties(run: Run) -> list[str]:
 
 
 def librdkafka(run: Run, idempotent: bool = False) -> list[str]:
-    """Without idempotence, its default: with it, 2.16 has one request to a partition under way,
-    whatever the cap.
-    """
+    """Return librdkafka's command; with idempotence, 2.16 has one request in flight a partition."""
     to = "0" if run.partitions == 1 else "-1"
     program = rdkafka.built(HERE / "peers" / "rdkafka.c")
     command = [
@@ -242,7 +240,7 @@ def _built(command: list[str], folder: Path) -> None:
 
 
 def said(peer: str, stdout: str) -> dict[str, Any]:
-    """records, failed, seconds, in_flight (the client's own count, or None)."""
+    """Return records, failed, seconds and in_flight (the client's own count, or None)."""
     if peer == "Java":
         lines = re.findall(
             r"^(\d+) records sent, ([\d.]+) records/sec.*99\.9th\.$", stdout, re.MULTILINE
@@ -284,7 +282,7 @@ def librdkafka_version() -> str:
 
 
 def build(names: Sequence[str]) -> dict[str, str]:
-    """Builds what is asked for; what cannot be had, with the reason."""
+    """Build the named peers; return those that are unavailable, with the reason."""
     run = Run("127.0.0.1:1", "topic", 1, 1, -1, 1, 1)
     missing = {}
     for name in names:

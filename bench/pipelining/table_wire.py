@@ -103,7 +103,7 @@ class Wire:
         self.last_byte = 0.0
 
     def connection(self) -> tuple[Frames, Frames]:
-        """The two directions of a new one."""
+        """Return the two directions of a new connection."""
         under_way: dict[bytes, tuple[float, int]] = {}
         run = self.run
 
@@ -131,7 +131,7 @@ class Wire:
         return Frames(REQUEST_HEAD, asked, arrived), Frames(RESPONSE_HEAD, None, answered)
 
     def report(self) -> dict[str, Any]:
-        """What passed since `start`; `steady`: between the answer in the middle and the last but
+        """Report what passed since `start`; `steady`: between the middle answer and the last but
         one.
         """
         sent = sum(size for _, size in self.sent)
@@ -232,7 +232,7 @@ class Tap:
 
 
 def obey(wire: Wire, set_rtt: Callable[[float], None]) -> bool:
-    """One line of orders; whether there may be more."""
+    """Execute one line of commands; return whether more may follow."""
     line = sys.stdin.readline()
     if not line:
         return False
@@ -246,7 +246,7 @@ def obey(wire: Wire, set_rtt: Callable[[float], None]) -> bool:
 
 
 def tun(ports: set[int], mtu: int, congestion: str) -> None:
-    """Between two new namespaces, which are gone afterwards."""
+    """Make a TUN link between two new namespaces, and remove them afterwards."""
     near, far = links.names()
     wire = Wire()
     with contextlib.suppress(OSError):
@@ -301,7 +301,7 @@ class CountingRelay(links.Relay):
         frames: Frames,
         at_once: bool,
     ) -> None:
-        """Requests count as they come in, answers as they are handed out."""
+        """Count requests as they arrive and answers as they are passed on."""
         loop = asyncio.get_running_loop()
 
         def hand_out(data: bytes) -> None:

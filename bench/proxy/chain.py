@@ -43,7 +43,7 @@ PARTITIONS = 4
 
 
 def values(count: int) -> list[bytes]:
-    """JSON of 4 kB, words and hexadecimal: it shrinks to about a third."""
+    """Return JSON values of 4 kB, words and hexadecimal; they compress to about a third."""
     rng = random.Random(8364)
     words = [
         "offset",
@@ -67,7 +67,7 @@ def values(count: int) -> list[bytes]:
 def produce(
     bootstrap: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]
 ) -> None:
-    """So many batches or a few more, as librdkafka makes them."""
+    """Produce at least this many batches with librdkafka."""
     errors: list[Any] = []
     producer = Producer(
         {
@@ -107,7 +107,7 @@ def cpu_of(pid: int) -> float:
 def measure(
     broker: KafkaBroker, way: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]
 ) -> dict[str, Any]:
-    """One way, once: CPU seconds per GB on the wire of each, and what paths the core took."""
+    """Measure one way once: CPU seconds of each process per GB on the wire, and the core's paths."""
     claims_out, claims_in = WAYS[way]
     assert broker.process is not None
     with contextlib.ExitStack() as open_:

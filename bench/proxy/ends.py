@@ -95,9 +95,7 @@ class Places:
 
 
 def places(nice: int) -> Places:
-    """With four cores: two for the proxies, one for the client, one for the broker; with fewer,
-    wherever they go.
-    """
+    """Choose the cores: with four, two for proxies, one each for client and broker; else no choice."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 4:
         return Places(Place((), nice), Place((), nice), Place((), nice))
@@ -111,9 +109,7 @@ def wire() -> Path:
 
 
 def wire_tls() -> Path:
-    """The client with OpenSSL in it. CalledProcessError where its headers are not on this
-    machine.
-    """
+    """Build the client with OpenSSL. Raises CalledProcessError where its headers are missing."""
     return native.built(
         BUILD / "wire-tls", [HERE / "wire.c"], "-Wall", "-DTLS", after=("-lssl", "-lcrypto")
     )
@@ -127,8 +123,8 @@ class Certificate(NamedTuple):
 
 
 def certificate() -> Certificate:
-    """A new one, for the loopback, signed by itself: nobody verifies it. OSError or
-    CalledProcessError: no openssl.
+    """Make a self-signed certificate for the loopback. Raises OSError, CalledProcessError: no
+    openssl.
     """
     made = Certificate(BUILD / "listener.pem", BUILD / "listener.key")
     command = [
@@ -193,9 +189,7 @@ class Process:
         return time.clock_gettime(self._clock)
 
     def waited_s(self) -> float:
-        """How long its threads that are alive were ready to run and had no core (schedstat); 0
-        where it is not told.
-        """
+        """Return how long its live threads waited for a core (schedstat); 0 where it is unknown."""
         total = 0
         for path in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
             with contextlib.suppress(OSError):  # a thread may end meanwhile
@@ -299,7 +293,7 @@ def client(
     seconds: float,
     tls: bool = False,
 ) -> dict[str, Any]:
-    """One run. RuntimeError with what it said where an answer was not the broker's."""
+    """Run the client once. Raises RuntimeError with its output if an answer is not the broker's."""
     words = [str(port), str(frames), str(answers), str(connections), str(window), str(seconds)]
     program = [str(wire_tls()), "client-tls"] if tls else [str(wire()), "client"]
     done = subprocess.run(

@@ -95,7 +95,7 @@ class Prebuilt:
 
 
 def requests(codec: str, *, claims: bool) -> list[list[Prebuilt]]:
-    """Those of each partition."""
+    """Return the requests of each partition."""
     count = load.records_in(codec, SIZE)
     return [
         [
@@ -127,7 +127,7 @@ class Sent:
 async def pace(
     port: int, what: list[Prebuilt], bytes_a_second: float, until: float, sent: Sent
 ) -> None:
-    """One connection. Behind its time it hurries, as far as the window lets it."""
+    """Send on one connection at this rate; catch up as far as the window allows."""
     connection = await Connection.open("127.0.0.1", port, ConnectionOptions(max_in_flight=WINDOW))
     loop = asyncio.get_running_loop()
     due, number = loop.time(), 0
@@ -178,7 +178,7 @@ class Way:
         self.port, self.gates[called] = gate.port, gate.process.pid
 
     def paths(self) -> dict[str, int]:
-        """Batches by path of the gate before the broker, which must have refused nothing."""
+        """Return batches by path of the proxy before the broker, which must have rejected none."""
         if self.core is None:
             return {}
         counters = self.core.counters()
@@ -202,9 +202,7 @@ async def run(
     settle_s: float,
     seconds: float,
 ) -> dict[str, Any]:
-    """One run: what is measured begins when it has settled. RuntimeError for an answer with an
-    error.
-    """
+    """Run once and measure after ``settle_s``. Raises RuntimeError for an answer with an error."""
     loop = asyncio.get_running_loop()
     sent = Sent()
     each = mb_a_second * 1e6 / CONNECTIONS
@@ -236,7 +234,7 @@ async def run(
 
 
 def measure(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """codec -> way -> rounds."""
+    """Return the rounds of each codec and way."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with (
         KafkaBroker(config=SETTINGS, heap=HEAP, jvm=JVM) as broker,
@@ -269,7 +267,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, A
 
 
 async def topic(port: int) -> None:
-    """The broker makes it when it is asked about it."""
+    """Request the topic's metadata, at which the broker creates it."""
     connection = await Connection.open("127.0.0.1", port, ConnectionOptions())
     while not await connection.request(Metadata(load.TOPIC)):
         await asyncio.sleep(0.2)

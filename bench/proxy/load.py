@@ -54,7 +54,7 @@ def compact(data: bytes) -> bytes:
 
 
 def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
-    """A whole frame."""
+    """Return a whole ProduceRequest frame."""
     tags = b"\0"
     if claims:
         found = compute(batch)
@@ -82,20 +82,18 @@ def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
 
 
 def frame_size(frame: bytes) -> int:
-    """Of the first frame of these bytes, its length included."""
+    """Return the size of the first frame, its length field included."""
     return 4 + int.from_bytes(frame[:4], "big")
 
 
 def produce_answer() -> bytes:
-    """Behind the correlation id."""
+    """Return a ProduceResponse without its correlation id."""
     partition = struct.pack(">ihqqq", 0, 0, 0, -1, 0) + b"\1" + b"\0" + b"\0"
     return b"\0" + b"\2" + compact(TOPIC) + b"\2" + partition + b"\0" + bytes(4) + b"\0"
 
 
 def fetch() -> bytes:
-    """A Fetch request (version 4) that asks for nothing in particular: its answer is what
-    matters.
-    """
+    """Return a Fetch request (version 4) without a particular topic: only the answer is measured."""
     frame = (
         struct.pack(">hhih", 1, 4, 0, len(CLIENT))
         + CLIENT
@@ -105,9 +103,7 @@ def fetch() -> bytes:
 
 
 def answers(path: Path) -> Path:
-    """To Produce 9, to the Metadata 1 by which a gate finds its brokers, and a large one to Fetch
-    4.
-    """
+    """Write the answers to Produce 9, to the proxy's Metadata 1, and a large one to Fetch 4."""
     broker = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=1)
     metadata = b"".join(MetadataResponse(brokers=[broker]).encode(0, 1))[8:]
     known = {(0, 9): produce_answer(), (3, 1): metadata, (1, 4): bytes(FETCH_ANSWER)}
@@ -142,7 +138,7 @@ def batch_of(codec: str, size: str, number: int, count: int) -> bytes:
 
 @cache
 def records_in(codec: str, size: str) -> int:
-    """So many that the frame is no longer than its size says."""
+    """Return the largest number of records whose frame is at most this size."""
     if size == "1 kB":
         return 1
     count = 64 if size == "64 kB" else 512
@@ -170,6 +166,6 @@ def make(
 
 
 def first(path: Path) -> bytes:
-    """The first request of a file."""
+    """Return the first request of a file."""
     data = path.read_bytes()
     return data[: frame_size(data)]

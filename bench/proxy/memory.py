@@ -38,7 +38,7 @@ def whole(sock: socket.socket, size: int) -> None:
 
 
 def warn_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
-    """Connections that have had an answer each, so that those to the broker stand, too."""
+    """Open connections and wait for an answer on each, so that the broker's side is open, too."""
     size = 8 + len(load.produce_answer())
     socks = []
     for _ in range(count):
@@ -50,9 +50,7 @@ def warn_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
 
 
 def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any]:
-    """Bytes a connection: ``count`` more beside 50 that were there before, after a second of
-    silence.
-    """
+    """Measure bytes a connection: ``count`` more than 50 existing ones, after an idle second."""
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:
@@ -77,9 +75,7 @@ def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any
 def stalled_broker(
     start: Start, answers: Path, frame: bytes, clients: int, seconds: float
 ) -> dict[str, Any]:
-    """Clients send all that is taken, and the broker is stopped. Then it goes on, and all must be
-    answered.
-    """
+    """Send all that is accepted to a stopped broker, resume it, and wait until all is answered."""
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:
@@ -118,9 +114,7 @@ def stalled_broker(
 
 
 def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
-    """One client asks for answers of 1 MiB and does not read them for a while; then it reads
-    all.
-    """
+    """Request answers of 1 MiB from one client that reads none for a while, and then all."""
     broker = ends.broker(answers, ends.Place())
     proxy = start(broker.port)
     try:

@@ -86,8 +86,8 @@ def request() -> bytes:
 
 
 def answer(partitions: int) -> bytes:
-    """A whole frame, correlation id 0: six brokers with racks, thirty partitions a topic, three
-    replicas each.
+    """Return a frame with correlation id 0: six brokers with racks, 30 partitions a topic, 3
+    replicas.
     """
     brokers = [
         MetadataResponseBroker(
@@ -119,7 +119,7 @@ def answer(partitions: int) -> bytes:
 
 
 def put(into: ClientConnection | BrokerConnection, data: bytes) -> int:
-    """As a transport does it: all but the last call to buffer_updated, whose size is returned."""
+    """Put bytes as a transport does; return the size of the last buffer_updated call."""
     view = memoryview(data)
     while True:
         room = memoryview(into.get_buffer(-1)).cast("B")
@@ -171,8 +171,8 @@ async def measure(partitions: int, calls: int) -> dict[str, Any]:
 
 
 def check(written: bytes, sent: bytes, ports: dict[int, int]) -> None:
-    """All that clients are told is a listener of the gate; the rest is as it was. RuntimeError
-    where it is not.
+    """Check that clients only see the proxy's listeners. Raises RuntimeError if anything else
+    differs.
     """
     told = addresses(written[4:], METADATA, VERSION)
     if told != [(i, "127.0.0.1", ports.get(i)) for i in range(BROKERS)]:

@@ -164,7 +164,7 @@ class Bench:
         connections: int = CONNECTIONS,
         tls: bool = False,
     ) -> None:
-        """One run through a proxy ("direct": through none). What went wrong is a sample, too."""
+        """Run once through a proxy, or directly ("direct"); a failure is recorded as a sample."""
         process = (
             self.broker if name == "direct" else (self.with_tls if tls else self.proxies).get(name)
         )
@@ -214,7 +214,7 @@ class Bench:
         )
 
     def metadata(self) -> None:
-        """The gate's own functions in a process of their own; no kernel is in it."""
+        """Measure the proxy's own functions in a separate process, without the kernel."""
         words = [
             sys.executable,
             str(ends.HERE / "metadata.py"),
@@ -229,7 +229,7 @@ class Bench:
         )
 
     def warm_up(self) -> None:
-        """JVMs compile; the audit has its first 100 batches of the sender behind it."""
+        """Warm up: JVMs compile, and the audit completes the sender's first 100 batches."""
         for size in load.SIZES:
             for name, process in self.proxies.items():
                 seconds = (
@@ -267,7 +267,7 @@ class Bench:
                 self.measure("latency 64 kB", name, self.loaded("64 kB"), window=1, connections=1)
 
     def memory(self) -> dict[str, Any]:
-        """Of processes of their own."""
+        """Measure the memory of separate processes."""
         start = partial(ends.gate, "validating", place=ends.Place())
         small = load.first(self.loaded("1 kB").path)
         large = load.first(self.loaded("64 kB").path)

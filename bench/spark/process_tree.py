@@ -9,9 +9,7 @@ HZ = os.sysconf("SC_CLK_TCK")
 
 
 def tree() -> dict[int, tuple[str, float]]:
-    """This process and all below it: the name, and CPU seconds with those of children that have
-    ended.
-    """
+    """Return name and CPU seconds, ended children included, of this process and its descendants."""
     found: dict[int, tuple[str, float]] = {}
     below: dict[int, list[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -33,7 +31,5 @@ def tree() -> dict[int, tuple[str, float]]:
 
 
 def cpu() -> float:
-    """CPU seconds of the tree until now. Spark's workers outlive a job, so none of it is lost with
-    them.
-    """
+    """Return the CPU seconds of the process tree; Spark's workers outlive a job, so none are lost."""
     return sum(seconds for _, seconds in tree().values())

@@ -28,7 +28,7 @@ VARIANTS = 4  # of each codec, of other lengths
 
 
 def batch_near(codec: str, size: int, variant: int) -> bytes:
-    """A batch of whole records of about so many bytes as stored."""
+    """Return a batch of whole records of about ``size`` bytes as stored."""
     value = VALUE_SIZE if size > 2 * VALUE_SIZE else 100
     count, batch = 1, batches.batch_v2(codec, 1, value)
     for _ in range(4):
@@ -40,7 +40,7 @@ def batch_near(codec: str, size: int, variant: int) -> bytes:
 def write(
     out: Path, topic: str, partitions: int, size: int, batch_bytes: int, codecs: tuple[str, ...]
 ) -> int:
-    """``size`` bytes a partition, a segment each. The number of batches."""
+    """Write ``size`` bytes a partition in one segment each; return the number of batches."""
     kinds = [(codec, variant) for variant in range(VARIANTS) for codec in codecs]
     made = [bytearray(batch_near(codec, batch_bytes, variant)) for codec, variant in kinds]
     total = 0

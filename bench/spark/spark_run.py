@@ -75,7 +75,7 @@ TARGETS = {
 
 
 def status(pid: int, field: str) -> int:
-    """Of /proc/PID/status, in KiB; 0 where the process is gone."""
+    """Return a field of /proc/PID/status in KiB, or 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -84,7 +84,7 @@ def status(pid: int, field: str) -> int:
 
 
 def workers() -> list[int]:
-    """Python processes below Spark's JVM."""
+    """Return the Python processes that Spark's JVM started."""
     return [
         pid
         for pid, (name, _) in tree().items()
@@ -112,7 +112,7 @@ def write_all(job: tuple[Task, Options, str]) -> int:
 
 
 def sums(out: Path) -> dict[str, int]:
-    """Records by topic, from batches/; their highest timestamp is found and dropped."""
+    """Return the records of each topic from batches/; their greatest timestamp is read and dropped."""
     columns = ["topic", "records_count", "max_timestamp"]
     rows = dataset.dataset(out / "batches", partitioning="hive").to_table(columns=columns)
     found = rows.group_by("topic").aggregate([("records_count", "sum"), ("max_timestamp", "max")])
@@ -198,7 +198,7 @@ class Bench:
         return str(self.out)
 
     def rows(self) -> int:
-        """How many rows there are; everybody must see as many."""
+        """Return the number of rows, which must be the same for each peer."""
         seen = {
             "processes": sum(
                 self.pool.imap_unordered(read_all, [(one, self.options) for one in self.ranges])
@@ -230,9 +230,7 @@ class Bench:
 
 
 def worker_memory(logs: Path, cores: int, deep: bool) -> float:
-    """The largest RSS that a Python worker had while it read ``logs``, in MiB, sampled every 5
-    ms.
-    """
+    """Return the largest RSS of a Python worker that reads ``logs``, in MiB, sampled every 5 ms."""
     from batchval.spark import session
 
     spark = session(f"local[{cores}]", conf={"spark.driver.memory": "1g"})
@@ -266,7 +264,7 @@ def worker_memory(logs: Path, cores: int, deep: bool) -> float:
 def figures(
     found: dict[str, list[dict[str, float]]], size: int, rows: int
 ) -> dict[str, list[float]]:
-    """Round by round. GB are 10**9 bytes."""
+    """Return the figures round by round. GB are 10**9 bytes."""
     gb = size / 1e9
 
     def over(
@@ -284,7 +282,7 @@ def figures(
 
 
 def verdicts(measured: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """``met``, ``missed``, or ``noise`` where the target lies within the spread."""
+    """Return ``met``, ``missed``, or ``noise`` where the target lies within the spread."""
     found = []
     for name, values in measured.items():
         if not values:
@@ -320,7 +318,7 @@ def goals(result: dict[str, Any]) -> str:
 
 
 def make_logs(folder: Path, gib: float, batch_bytes: int = 16 << 10) -> Path:
-    """Two segments, each the content of half of the partitions."""
+    """Make two segments, each with the content of half of the partitions."""
     logs = folder / "logs"
     each = min(1.0, gib / 2)
     segments.write(logs, "bench", 2, int(each * (1 << 30)), batch_bytes, CODECS)
@@ -333,7 +331,7 @@ def make_logs(folder: Path, gib: float, batch_bytes: int = 16 << 10) -> Path:
 
 
 def make_large(folder: Path, batch_mib: int, mib: int) -> Path:
-    """Batches just below so many MiB, as stored, uncompressed and zstd, in one partition each."""
+    """Make partitions with batches just below ``batch_mib``, as stored: uncompressed and zstd."""
     for codec in ("none", "zstd"):
         batch = bytearray(segments.batch_near(codec, batch_mib * MIB - (64 << 10), 0))
         log = folder / f"large-{codec}-0" / f"{0:020}.log"
@@ -346,7 +344,7 @@ def make_large(folder: Path, batch_mib: int, mib: int) -> Path:
 
 
 def warm(logs: Path) -> None:
-    """Into the page cache."""
+    """Read the logs into the page cache."""
     for file in sorted(logs.rglob("*.log")):
         with file.open("rb", buffering=0) as data:
             while data.read(16 << 20):

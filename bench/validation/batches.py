@@ -72,7 +72,7 @@ class JavaRandom:
 
 
 def text(random: JavaRandom, size: int) -> bytes:
-    """Words, every third followed by a random hexadecimal number."""
+    """Return words, every third followed by a random hexadecimal number."""
     parts: list[str] = []
     length = 0
     while length < size:
@@ -87,7 +87,7 @@ def text(random: JavaRandom, size: int) -> bytes:
 
 @cache
 def records(count: int, size: int) -> list[tuple[int, bytes, bytes]]:
-    """Timestamp, key, value: the same for every codec and magic."""
+    """Return (timestamp, key, value) of each record: the same for every codec and magic."""
     random = JavaRandom(count * 31 + size)
     out = []
     for i in range(count):
@@ -126,7 +126,7 @@ def batch_v2(codec: str, count: int, size: int) -> bytes:
 
 
 def batch_of(codec: str, content: list[tuple[int, bytes, bytes]]) -> bytes:
-    """Timestamps go up by one from FIRST_TIMESTAMP."""
+    """Return a batch whose timestamps rise by one from FIRST_TIMESTAMP."""
     from batchval.core.crc32c import crc32c
 
     count = len(content)
@@ -187,7 +187,7 @@ def build(cell: cells.Cell) -> bytes:
 
 
 def make(folder: Path) -> Path:
-    """Writes every cell's file that is not there yet."""
+    """Write the file of each cell that has none yet."""
     folder.mkdir(parents=True, exist_ok=True)
     for cell in [*cells.cells(2), *cells.legacy_cells()]:
         path = cell.path(folder)

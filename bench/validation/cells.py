@@ -34,21 +34,19 @@ class Cell:
 
     @property
     def payload(self) -> int:
-        """Roughly the bytes of the records, uncompressed."""
+        """Return the approximate size of the uncompressed records in bytes."""
         return self.records * (self.value_size + 20)
 
 
 def cells(magic: int = 2) -> list[Cell]:
-    """All cells of a magic, codec by codec. Magic 1 knows no zstd, and two counts say enough
-    there.
-    """
+    """Return all cells of a magic by codec. Magic 1 has no zstd, and two record counts suffice."""
     codecs = CODECS if magic == 2 else CODECS[:-1]
     counts = RECORDS if magic == 2 else (1, 100)
     return [Cell(magic, codec, n, size) for codec in codecs for n in counts for size in VALUE_SIZES]
 
 
 def legacy_cells() -> list[Cell]:
-    """Magic 0 and 1 over the same records as magic 2, for the pytest-benchmark groups."""
+    """Return cells of magic 0 and 1 over the records of magic 2, for the pytest-benchmark groups."""
     codecs = CODECS[:-1]
     return [
         Cell(m, codec, n, size)

@@ -20,7 +20,7 @@ import report
 
 
 def loss(old: dict[str, Any], new: dict[str, Any]) -> float:
-    """By which share the new value is worse than the old; negative: better."""
+    """Return the loss of the new value as a share of the old one; negative is better."""
     if old["value"] == 0 or new["value"] == 0:
         worse = new["value"] - old["value"]
         return worse if old["better"] == "lower" else -worse

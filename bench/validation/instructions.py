@@ -154,9 +154,7 @@ def ours(path: Path, operation: str) -> dict[str, float]:
 
 
 def prototype(path: Path, operation: str) -> dict[str, float]:
-    """It runs for a time, not so many times: how often its function was entered stands in
-    callgrind's file.
-    """
+    """Count the prototype's instructions a call; callgrind's file has the number of its calls."""
     function = PROTOTYPES[operation]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"

@@ -29,9 +29,7 @@ QUICK = ("-wi", "4", "-w", "500ms", "-i", "2", "-r", "200ms")
 
 
 def build_jar() -> Path:
-    """The oracle's jar, built by Maven where this state of its sources has not been built
-    before.
-    """
+    """Build the oracle's jar with Maven if this state of its sources has none."""
     spec = importlib.util.spec_from_file_location(
         "oracle", cells.ROOT / "tests" / "conformance" / "oracle.py"
     )
@@ -43,7 +41,7 @@ def build_jar() -> Path:
 
 
 def write_batches(java: str, jar: Path, folder: Path) -> Path:
-    """The bench batches by Kafka's own MemoryRecordsBuilder."""
+    """Write the bench batches with Kafka's own MemoryRecordsBuilder."""
     subprocess.run(
         [java, "-jar", str(jar), "bench-batches", str(folder)], check=True, capture_output=True
     )
@@ -59,7 +57,7 @@ def version_of(java: str) -> tuple[int, str]:
 
 
 def newest_java() -> str | None:
-    """The newest JDK of this machine."""
+    """Return the newest JDK of this machine."""
     found = {path for path in (shutil.which("java"), *glob.glob("/usr/lib/jvm/*/bin/java")) if path}
     if home := os.environ.get("JAVA_HOME"):
         found.add(f"{home}/bin/java")
@@ -82,7 +80,7 @@ class Kafka:
         return f"{kafka[1].strip() if kafka else '?'} on JDK {version_of(self.java)[1]}, JMH {' '.join(self.options)}"
 
     def ask(self, cell: cells.Cell, benchmark: str) -> dict[str, Any]:
-        """{"ns": the mean of each iteration, wall, "bytes": allocated a batch}, or {"error":
+        """Return {"ns": the mean of each iteration, wall, "bytes": allocated a batch}, or {"error":
         ...}.
         """
         with tempfile.TemporaryDirectory() as folder:

@@ -32,7 +32,7 @@ def library() -> Path:
 
 
 def built(source: Path) -> Path:
-    """The program of this .c file, in build/bench."""
+    """Build the program of this .c file in build/bench."""
     program = cells.ROOT / "build" / "bench" / source.stem
     if program.exists() and program.stat().st_mtime > max(
         one.stat().st_mtime for one in (source, HEADER)

@@ -80,7 +80,7 @@ def describe() -> dict[str, Any]:
 
 
 def said(result: dict[str, Any]) -> str:
-    """How a table begins: when, at which commit, on what."""
+    """Return a table's first line: date, commit and machine of a result."""
     on = result["machine"]
     when = f"{result['date'][:10]}, commit {on['commit']}"
     return f"{when}, {on['processor']}, {on['system']}, Python {on['python']}"

@@ -18,12 +18,12 @@ COUNTED = ("malloc", "calloc", "realloc", "memalign", "free", "mmap", "munmap", 
 
 
 def compiler() -> list[str]:
-    """CC may be more than one word: ccache gcc."""
+    """Return CC, split: it may be several words, for example ccache gcc."""
     return shlex.split(os.environ.get("CC", "cc"))
 
 
 def built(target: Path, sources: list[Path], *flags: str, after: tuple[str, ...] = ()) -> Path:
-    """Compiles where a source, or a header beside it, is newer than the target."""
+    """Compile the target if a source, or a header next to it, is newer."""
     inputs = [
         *sources,
         *{header for source in sources for header in source.parent.glob("*.h")},
@@ -57,8 +57,8 @@ def counting_library() -> Path:
 
 
 def prototype() -> Path:
-    """The C prototype. Needs the development packages of liblz4, libzstd, libsnappy, libdeflate,
-    zlib and isa-l.
+    """Build the C prototype. Needs the headers of liblz4, libzstd, libsnappy, libdeflate, zlib,
+    isa-l.
     """
     folder = cells.HERE / "prototype"
     libraries = ("-llz4", "-lzstd", "-lsnappy", "-ldeflate", "-lz", "-lisal")
@@ -68,14 +68,14 @@ def prototype() -> Path:
 
 
 def counting_environment() -> dict[str, str]:
-    """In this environment a Python process counts every allocator call: pymalloc hands each one on
-    to malloc.
+    """Return an environment in which pymalloc passes each call on to malloc, so that all are
+    counted.
     """
     return os.environ | {"LD_PRELOAD": str(counting_library()), "PYTHONMALLOC": "malloc"}
 
 
 def allocation_counter() -> Callable[[Any, int], dict[str, Any]]:
-    """A function that runs a job and answers with allocator calls and bytes an execution.
+    """Return a function that counts allocator calls and bytes of one execution of a job.
 
     Twice as many executions are counted a second time and the difference taken, so that what the
     counting itself allocates falls out.

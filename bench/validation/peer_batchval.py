@@ -28,7 +28,7 @@ def _records(data: bytes) -> int:
 
 
 def check(data: bytes) -> Job:
-    """One call a batch."""
+    """Check a batch, one call a batch."""
     return Job(
         "check(data, now_ms=now)",
         {"check": validator.check, "data": data, "now": NOW_MS},
@@ -38,7 +38,7 @@ def check(data: bytes) -> Job:
 
 
 def validate_in_place(data: bytes) -> Job:
-    """One call a batch: check, then offsets and leader epoch written into the buffer.
+    """Check a batch, and write offsets and leader epoch into its buffer; one call a batch.
 
     The offset is 0, as in the JMH bench: a client's batch with another base offset is refused when
     it comes again.
@@ -54,7 +54,7 @@ def validate_in_place(data: bytes) -> Job:
 
 
 def check_ranges(data: bytes) -> Job:
-    """100 batches a call."""
+    """Check 100 batches a call."""
     n = len(data)
     if n <= SMALL:
         buffer, pairs = data * COPIES, [(n * i, n) for i in range(COPIES)]
@@ -79,7 +79,7 @@ def check_ranges(data: bytes) -> Job:
 
 
 def scan(data: bytes) -> Job:
-    """Headers and CRCs of batches one behind the other: 100, or 16 of a large one."""
+    """Check headers and CRCs of successive batches: 100 a call, or 16 large ones."""
     copies = COPIES if len(data) <= SMALL else LARGE_COPIES
     buffer = data * copies
     columns = scan_batches(buffer)
@@ -94,7 +94,7 @@ def scan(data: bytes) -> Job:
 
 
 def legacy(data: bytes) -> Job:
-    """The decompressing path of magic 0 and 1, by the only door to it."""
+    """Run the decompressing path of magic 0 and 1 through its only entry point."""
     magic = data[16]
     run = validator.validate_messages_and_assign_offsets
     result = run(data, now_ms=NOW_MS, to_magic=magic)
@@ -118,7 +118,7 @@ def converted(data: bytes) -> ValidationResult:
 
 
 def convert(data: bytes) -> Job:
-    """Conversion up: a message set of magic 0 or 1 to a batch of magic 2 with the same codec."""
+    """Convert a message set of magic 0 or 1 to a batch of magic 2 with the same codec."""
     run = validator.validate_messages_and_assign_offsets
     names = {"run": run, "data": data, "now": NOW_MS}
     return Job(
@@ -136,14 +136,14 @@ FREELIST = 200
 
 
 def kept(data: bytes) -> Job:
-    """check, each result kept."""
+    """Check a batch and keep each result."""
     results: list[object] = [validator.check(data, now_ms=NOW_MS) for _ in range(FREELIST)]
     names = {"check": validator.check, "data": data, "now": NOW_MS, "keep": results.append}
     return Job("keep(check(data, now_ms=now))", names)
 
 
 def result_alone(data: bytes) -> Job:
-    """An empty result object, kept: what a check has to allocate anyway."""
+    """Make an empty result object and keep it: the least that a check has to allocate."""
     kind = type(validator.check(data, now_ms=NOW_MS))
     results: list[object] = [kind.__new__(kind) for _ in range(FREELIST)]
     return Job("keep(kind.__new__(kind))", {"kind": kind, "keep": results.append})

@@ -28,7 +28,7 @@ _keep: list[Any] = []
 
 
 def core_function(module: Any, name: str) -> int:
-    """The address of a cdef function, as Cython exports it to other modules."""
+    """Return the address of a cdef function, as Cython exports it to other modules."""
     capsule = module.__pyx_capi__[name]
     python = ctypes.pythonapi
     python.PyCapsule_GetName.restype = ctypes.c_char_p
@@ -39,7 +39,7 @@ def core_function(module: Any, name: str) -> int:
 
 
 def job(function: str, arguments: tuple[Any, ...], size: int, room: Any) -> Job:
-    """Runs once, compares the size, and makes the call with every argument converted beforehand."""
+    """Run once, compare the size, and return the call with all arguments converted."""
     run = getattr(_library, function)
     run.restype = c_int64
     _keep.append((arguments, room))
@@ -180,7 +180,7 @@ _BY_CODEC: dict[int, Callable[[bytes], Job]] = {1: _gzip, 2: _snappy, 3: _lz4, 4
 
 
 def decompress_payload(codec: int, payload: bytes) -> Job:
-    """The payload of a batch, or the value of a wrapper of magic 0 or 1."""
+    """Decompress a batch's payload, or a wrapper's value of magic 0 or 1."""
     return _BY_CODEC[codec](payload)
 
 
@@ -193,8 +193,7 @@ def libdeflate(data: bytes) -> Job:
 
 
 def memory(data: bytes) -> Job:
-    """GB/s of one core over memory that is in no cache: plain loads, and the core's CRC32C, in
-    turns.
+    """Measure GB/s of one core over uncached memory: plain loads and the core's CRC32C, in turns.
 
     Every pass goes once over half a GiB in blocks of 1 MiB, or of 16 kB; nothing is read twice
     within a pass.

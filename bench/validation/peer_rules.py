@@ -44,7 +44,7 @@ def batch(codec: str, count: int, size: int, has_headers: bool) -> bytes:
 
 
 def ruled(name: str, data: bytes) -> Job:
-    """One call for a batch that keeps the rules."""
+    """Check a batch that satisfies the rules, one call a batch."""
     check = VALIDATORS[name].check
     result = check(data, now_ms=NOW_MS)
     if not result.ok:

@@ -27,7 +27,7 @@ class Place:
         self.cores, self.nice = cores, nice
 
     def prefix(self) -> list[str]:
-        """To be put before a command line; this file is the program that does it."""
+        """Return the command prefix that runs this file as a program."""
         return [
             sys.executable,
             str(Path(__file__)),
@@ -112,7 +112,7 @@ def counting_worker(peer: str, place: Place, provider: str = "native") -> Proces
 
 
 def go_program() -> Path:
-    """Builds franz-go's main, with the versions in go.mod and go.sum."""
+    """Build franz-go's main with the versions in go.mod and go.sum."""
     target = cells.BUILD / "franz-go"
     newest = max(path.stat().st_mtime for path in GO_FOLDER.iterdir())
     if not target.exists() or target.stat().st_mtime < newest:
@@ -162,7 +162,7 @@ def operations(peer: str, cell: cells.Cell) -> list[str]:
 
 
 def available(wanted: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The peers that can be started here; of the others, why not."""
+    """Return the peers that can start on this machine, and why the others cannot."""
     here, missing = [], {}
     for peer in wanted:
         process = None

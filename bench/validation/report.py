@@ -141,7 +141,7 @@ class Judge:
         *,
         name: str = "",
     ) -> Iterator[Row]:
-        """Ours : the other's, both one-threaded."""
+        """Yield the ratios of our figures to another peer's, both with one thread."""
         yield from self.between(group, cell.name, what, other, target, name or cell_name(cell))
 
     def between(
@@ -212,7 +212,9 @@ class Judge:
             )
 
     def small_rows(self) -> Iterator[Row]:
-        """A batch of 180 bytes: nanoseconds, or the prototype's where the machine is slow."""
+        """Yield rows for a batch of 180 bytes, in nanoseconds, or the prototype's on a slow
+        machine.
+        """
         cell = cells.Cell(2, "none", 1, 100)
         for label, what, other, target in (
             (
@@ -446,9 +448,7 @@ def save(result: dict[str, Any]) -> None:
 
 
 def rounded(value: Any) -> Any:
-    """Four significant digits: what is checked in stays small, and no figure is better than
-    that.
-    """
+    """Round to four significant digits: recorded figures are not more exact, and stay small."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
@@ -457,9 +457,7 @@ def rounded(value: Any) -> Any:
 
 
 def main() -> None:
-    """Judges a run's OUT.raw.json again, also of a run that was cut off: python report.py
-    OUT.raw.json [--save].
-    """
+    """Evaluate a run's OUT.raw.json again, complete or not: python report.py OUT.raw.json [--save]."""
     result = assess(json.loads(Path(sys.argv[1]).read_text()))
     print(markdown(result))
     if "--save" in sys.argv[2:]:

@@ -235,7 +235,7 @@ class Bench:
             self.checksums()
 
     def checksums(self) -> None:
-        """CRC32C from Python, and of memory in no cache."""
+        """Measure CRC32C from Python and of uncached memory."""
         for size in (16 << 10, 1 << 20):
             path = cells.BUILD / f"bytes-{size}.bin"
             if not path.exists():
@@ -255,9 +255,7 @@ class Bench:
         process.stop()
 
     def allocations(self, chosen_cells: list[cells.Cell]) -> dict[str, dict[str, Any]]:
-        """Allocator calls a call of each operation, and of the Python peers; no time is taken
-        here.
-        """
+        """Count allocator calls of each operation and of the Python peers; no time is measured."""
         out: dict[str, dict[str, Any]] = {}
         jobs = [
             ("native", "batchval", ALLOCATION_OPERATIONS),
@@ -312,9 +310,7 @@ class Bench:
         return self.measured(begun, load, self.options.rounds) | {"allocations": counted}
 
     def repeat_slow(self, chosen_cells: list[cells.Cell]) -> None:
-        """Asks the one-threaded peers again where the core was in its slow state whenever they were
-        asked.
-        """
+        """Repeat the one-threaded peers whose every round was measured in the core's slow state."""
         running = {
             name: peers.STARTERS[name](self.own, self.many)
             for name in self.peers
@@ -340,7 +336,7 @@ class Bench:
                 process.stop()
 
     def save_so_far(self, begun: float, load: tuple[float, ...], rounds: int) -> None:
-        """A long run that is cut off has not measured for nothing: report.py reads this too."""
+        """Save the rounds so far, so that report.py can read an interrupted run."""
         self.options.out.parent.mkdir(parents=True, exist_ok=True)
         self.options.out.with_suffix(".raw.json").write_text(
             json.dumps(self.measured(begun, load, rounds))
@@ -369,7 +365,7 @@ class Bench:
         return {"machine": facts, "raw": self.raw, "allocations": self.allocations_before}
 
     def calibrate(self) -> None:
-        """What the core's fast state is: the best probe of a second or two."""
+        """Calibrate the core's fast state: the best probe of one or two seconds."""
         process = peers.worker("batchval", self.own)
         path = cells.Cell(2, "none", 1, 100).path(self.folder)
         answer = process.ask(operation="check", path=str(path), samples=100, sample_ns=SAMPLE_NS)

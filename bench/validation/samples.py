@@ -93,19 +93,19 @@ def of_iterations(rounds: list[dict[str, Any]]) -> KafkaTime | None:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Half the distance from the lowest to the highest, as a share of the median."""
+    """Return half the distance from the lowest to the highest, as a share of the median."""
     if len(values) < 2:
         return 0.0
     return (max(values) - min(values)) / 2 / statistics.median(values)
 
 
 def ratios(above: Sequence[float | None], below: Sequence[float | None]) -> list[float]:
-    """Round by round, where both have a figure."""
+    """Return the ratios of the rounds in which both have a figure."""
     return [a / b for a, b in zip(above, below, strict=False) if a is not None and b is not None]
 
 
 def verdict(value: float, target: float | None, better: str, spread: float) -> str:
-    """By how much a target is missed, as a share of it, is held against the figure's own spread."""
+    """Compare the share by which a target is missed with the figure's own spread."""
     if target is None:
         return NONE
     if value >= target if better == "higher" else value <= target:

@@ -74,12 +74,12 @@ class LocalIndex:
 
     @property
     def root(self) -> str:
-        """The address that all of the index's addresses begin with."""
+        """Return the base address of the index."""
         return f"http://127.0.0.1:{self._server.server_port}/"
 
     @property
     def url(self) -> str:
-        """The address for pip's --index-url."""
+        """Return the address for pip's --index-url."""
         return f"{self.root}simple"
 
     def answer(self, path: str) -> tuple[bytes, str] | None:
