@@ -31,9 +31,7 @@ def module(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One tiny side-by-side run, without Kafka and the prototype, which need a JDK and development
-    packages.
-    """
+    """Run the side-by-side bench once, tiny, without Kafka and the prototype (JDK, headers)."""
     out = tmp_path_factory.mktemp("bench") / "result"
     done = run(
         str(BENCH / "run.py"),

@@ -32,7 +32,7 @@ with on_path("claims", "proxy", "validation", "pipelining"):
 
 @pytest.fixture(scope="module")
 def requests() -> produce_load.Requests:
-    """Requests of three partitions."""
+    """Return requests of three partitions."""
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     return produce_load.Requests.make("smoke", "lz4", 16, 3, "tag")
 
@@ -41,7 +41,7 @@ def requests() -> produce_load.Requests:
 def port(
     requests: produce_load.Requests, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[int]:
-    """A broker that answers with the error code and the base offset of the parameter."""
+    """Start a broker that answers with the parameter's error code and base offset."""
     error_code, base_offset = request.param
     body = bytearray(requests.answers.read_bytes())
     at = 8 + produce_load.answer("smoke", 3)[0].index(bytes(6)) + 4  # of the first partition
@@ -115,7 +115,7 @@ def test_batches_are_counted_as_a_log_grows(tmp_path: Path) -> None:
 
 
 def samples(*broker: float, **more: float) -> list[dict[str, Any]]:
-    """One sample for each broker time, with other processes."""
+    """Return one sample for each broker time, with other processes."""
     found = []
     for us in broker:
         times = {"broker": us, **more}

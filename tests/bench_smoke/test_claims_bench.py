@@ -33,7 +33,7 @@ def module(name: str) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One tiny run of both kinds, without Kafka, which needs a JDK."""
+    """Run both kinds once, tiny, without Kafka, which needs a JDK."""
     out = tmp_path_factory.mktemp("claims") / "result"
     done = run(
         str(BENCH / "side_by_side.py"),

@@ -13,7 +13,7 @@ with on_path("perf_tools"):
 
 
 def result(*more: float) -> dict[str, Any]:
-    """Pairs of runs whose second took so much more than the first."""
+    """Return pairs of runs whose second took longer than the first by these shares."""
     pairs = [
         {"off": {"time": 5.0 + n, "cpu": 2.0}, "on": {"time": (5.0 + n) * (1 + m), "cpu": 2.02}}
         for n, m in enumerate(more)

@@ -69,12 +69,12 @@ class Cell(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The mean over the formula's."""
+        """Return the mean in relation to the formula's."""
         return self.mean / self.expected
 
     @property
     def median_ratio(self) -> float:
-        """The median over the formula's."""
+        """Return the median in relation to the formula's."""
         return statistics.median(self.counts) * -math.log1p(-1 / self.expected) / math.log(2)
 
     def as_json(self) -> dict[str, object]:

@@ -86,7 +86,7 @@ class Case(NamedTuple):
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the records are one whole compressed batch of magic 2."""
+        """Return whether the records are one whole compressed batch of magic 2."""
         return len(self.records) >= HEADER and self.records[16] == 2 and self.records[22] & 7 != 0
 
     @property
@@ -95,7 +95,7 @@ class Case(NamedTuple):
 
     @property
     def policy(self) -> TopicPolicy:
-        """The topic's configuration, for the library."""
+        """Return the topic's configuration for the library."""
         return TopicPolicy.from_kafka_config(TOPICS[self.kind])
 
 
@@ -121,7 +121,7 @@ def honest(data: bytes, carrier: str) -> tuple[bytes, bytes | None]:
 
 
 def _carried(name: str, kind: str, stated: tuple[int, ...], data: bytes) -> Iterator[Case]:
-    """The case in each carrier that the batch can have."""
+    """Yield the case in each carrier that the batch can have."""
     for carrier in CARRIERS:
         sent, its_tag = carry(carrier, stated, data)
         if carrier == "payload" and carrier_of(sent) != "payload":
@@ -130,7 +130,7 @@ def _carried(name: str, kind: str, stated: tuple[int, ...], data: bytes) -> Iter
 
 
 def _three_claims(codec: int) -> Iterator[Case]:
-    """Lies about what version 1 claims, and about the header's max timestamp."""
+    """Yield lies about the claims of version 1 and about the header's max timestamp."""
     good = keyed(codec)
     yield from _carried("the truth", "plain", TRUE, good)
     yield from _carried("the truth", "compacted", TRUE, good)
@@ -165,7 +165,7 @@ def _three_claims(codec: int) -> Iterator[Case]:
 
 
 def _times(codec: int) -> Iterator[Case]:
-    """Records outside what the topic allows, under a minimum and a max timestamp within it."""
+    """Yield records outside the topic's limits, under min and max timestamps within them."""
     now = int(time.time() * 1000)
     for name, delta in (("too old", -2 * HOUR), ("too new", 2 * HOUR)):
         parts = [record(0, key=b"k"), record(1, key=b"k", timestamp_delta=delta)]
@@ -181,7 +181,7 @@ def _times(codec: int) -> Iterator[Case]:
 
 
 def _records(codec: int) -> Iterator[Case]:
-    """Records, offset deltas and streams that are broken under claims that would else be true."""
+    """Yield broken records, offset deltas and streams under claims that are otherwise true."""
     for name, parts in BROKEN.items():
         yield from _carried(name, "plain", TRUE, keyed(codec, parts=parts))
     for name, deltas in DELTAS.items():
@@ -199,7 +199,7 @@ def _records(codec: int) -> Iterator[Case]:
 
 
 def _headers(codec: int) -> Iterator[Case]:
-    """Attributes and headers that claims do not settle, or that are refused whatever is claimed."""
+    """Yield attributes and headers that claims do not settle or that are always rejected."""
     headers: dict[str, dict[str, Any]] = {
         "control batch": {"attributes": 0x20},
         "transactional, no producer": {"attributes": 0x10},
@@ -220,7 +220,7 @@ def _headers(codec: int) -> Iterator[Case]:
 
 
 def _sizes(codec: int) -> Iterator[Case]:
-    """Version 2: sizes that are wrong, too small, too large, or at odds with each other."""
+    """Yield claims of version 2 with sizes that are wrong, too small, too large or contradictory."""
     good = keyed(codec)
     whole, longest = sizes_of(good)
     lies = {
@@ -299,7 +299,7 @@ SCHEMA_IDS: dict[str, tuple[list[bytes | None], dict[str, bytes]]] = {
 
 
 def _schema_ids(codec: int) -> Iterator[Case]:
-    """Field 1: lists of schema ids that are true, say less, lie, or have another form."""
+    """Yield field 1: lists of schema ids that are true, incomplete, false or malformed."""
     for name, (values, contents) in SCHEMA_IDS.items():
         data = batch(
             [record(i, key=b"k", value=value) for i, value in enumerate(values)], codec=codec
@@ -316,7 +316,7 @@ def _schema_ids(codec: int) -> Iterator[Case]:
 
 
 def _tags(codec: int) -> Iterator[Case]:
-    """Tags that cannot be read or are another batch's, and blocks that cannot be read."""
+    """Yield unreadable tags and blocks, and tags of another batch."""
     good = keyed(codec)
     crc = good[17:21]
     other = batch(records(5, key=b"k"), codec=codec, base_timestamp=NOW - 5000)
@@ -365,7 +365,7 @@ def _tags(codec: int) -> Iterator[Case]:
 
 
 def _framed(data: bytes, bytes_: bytes) -> bytes:
-    """The zstd batch with a skippable frame of ours, with this block, before its payload."""
+    """Put a skippable frame with this block before the payload of a zstd batch."""
     frame = struct.pack("<II", 0x184D2A5B, 2 + len(bytes_)) + b"BV" + bytes_
     head = data[:8] + struct.pack(">i", fields(data)["batch_length"] + len(frame)) + data[12:61]
     return with_crc(head + frame + data[61:])
@@ -373,12 +373,12 @@ def _framed(data: bytes, bytes_: bytes) -> bytes:
 
 @cache
 def _bomb(codec: int, count: int) -> bytes:
-    """``count`` records of 1 MiB of zero bytes."""
+    """Return a batch of ``count`` records of 1 MiB of zero bytes."""
     return batch([record(i, value=bytes(1 << 20)) for i in range(count)], codec=codec)
 
 
 def _bombs(codec: int) -> Iterator[Case]:
-    """A batch that decompresses to more than `LIMIT`, under claims that hide or state it."""
+    """Yield a batch that decompresses to more than `LIMIT`, under claims that hide or state it."""
     data = _bomb(codec, 66)
     yield Case("a bomb, hidden, tag", "plain", data, tag((NOW, 66, 1), data))
     hidden = BatchClaims(NOW, 66, 1, 10_000, 9000)
@@ -388,7 +388,7 @@ def _bombs(codec: int) -> Iterator[Case]:
 
 
 def _others() -> Iterator[Case]:
-    """Batches that claims do not apply to: uncompressed ones, old magics, none."""
+    """Yield batches without claims to compare: uncompressed, of old magics, empty."""
     yield from _carried("the truth, uncompressed", "plain", TRUE, keyed(NONE))
     yield from _carried("a lie, uncompressed", "plain", TRUE._replace(null_keys=1), keyed(NONE))
     for magic in (0, 1):

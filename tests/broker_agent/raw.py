@@ -51,7 +51,9 @@ class Answer(NamedTuple):
 
     @property
     def verdict(self) -> tuple[object, ...]:
-        """All but the place in the log, and what differs from topic to topic and with the clock."""
+        """Return all columns except the log position, the topic's own, and those that follow the
+        clock.
+        """
         errors = tuple((index, _general(text)) for index, text in self.record_errors)
         return self.error_code, errors, _general(self.error_message), self.log_append_time
 

@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
     @property
     def growth(self) -> int:
-        """Bytes by which the collected heap has grown."""
+        """Return the growth of the collected heap in bytes."""
         return self.last.total - self.first.total
 
 

@@ -70,7 +70,9 @@ class Brokers:
 
 
 def users() -> list[str]:
-    """One for each case under audit and under trust, so that no lie demotes another's sender."""
+    """Return a user for each case under audit and under trust: no lie demotes another case's
+    sender.
+    """
     count = max(len(cases(codec)) for codec in CODECS)
     return [
         "checked",
@@ -109,7 +111,7 @@ def brokers() -> Iterator[Brokers]:
 
 @pytest.fixture(scope="module", params=CODECS)
 def lies(request: pytest.FixtureRequest, brokers: Brokers) -> list[tuple[Case, Answer]]:
-    """The cases of a codec, each with a stock broker's answer to its bytes without a tag."""
+    """Return the cases of a codec, each with a stock broker's answer to its bytes without a tag."""
     made = cases(request.param)
     parts = [[Part(f"stock-{case.kind}", case.records)] for case in made]
     with Connection((brokers.stock.host, brokers.stock.port)) as connection:

@@ -34,7 +34,7 @@ Case = dict[str, Any]
 
 
 def ask(cases: list[Case], version: str, options: str = OPTIONS) -> list[Case]:
-    """The answers of Kafka's classes, with the agent loaded."""
+    """Return the answers of Kafka's classes with the agent loaded."""
     lines = "".join(json.dumps(case) + "\n" for case in cases).encode()
     jvm = [*oracle.options_for(len(cases)), f"-javaagent:{broker_agent()}={options}"]
     out = oracle.run("answer", "-", "-", stdin=lines, kafka_version=version, jvm=jvm)
@@ -42,14 +42,14 @@ def ask(cases: list[Case], version: str, options: str = OPTIONS) -> list[Case]:
 
 
 def stored(version: str) -> list[Case]:
-    """The cases of the corpus with stock Kafka's answers."""
+    """Return the cases of the corpus with stock Kafka's answers."""
     with gzip.open(FILES[version]) as file:
         cases = [json.loads(line) for line in file]
     return [c for c in cases if "OutOfMemoryError" not in json.dumps(c["expect"])]
 
 
 def honest(version: str) -> Iterator[tuple[Case, bytes, BatchClaims]]:
-    """The honest cases of the corpus, and of 4.4 the golden ones."""
+    """Yield the honest cases of the corpus, and for 4.4 the golden ones."""
     cases = stored(version)
     if version == "4.4":
         for path in GOLDEN:
@@ -58,7 +58,7 @@ def honest(version: str) -> Iterator[tuple[Case, bytes, BatchClaims]]:
 
 
 def with_claims(cases: list[Case], version: str) -> Iterator[tuple[Case, bytes, BatchClaims]]:
-    """The cases whose batch has true claims: with their own settings and with Kafka's defaults."""
+    """Return cases with true claims: with their own settings and with Kafka's defaults."""
     for case in cases:
         data = bytes.fromhex(case["batch_hex"])
         claims = compute(data) if is_one_batch(data) and data[22] & 7 else None
@@ -170,7 +170,7 @@ def test_the_corpus_has_stock_answers(version: str, options: str) -> None:
 
 
 def claims_about(data: bytes, kind: int) -> BatchClaims:
-    """True claims of version 2 or 1 where there are any, else what the header makes likely."""
+    """Return true claims of version 2 or 1 if there are any, else what the header makes likely."""
     claims = compute(data)
     if claims is None or kind == 2:
         base, count = (
@@ -301,7 +301,7 @@ def test_lies_are_found_and_change_no_answer(version: str) -> None:
 
 
 def broken() -> Iterator[tuple[str, bytes, BatchClaims]]:
-    """Batches whose records are not as claims promise, in ways that Kafka may not ask about."""
+    """Yield batches whose records differ from the claims in ways that Kafka may not check."""
     good = batch_of(ZSTD)
     true = compute(good)
     assert true is not None

@@ -59,7 +59,7 @@ class Agented:
 
     @contextlib.contextmanager
     def client(self, port: int | None = None) -> Iterator[Callable[..., int]]:
-        """A connection that produces one batch a request and returns the error code."""
+        """Yield a function that produces one batch a request and returns the error code."""
         with socket.create_connection((self.broker.host, port or self.broker.port), 20) as sock:
             if port is not None:
                 authenticate(sock)
@@ -79,7 +79,7 @@ class Agented:
 
 
 def authenticate(sock: socket.socket) -> None:
-    """SASL PLAIN as alice."""
+    """Authenticate with SASL PLAIN as alice."""
 
     def ask(key: int, version: int, body: bytes) -> bytes:
         request = struct.pack(">hhih", key, version, 7, -1) + body
@@ -93,7 +93,7 @@ def authenticate(sock: socket.socket) -> None:
 
 @contextlib.contextmanager
 def agented(folder: Path, profile: str = "broker", options: str = OPTIONS) -> Iterator[Agented]:
-    """A broker with the agent, and the topics."""
+    """Start a broker with the agent, and create the topics."""
     settings = folder / "claims.properties"
     settings.write_text(options)
     port, sasl, controller = free_port(), free_port(), free_port()
@@ -132,7 +132,7 @@ def tag_of(data: bytes, **changes: int) -> bytes:
 
 
 def check_policies(one: Agented) -> None:
-    """Each policy, both carriers: what is answered, stored and counted."""
+    """Check the answers, the log and the counters of each policy with both carriers."""
     batches = [made(codec) for codec in (GZIP, SNAPPY, LZ4, ZSTD)]
     carrying = [bytes(attach(data, carrier="payload")) for data in (batches[0], batches[3])]
     with one.client() as send:

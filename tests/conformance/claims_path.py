@@ -66,7 +66,7 @@ def is_one_batch(data: bytes) -> bool:
 
 
 def settle_nothing(claims: BatchClaims, data: bytes, cfg: dict[str, Any]) -> str:
-    """Why true claims do not do for a batch that may enter; empty where they must."""
+    """Return why true claims do not settle an acceptable batch; empty if they must."""
     if data[22] & 8:
         return "the LogAppendTime bit"
     if claims.batch_min_timestamp < 0:
@@ -83,9 +83,7 @@ def settle_nothing(claims: BatchClaims, data: bytes, cfg: dict[str, Any]) -> str
 
 
 def differences(case: dict[str, Any], counts: Counter[str]) -> list[str]:
-    """One line for each way in which claims changed an answer: to the case, and to its batch in an
-    ordinary topic.
-    """
+    """Return one line for each answer that claims changed, for the case and in an ordinary topic."""
     data = bytes.fromhex(case["batch_hex"])
     counts["cases"] += 1
     if not is_one_batch(data):

@@ -52,7 +52,7 @@ def of_seed(
 
 
 def write(to: Path) -> None:
-    """Generates, asks Kafka, writes."""
+    """Generate the cases, ask Kafka, and write the file."""
     oracle.jar()
     with ThreadPoolExecutor() as several:
         text = b"".join(several.map(of_seed, SEEDS))
@@ -61,8 +61,8 @@ def write(to: Path) -> None:
 
 
 def of_version(version: str) -> bytes:
-    """The sample of a version before 4.4, as JSON lines. Cases in which Kafka ran out of its heap
-    are left out.
+    """Return the sample of a version before 4.4 as JSON lines, without cases that exhausted Kafka's
+    heap.
     """
     kept, families, others = [], set(), 0
     for line in of_seed(VERSION_SEED, VERSION_CASES, version).splitlines(keepends=True):
@@ -78,7 +78,7 @@ def of_version(version: str) -> bytes:
 
 
 def write_version(version: str) -> None:
-    """Generates, asks this version of Kafka, writes."""
+    """Generate the cases, ask this version of Kafka, and write the file."""
     VERSION_FILES[version].write_bytes(gzip.compress(of_version(version), 9, mtime=0))
 
 

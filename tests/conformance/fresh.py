@@ -62,7 +62,7 @@ class Count:
         self.appended_agree: Counter[str] = Counter()
 
     def refusals(self, case: Case) -> None:
-        """Note what Kafka and strict mode say to a case."""
+        """Count the answers of Kafka and of strict mode to a case."""
         self.kafka_refused[case["family"]] += bool(kafka_refuses(case))
         self.strict_refused[case["family"]] += not strict_results(case)["validate"].ok
 
@@ -79,7 +79,7 @@ def out_of_memory(case: Case) -> bool:
 
 
 def providers() -> list[str]:
-    """Those that work here."""
+    """Return the providers that work on this machine."""
     before = compression.provider()
     found = []
     for name in compression.PROVIDERS:
@@ -104,7 +104,7 @@ def make(
 
 
 def disagreements(file: Path, count: Count) -> Iterator[str]:
-    """One line for each way in which a case differs under a provider; counts on the way."""
+    """Yield one line for each way in which a case differs under a provider, and count."""
     before = compression.provider()
     names = providers()
     try:

@@ -84,7 +84,7 @@ def java(*, answers: bool = False) -> str:
 
 
 def _folders() -> list[Path]:
-    """Folders with a java command: JAVA_HOME's, the path's, those of installed JDKs."""
+    """Return folders with a java command: of JAVA_HOME, of PATH, of installed JDKs."""
     found = [Path(os.environ["JAVA_HOME"]) / "bin"] if os.environ.get("JAVA_HOME") else []
     if on_path := shutil.which("java"):
         found.append(Path(on_path).parent)
@@ -95,7 +95,7 @@ def _folders() -> list[Path]:
 
 @functools.cache
 def _version(java: str) -> int:
-    """The feature release of this java (17, 25; 8 says 1.8), 0 if it does not run."""
+    """Return the feature release of this java (17, 25; 8 prints 1.8), or 0 if it does not run."""
     try:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.SubprocessError):
@@ -105,7 +105,7 @@ def _version(java: str) -> int:
 
 
 def cache_folder() -> Path:
-    """Where built oracles lie, one folder for each state of the sources."""
+    """Return the folder of built oracles, one for each state of the sources."""
     if "BATCHVAL_ORACLE_CACHE" in os.environ:
         return Path(os.environ["BATCHVAL_ORACLE_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batchval"
@@ -129,9 +129,7 @@ def jar_path(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
 
 @functools.cache
 def jar(kafka_version: str = DEFAULT_KAFKA_VERSION) -> Path:
-    """The runnable jar of this version, built where this state of the sources has not been built
-    before.
-    """
+    """Build the jar of this version if this state of the sources has none; return its path."""
     if kafka_version not in KAFKA_VERSIONS:
         raise OracleFailed(
             f"there is an oracle of Kafka {', '.join(KAFKA_VERSIONS)}, not of {kafka_version}"
@@ -172,7 +170,7 @@ def _build(to: Path, kafka_version: str) -> None:
 def command(
     *arguments: str, kafka_version: str = DEFAULT_KAFKA_VERSION, jvm: Sequence[str] = ()
 ) -> list[str]:
-    """The whole command line for one of the oracle's commands; ``jvm``: options of the JVM."""
+    """Return the command line for one of the oracle's commands; ``jvm``: options of the JVM."""
     runtime = java(answers=bool(ANSWERS.intersection(arguments[:1])))
     return [runtime, HEAP, "-XX:+UseSerialGC", *jvm, "-jar", str(jar(kafka_version)), *arguments]
 
@@ -183,9 +181,7 @@ def run(
     kafka_version: str = DEFAULT_KAFKA_VERSION,
     jvm: Sequence[str] = (),
 ) -> bytes:
-    """Runs a command of the oracle and returns what it printed. Raises OracleFailed with its errors
-    if it fails.
-    """
+    """Run a command of the oracle and return its output. Raises OracleFailed with its errors."""
     command_line = command(*arguments, kafka_version=kafka_version, jvm=jvm)
     done = subprocess.run(command_line, input=stdin, capture_output=True, check=False)
     if done.returncode:
@@ -201,8 +197,7 @@ def options_for(cases: int) -> tuple[str, ...]:
 
 
 def answer(cases: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Kafka's answers to cases with ``batch_hex`` and ``cfg``: the same cases, each with
-    ``expect``.
+    """Return cases with ``batch_hex`` and ``cfg``, each with Kafka's answer as ``expect``.
 
     A case is asked of the version that its ``kafka_version`` names, else of 4.4.
     """

@@ -56,7 +56,7 @@ HOSTILE = (
 
 
 def ask(case, mode):
-    """The whole door's answer, with the bytes that would be appended."""
+    """Return the answer of all checks, with the bytes that would be appended."""
     cfg = case["cfg"]
     return LogValidator(policy_of(cfg), mode=mode).validate(
         case["batch"],
@@ -162,7 +162,7 @@ def test_hostile_cases_are_accepted_or_refused_by_name(provider):
 
 
 def _java(folder: Path, version: str) -> Path:
-    """A JDK that only says its version."""
+    """Make a JDK that only prints its version."""
     (folder / "bin").mkdir(parents=True)
     for name in ("java", "javac"):
         (folder / "bin" / name).write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -172,7 +172,7 @@ def _java(folder: Path, version: str) -> Path:
 
 @pytest.fixture
 def no_jdk(monkeypatch, tmp_path):
-    """As on a machine without any JDK; returns a folder for installed ones."""
+    """Hide every JDK; return a folder for installed ones."""
     monkeypatch.setattr(oracle, "INSTALLED", (f"{tmp_path.relative_to('/')}/jvm/*/bin",))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)

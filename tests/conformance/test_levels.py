@@ -68,7 +68,7 @@ def test_rebuilt_bytes_are_kafkas(kafka, codec, levels):
 
 
 def at_level(level: int) -> dict[str, Any]:
-    """A batch that arrives smaller than the one that gzip of this level makes of it."""
+    """Return a batch that arrives smaller than gzip of this level makes it."""
     rng = random.Random(level)
     parts = [record(i, value=words(rng, 100)) for i in range(120)]
     arriving = batch(parts, codec=ZSTD, payload=zstandard.compress(b"".join(parts), 19))

@@ -25,7 +25,7 @@ def of(vectors):
 
 
 def hexed(value):
-    """As the vectors have it: of more than 4096 bytes the length alone."""
+    """Return hexadecimal bytes as in the vectors: above 4096 bytes only the length."""
     if value is None:
         return None
     return bytes(value).hex() if len(value) <= 4096 else f"len:{len(value)}"
@@ -81,7 +81,7 @@ def test_what_kafka_cannot_read_we_cannot(vector):
 
 
 def verdict(result):
-    """Accepted or not, and the code."""
+    """Return whether it was accepted, and the code."""
     return (result.ok, int(result.error_code))
 
 

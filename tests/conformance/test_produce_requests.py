@@ -36,7 +36,7 @@ REQUESTS = 3000
 
 
 def requests():
-    """Every pair of edges under both ages of request, then random mixtures of cases."""
+    """Return every pair of edges under both request versions, then random mixtures of cases."""
     for version, *pair in itertools.product((3, 9), EDGES, EDGES):
         yield version, pair
     rng = random.Random(12)
@@ -50,7 +50,7 @@ def requests():
 
 
 def before_the_append(validator, version, partitions):
-    """Codes of the whole request's scan, else of each partition's own check."""
+    """Return the codes of the whole request's scan, else of each partition's own check."""
     refused = validator.scan_produce_request(partitions, produce_version=version)
     if refused is not None:
         return [int(result.error_code) for result in refused]

@@ -54,7 +54,7 @@ def of_leader(codec):
 
 @pytest.fixture(scope="module")
 def answers(kafka):
-    """Kafka's answers to the cases of all tests, by their ids: one JVM."""
+    """Return Kafka's answers to the cases of all tests, by id, from one JVM."""
     cases = [case for sender in SENDERS for case in of_sender(sender)]
     found = {}
     for answer in kafka.answer([*cases, *map(of_leader, CompressionType)]):

@@ -21,7 +21,7 @@ SAMPLES = {version: list(read_cases([file])) for version, file in corpus.VERSION
 
 
 def append(case, mode):
-    """The answer of the whole append, of the version that the case names."""
+    """Return the answer of the whole append for the version of the case."""
     cfg = case["cfg"]
     return LogValidator(policy_of(cfg), mode=mode, kafka_version=case["kafka_version"]).validate(
         case["batch"],
@@ -34,7 +34,7 @@ def append(case, mode):
 
 
 def by_clients(cases):
-    """Cases in which a client appends, and the codec is what the batch loop finds."""
+    """Return the cases in which a client appends and the codec is the batch's own."""
     return [
         c
         for c in cases

@@ -111,7 +111,7 @@ def _carried(case: Case, data: bytes, true: BatchClaims, carrier: str) -> tuple[
 
 
 def _sent(case: Case, sender: str, tag: bytes | None) -> Case:
-    """The case with what a request brings; its own settings stay."""
+    """Return the case with a sender and a tag; its own settings stay."""
     more = {"sender": sender} | ({} if tag is None else {"tag": tag.hex()})
     return {**case, "cfg": {**case["cfg"], **more}}
 

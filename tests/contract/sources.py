@@ -33,7 +33,9 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and docstrings, those in brackets or behind a backslash joined."""
+    """Yield lines without comments and docstrings; lines within brackets or after a backslash
+    joined.
+    """
     text = _STRINGS.sub(_blank, text)
     joined, start = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
@@ -56,7 +58,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def imports(path: Path, package: Path = PACKAGE) -> Iterator[Import]:
-    """Every import and cimport of a file, wherever it stands; relative ones made absolute."""
+    """Yield every import and cimport of a file; relative ones are made absolute."""
     folder = [package.name, *path.relative_to(package).parts[:-1]]
     for number, line in _logical_lines(path.read_text("utf-8")):
         for statement in line.split(";"):
@@ -75,7 +77,7 @@ def imports(path: Path, package: Path = PACKAGE) -> Iterator[Import]:
 
 
 def externs(path: Path) -> Iterator[tuple[int, str]]:
-    """The headers that a .pyx or .pxd takes C declarations from."""
+    """Yield the headers from which a .pyx or .pxd takes C declarations."""
     for number, line in _logical_lines(path.read_text("utf-8")):
         if found := _EXTERN.match(line):
             yield number, found.group(1).strip(" :")

@@ -24,7 +24,7 @@ _ROW = re.compile(r"^\| (\d+) \| ([\d to]+) \| `?(\w+)", re.MULTILINE)
 
 
 def rows(heading: str) -> dict[str, tuple[int, int]]:
-    """The offset and least size of each field in the first table after a text."""
+    """Return offset and least size of each field in the first table after a text."""
     table = PAGE.partition(heading)[2].partition("| offset |")[2].partition("\n\n")[0]
     return {field: (int(at), int(size.split()[0])) for at, size, field in _ROW.findall(table)}
 

@@ -105,9 +105,7 @@ def test_python(
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
-    """(command, what is shown under it); a line ``exit code N`` where it is not 0, and … for any
-    text.
-    """
+    """Return (command, its output); a line ``exit code N`` where it is not 0, and … for any text."""
     found = []
     for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:

@@ -34,7 +34,7 @@ PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
 
 def all_errors() -> list[type[BatchvalError]]:
-    """Every subclass of BatchvalError in every module."""
+    """Return every subclass of BatchvalError in every module."""
     for module in pkgutil.walk_packages(batchval.__path__, "batchval."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

@@ -87,7 +87,7 @@ def package_of(path: Path, package: Path) -> str:
 
 
 def upward(package: Path) -> Iterator[str]:
-    """Each import of a room that is not on a lower floor."""
+    """Yield each import that does not go down to a lower layer."""
     for path in files(package, ".py", ".pyx", ".pxd", ".pyi"):
         room = package_of(path, package)
         if room == "__init__":
@@ -108,7 +108,7 @@ def upward(package: Path) -> Iterator[str]:
 
 
 def reaching_out(package: Path) -> Iterator[str]:
-    """Whatever native code asks of the world outside its bytes."""
+    """Yield each use that native code makes of anything outside its bytes."""
     for path in files(package, ".pyx", ".pxd"):
         where = path.relative_to(package)
         allowed = PYTHON | (CLOCKS if where.with_suffix("").as_posix() in WITH_A_CLOCK else set())
@@ -143,7 +143,7 @@ def reaching_out(package: Path) -> Iterator[str]:
 
 
 def own_c(package: Path) -> list[Path]:
-    """C that people wrote: Cython's own has its .pyx beside it."""
+    """Return hand-written C files; Cython's output has its .pyx next to it."""
     return [path for path in files(package, ".c", ".h") if not path.with_suffix(".pyx").exists()]
 
 

@@ -38,7 +38,7 @@ def native() -> dict[str, int]:
 
 
 def declarations(text: str) -> Iterator[tuple[str, int]]:
-    """Names that a Python module sets to whole numbers, also several in one statement."""
+    """Yield names that a Python module sets to whole numbers, also several in one statement."""
     for node in ast.walk(ast.parse(text)):
         targets = (
             node.targets
@@ -65,7 +65,7 @@ def _is_annotated(node: ast.AST) -> bool:
 
 
 def slices(text: str) -> Iterator[tuple[int, int]]:
-    """Bounds of slices that are whole numbers."""
+    """Yield the bounds of slices that are whole numbers."""
     for node in ast.walk(ast.parse(text)):
         if (
             isinstance(node, ast.Slice)
@@ -76,7 +76,7 @@ def slices(text: str) -> Iterator[tuple[int, int]]:
 
 
 def positions(path: str, text: str) -> list[str]:
-    """Header positions that a file declares or reads as bare numbers."""
+    """Return header positions that a file declares or reads as bare numbers."""
     found = []
     constants = (
         declarations(text)
@@ -148,7 +148,7 @@ def test_python_and_native_code_have_the_same_api_keys() -> None:
 
 
 def keys_declared(path: str, text: str) -> list[str]:
-    """API keys that a file declares under their names."""
+    """Return API keys that a file declares under their names."""
     constants = (
         declarations(text)
         if path.endswith(".py")

@@ -71,7 +71,7 @@ PROMISED = {
 
 
 def loaded_after(statement: str) -> set[str]:
-    """All modules that a fresh interpreter has loaded after a statement."""
+    """Return all modules that a fresh interpreter has loaded after a statement."""
     command = [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"]
     return set(
         subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()

@@ -40,9 +40,7 @@ def run(folder: Path, *options: str, **env: str) -> subprocess.CompletedProcess[
 
 @pytest.fixture
 def skips(tmp_path: Path) -> Path:
-    """A folder of tests that are skipped, each for another reason and in another way, and one that
-    is not.
-    """
+    """Make a folder of tests, each skipped for another reason and in another way, but for one."""
     for n, text in enumerate(SKIPS.values()):
         (tmp_path / f"test_skips_{n}.py").write_text(text)
     (tmp_path / "test_passes.py").write_text("def test_it():\n    pass\n")

@@ -37,7 +37,7 @@ def declared(body: list[ast.stmt]) -> dict[str, ast.stmt]:
 
 
 def offered(module: ModuleType, path: Path) -> dict[str, Any]:
-    """Public names that a module defines: what it has, without what it imports."""
+    """Return the public names that a module defines, without its imports."""
     imported = {found.name for found in imports(path)} | {
         found.module.split(".")[0] for found in imports(path)
     }
@@ -49,7 +49,7 @@ def offered(module: ModuleType, path: Path) -> dict[str, Any]:
 
 
 def written(node: Function) -> list[tuple[str, str, object]]:
-    """(name, kind, default) of each parameter of a stub's function; without self and cls."""
+    """Return (name, kind, default) of each parameter of a stub's function, without self and cls."""
     a = node.args
     plain = [*a.posonlyargs, *a.args]
     defaults: list[ast.expr | None] = [*[None] * (len(plain) - len(a.defaults)), *a.defaults]
@@ -68,7 +68,7 @@ def value(node: ast.expr | None) -> object:
 
 
 def real(function: Any) -> list[tuple[str, str, object]]:
-    """The same of the running function."""
+    """Return the same of the running function."""
     keyword = inspect.Parameter.KEYWORD_ONLY
     return [
         (p.name, "keyword" if p.kind is keyword else "plain", p.default)
@@ -106,7 +106,7 @@ def compare_class(name: str, node: ast.ClassDef, kind: type) -> list[str]:
 
 
 def compare(path: Path) -> list[str]:
-    """All ways in which a .pyi is not what the module is."""
+    """Return all differences between a .pyi and its module."""
     module = importlib.import_module(module_of(path))
     says = declared(ast.parse(path.read_text("utf-8")).body)
     has = offered(module, path.with_suffix(".pyx"))

@@ -15,7 +15,7 @@ _COMPLAINT = re.compile(r"^.*?:(\d+): error: .*\[([\w-]+)\]$")
 
 
 def complaints(path: Path, tmp_path: Path) -> set[tuple[int, str]]:
-    """(line, code) of everything that mypy --strict finds in a file."""
+    """Return (line, code) of everything that mypy --strict reports for a file."""
     config = tmp_path / "mypy.ini"
     config.write_text(
         "[mypy]\nstrict = true\n[mypy-pyarrow,lz4.*]\nignore_missing_imports = true\n"

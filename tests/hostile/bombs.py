@@ -39,9 +39,7 @@ _MANY = 1 << 16  # records of 16 kB each make the gigabyte
 
 
 def _pieces(size: int, many: bool) -> Iterator[bytes]:
-    """The records' bytes, a few hundred kilobytes at a time: one record of zeros, or many small
-    ones.
-    """
+    """Yield the records' bytes in pieces of some 100 kB: one record of zeros, or many small ones."""
     if not many:
         value = varint(size)
         body = b"\0\0\0\x01" + value
@@ -56,8 +54,8 @@ def _pieces(size: int, many: bool) -> Iterator[bytes]:
 
 
 def _gzip(pieces: Iterator[bytes]) -> bytes:
-    """Each piece flushed whole, so that equal ones need no second thought. The trailer is never
-    reached.
+    """Compress pieces, each flushed, so that equal ones are compressed once; the trailer is never
+    read.
     """
     out = [bytes.fromhex("1f8b08000000000002ff")]
     last, packed = b"", b""
@@ -103,7 +101,7 @@ _PACKERS: dict[str, Callable[[Iterator[bytes]], bytes]] = {
 
 
 def bomb(codec: str, many: bool, size: int = GIB) -> bytes:
-    """A batch of a gigabyte in one record, or in 65,536."""
+    """Return a batch of a gigabyte in one record, or in 65,536."""
     payload = _PACKERS[codec](_pieces(size, many))
     return batch(b"", _MANY if many else 1, _CODECS.index(codec) + 1, payload=payload)
 

@@ -24,7 +24,7 @@ PAGE = mmap.PAGESIZE
 
 
 def _own(size: int) -> mmap.mmap:
-    """Private: a shared one would be written to by the runner's other processes."""
+    """Map private memory: the runner's other processes would write to a shared mapping."""
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
@@ -51,7 +51,7 @@ class Guarded:
         self._view = memoryview(self._region)
 
     def at_end(self, data: bytes) -> memoryview:
-        """The bytes end where the forbidden page starts."""
+        """Place the bytes directly before a forbidden page."""
         if len(data) > self.room:
             raise ValueError(f"{len(data)} bytes do not fit {self.room}")
         end = PAGE + self.room
@@ -60,7 +60,7 @@ class Guarded:
         return view
 
     def at_start(self, data: bytes) -> memoryview:
-        """The bytes start behind a forbidden page: for reads before the buffer."""
+        """Place the bytes directly after a forbidden page, to find reads before the buffer."""
         view = self._view[PAGE : PAGE + len(data)]
         view[:] = data
         return view
@@ -94,7 +94,7 @@ class _Block:
 
 
 def exact(data: bytes) -> memoryview:
-    """A malloc'ed copy of exactly ``len(data)`` bytes."""
+    """Return a malloc'ed copy of exactly ``len(data)`` bytes."""
     block = _Block(data)
     array = (ctypes.c_ubyte * len(data)).from_address(block.address)
     array._block = block  # type: ignore[attr-defined]
@@ -106,12 +106,12 @@ _ASAN = os.environ.get("BATCHVAL_BUILD") == "asan"
 
 
 def guarded(data: bytes) -> memoryview:
-    """The bytes against the forbidden page of one room that all callers share: valid until the next
+    """Place the bytes before the forbidden page of a buffer of all callers: valid until the next
     call.
     """
     return _GUARDED.at_end(data)
 
 
 def buffer_of(data: bytes) -> memoryview:
-    """``exact`` under a sanitizer, ``guarded`` else."""
+    """Return ``exact`` under a sanitizer, else ``guarded``."""
     return exact(data) if _ASAN else guarded(data)

@@ -35,7 +35,7 @@ def _different(what: str, ours: Any, expected: Any) -> list[str]:
 
 
 def _some_claims(rng: random.Random, true: BatchClaims | None, data: bytes) -> BatchClaims:
-    """Often off by one, sometimes true."""
+    """Return claims, often wrong by one, sometimes true."""
     said = true or BatchClaims(
         int.from_bytes(data[27:35], "big", signed=True), data[60], 2, 61 + 100, 10
     )
@@ -52,7 +52,7 @@ def _some_claims(rng: random.Random, true: BatchClaims | None, data: bytes) -> B
 
 
 def _some_content(rng: random.Random, true: BatchClaims | None) -> bytes:
-    """Of field 1: the true one, one with more or fewer ids, or any bytes."""
+    """Return contents of field 1: the true one, one with more or fewer ids, or any bytes."""
     ids = set(true.schema_ids or ()) if true is not None else set()
     if rng.random() < 0.3:
         return rng.randbytes(rng.randrange(200))
@@ -77,12 +77,12 @@ def _is_true(said: BatchClaims, true: BatchClaims | None) -> bool:
 
 
 def _three(claims: BatchClaims) -> BatchClaims:
-    """What a header of magic 3 carries of claims."""
+    """Return the claims that a header of magic 3 has."""
     return claims._replace(uncompressed_bytes=None, max_record_bytes=None, fields=())
 
 
 def _in_payload(data: bytes, said: BatchClaims) -> list[str]:
-    """What is wrong with claims put into a payload and taken out again."""
+    """Return the errors of claims that are put into a payload and removed again."""
     bare = strip(data) if carrier_of(data) == "payload" else data
     if carrier_of(bare) is not None:
         return ["claims are left in the payload"]
@@ -98,9 +98,7 @@ def _in_payload(data: bytes, said: BatchClaims) -> list[str]:
 def _at_rest(
     data: bytes, claimed: BatchClaims, true: BatchClaims | None, limit: int | None
 ) -> list[str]:
-    """What is wrong with claims that a segment's batch is taken by, and with those that are
-    drawn.
-    """
+    """Return the errors of claims that are used for, and computed from, a segment's batch."""
     try:
         out = attach(
             strip(data) if carrier_of(data) == "payload" else data, claimed, carrier="payload"
@@ -148,7 +146,7 @@ def _resting(columns: BatchColumns) -> dict[str, Any]:
 
 
 def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
-    """What is wrong with the answers to this case; nothing, one hopes."""
+    """Return the errors in the answers to this case."""
     rng = random.Random(seed)
     policy = dataclasses.replace(setup.policy, accept_claims_header=True)
     limit = setup.strict.max_decompressed_bytes

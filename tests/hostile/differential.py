@@ -104,7 +104,7 @@ class Setup(NamedTuple):
 
 
 def setups(seed: int, count: int = 200) -> list[Setup]:
-    """Random configurations; a third of them Kafka's defaults but for the clock."""
+    """Return random configurations; a third of them are Kafka's defaults except for the clock."""
     rng = random.Random(seed)
     pick = rng.choice
     found = []
@@ -164,7 +164,7 @@ def _validated(setup: Setup, ours: Any, theirs: reference.Answer) -> list[str]:
 
 
 def compare(setup: Setup, data: bytes) -> list[str]:
-    """Differences between core and reference, in kafka mode."""
+    """Return differences between core and reference in kafka mode."""
     cfg = setup.cfg
     buffer = buffer_of(data)
     request = reference.request(data, produce_version=cfg["produce_version"])
@@ -199,9 +199,7 @@ def compare(setup: Setup, data: bytes) -> list[str]:
 
 
 def _compare_append(setup: Setup, data: bytes) -> list[str]:
-    """``check`` asks all that the origin is asked in one go, and passes most batches without asking
-    each stage.
-    """
+    """Compare ``check``, which decides most batches without calling each stage."""
     ours = setup.kafka.check(buffer_of(data), **_arguments(setup.cfg))
     theirs = reference.check(data, setup.policy, mode="kafka", **_arguments(setup.cfg))
     found = _outcome("check", ours, theirs)
@@ -261,7 +259,7 @@ def _compare_validate(setup: Setup, data: bytes, source: str) -> list[str]:
 
 
 def compare_strict(setup: Setup, data: bytes) -> list[str]:
-    """Differences between core and reference over the whole door, in strict mode."""
+    """Return differences between core and reference over all checks in strict mode."""
     cfg = setup.cfg
     ours = setup.strict.check(buffer_of(data), **_arguments(cfg))
     theirs = reference.check(
@@ -309,7 +307,7 @@ def _arguments(cfg: dict[str, Any]) -> dict[str, Any]:
 
 
 def strict_invariants(setup: Setup, data: bytes) -> list[str]:
-    """What strict mode promises, and what a refusal leaves behind."""
+    """Return violations of what strict mode promises, and of the state after a refusal."""
     arguments = _arguments(setup.cfg)
     found = []
     strict = setup.strict.check(buffer_of(data), **arguments)

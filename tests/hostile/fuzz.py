@@ -117,7 +117,7 @@ class _Worker:
         sender.close()
 
     def _died(self) -> dict[str, object]:
-        """The input that ended the process, if one alone does it again."""
+        """Return the input that ended the process, if that input alone ends it again."""
         from tests.hostile.mutated import KINDS
         from tests.hostile.targets import last_cases
 
@@ -134,7 +134,7 @@ class _Worker:
         return {"target": self.target, "what": what, "cfg": state, "batch_hex": ""}
 
     def listen(self, out: Path | None) -> None:
-        """Waits for the next word; an end without one is a signal or a crash."""
+        """Wait for the next word; an end without one is a signal or a crash."""
         try:
             word, self.executions, findings = self.receiver.recv()
             self.done = word == "done"

@@ -71,7 +71,7 @@ def _headers(n: int, one: bytes) -> bytes:
 
 
 def contents(size: int) -> Iterator[tuple[str, bytes, int, int]]:
-    """Records of about ``size`` bytes together: (what, bytes, records, attributes)."""
+    """Yield records of about ``size`` bytes together: (what, bytes, records, attributes)."""
     least = b"\x0c\0\0\0\x01\x01\0"  # the offset delta is wrong from the second on
     n = max(1, size // len(least))
     yield "equal records", least * n, n, 0
@@ -93,8 +93,8 @@ def of_one_record(codec: int, payload: bytes) -> bytes:
 
 
 def dynamic_blocks(n: int, literals: int) -> bytes:
-    """``n`` deflate blocks, rounded up to whole bytes, each with a code of its own and so many
-    bytes of zeros.
+    """Return ``n`` deflate blocks in whole bytes, each with its own code and ``literals`` zero
+    bytes.
     """
     value = size = 0
 
@@ -119,9 +119,7 @@ def dynamic_blocks(n: int, literals: int) -> bytes:
 
 
 def fillers() -> Iterator[tuple[str, bytes]]:
-    """Compressed bytes just below the size from which the GIL is released at once, of which nothing
-    comes out.
-    """
+    """Yield compressed bytes, just too few for an immediate release of the GIL, without any output."""
     last = record(0, None, b"v")
     header = bytes.fromhex("1f8b08000000000000ff")
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)
@@ -168,7 +166,7 @@ def validators() -> Iterator[tuple[str, LogValidator]]:
 
 
 def sweep(large: int) -> Iterator[Case]:
-    """Every codec, mode and kind of record, at sizes around those at which something changes."""
+    """Yield every codec, mode and kind of record, at sizes around those where behaviour changes."""
     for codec, name in enumerate(CODECS):
         for size in (8_000, 60_000, 66_000, 130_000, 131_500, 300_000, 1_000_000, large):
             for what, content, n, attributes in contents(size):
@@ -281,9 +279,7 @@ def other_calls(large: int) -> Iterator[Case]:
 
 
 def rebuilds(large: int) -> Iterator[Case]:
-    """At most 4 MiB each: Python frees the bytes that a codec returns with the GIL, 0.1 ms a
-    MiB.
-    """
+    """Yield rebuilds of at most 4 MiB: Python frees a codec's bytes with the GIL, 0.1 ms a MiB."""
     zeros = b"\0\0\0\x01" + varint(large) + bytes(large) + b"\0"
     noise = b"\0\0\0\x01" + varint(large) + os.urandom(large) + b"\0"
     keys = _headers(large // 8, varint(5) + b"\xff\xe0\xed\xa0\x80" + varint(-1))
@@ -324,7 +320,7 @@ def _watcher() -> ctypes.PyDLL:
 
 
 def measure(cases: Iterator[Case], repeats: int) -> Iterator[tuple[str, int]]:
-    """(case, nanoseconds): stops repeating a case as soon as it is within the bound."""
+    """Yield (case, nanoseconds); stop repeating a case as soon as it is within the bound."""
     watcher = _watcher()
     for name, call in cases:
         least = None

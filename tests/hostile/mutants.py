@@ -87,7 +87,7 @@ class Mutant(NamedTuple):
 
 
 def _code(text: str, is_c: bool) -> str:
-    """The text with comments, docstrings and strings blanked, of the same length."""
+    """Return the text with comments, docstrings and strings blanked, of the same length."""
     pattern = (
         r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"'
         if is_c
@@ -97,7 +97,7 @@ def _code(text: str, is_c: bool) -> str:
 
 
 def sites(file: str) -> list[Mutant]:
-    """Every change that can be made to a file."""
+    """Return every mutation that is possible in a file."""
     is_c = file.endswith(".c")
     found = []
     for number, line in enumerate(_code((ROOT / file).read_text("utf-8"), is_c).splitlines(), 1):
@@ -114,7 +114,7 @@ def sites(file: str) -> list[Mutant]:
 
 
 def chosen(seed: int, count: int) -> list[Mutant]:
-    """``count`` of them, no two on one line."""
+    """Choose ``count`` mutants, no two on one line."""
     everywhere = [mutant for file in FILES for mutant in sites(file)]
     rng = random.Random(seed)
     rng.shuffle(everywhere)
@@ -160,7 +160,7 @@ class Copy:
         return done is not None and done.returncode == 0
 
     def verdict(self) -> str:
-        """Who noticed, and how; empty: nobody."""
+        """Return which tests noticed the mutant, and how; empty if none did."""
         for name, arguments in SUITE:
             done = self._run(arguments)
             if done is None:

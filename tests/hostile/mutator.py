@@ -23,12 +23,12 @@ def _library() -> ctypes.CDLL:
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32C by the mutator's own tables."""
+    """Compute CRC-32C by the mutator's own tables."""
     return int(_library().hostile_checksum(ord("C"), bytes(data), len(data)))
 
 
 def xxh32(data: bytes | bytearray | memoryview) -> int:
-    """xxHash of 32 bits, seed 0."""
+    """Compute xxHash of 32 bits, seed 0."""
     return int(_library().hostile_checksum(ord("x"), bytes(data), len(data)))
 
 
@@ -50,15 +50,15 @@ class Mutator:
 
     @property
     def state(self) -> int:
-        """What to start from to get the next case again."""
+        """Return the state from which the next case can be made again."""
         return self._state.value
 
     def case(self) -> bytes:
-        """A hostile batch, or what is left of one."""
+        """Return a hostile batch, or a part of one."""
         return self._call(self._library.hostile_case)
 
     def stream(self) -> bytes:
-        """A hostile raw stream."""
+        """Return a hostile raw stream."""
         return self._call(self._library.hostile_stream)
 
     def _call(self, function: ctypes._NamedFuncPointer) -> bytes:  # type: ignore[name-defined]
@@ -73,7 +73,7 @@ class Mutator:
         return self._out.raw[:size] if size > 2048 else ctypes.string_at(self._out, size)
 
     def fill(self, slots: Slots, ranges: ctypes.Array[ctypes.c_int64]) -> None:
-        """A case in every slot; ``ranges`` gets their (start, length) pairs."""
+        """Put a case in every slot; ``ranges`` gets their (start, length) pairs."""
         self._library.hostile_slots(
             ctypes.byref(self._state),
             self._blob,

@@ -41,7 +41,7 @@ class OddStream(NamedTuple):
 
 
 def _lz4(parts: Sequence[bytes | None], flags: int = 0x60, empty: bytes = b"\0") -> bytes:
-    """Stored blocks; None stands for a block that yields no bytes."""
+    """Build a frame of stored blocks; None is a block without bytes."""
     head = bytes([flags, 0x40])
     out = b"\x04\x22\x4d\x18" + head + bytes([xxh32(head) >> 8 & 0xFF])
     for part in parts:
@@ -77,7 +77,7 @@ def _gzip(parts: Sequence[bytes | None], empty: bytes) -> bytes:
 
 
 def _gzip_blocks(parts: Sequence[bytes | None], empty: bytes) -> bytes:
-    """One member of stored deflate blocks."""
+    """Build one member of stored deflate blocks."""
     body = b""
     content = b""
     for part in parts:
@@ -96,7 +96,7 @@ def _zstd(parts: Sequence[bytes | None], empty: bytes) -> bytes:
 
 
 def _zstd_blocks(parts: Sequence[bytes | None], empty: bytes) -> bytes:
-    """One frame of raw blocks; its window is 1 MiB."""
+    """Build one frame of raw blocks with a window of 1 MiB."""
     out = b"\x28\xb5\x2f\xfd\0\x50"
     for part in parts:
         if part is None:
@@ -138,7 +138,7 @@ _STYLES: tuple[tuple[str, int, Callable[[Sequence[bytes | None]], bytes]], ...] 
 
 
 def _cut(data: bytes, cuts: Sequence[int], empties: Sequence[int]) -> list[bytes | None]:
-    """``data`` in pieces, with as many empty ones before each cut as ``empties`` says."""
+    """Cut ``data`` in pieces, with ``empties`` empty ones before each cut."""
     parts: list[bytes | None] = []
     at = 0
     for cut, empty in zip(cuts, empties, strict=True):
@@ -219,7 +219,7 @@ def _everything() -> Iterator[OddStream]:
 
 
 def gzip_tails() -> Iterator[OddStream]:
-    """A gzip member, and 0 to 40 bytes that start as another member does.
+    """Yield a gzip member and 0 to 40 bytes that start as another member does.
 
     java.util.zip.GZIPInputStream reads on only if enough bytes are left or its source has more
     (JDK-7036144).

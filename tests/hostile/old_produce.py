@@ -131,7 +131,7 @@ def _with_epoch(batch: bytes, epoch: bytes) -> bytes:
 def _forwarded(
     request: ProduceRequestView, verdict: RequestVerdict, found: list[ValidationResult]
 ) -> list[str]:
-    """What is wrong with what goes on."""
+    """Return the errors in the forwarded request."""
     _, sent = messages.ProduceRequest.parse(b"".join(verdict.forwarded(request, 99))[4:])
     if (sent.api_version, sent.transactional_id, sent.acks) != (3, None, request.acks):
         return [f"Produce {sent.api_version} goes on, with acks {sent.acks}"]
@@ -163,7 +163,7 @@ def _forwarded(
 
 
 def _answered(request: ProduceRequestView, verdict: RequestVerdict) -> list[str]:
-    """What is wrong with the answer, made here or by a broker that accepts everything."""
+    """Return the errors in the answer, made here or by a broker that accepts everything."""
     version = request.api_version
     if not verdict.any_left:
         answer = old_answer(b"".join(verdict.answer(request))[4:], version)

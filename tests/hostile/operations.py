@@ -291,7 +291,7 @@ def output_of(scene: Scene, result: Any, crc_counts: bool) -> list[str]:
 
 @_operation("batch", "claimed", "legacy")
 def _validate(scene: Scene) -> list[str]:
-    """Validate; in every second call the batch also changes between verdict and rebuilding."""
+    """Validate; in every second call the batch also changes between verdict and rebuild."""
     certain = scene.turn % 2 == 0
     kinds = _rebuilding(scene if certain else None)
     result = kinds[scene.turn // 2 % len(kinds)].validate(scene.buffer, now_ms=NOW, first_offset=5)

@@ -71,7 +71,7 @@ def _environment(kind: str) -> dict[str, str]:
 
 
 def _copy(folder: Path) -> None:
-    """The tree's sources; what was built here stays, and is built again where a source is newer."""
+    """Copy the tree's sources; earlier builds stay, and are renewed where a source is newer."""
     folder.mkdir(parents=True, exist_ok=True)
     skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc")
     generated = {path.with_suffix(".c") for path in (ROOT / "batchval").rglob("*.pyx")}

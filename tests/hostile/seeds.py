@@ -47,7 +47,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def varint(value: int) -> bytes:
-    """Zigzag, shortest form."""
+    """Encode a zigzag varint in its shortest form."""
     v = (value << 1) ^ (value >> 63)
     out = bytearray()
     while v >= 0x80:
@@ -68,7 +68,7 @@ def record(
     headers: Iterable[tuple[bytes, bytes | None]] = (),
     attributes: int = 0,
 ) -> bytes:
-    """One record of magic 2."""
+    """Encode one record of magic 2."""
     headers = list(headers)
     body = (
         bytes([attributes])
@@ -103,7 +103,7 @@ def records_in_order(first: int, count: int, value: bytes) -> bytes:
 
 
 def compress(codec: int, data: bytes, style: int = 0) -> bytes:
-    """A payload as some client writes it; ``style`` picks which."""
+    """Compress a payload as some client does; ``style`` selects which."""
     if codec == 1:
         return gzip.compress(data, (6, 1, 9)[style % 3], mtime=0)
     if codec == 2:
@@ -151,7 +151,7 @@ def batch(
     payload: bytes | None = None,
     last_delta: int | None = None,
 ) -> bytes:
-    """One batch of magic 2, sealed. ``payload`` stands in place of the compressed records."""
+    """Build a sealed batch of magic 2. ``payload`` replaces the compressed records."""
     payload = compress(codec, records, style) if payload is None else payload
     checked = (
         struct.pack(
@@ -176,7 +176,7 @@ def legacy(
     timestamp: int = NOW,
     attributes: int = 0,
 ) -> bytes:
-    """One message of magic 0 or 1."""
+    """Build one message of magic 0 or 1."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
         body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
@@ -186,7 +186,7 @@ def legacy(
 def wrapper(
     magic: int, inner: bytes, codec: int, offset: int, timestamp: int = NOW, style: int = 0
 ) -> bytes:
-    """A compressed message set."""
+    """Build a compressed message set."""
     return legacy(magic, None, compress(codec, inner, style), offset, timestamp, codec)
 
 
@@ -247,8 +247,8 @@ def _generated() -> Iterable[bytes]:
 
 
 def _files(extra: Iterable[Path]) -> Iterable[bytes]:
-    """Golden and hostile cases of the repository, batches of its segments, and whatever else is
-    named.
+    """Yield the repository's golden and hostile cases, batches of its segments, and ``extra``
+    files.
     """
     cases = [
         *(_ROOT / "fixtures" / "golden").rglob("*.jsonl*"),
@@ -273,13 +273,13 @@ def _files(extra: Iterable[Path]) -> Iterable[bytes]:
 
 
 def seeds(extra: Iterable[Path] = ()) -> list[bytes]:
-    """All of them, each once."""
+    """Return all seeds, each once."""
     found = dict.fromkeys(seed for seed in (*_generated(), *_files(extra)) if len(seed) <= LARGEST)
     return list(found)
 
 
 def deflate_seeds() -> list[bytes]:
-    """Raw deflate data: stored, fixed, dynamic, long codes, far matches."""
+    """Return raw deflate data: stored, fixed, dynamic, long codes, far matches."""
     rng = random.Random(1)
     out = []
     for n in (0, 1, 10, 100, 1000, 6000):
@@ -304,7 +304,7 @@ def deflate_seeds() -> list[bytes]:
 
 
 def snappy_seeds() -> list[bytes]:
-    """Raw snappy blocks."""
+    """Return raw snappy blocks."""
     rng = random.Random(2)
     out = []
     for n in (0, 1, 5, 60, 61, 300, 5000):

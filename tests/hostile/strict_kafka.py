@@ -181,7 +181,7 @@ class Judge:
 
 
 def _plain_setups() -> list[Setup]:
-    """For the odd streams: in place, rebuilt with each codec, each magic, and by a coordinator."""
+    """Return setups for odd streams: in place, rebuilt with each codec, each magic, a coordinator."""
     found = []
     for target in ("producer", "uncompressed", "gzip", "zstd"):
         for magic in (2, 1, 0):

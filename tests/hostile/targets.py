@@ -99,7 +99,7 @@ class Run:
         return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
 
     def mark(self, mutator: Mutator | Frames | _Numbers) -> None:
-        """Where the next cases begin: if one of them ends the process, they can be made again."""
+        """Save where the next cases begin, so that they can be made again if one ends the process."""
         self.place[0] = mutator.state
         self.place[1] = self.executions
 
@@ -140,7 +140,7 @@ def _differential_case(setup: Setup, data: bytes, turn: int) -> list[str]:
 
 
 def differential(run: Run) -> None:
-    """Three stages, outputs, in-place writes and strict's promises beside tests/reference."""
+    """Compare stages, outputs, in-place writes and strict mode with tests/reference."""
     mutator = run.mutator()
     configured = setups(run.seed)
     while run.going_on():
@@ -160,7 +160,7 @@ def differential(run: Run) -> None:
 
 
 def claimed(run: Run) -> None:
-    """Claims in tags and headers, true and false, beside the answers without them."""
+    """Compare true and false claims in tags and headers with the answers without claims."""
     mutator = run.mutator()
     configured = setups(run.seed)
     while run.going_on():
@@ -218,7 +218,7 @@ def _range_validators(policy: int) -> tuple[LogValidator, LogValidator]:
 
 
 def _wrong_ranges(view: memoryview, pairs: Any, cfg: dict[str, Any]) -> np.ndarray:
-    """Which ranges break a promise: -1 in strict, or strict accepts and kafka refuses."""
+    """Return the ranges that break a promise: -1 in strict, or strict accepts and kafka refuses."""
     arguments = {"now_ms": 1_700_000_000_000, "origin": cfg["origin"], "to_magic": cfg["to_magic"]}
     strict, kafka = _range_validators(cfg["policy"])
     a = strict.check_ranges(view, pairs, **arguments)
@@ -227,7 +227,7 @@ def _wrong_ranges(view: memoryview, pairs: Any, cfg: dict[str, Any]) -> np.ndarr
 
 
 def core_ranges(run: Run) -> None:
-    """check_ranges in both modes over slots that end at forbidden pages."""
+    """Run check_ranges in both modes over slots that end at forbidden pages."""
     for turn, (slots, pairs, _) in enumerate(_ranges(run)):
         cfg = _range_cfg(turn)
         for i in np.flatnonzero(_wrong_ranges(slots.view, pairs, cfg)):
@@ -237,7 +237,7 @@ def core_ranges(run: Run) -> None:
 
 
 def _walk_alone(data: bytes) -> list[str]:
-    """The doors that look at one buffer, apart from the three stages."""
+    """Run the entry points for one buffer that are not part of the three stages."""
     found = []
     log = LogValidator(profile="log", max_decompressed_bytes=1 << 20)
     result = log.check(buffer_of(data))
@@ -291,7 +291,7 @@ def _columns_alone(data: bytes) -> list[str]:
 
 
 def core_entry_points(run: Run) -> None:
-    """log profile, scan_batches, resynchronise, RecordBatch, its records and record_columns."""
+    """Run log profile, scan_batches, resynchronise, RecordBatch, its records and record_columns."""
     mutator = run.mutator()
     while run.going_on():
         run.mark(mutator)
@@ -330,7 +330,7 @@ def _compressed_seeds(extra: tuple[Path, ...]) -> list[bytes]:
 
 
 def providers(run: Run) -> None:
-    """The answers of the two providers, which must be the same."""
+    """Compare the answers of the two providers."""
     mutator = run.mutator(_compressed_seeds(run.extra))
     configured = setups(run.seed, 30)
     before = compression.provider()
@@ -401,12 +401,12 @@ def _streams(run: Run, name: str, corpus: list[bytes], check: Callable[[bytes], 
 
 
 def inflating(run: Run) -> None:
-    """The own inflate beside zlib: status, content, bytes used."""
+    """Compare the package's inflate with zlib: status, content, bytes used."""
     _streams(run, "inflate", deflate_seeds(), _inflate_case)
 
 
 def unsnapping(run: Run) -> None:
-    """The own snappy decoder beside the package's."""
+    """Compare the package's snappy decoder with the snappy package."""
     _streams(run, "snappy", snappy_seeds(), _snappy_case)
 
 
@@ -442,7 +442,7 @@ def _file_case(folder: Path, data: bytes) -> list[str]:
 
 
 def files(run: Run) -> None:
-    """Segment reader, check and dump over files of several hostile batches."""
+    """Run segment reader, check and dump over files of several hostile batches."""
     mutator = run.mutator()
     with tempfile.TemporaryDirectory() as folder:
         while run.going_on():
@@ -456,7 +456,7 @@ def files(run: Run) -> None:
 
 
 def wire(run: Run) -> None:
-    """Frames of every message of the protocol, broken."""
+    """Decode broken frames of every message of the protocol."""
     frames = Frames(run.seed)
     while run.going_on():
         run.mark(frames)
@@ -533,7 +533,7 @@ TARGETS: dict[str, Callable[[Run], None]] = {
 
 
 def replay(finding: Finding) -> list[str]:
-    """A finding once more: what it is today."""
+    """Run a finding again and return what it is now."""
     data, cfg = bytes.fromhex(finding["batch_hex"]), finding.get("cfg", {})
     target = finding["target"]
     if target in KINDS:
@@ -571,9 +571,7 @@ def replay(finding: Finding) -> list[str]:
 def last_cases(
     target: str, seed: int, extra: tuple[Path, ...], place: tuple[int, int]
 ) -> list[Finding]:
-    """The cases that a target was busy with when its process ended, made again from where it had
-    marked its place.
-    """
+    """Make again, from the saved place, the cases that a target ran when its process ended."""
     state, executions = place
     if target in KINDS:
         return [describe(target, state)]

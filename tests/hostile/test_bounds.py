@@ -44,7 +44,7 @@ def of_frames(empty, codec):
 
 
 def of_lz4_blocks(n):
-    """A block for every byte of one record."""
+    """Build a block for every byte of one record."""
     blocks = b"".join(b"\x01\0\0\x80" + bytes([byte]) for byte in record(0, b"k", bytes(n)))
     return batch(b"", 1, 3, payload=bytes.fromhex("04224d18607073") + blocks + bytes(4))
 
@@ -68,7 +68,7 @@ def of_batches(n):
 
 
 def of_producers(n):
-    """Each batch by another producer; their ids differ in the highest bits alone."""
+    """Build batches of different producers, whose ids differ only in the highest bits."""
     data = record(0, b"k", b"v")
     return b"".join(batch(data, 1, base_offset=i, producer=(i << 48, 0, 0)) for i in range(n))
 
@@ -82,9 +82,7 @@ def replicate(data):
 
 
 def half_sized(n):
-    """Each batch says that it is longer than it is, so that the next must be found by its
-    checksum.
-    """
+    """Build batches that state too large a length: the next is only found by its checksum."""
     one = bytearray(batch(record(0, b"k", b"v"), 1))
     one[8:12] = (len(one) * 3).to_bytes(4, "big")
     return bytes(one) * n
@@ -116,7 +114,7 @@ GROWING = {
 
 
 def seconds(work, data):
-    """CPU time of this thread."""
+    """Return the CPU time of this thread."""
     started = time.thread_time()
     work(data)
     return time.thread_time() - started

@@ -41,7 +41,7 @@ def test_at_most_a_millisecond_passes_between_two_releases(provider: str, mebiby
 
 
 def ns_a_byte(data: bytes) -> float:
-    """CPU time of this thread, the best of some."""
+    """Return the CPU time of this thread, the best of some runs."""
     validator = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1))
     best = float("inf")
     for _ in range(9):

@@ -49,7 +49,7 @@ _libc.mallinfo2.restype = _Mallinfo
 
 
 def held():
-    """Blocks of Python's allocator, bytes of malloc's."""
+    """Return the blocks of Python's allocator and the bytes of malloc's."""
     gc.collect()
     info = _libc.mallinfo2()
     return sys.getallocatedblocks(), info.uordblks + info.hblkhd
@@ -64,7 +64,7 @@ def checks(cases):
 
 
 def exports(cases):
-    """Columns that consumers of Arrow read, that nobody reads, and that are copied."""
+    """Export columns that Arrow consumers read, that none reads, and that are copied."""
     for data in cases[::4]:
         columns = scan_batches(data)
         pyarrow.table(columns).column("crc")
@@ -113,14 +113,12 @@ _KEPT: list[object] = []
 
 
 def leaks(cases):
-    """What the others must not do."""
+    """Return the leaks that the others must not have."""
     _KEPT.extend(LogValidator().check(data, now_ms=NOW) for data in cases)
 
 
 def growth(work, cases):
-    """The least of some attempts: a leak grows every time, what else goes on in this process does
-    not.
-    """
+    """Return the least growth of some attempts: only a leak grows every time."""
     for _ in range(3):
         work(cases)
     grown = []

@@ -76,7 +76,7 @@ def test_odd_and_mutated_batches_against_kafka(kafka):
 
 @pytest.fixture(scope="module")
 def markers_answered(kafka, tmp_path_factory):
-    """Cases of markers with the answers of Kafka's log."""
+    """Return cases of markers with the answers of Kafka's log."""
     markers = [stream.batch for stream in odd_streams() if stream.what.endswith("a marker")][::50]
     asked = [
         {"id": f"{i} {origin}", "cfg": {"now": NOW, "origin": origin}, "batch_hex": data.hex()}

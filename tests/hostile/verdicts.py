@@ -82,7 +82,7 @@ def _request(rng: random.Random) -> bytes:
 def _expected(
     gate: Gate, request: ProduceRequestView, now_ms: int
 ) -> list[list[ValidationResult | None]]:
-    """What the plain validator says of each partition; None of a topic id without a name.
+    """Return the plain validator's results by partition; None for a topic id without a name.
 
     Kafka looks at the first header of every partition, and at the rest of those whose id it knows.
     The plain validator cannot do one without the other: where both differ, both are answers.
@@ -154,7 +154,7 @@ def _compared(verdict: RequestVerdict, expected: list[ValidationResult | None]) 
 def _followed(
     gate: Gate, request: ProduceRequestView, verdict: RequestVerdict, refusals: list[Refusal]
 ) -> list[str]:
-    """What is wrong with what is forwarded, counted and logged."""
+    """Return the errors in what is forwarded, counted and logged."""
     verdicts = verdict.verdicts
     assert verdicts is not None
     refused = [i for i in range(len(request)) if not verdicts.ok(i)]
@@ -206,7 +206,7 @@ def _claims_sent(
     sent: ProduceRequestView,
     verdicts: Any,
 ) -> list[str]:
-    """What is wrong with the claims that go on: true ones, in their carrier, or none."""
+    """Return the errors in the forwarded claims: they must be true and in their carrier, or absent."""
     for at, i in enumerate(goes_on):
         records, tag = sent.records(at) or b"", sent.claims(at)
         carried = carrier_of(records) == "payload"
@@ -264,7 +264,7 @@ def _state(verdicts: Verdicts, i: int) -> tuple[Any, ...]:
 def _validated_again(
     rng: random.Random, gate: Gate, request: ProduceRequestView, verdict: RequestVerdict
 ) -> list[str]:
-    """What is wrong after partitions were reopened, and others refused by Python code."""
+    """Return the errors after partitions were reopened and others refused by Python code."""
     verdicts = verdict.verdicts
     assert verdicts is not None
     numbers = range(len(request))

@@ -44,7 +44,7 @@ class Frames:
         self.state = seed
 
     def cases(self) -> list[tuple[int, bytes]]:
-        """(number in VERSIONS, frame without its length) each, one message broken in one to four
+        """Return (number in VERSIONS, frame without its length): messages broken in one to four
         places.
         """
         rng = random.Random(self.state)
@@ -173,7 +173,7 @@ def _tail(data: memoryview, key: int, version: int) -> list[str]:
 
 
 def _topics(held: Any, version: int) -> list[str]:
-    """Topics as the walk gives them, and as the plain reader does."""
+    """Compare the topics of the walk with those of the plain reader."""
     try:
         answer = messages.MetadataResponse.decode(held, version)
     except ProtocolError:
@@ -189,7 +189,7 @@ def _topics(held: Any, version: int) -> list[str]:
 
 
 def judge(number: int, data: bytes) -> list[str]:
-    """What is wrong with the answers to these bytes."""
+    """Return the errors in the answers to these bytes."""
     kind, version = VERSIONS[number]
     held: Any = buffer_of(data)
     try:

@@ -127,12 +127,12 @@ class Scene:
 
     @property
     def buffer(self) -> Any:
-        """The case's memory: a bytearray, or a memoryview of the mapping."""
+        """Return the case's memory: a bytearray, or a memoryview of the mapping."""
         return self.buffers[self.index]
 
     @property
     def writes(self) -> int:
-        """How many times the other side has written."""
+        """Return how many times the other side has written."""
         return int(self._control.writes)
 
     def enter(self, index: int, second: int | None = None) -> None:

@@ -30,9 +30,7 @@ def dump_command(logs: Sequence[Path], deep: bool = True, heap: str = "384m") ->
 
 
 def dump(root: Path, deep: bool = True) -> list[Row]:
-    """Every batch of every */*.log below a folder, in order. ``deep``: with its records counted.
-    BrokerError.
-    """
+    """Return every batch of every */*.log in order, with ``deep`` its records counted. BrokerError."""
     logs = sorted(str(path.relative_to(root)) for path in root.glob("*/*.log"))
     rows: list[Row] = []
     while logs:

@@ -69,7 +69,7 @@ SESSION_AFTER_KILL = {"broker.session.timeout.ms": 1000, "broker.heartbeat.inter
 
 
 def _is_stopped(thread: Path) -> bool:
-    """Of /proc/PID/task/TID; one that has ended is, too."""
+    """Return whether /proc/PID/task/TID is stopped or has ended."""
     try:
         return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "tTZX"
     except OSError:
@@ -154,9 +154,7 @@ class KafkaBroker:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> Self:
-        """Returns when the broker answers and takes part in its cluster: topics can be made at
-        once.
-        """
+        """Start the broker; return when it has joined its cluster, so that topics can be created."""
         if self.running:
             raise BrokerError(f"the broker at {self.bootstrap} runs already")
         try:
@@ -167,9 +165,7 @@ class KafkaBroker:
         return self
 
     def stop(self, timeout: float = 60.0) -> None:
-        """A clean shutdown: indexes are trimmed, producer snapshots written, checkpoints
-        flushed.
-        """
+        """Shut down cleanly: trim indexes, write producer snapshots, flush checkpoints."""
         if self.process is None:
             return
         process = self.process
@@ -194,12 +190,12 @@ class KafkaBroker:
             self._session = SESSION_AFTER_KILL
 
     def restart(self) -> Self:
-        """The same data behind the same address; after kill() or a clean stop."""
+        """Restart with the same data and address, after kill() or a clean stop."""
         self.stop()
         return self.start()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered."""
+        """Pause with SIGSTOP: connections stay open, and no request is answered."""
         self._signal(signal.SIGSTOP)
         assert self.process is not None
         threads, until = Path(f"/proc/{self.process.pid}/task"), time.monotonic() + self.timeout
@@ -211,9 +207,7 @@ class KafkaBroker:
             time.sleep(0.001)
 
     def resume(self) -> None:
-        """Returns when it takes part again; after a long pause its own controller has shut it out
-        for a moment.
-        """
+        """Resume, and wait until it has rejoined: a long pause makes the controller fence it."""
         self._signal(signal.SIGCONT)
         self._await_ready(time.monotonic() + self.timeout)
 
@@ -370,9 +364,7 @@ def two_brokers(**options: Any) -> Iterator[tuple[KafkaBroker, KafkaBroker]]:
 
 
 def is_ready(host: str, port: int) -> bool:
-    """Metadata v1 for no topics: the broker answers, and names itself once the controller lets it
-    take part.
-    """
+    """Return whether it answers Metadata v1 and names itself, as a registered broker does."""
     request = struct.pack(">hhih5si", 3, 1, 7, 5, b"ready", 0)
     try:
         with (

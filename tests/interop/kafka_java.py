@@ -47,9 +47,7 @@ class ToolMissing(BrokerError):
 
 @functools.cache
 def find_java() -> str:
-    """JAVA_HOME, else PATH, else the newest installed JDK: the first that is new enough for
-    Kafka.
-    """
+    """Find the first java that is new enough for Kafka: JAVA_HOME, PATH, the newest installed JDK."""
     first = [str(Path(home) / "bin" / "java")] if (home := os.environ.get("JAVA_HOME")) else []
     first += [java] if (java := shutil.which("java")) else []
     installed = [str(path) for path in Path("/usr/lib/jvm").glob("*/bin/java")]
@@ -64,7 +62,7 @@ def find_java() -> str:
 
 @functools.cache
 def java_version(java: str) -> int:
-    """The feature release (17, 25) of this java, 0 if it does not run."""
+    """Return the feature release (17, 25) of this java, or 0 if it does not run."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=60, check=True

@@ -220,7 +220,7 @@ def write_through_gate(broker: KafkaBroker) -> list[Topic]:
 
 @pytest.fixture(scope="module", params=[BATCHES, pytest.param(MANY, marks=pytest.mark.slow)])
 def log(request: pytest.FixtureRequest) -> Iterator[Log]:
-    """A broker with two topics for each codec: one of batchval's builder, one of a gate."""
+    """Start a broker with two topics for each codec: from batchval's builder, and through a proxy."""
     with running_kafka() as broker:
         for codec in CARRIERS:
             make_topic(broker.bootstrap, f"claims-{codec}")
@@ -309,7 +309,7 @@ class Reading(NamedTuple):
 
 @pytest.fixture(scope="module")
 def readings(log: Log) -> dict[str, Reading]:
-    """What each client reads of all topics whose codec it has."""
+    """Return what each client reads of all topics whose codec it supports."""
 
     def read(client: tuple[str, list[str]]) -> tuple[str, Reading]:
         name, command = client

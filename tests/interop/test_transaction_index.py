@@ -116,7 +116,7 @@ class Writer:
 
 
 def read(folder: Path) -> tuple[Transactions, dict[int, list[Entry] | None]]:
-    """All segments of a partition, with a state for each that is joined; the index files."""
+    """Read all segments of a partition, with a state for each that is joined, and the index files."""
     state, indexes = Transactions(), {}
     for path in sorted(folder.glob("*.log")):
         segment, index = int(path.stem), path.with_suffix(".txnindex")

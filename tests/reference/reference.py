@@ -71,7 +71,7 @@ def _refusal(error: Refused | JavaError) -> Answer:
 
 
 def request(buffer: bytes, *, produce_version: int = 9) -> Answer:
-    """ProduceRequest.validateRecords: rules 1 to 8."""
+    """Run ProduceRequest.validateRecords: rules 1 to 8."""
     try:
         _validate_request(buffer, produce_version)
     except (Refused, JavaError) as error:
@@ -99,8 +99,8 @@ def analyze(
     leader_epoch: int = 0,
     max_message_bytes: int = 1_048_588,
 ) -> Answer:
-    """UnifiedLog.analyzeAndValidateRecords: rules 1 to 4 and 9 to 16, the valid bytes, and the
-    source codec.
+    """Run UnifiedLog.analyzeAndValidateRecords: rules 1 to 4 and 9 to 16, valid bytes, source
+    codec.
     """
     analysis = _Analysis(AppendOrigin[origin], leader_epoch, max_message_bytes)
     try:
@@ -155,9 +155,7 @@ class _Analysis:
 
     @staticmethod
     def _print_offsets(buffer: bytes) -> None:
-        """Kafka's message lists all offsets, so a record that does not parse is the error that
-        surfaces.
-        """
+        """Read all offsets as Kafka's message does: a record that does not parse is the error then."""
         for batch in batches(buffer):
             for _ in batch.iterate():
                 pass
@@ -191,7 +189,7 @@ def validate(
     after_max_ms: int = 3_600_000,
     max_record_body: int = MAX_BODY_SIZE,
 ) -> Answer:
-    """LogValidator.validateMessagesAndAssignOffsets: rules 18 to 39."""
+    """Run LogValidator.validateMessagesAndAssignOffsets: rules 18 to 39."""
     codec = _codec(source)
     settings = Settings(
         source=codec,
@@ -243,7 +241,7 @@ def _accepted(result: Validated, settings: Settings, meters: dict[str, int]) -> 
 
 
 def logical_sha256(output: bytes) -> str:
-    """A digest of the records of ``output``, whatever they are compressed with."""
+    """Return a digest of the records of ``output`` that does not depend on the compression."""
     digest = hashlib.sha256()
 
     def blob(data: bytes | None) -> None:
@@ -282,8 +280,7 @@ def check(
     to_magic: int = 2,
     first_offset: int = 0,
 ) -> Answer:
-    """All that a broker asks before it appends, in its order; the first refusal stands. Nothing is
-    rebuilt.
+    """Run a broker's checks in its order; the first refusal stands. No batch is rebuilt.
 
     ``extras`` says ``report`` for those of S1 to S10 that shall not refuse; S8 and the names of
     causes always do.
@@ -370,7 +367,7 @@ def _check_produce(
 
 
 def _keep(buffer: bytes, analysis: _Analysis, settings: Settings, limit: int | None) -> Answer:
-    """The append of a follower or Raft leader: LogValidator is not asked."""
+    """Append as a follower or Raft leader, without LogValidator."""
     try:
         kept = keep(buffer, analysis.valid_bytes, settings.origin, settings.first_offset, limit)
     except (Refused, JavaError) as error:
@@ -412,7 +409,7 @@ class _Extras:
         return rule is not Rule.S8 and self.settings.get(rule.id, "refuse") == "report"
 
     def apply(self, answer: Answer, found: set[Rule]) -> Answer:
-        """Kafka's answer as strict mode gives it."""
+        """Return Kafka's answer as strict mode gives it."""
         if not answer.ok:
             if answer.error_code != ErrorCode.UNKNOWN_SERVER_ERROR:
                 return answer
@@ -429,7 +426,7 @@ class _Extras:
 def _check_log(
     buffer: bytes, policy: TopicPolicy, max_decompressed: int | None, door: _Extras
 ) -> Answer:
-    """A segment's batches, one after another; the first finding that refuses stands."""
+    """Check a segment's batches in order; the first finding that refuses stands."""
     reports: set[Rule] = set()
     records = 0
     max_timestamp = -1

@@ -18,7 +18,7 @@ DAY = dt.timedelta(days=1)
 
 
 def named(name: str) -> x509.Name:
-    """``CN/O/…`` as a subject: the organization first, as certificates have it."""
+    """Convert ``CN/O/…`` to a subject: the organization comes first, as in certificates."""
     common, _, organization = name.partition("/")
     parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization)] if organization else []
     return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common)])
@@ -62,7 +62,7 @@ class Authority:
         return builder.sign(issuer.key, hashes.SHA256())
 
     def issue(self, folder: Path, name: str, file: str, key: Key | None = None) -> x509.Certificate:
-        """FILE.pem (with the intermediate authorities) and FILE.key."""
+        """Write FILE.pem (with the intermediate authorities) and FILE.key."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         certificate = self._certify(named(name), key, self, authority=False)
         (folder / f"{file}.pem").write_bytes(
@@ -72,14 +72,14 @@ class Authority:
         return certificate
 
     def write_key(self, path: Path) -> None:
-        """Its own, where it is a client itself."""
+        """Write the authority's own key, for an authority that is a client itself."""
         write_key(self.key, path)
 
     def _intermediates(self) -> list[x509.Certificate]:
         return [] if self.parent is None else [self.certificate, *self.parent._intermediates()]
 
     def revoked(self, *certificates: x509.Certificate, days: float = 7) -> bytes:
-        """The list in PEM; with ``days`` below 0 it has expired."""
+        """Return the revocation list in PEM; with ``days`` below 0 it has expired."""
         now = dt.datetime.now(dt.UTC)
         builder = (
             x509.CertificateRevocationListBuilder()

@@ -47,7 +47,7 @@ for _byte in range(256):
 
 
 def crc32c(data: bytes, crc: int = 0) -> int:
-    """CRC-32C, a byte at a time."""
+    """Compute CRC-32C, a byte at a time."""
     crc ^= 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -63,7 +63,7 @@ def uvarint(value: int) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Zigzag, as Kafka's varints and varlongs."""
+    """Encode a zigzag number as Kafka's varints and varlongs."""
     return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)
 
 
@@ -91,14 +91,14 @@ def record(
     timestamp_delta: int = 0,
     attributes: int = 0,
 ) -> bytes:
-    """A whole record of magic 2, with its length."""
+    """Build a whole record of magic 2 with its length."""
     body = bytes([attributes]) + varint(timestamp_delta) + varint(delta) + blob(key) + blob(value)
     body += varint(len(headers)) + b"".join(blob(k) + blob(v) for k, v in headers)
     return varint(len(body)) + body
 
 
 def raw(body: Body, length: bytes | None = None) -> bytes:
-    """A record from its fields; ``length`` overrides the right one."""
+    """Build a record from its fields; ``length`` overrides the right one."""
     joined = b"".join(body)
     return (varint(len(joined)) if length is None else length) + joined
 
@@ -108,7 +108,7 @@ def records(count: int, **fields: object) -> list[bytes]:
 
 
 def compress(codec: int, data: bytes) -> bytes:
-    """By the libraries that batchval's own readers are not made of."""
+    """Compress with libraries that batchval's own readers do not use."""
     if codec == GZIP:
         deflate = zlib.compressobj(6, zlib.DEFLATED, 31)
         return deflate.compress(data) + deflate.flush()
@@ -157,9 +157,7 @@ def batch(
     magic: int = 2,
     crc: int | None = None,
 ) -> bytes:
-    """A batch of magic 2. What is not said is right for the records; ``payload`` stands for what
-    they compress to.
-    """
+    """Build a batch of magic 2. Defaults fit the records; ``payload`` replaces the compressed ones."""
     parts = list(parts)
     count = len(parts) if records_count is None else records_count
     if payload is None:
@@ -190,12 +188,12 @@ def of_wrong_length(codec: int) -> bytes:
 
 
 def fields(data: bytes | bytearray | memoryview) -> dict[str, int]:
-    """The header fields of a batch of magic 2, by struct."""
+    """Return the header fields of a batch of magic 2, by struct."""
     return dict(zip(_FIELDS, struct.unpack_from(">qiibIhiqqqhii", data), strict=True))
 
 
 def with_crc(data: bytes | bytearray) -> bytes:
-    """The same batch of magic 2 with its checksum made right, after a test has changed bytes."""
+    """Return the batch of magic 2 with its checksum computed anew, after a test changed bytes."""
     return bytes(data[:17]) + struct.pack(">I", crc32c(bytes(data[21:]))) + bytes(data[21:])
 
 
@@ -211,7 +209,7 @@ def message(
     crc: int | None = None,
     tail: bytes | None = None,
 ) -> bytes:
-    """A message of magic 0 or 1 with its log overhead; ``tail`` overrides key and value."""
+    """Build a message of magic 0 or 1 with its log overhead; ``tail`` overrides key and value."""
     body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
     if tail is None:
         tail = b"".join(
@@ -231,7 +229,7 @@ def wrapper(
     offset: int | None = None,
     **fields: object,
 ) -> bytes:
-    """Messages compressed into the value of another, whose offset is the last one's."""
+    """Compress messages into the value of another, whose offset is the last one's."""
     inner = list(inner)
     data = b"".join(inner)
     payload = compress(codec, data)
@@ -247,8 +245,8 @@ def wrapper(
 def decoded(
     data: bytes,
 ) -> list[tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]]:
-    """(offset, timestamp, key, value, headers) of every record of an uncompressed batch of magic
-    2.
+    """Return (offset, timestamp, key, value, headers) of each record of an uncompressed magic 2
+    batch.
     """
     head = fields(data)
     at = HEADER

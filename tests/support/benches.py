@@ -22,8 +22,8 @@ BENCH = ROOT / "bench"
 
 @contextlib.contextmanager
 def on_path(*folders: str) -> Iterator[None]:
-    """These folders of bench/ can be imported from; afterwards sys.path is as it was, whatever a
-    bench has added.
+    """Make these folders of bench/ importable; restore sys.path afterwards, also after a bench's
+    changes.
     """
     before = sys.path[:]
     sys.path[:0] = [str(BENCH / folder) for folder in folders]
@@ -34,7 +34,7 @@ def on_path(*folders: str) -> Iterator[None]:
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Python with these words, in the project's folder."""
+    """Run Python with these arguments in the project's folder."""
     return subprocess.run(
         [sys.executable, *map(str, command)],
         capture_output=True,

@@ -29,12 +29,12 @@ class Said(NamedTuple):
 
 
 def three(claims: tuple[object, ...] | None) -> tuple[object, ...] | None:
-    """The first three claims, which both versions have; None for none."""
+    """Return the first three claims, which both versions have; None for none."""
     return None if claims is None else claims[:3]
 
 
 def carrying(data: bytes, said: tuple[int, int, int]) -> bytes:
-    """The batch of magic 2 as one of magic 3, its checksum computed anew."""
+    """Return the batch of magic 2 as one of magic 3 with these claims, its checksum computed anew."""
     longer = (
         data[:8]
         + struct.pack(">i", fields(data)["batch_length"] + 13)
@@ -46,7 +46,7 @@ def carrying(data: bytes, said: tuple[int, int, int]) -> bytes:
 
 
 def carried(data: bytes) -> bytes:
-    """The batch of magic 2 in one of magic 3, its checksum computed anew."""
+    """Return the batch of magic 2 as one of magic 3, its checksum computed anew."""
     shorter = (
         data[:8]
         + struct.pack(">i", fields(data)["batch_length"] - 13)
@@ -58,26 +58,22 @@ def carried(data: bytes) -> bytes:
 
 
 def tag(said: tuple[int, int, int], data: bytes, version: int = 1) -> bytes:
-    """The bytes of the tagged field, bound to the checksum that stands in the batch."""
+    """Return the bytes of the tagged field, bound to the checksum in the batch."""
     return bytes([version]) + Said(*said).packed() + data[17:21]
 
 
 def tag_with_sizes(said: tuple[int, ...], data: bytes) -> bytes:
-    """A tag of version 2: these three claims, and sizes that are true of the batch where any
-    are.
-    """
+    """Return a tag of version 2: these three claims, and the batch's true sizes if it has any."""
     return block(said, data) + data[17:21]
 
 
 def block(said: tuple[int, ...], data: bytes) -> bytes:
-    """A block of version 2 without fields."""
+    """Return a block of version 2 without fields."""
     return b"\2" + Said(*said[:3]).packed() + struct.pack(">iib", *sizes_of(data), 0)
 
 
 def sizes_of(data: bytes) -> tuple[int, int]:
-    """The two sizes that are true of a batch; of one whose records cannot be read, two that
-    settle.
-    """
+    """Return the two true sizes of a batch; of an unreadable one, two that settle."""
     true = compute(data)
     if true is None or true.uncompressed_bytes is None or true.max_record_bytes is None:
         return 61 + 30, 9
@@ -85,7 +81,7 @@ def sizes_of(data: bytes) -> tuple[int, int]:
 
 
 def carry(carrier: str, said: tuple[int, ...], data: bytes) -> tuple[bytes, bytes | None]:
-    """The batch to send with these claims, and its tag.
+    """Return the batch to send with these claims, and its tag.
 
     ``carrier``: ``header``; ``tag``, of version 1; ``block``, a tag of version 2; ``payload``, of
     version 2 too, or ``block`` where the payload cannot carry any.
@@ -101,7 +97,7 @@ def carry(carrier: str, said: tuple[int, ...], data: bytes) -> tuple[bytes, byte
 
 
 def damage(data: bytes, at: int) -> bytes:
-    """One byte other than it was."""
+    """Return the bytes with one of them changed."""
     return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
 
 

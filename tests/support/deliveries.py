@@ -15,6 +15,6 @@ async def acked(producer: Producer, *record: Any, **more: Any) -> RecordMetadata
 
 
 def outcome(delivery: Delivery) -> tuple[RecordMetadata | None, Exception | None]:
-    """(metadata, None) or (None, error)."""
+    """Return (metadata, None) or (None, error)."""
     error = delivery.exception()
     return (delivery.result(), None) if error is None else (None, error)

@@ -223,7 +223,7 @@ def aborted_in(batches: Iterable[Sent]) -> list[tuple[int, int]]:
 
 
 def _is_aborted(one: Sent, waiting: list[tuple[int, int]], active: set[int]) -> bool:
-    """CompletedFetch.nextFetchedRecord, for one batch."""
+    """Return whether one batch is aborted, as CompletedFetch.nextFetchedRecord does."""
     if one.producer_id < 0:
         return False
     while waiting and waiting[0][1] <= one.last_offset:

@@ -15,16 +15,14 @@ from tests.interop.kafka_broker import KafkaBroker, ToolMissing, classpath
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """Memory that is let go too early is seen in what arrives: whoever reads such a frame reads
-    rubbish.
-    """
+    """Overwrite memory on release, so that a frame that is read too late has wrong bytes."""
     before = poison_released(True)
     yield
     poison_released(before)
 
 
 def needs_kafka() -> None:
-    """Skips where neither Java nor Maven can give Kafka's jars."""
+    """Skip if neither Java nor Maven can provide Kafka's jars."""
     try:
         classpath()
     except ToolMissing as missing:
@@ -33,7 +31,7 @@ def needs_kafka() -> None:
 
 @contextlib.contextmanager
 def running_kafka(**options: Any) -> Iterator[KafkaBroker]:
-    """``KafkaBroker`` for the time of a fixture; skips where there can be none."""
+    """Run ``KafkaBroker`` for the time of a fixture; skip if it cannot run."""
     with contextlib.ExitStack() as stack:
         try:
             broker = stack.enter_context(KafkaBroker(**options))
@@ -43,7 +41,7 @@ def running_kafka(**options: Any) -> Iterator[KafkaBroker]:
 
 
 def take_sigint() -> None:
-    """In a child before it starts: tests that run in the background of a shell have SIGINT ignored,
-    and hand it on.
+    """Restore SIGINT in a child before it starts: a shell's background jobs ignore it and pass that
+    on.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

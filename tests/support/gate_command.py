@@ -65,7 +65,9 @@ class GateCommand:
         self._folder.cleanup()
 
     def start(self, *words: str) -> Self:
-        """Returns when it listens. RuntimeError with its messages where it does not."""
+        """Start the proxy; return when it listens. Raises RuntimeError with its messages if it does
+        not.
+        """
         self.config.write_text(yaml.safe_dump(self.settings))
         command = [sys.executable, "-m", "batchval", "proxy", "--config", str(self.config), *words]
         with tempfile.TemporaryFile("w+", dir=self.folder) as log:  # a full pipe stops a gate
@@ -98,7 +100,7 @@ class GateCommand:
 
     @property
     def running(self) -> subprocess.Popen[str]:
-        """The process that serves; the parent of the workers."""
+        """Return the process that serves, the parent of the workers."""
         assert self.process is not None
         return self.process
 
@@ -117,7 +119,7 @@ class GateCommand:
         return children(self.running.pid)
 
     def kill_worker(self) -> None:
-        """``kill -9`` one worker; return when another is in its place and serves."""
+        """Kill one worker with ``kill -9``; return when a new one serves in its place."""
         before, restarts = self.workers(), self.metrics()["worker_restarts_total"]
         os.kill(before[0], signal.SIGKILL)
 
@@ -151,7 +153,7 @@ class GateCommand:
         self.running.send_signal(number)
 
     def end(self) -> int:
-        """SIGTERM; return the exit code."""
+        """Send SIGTERM and return the exit code."""
         process = self.running
         self.signal(signal.SIGTERM)
         self.process = None

@@ -78,7 +78,7 @@ class GateProcess:
         self.kill()
 
     def start(self, timeout: float = 60.0) -> Self:
-        """Returns when it listens."""
+        """Start the process; return when it listens."""
         command = [sys.executable, "-m", "tests.support.gate_process", self.settings]
         self.process = subprocess.Popen(
             command,
@@ -107,12 +107,12 @@ class GateProcess:
                         pipe.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT."""
+        """Send a signal: SIGSTOP, SIGCONT."""
         assert self.process is not None
         self.process.send_signal(number)
 
     def counters(self) -> dict[str, Any]:
-        """Its counters now."""
+        """Return its counters now."""
         assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -122,13 +122,13 @@ class GateProcess:
         return answer
 
     def peak_bytes(self) -> int:
-        """The most memory that it has had resident so far."""
+        """Return the peak of its resident memory so far."""
         assert self.process is not None
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
     def cpu_seconds(self) -> float:
-        """User and system time so far."""
+        """Return its user and system time so far."""
         assert self.process is not None
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
@@ -150,7 +150,7 @@ def set_congestion(name: str) -> None:
 
 
 async def serve(settings: dict[str, Any]) -> None:
-    """Runs until its standard input ends; answers each line of it with the counters."""
+    """Serve until standard input ends; answer each line of it with the counters."""
     from dataclasses import asdict
 
     from batchval.policy import ClaimsPolicy, TopicPolicy

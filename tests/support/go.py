@@ -28,7 +28,7 @@ class GoMissing(RuntimeError):
 
 
 def find_go() -> str:
-    """A ``go`` that can build modules of today."""
+    """Find a ``go`` that can build current modules."""
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         raise GoMissing(
@@ -39,7 +39,7 @@ def find_go() -> str:
 
 
 def _newer(go: str) -> str:
-    """What a newer Go does by itself: the toolchain is a module, whose programs are to be made
+    """Install a newer toolchain as a newer Go does: it is a module whose programs become
     executable.
     """
     said = _run(
@@ -55,7 +55,7 @@ def _newer(go: str) -> str:
 
 
 def installed(package: str, version: str) -> Path:
-    """``go install package@version``, without its optimisations: they would take longer than the
+    """Run ``go install package@version`` without optimisations, which would take longer than the
     tests.
     """
     program = BUILT / f"{package.rpartition('/')[2]}-{version.removeprefix('v')}"

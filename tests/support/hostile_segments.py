@@ -39,7 +39,7 @@ def _alternating(unit: Callable[[int], bytes], size: int, rest: bytes = b"") -> 
 
 
 def _one_target(size: int) -> bytes:
-    """All sizes lead to one place, which states half of the file."""
+    """Let all sizes lead to one place, which states half of the file."""
     tail = lie(5, size // 2) + bytes(size // 2 - _HEADER) + b"\1"
     end = size - len(tail)
     return _leading(end, lambda at: end - at) + tail
@@ -53,7 +53,7 @@ def _leading(end: int, stated: Callable[[int], int]) -> bytes:
 
 
 def _own_targets(size: int) -> bytes:
-    """Each size leads to a place of its own, whose batch of megabytes is almost right."""
+    """Let each size lead to a place of its own, whose batch of megabytes is almost right."""
     half = size // 2
     targets = bytearray()
     while len(targets) + _HEADER <= half:
@@ -66,7 +66,7 @@ def _own_targets(size: int) -> bytes:
 
 
 def _nested(size: int) -> bytes:
-    """Each wrong batch holds a sound one and leads to the next, the last to nothing."""
+    """Nest batches: each wrong one holds a valid one and leads to the next, the last to nothing."""
     out = bytearray()
     while len(out) < size:
         for i in range(1000):
@@ -77,7 +77,7 @@ def _nested(size: int) -> bytes:
 
 
 def _chains(size: int) -> bytes:
-    """Sizes lead into chains that begin at every place of a field of headers."""
+    """Let sizes lead into chains that begin at every place of a field of headers."""
     field = bytearray()
     while len(field) < size // 4:
         field += lie((1 << 50) - len(field), _HEADER * random.Random(len(field)).randint(1, 3))
@@ -97,7 +97,7 @@ def _repeated(unit: bytes) -> Callable[[int], bytes]:
 
 
 def _legacy(size: int) -> bytes:
-    """Messages of magic 1 whose lengths fit, but for the checksum, of up to the whole file."""
+    """Write messages of magic 1 whose lengths fit, with wrong checksums, of up to the whole file."""
     out = bytearray()
     while len(out) < size:
         value = min(size - len(out), 1 << 20)
@@ -106,7 +106,7 @@ def _legacy(size: int) -> bytes:
 
 
 def _long_chains(size: int) -> bytes:
-    """As _chains, by sizes of 700 bytes: a checksum of each link takes two beginnings."""
+    """Make _chains by sizes of 700 bytes: a checksum of each link takes two beginnings."""
     links = b"".join(lie((1 << 50) - n, 700).ljust(700, b"\7") for n in range(size // 4 // 700))
     end = size - len(links) - 100
     step = 700 * 256
@@ -118,12 +118,12 @@ def _long_chains(size: int) -> bytes:
 
 
 def _half(size: int) -> bytes:
-    """Each size states half of the file."""
+    """Let each size state half of the file."""
     return _alternating(lambda i: lie(i, size // 2), size, bytes(size // 2) + b"\1")
 
 
 def _to_zeros(size: int) -> bytes:
-    """Sizes lead into zeros that end before the file."""
+    """Let sizes lead into zeros that end before the file."""
     half = size // 2
     return _leading(half, lambda at: half + 50 - at % 40) + bytes(half) + b"\1"
 

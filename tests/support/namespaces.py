@@ -39,7 +39,7 @@ class Neighbour:
         self.here, self.there = (f"{net}.{number % 16 * 4 + i}" for i in (1, 2))
 
     def make(self) -> bool:
-        """Whether it could be made."""
+        """Make the namespace; return whether that was possible."""
         ip = shutil.which("ip")
         if ip is None:
             return False
@@ -74,13 +74,11 @@ class Neighbour:
                 subprocess.run(["ip", *words], capture_output=True, check=False)
 
     def pull(self) -> None:
-        """The far end goes down: what is sent there is dropped, and nothing comes back."""
+        """Take the far end down: packets to it are dropped, and none come back."""
         subprocess.run(["ip", "-n", self.name, "link", "set", self.far, "down"], check=True)
 
     def inside(self, make: Callable[[], T]) -> T:
-        """What a function makes in a thread that is over there: sockets belong to where they were
-        made.
-        """
+        """Run a function in a thread in the namespace: a socket belongs to the one it was made in."""
         made: list[T] = []
         failed: list[BaseException] = []
 
@@ -113,9 +111,7 @@ class Neighbour:
 
 @contextlib.contextmanager
 def neighbour() -> Iterator[Neighbour | None]:
-    """One, or None where this machine does not let us: then a test has to show what it can
-    without.
-    """
+    """Yield a neighbour, or None where this machine does not allow one."""
     made = Neighbour()
     try:
         yield made if made.make() else None

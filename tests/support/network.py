@@ -75,14 +75,14 @@ Script = Callable[["Peer", asyncio.StreamReader, asyncio.StreamWriter], Awaitabl
 
 
 async def echo(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers everything with its own body."""
+    """Answer every frame with its own body."""
     while True:
         frame = await peer.read(reader)
         writer.write(answer(frame.correlation_id, frame.body))
 
 
 async def silent(peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Reads everything and says nothing."""
+    """Read everything and answer nothing."""
     while True:
         await peer.read(reader)
 
@@ -156,7 +156,7 @@ def connection_options(**options: Any) -> ConnectionOptions:
 
 
 def client_options(connection: dict[str, Any] | None = None, **options: Any) -> ClientOptions:
-    """``network_…`` options are those of NetworkOptions."""
+    """Make options; ``network_…`` options are those of NetworkOptions."""
     network = {
         key.removeprefix("network_"): options.pop(key)
         for key in list(options)
@@ -208,7 +208,7 @@ _CLOSED: list[socket.socket] = []
 
 
 def closed_port() -> int:
-    """A port that refuses connections; held, so that nobody on this machine begins to listen
+    """Return a port that refuses connections; it is held, so that no process begins to listen
     there.
     """
     _CLOSED.append(held := socket.socket())
@@ -217,7 +217,7 @@ def closed_port() -> int:
 
 
 async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Gives the loop time until the condition holds; fails the test if it never does."""
+    """Run the loop until the condition holds; fail the test if it never does."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.001)

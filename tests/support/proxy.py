@@ -86,7 +86,7 @@ class RunningProxy:
 
 
 def run_both(*commands: list[str]) -> list[str]:
-    """Programs side by side, which must end well; what each of them printed."""
+    """Run programs in parallel, which must succeed; return what each printed."""
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     said = [run.communicate(timeout=180)[0] for run in runs]
     assert [run.returncode for run in runs] == [0] * len(runs), said
@@ -94,7 +94,7 @@ def run_both(*commands: list[str]) -> list[str]:
 
 
 def eventually(what: Callable[[], Any], timeout: float = 10.0) -> Any:
-    """Waits until it is true."""
+    """Wait until it is true."""
     until = time.monotonic() + timeout
     while not (value := what()):
         assert time.monotonic() < until, "it did not come to pass"
@@ -103,7 +103,7 @@ def eventually(what: Callable[[], Any], timeout: float = 10.0) -> Any:
 
 
 def read_frame(sock: socket.socket) -> bytes:
-    """One frame without its length. Raises EOFError where the peer ends the connection instead."""
+    """Read one frame without its length. Raises EOFError if the peer closes the connection."""
     return read_exactly(sock, struct.unpack(">i", read_exactly(sock, 4))[0])
 
 
@@ -158,7 +158,7 @@ class ScriptedBroker:
                 sock.close()
 
     def _metadata(self, correlation_id: bytes) -> bytes:
-        """Version 1: one broker, 0, at this address."""
+        """Return Metadata version 1 with one broker, 0, at this address."""
         host, _, port = self.address.rpartition(":")
         body = correlation_id + struct.pack(
             f">iih{len(host)}sih", 1, 0, len(host), host.encode(), int(port), -1
@@ -193,9 +193,7 @@ class ScriptedBroker:
 
 
 def answered(frame: bytes) -> bytes | None:
-    """What a broker that takes everything answers: to Produce a success, to anything else the
-    correlation id alone.
-    """
+    """Answer as a broker that accepts everything: Produce with success, else the correlation id."""
     if frame[:2] == b"\0\0":
         header, request = ProduceRequest.parse(frame)
         if request.acks == 0:
@@ -205,7 +203,7 @@ def answered(frame: bytes) -> bytes | None:
 
 
 def success(request: ProduceRequest, base_offset: int = 7) -> ProduceResponse:
-    """Every partition at this offset."""
+    """Return a response with every partition at this offset."""
     from batchval.protocol.messages import produce as p
 
     return ProduceResponse(
@@ -225,7 +223,7 @@ def success(request: ProduceRequest, base_offset: int = 7) -> ProduceResponse:
 def batch(
     *values: bytes, codec: int = 0, timestamp: int | None = None, key: bytes | None = b"k"
 ) -> bytes:
-    """A record batch of magic 2."""
+    """Return a record batch of magic 2."""
     builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 1 << 24)
     at = int(time.time() * 1000) if timestamp is None else timestamp
     for i, value in enumerate(values or (b"value",)):
@@ -236,7 +234,7 @@ def batch(
 
 
 def damaged(good: bytes) -> bytes:
-    """The same with a bit of the last byte turned: its checksum is wrong."""
+    """Return the batch with a bit of the last byte flipped: its checksum is wrong."""
     return good[:-1] + bytes([good[-1] ^ 1])
 
 
@@ -253,7 +251,7 @@ def produce_frame(
     acks: int = 1,
     tags: tuple[tuple[int, bytes], ...] = (),
 ) -> bytes:
-    """A Produce request, length and all."""
+    """Return a Produce request, its length included."""
     from batchval.protocol.messages import produce as p
 
     topics: dict[str, p.TopicProduceData] = {}
@@ -271,13 +269,13 @@ def produce_frame(
 def other_frame(
     correlation_id: int, key: int = 22, version: int = 0, body: bytes = b"\0\0\0\0\0\0"
 ) -> bytes:
-    """A request that is only passed on (InitProducerId, unless said otherwise)."""
+    """Return a request that is only passed on (InitProducerId by default)."""
     frame = struct.pack(">hhih4s", key, version, correlation_id, 4, b"test") + body
     return struct.pack(">i", len(frame)) + frame
 
 
 def codes(frame: bytes, version: int = 9) -> dict[tuple[str, int], int]:
-    """Of a Produce answer: (topic, partition) -> error code."""
+    """Return (topic, partition) -> error code of a Produce answer."""
     response = ProduceResponse.decode(frame, version)
     return {
         (topic.name, part.index): part.error_code
@@ -288,6 +286,6 @@ def codes(frame: bytes, version: int = 9) -> dict[tuple[str, int], int]:
 
 @contextlib.contextmanager
 def connected(proxy: RunningProxy, timeout: float = 10.0) -> Iterator[socket.socket]:
-    """A plain connection to where clients begin."""
+    """Connect to the proxy's client listener without TLS."""
     with socket.create_connection(proxy.address, timeout) as sock:
         yield sock

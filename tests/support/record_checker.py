@@ -92,18 +92,18 @@ class Findings:
 
 @functools.cache
 def slot_of(topic: str, partition: int) -> int:
-    """What a value says of where it is sent."""
+    """Return where a value states that it was sent."""
     return zlib.crc32(f"{topic}-{partition}".encode())
 
 
 def payload(producer: int, sequence: int, topic: str, partition: int, size: int = 40) -> bytes:
-    """The value of a record."""
+    """Build the value of a record."""
     head = _HEAD.pack(producer, slot_of(topic, partition), sequence)
     return (head + hashlib.sha256(head).digest()[:_DIGEST]).ljust(size, b".")
 
 
 def unpacked(value: bytes) -> tuple[int, int, int] | None:
-    """(producer, sequence, lane), or None where the value is not as it was sent."""
+    """Return (producer, sequence, slot), or None if the value is not as it was sent."""
     if len(value) < _HEAD.size + _DIGEST:
         return None
     head, digest, padding = (
@@ -118,9 +118,7 @@ def unpacked(value: bytes) -> tuple[int, int, int] | None:
 
 
 def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, int]) -> Findings:
-    """Compares. ``stored`` comes in the order of offsets in each partition; ``sent``: how many each
-    producer sent.
-    """
+    """Compare. ``stored`` is in offset order in each partition; ``sent``: the number by producer."""
     found = Findings()
     told = {(ack.producer, ack.sequence): ack for ack in acked}
     places: set[tuple[int, int]] = set()

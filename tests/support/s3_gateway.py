@@ -34,7 +34,7 @@ CREDENTIALS = {
 
 @contextlib.contextmanager
 def s3_gateway(root: Path) -> Iterator[int]:
-    """Serves the folders below ``root`` as buckets; the port on the loopback. GoMissing,
+    """Serve the folders below ``root`` as buckets; yield the loopback port. GoMissing,
     RuntimeError.
     """
     program, port = installed(PACKAGE, VERSION), free_port()
@@ -71,7 +71,7 @@ def _wait(process: subprocess.Popen[bytes], port: int, said: Callable[[], str]) 
 
 
 def uri(port: int, path: str) -> str:
-    """``path`` begins with the bucket."""
+    """Return the URI of ``path``, which begins with the bucket."""
     return f"s3://{path}?scheme=http&region={REGION}&endpoint_override=127.0.0.1:{port}"
 
 
@@ -91,7 +91,7 @@ class Wire:
 
 @contextlib.contextmanager
 def wire(target: int) -> Iterator[Wire]:
-    """Listens before the service on ``target``."""
+    """Listen before the service on ``target``."""
     listener = socket.create_server(("127.0.0.1", 0))
     made = Wire(int(listener.getsockname()[1]))
     threading.Thread(target=_accept, args=(listener, made, target), daemon=True).start()
@@ -111,9 +111,7 @@ def _accept(listener: socket.socket, made: Wire, target: int) -> None:
 
 
 def _pass_on(client: socket.socket, made: Wire, target: int) -> None:
-    """One request after the other, as a client of S3 sends them; bodies of requests are not
-    expected to be large.
-    """
+    """Pass on one request after the other, as a client of S3 sends them; bodies are small."""
     with (
         client,
         contextlib.suppress(OSError),

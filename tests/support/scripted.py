@@ -122,9 +122,7 @@ def metadata(
     topics: dict[str, list[tuple[int, int]]],
     topic_ids: dict[str, bytes] | None = None,
 ) -> MetadataResponse:
-    """``brokers``: port by id; ``topics``: (leader, epoch) of each partition. An epoch stands for
-    itself.
-    """
+    """Build metadata. ``brokers``: port by id; ``topics``: (leader, epoch) by partition."""
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id, "127.0.0.1", port) for node_id, port in brokers.items()

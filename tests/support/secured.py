@@ -60,7 +60,7 @@ class SecuredServer:
         await asyncio.sleep(0.01)
 
     async def ask(self, client: ssl.SSLContext) -> str:
-        """Connect; what the server answers. Raises ssl.SSLError or ConnectionError."""
+        """Connect and return the server's answer. Raises ssl.SSLError or ConnectionError."""
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=client, server_hostname="localhost"
         )

@@ -26,7 +26,7 @@ LOG_OVERHEAD = 12
 
 
 def sound(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, int]:
-    """A batch of any kind at a base offset, and the offset behind it."""
+    """Return a valid batch of any kind at a base offset, and the offset after it."""
     kind = rng.randrange(10)
     count = rng.randint(1, 4)
     if kind == 0:
@@ -46,9 +46,7 @@ def sound(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, i
 
 
 def forged(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, int]:
-    """A sound batch whose value holds whole batches, which look as if they followed the one before
-    it, or an index.
-    """
+    """Return a valid batch whose value holds whole batches that seem to follow it, or an index."""
     value = bytearray(rng.randbytes(rng.choice((0, 1, 40))))
     inside = offset + rng.choice((-1, 0, 1, 1000))
     for _ in range(rng.randint(1, 4)):
@@ -69,7 +67,7 @@ def forged(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, 
 
 
 def damaged(rng: random.Random, offset: int) -> tuple[bytes, int]:
-    """A batch, or what is left of one."""
+    """Return a batch, or a part of one."""
     data, after = (sound if rng.random() < 0.6 else forged)(rng, offset)
     broken = bytearray(data)
     kind = rng.randrange(7)
@@ -95,7 +93,7 @@ def damaged(rng: random.Random, offset: int) -> tuple[bytes, int]:
 
 
 def segment(rng: random.Random, pieces: int, damage: float = 0.2, largest: int = 600) -> bytes:
-    """A whole file."""
+    """Return a whole file."""
     parts: list[bytes] = []
     offset = rng.choice((0, 1, 1 << 40))
     for _ in range(pieces):
@@ -115,8 +113,8 @@ def segment(rng: random.Random, pieces: int, damage: float = 0.2, largest: int =
 
 
 def crossing(rng: random.Random) -> bytes:
-    """Two sound batches, and a header inside the first whose batch reaches into the second, with a
-    right checksum.
+    """Return two valid batches, and a header in the first whose checksummed batch reaches the
+    second.
     """
     second = batch([record(0, value=bytes(100))], base_offset=1)
     inner = bytearray(batch(records(1), base_offset=0)[:61])

@@ -74,7 +74,7 @@ READERS: dict[str, Callable[[Any], object]] = {
 
 @contextmanager
 def written_by_a_child(write: Callable[[], None]) -> Iterator[None]:
-    """``write`` is called in another process, over and over."""
+    """Call ``write`` in another process, over and over."""
     parent = os.getpid()
     child = os.fork()
     if child == 0:
@@ -91,7 +91,7 @@ def written_by_a_child(write: Callable[[], None]) -> Iterator[None]:
 
 
 def damage(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
-    """Puts junk at a random place, and then what was there before."""
+    """Put junk at a random place, and then the old bytes again."""
     view, original, r = np.frombuffer(memory, "u1"), np.frombuffer(data, "u1"), random.Random(1)
     size = len(data)
     hot = [*range(min(101, size)), *(r.randrange(size) for _ in range(30))]
@@ -106,7 +106,9 @@ def damage(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
 
 
 def sizes(data: bytes, memory: mmap.mmap) -> Callable[[], None]:
-    """The size of a message of magic 1, and its key's length: whole, and far beyond the buffer."""
+    """Change the size of a message of magic 1, and its key's length: whole, or far beyond the
+    buffer.
+    """
     view = np.frombuffer(memory, "u1", 38)
     right, wrong = np.frombuffer(data, "u1", 38).copy(), np.frombuffer(data, "u1", 38).copy()
     wrong[8:12] = np.frombuffer(struct.pack(">i", 0x7FFFFFF0), "u1")
@@ -143,7 +145,7 @@ def run(reader: str, seconds: float) -> int:
 
 
 def latencies() -> None:
-    """Counts a mapping's numbers while they are made negative and huge."""
+    """Count a mapping's numbers while they are made negative and huge."""
     memory = mmap.mmap(-1, 8 * 4096)
     view = np.frombuffer(memory, "<i8")
 

@@ -11,7 +11,7 @@ PATIENCE = 90  # seconds
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> str:
-    """Returns when it is made: its name."""
+    """Create a topic and return its name when it is ready."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(60)
     return name

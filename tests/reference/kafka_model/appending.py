@@ -76,12 +76,12 @@ class _Producers:
 
 
 def _notes(limit: int | None) -> Notes | None:
-    """What is read for the append alone is held against no extra, but is bounded."""
+    """Return notes with a limit, but without extras, for reads that only the append makes."""
     return None if limit is None else Notes(limit)
 
 
 def _coordinator_epoch(record: Record) -> int:
-    """EndTransactionMarker.deserialize."""
+    """Return the epoch as EndTransactionMarker.deserialize does."""
     key, value = record.key(), record.value()
     if key is None:
         raise JavaError("no key", rule=Rule.TRANSACTION_MARKER_MALFORMED)
@@ -118,7 +118,7 @@ def require_appendable(
     is_rebuilt: bool,
     limit: int | None,
 ) -> None:
-    """The one batch that LogValidator accepted, as it is stored; raises what Kafka throws."""
+    """Check the stored form of the batch that LogValidator accepted; raise what Kafka throws."""
     if is_rebuilt and records_count == 0:
         return
     base = (
@@ -143,7 +143,7 @@ class Kept:
 def keep(
     buffer: bytes, valid_bytes: int, origin: AppendOrigin, log_end: int, limit: int | None
 ) -> Kept:
-    """The append of a follower or Raft leader; raises what Kafka throws."""
+    """Append as a follower or Raft leader; raise what Kafka throws."""
     stored = list(batches(buffer[:valid_bytes]))
     first = stored[0]
     first_offset = (

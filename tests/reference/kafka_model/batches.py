@@ -38,7 +38,7 @@ _MAGIC_AT = 16
 
 
 def codec_of(attributes: int) -> CompressionType:
-    """``CompressionType.forId``."""
+    """Return the codec as ``CompressionType.forId`` does."""
     if attributes & 7 > 4:
         raise IllegalArgument("codec id above 4", Rule.S6, Rule.CODEC_ID_UNKNOWN)
     return CompressionType(attributes & 7)
@@ -111,28 +111,26 @@ class Batch:
         return self.producer_id > -1
 
     def is_valid(self) -> bool:
-        """Size and checksum (rule 14)."""
+        """Return whether size and checksum are right (rule 14)."""
         raise NotImplementedError
 
     def iterate(self, notes: Notes | None = None) -> Iterator[Record]:
-        """Kafka's plain iterator: a compressed batch is parsed to its end before the first record
-        is given.
-        """
+        """Iterate as Kafka does: parse a compressed batch to its end before the first record."""
         raise NotImplementedError
 
     def streaming(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
-        """Records with their contents, one at a time."""
+        """Yield records with their contents, one at a time."""
         raise NotImplementedError
 
     def skipping(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
-        """Records without keys and values, where a magic-2 batch is compressed."""
+        """Yield records, for a compressed batch of magic 2 without keys and values."""
         raise NotImplementedError
 
     def set_last_offset(self, offset: int) -> None:
         raise NotImplementedError
 
     def set_max_timestamp(self, kind: TimestampType, timestamp: int) -> None:
-        """Timestamp type, timestamp and checksum, where they are not so already."""
+        """Set timestamp type, timestamp and checksum if they differ."""
         raise NotImplementedError
 
     def set_leader_epoch(self, epoch: int) -> None:
@@ -140,7 +138,7 @@ class Batch:
 
 
 def batches(data: bytes | bytearray) -> Iterator[Batch]:
-    """Kafka's batch iterator (rules 1 to 4)."""
+    """Yield batches as Kafka's batch iterator does (rules 1 to 4)."""
     from .legacy import LegacyBatch
 
     pos = 0
@@ -313,7 +311,9 @@ class DefaultBatch(Batch):
             yield record
 
     def _note_count(self, notes: Notes | None) -> None:
-        """More records than last_offset_delta has room for: Kafka asks clients alone (rule 24)."""
+        """Note more records than last_offset_delta allows: Kafka checks that for clients only (rule
+        24).
+        """
         if notes and self.count - 1 > self.last_offset_delta:
             notes.found.add(Rule.S3)
 

@@ -23,16 +23,14 @@ _LEGACY_OVERHEAD = (14, 22)
 
 
 def header_size(magic: int, codec: CompressionType) -> int:
-    """Bytes of a batch before its records."""
+    """Return the size of a batch before its records."""
     if magic > 1:
         return HEADER_SIZE
     return 12 + _LEGACY_OVERHEAD[magic] if codec is not CompressionType.NONE else 0
 
 
 def require_contents(records: Iterable[Record]) -> None:
-    """Kafka first estimates the size of what it will build, and so asks every record for key, value
-    and headers.
-    """
+    """Read key, value and headers of every record, as Kafka's size estimate does."""
     for record in records:
         record.key()
         record.value()
@@ -80,7 +78,8 @@ class Builder:
 
     @property
     def max_timestamp(self) -> int:
-        """What the validator reports: the append time where the topic has that.
+        """Return the timestamp that the validator reports: the append time if the topic has that
+        type.
 
         Kafka also asks for the last offset then, and fails if there is none; but not below magic 2
         without codec.
@@ -95,7 +94,7 @@ class Builder:
         return self.append_time if by_append else self._max_timestamp
 
     def append(self, offset: int, record: Record) -> None:
-        """``appendWithOffset``."""
+        """Append a record as ``appendWithOffset`` does."""
         timestamp, key, value, headers = (
             record.timestamp,
             record.key(),
@@ -156,7 +155,7 @@ class Builder:
         )
 
     def build(self, write: bool = True) -> bytes | None:
-        """The batch; without ``write`` only what Kafka would refuse to build is asked."""
+        """Build the batch; without ``write`` only check what Kafka refuses to build."""
         self._check_producer()
         if self.count == 0 or not write:
             return b"" if write else None

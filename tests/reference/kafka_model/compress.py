@@ -14,7 +14,7 @@ __all__ = ["compress"]
 
 
 def compress(codec: CompressionType, data: bytes, magic: int) -> bytes:
-    """``data`` as a stream of ``codec``."""
+    """Compress ``data`` to a stream of ``codec``."""
     if codec is CompressionType.GZIP:
         return gzip.compress(data, mtime=0)
     if codec is CompressionType.SNAPPY:

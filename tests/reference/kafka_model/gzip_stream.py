@@ -112,7 +112,7 @@ class GzipSource:
 
 
 def _header_end(data: bytes, start: int) -> int:
-    """Where the deflate data of the member at ``start`` begin."""
+    """Return where the deflate data of the member at ``start`` begins."""
     if len(data) < start + 10:
         raise JavaIOError("gzip: end of input within a header")
     if data[start : start + 3] != b"\x1f\x8b\x08":

@@ -104,19 +104,17 @@ class TooMuchOutput(Exception):
 
 
 def i32(value: int) -> int:
-    """``value`` as a Java int."""
+    """Convert ``value`` to a Java int."""
     return ((value + 0x8000_0000) & 0xFFFF_FFFF) - 0x8000_0000
 
 
 def i64(value: int) -> int:
-    """``value`` as a Java long."""
+    """Convert ``value`` to a Java long."""
     return ((value + (1 << 63)) & 0xFFFF_FFFF_FFFF_FFFF) - (1 << 63)
 
 
 def read_varint(next_byte: Callable[[], int]) -> int:
-    """A zigzag int of at most five bytes; ``next_byte`` gives -1 at a stream's end, which Java
-    casts to 0xFF.
-    """
+    """Read a zigzag int of at most five bytes; Java casts the -1 of a stream's end to 0xFF."""
     raw = shift = 0
     while True:
         byte = next_byte() & 0xFF
@@ -131,7 +129,7 @@ def read_varint(next_byte: Callable[[], int]) -> int:
 
 
 def read_varlong(next_byte: Callable[[], int]) -> int:
-    """A zigzag long of at most ten bytes."""
+    """Read a zigzag long of at most ten bytes."""
     raw = shift = 0
     while True:
         byte = next_byte() & 0xFF
@@ -155,22 +153,22 @@ def _write_unsigned(value: int) -> bytes:
 
 
 def write_varint(value: int) -> bytes:
-    """A Java int as zigzag varint."""
+    """Encode a Java int as zigzag varint."""
     return _write_unsigned((value << 1 ^ value >> 31) & 0xFFFF_FFFF)
 
 
 def write_varlong(value: int) -> bytes:
-    """A Java long as zigzag varint."""
+    """Encode a Java long as zigzag varint."""
     return _write_unsigned((value << 1 ^ value >> 63) & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def size_of_varint(value: int) -> int:
-    """Bytes that ``write_varint`` takes."""
+    """Return the number of bytes that ``write_varint`` needs."""
     return max(1, -(-((value << 1 ^ value >> 31) & 0xFFFF_FFFF).bit_length() // 7))
 
 
 def size_of_varlong(value: int) -> int:
-    """Bytes that ``write_varlong`` takes."""
+    """Return the number of bytes that ``write_varlong`` needs."""
     return max(1, -(-((value << 1 ^ value >> 63) & 0xFFFF_FFFF_FFFF_FFFF).bit_length() // 7))
 
 
@@ -195,7 +193,7 @@ class ByteBuffer:
         return self.limit - self.pos
 
     def get(self) -> int:
-        """The next byte, 0 to 255."""
+        """Return the next byte, 0 to 255."""
         pos = self.pos
         if pos >= self.limit:
             raise BufferUnderflow("past the buffer's end")
@@ -203,7 +201,7 @@ class ByteBuffer:
         return self.data[self.start + pos]
 
     def read_bytes(self, size: int) -> bytes | None:
-        """The next ``size`` bytes; None for any negative size."""
+        """Return the next ``size`` bytes, or None for a negative size."""
         if size < 0:
             return None
         if size > self.remaining:
@@ -239,7 +237,7 @@ class ByteBuffer:
         struct.pack_into(layout, self.data, self.start + pos, value)
 
     def size_delimited(self, pos: int) -> bytes | None:
-        """The bytes behind an int that says how many; None for a negative one."""
+        """Return the bytes after an int with their number, or None for a negative one."""
         size = self.i32(pos)
         if size < 0:
             return None
@@ -249,7 +247,7 @@ class ByteBuffer:
         return bytes(self.data[at : at + size])
 
     def slice(self, pos: int) -> bytes:
-        """Everything from ``pos`` to the limit."""
+        """Return everything from ``pos`` to the limit."""
         return bytes(self.data[self.start + pos : self.start + self.limit])
 
 
@@ -276,7 +274,7 @@ _CRC32C = _crc32c_table()
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32C (Castagnoli), a byte at a time."""
+    """Compute CRC-32C (Castagnoli), a byte at a time."""
     crc = 0xFFFF_FFFF
     table = _CRC32C
     for byte in data:
@@ -285,8 +283,8 @@ def crc32c(data: bytes | bytearray | memoryview) -> int:
 
 
 def java_utf8(data: bytes) -> bytes:
-    """``new String(data, UTF_8).getBytes(UTF_8)``: Java and Python replace malformed input
-    differently.
+    """Replace malformed input as ``new String(data, UTF_8).getBytes(UTF_8)``, unlike Python's
+    codec.
 
     Java gives one U+FFFD for a whole encoded surrogate, where Python gives three.
     """
@@ -309,7 +307,7 @@ def java_utf8(data: bytes) -> bytes:
 
 
 def _utf8_sequence(data: bytes, pos: int) -> int:
-    """Length of the sequence at ``pos``; negated if it is malformed and becomes one replacement
+    """Return the length of the sequence at ``pos``, negated if it becomes one replacement
     character.
     """
     first = data[pos]

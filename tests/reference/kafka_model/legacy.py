@@ -103,9 +103,7 @@ class LegacyRecord(Record):
             raise Refused(Rule.INNER_CRC_MISMATCH)
 
     def describe(self) -> None:
-        """Kafka prints codec, key and value into its message, and fails where they cannot be
-        read.
-        """
+        """Read codec, key and value as Kafka does for its message, and fail where that fails."""
         _ = self.codec
         self.key()
         self.value()
@@ -169,8 +167,8 @@ class LegacyBatch(Batch):
         return self._deep(max_body_size, notes)
 
     def _deep(self, max_body_size: int, notes: Notes | None) -> Iterator[Record]:
-        """The wrapped messages. All are read before the first is given; codecs are looked at one by
-        one after that.
+        """Yield the wrapped messages; all are read before the first, and codecs are checked after
+        that.
         """
         outer = self._record()
         if outer.codec is CompressionType.ZSTD:
@@ -217,7 +215,7 @@ class LegacyBatch(Batch):
 
 
 def _next_message(stream: ChunkedBytesStream, max_body_size: int) -> tuple[int, ByteBuffer] | None:
-    """Offset and message; None at the end, and for a last entry that is cut off."""
+    """Return offset and message; None at the end, and for a last entry that is cut off."""
     head = read_fully(stream, _OVERHEAD)
     if len(head) < _OVERHEAD:
         return None

@@ -108,8 +108,7 @@ class Lz4Source:
                 self._notes.found.add(Rule.S7)
 
     def _piece(self, size: int) -> bytes | None:
-        """From the current block, or from the next one if there is nothing left; None at the end
-        mark.
+        """Return bytes of the current block, or of the next one; None at the end mark.
 
         No bytes at all from an empty block.
         """
@@ -139,9 +138,7 @@ class Lz4Source:
 
 
 def encode(data: bytes, broken_header_checksum: bool) -> bytes:
-    """A frame of 64 kB blocks; for magic 0 with the header checksum over the magic too, as old
-    clients have it.
-    """
+    """Encode a frame of 64 kB blocks; for magic 0 the header checksum covers the magic, too."""
     header = struct.pack("<IBB", _MAGIC, 0x60, 0x40)
     out = bytearray(header)
     out.append(xxh32(header if broken_header_checksum else header[4:]) >> 8 & 0xFF)
@@ -164,7 +161,7 @@ def _rotate(value: int, bits: int) -> int:
 
 
 def xxh32(data: bytes) -> int:
-    """xxHash, 32 bits, seed 0."""
+    """Compute xxHash, 32 bits, seed 0."""
     whole = len(data) // 16 * 16
     if whole:
         lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]

@@ -103,10 +103,10 @@ class Record:
         return False
 
     def ensure_valid(self) -> None:
-        """Magic 2 has one checksum a batch, asked elsewhere."""
+        """Do nothing: magic 2 has one checksum a batch, which is checked elsewhere."""
 
     def describe(self) -> None:
-        """Kafka prints a refused record; for legacy messages that may fail."""
+        """Read a refused record as Kafka does to print it; for legacy messages that may fail."""
 
 
 def _malformed() -> Refused:
@@ -135,7 +135,7 @@ def _note_header(notes: Notes, key: bytes, value_size: int) -> None:
 
 
 def read_full(buffer: ByteBuffer, body_size: int, facts: BatchFacts, notes: Notes | None) -> Record:
-    """A record whose length field has been read; it must take exactly ``body_size`` bytes."""
+    """Read a record after its length field; it must take exactly ``body_size`` bytes."""
     if buffer.remaining < body_size:
         raise _malformed()
     try:
@@ -183,7 +183,7 @@ def _read_header(buffer: ByteBuffer, notes: Notes | None) -> Header:
 def read_full_from_stream(
     stream: ChunkedBytesStream, facts: BatchFacts, max_body_size: int, notes: Notes | None
 ) -> Record:
-    """A record of a compressed batch, copied whole before it is parsed."""
+    """Read a record of a compressed batch, copied whole before it is parsed."""
     body_size = _body_size(stream, max_body_size)
     body = read_fully(stream, body_size)
     if len(body) != body_size:
@@ -207,7 +207,7 @@ def _body_size(stream: ChunkedBytesStream, max_body_size: int) -> int:
 def read_partially(
     stream: ChunkedBytesStream, facts: BatchFacts, max_body_size: int, notes: Notes | None
 ) -> Record:
-    """A record of which only offset, timestamp and the presence of a key are kept."""
+    """Read a record, but keep only offset, timestamp and the presence of a key."""
     body_size = _body_size(stream, max_body_size)
     start = stream.consumed
     try:

@@ -44,8 +44,8 @@ class _Producer:
 def check_segment(
     buffer: bytes, expects_all_offsets: bool, max_decompressed: int | None
 ) -> Iterator[Finding]:
-    """One finding a batch, the last one for what is behind the whole batches. ``None`` for no
-    limit: Kafka's mode.
+    """Yield one finding a batch, the last for bytes after whole batches. ``None``: no limit
+    (Kafka).
     """
     judge = _Judge(expects_all_offsets)
     pos = 0
@@ -164,7 +164,7 @@ def _legacy_error(batch: Batch, record: Record) -> Rule | None:
 
 
 def _as_malformed(error: JavaError, batch: Batch) -> JavaError | Refused:
-    """A broker's -1 that no extra of this profile names: the record or the wrapper is at fault."""
+    """Convert a broker's -1 that no extra of this profile names: record or wrapper is malformed."""
     if error.extra is not Rule.S9:
         return error
     return Refused(

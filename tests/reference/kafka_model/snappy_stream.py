@@ -109,8 +109,8 @@ class SnappySource:
 
 
 def decode_block(block: bytes) -> bytes:
-    """One raw snappy block: its length as varint, then literals and copies that give exactly that
-    many bytes.
+    """Decode a raw snappy block: its length as varint, then literals and copies of exactly that
+    size.
     """
     expected, pos = _block_length(block)
     if expected > 0x7FFF_FFFF:
@@ -174,7 +174,7 @@ def _block_length(block: bytes) -> tuple[int, int]:
 
 
 def encode(data: bytes) -> bytes:
-    """Valid, and not a byte smaller: xerial's framing around blocks of one literal each."""
+    """Encode validly without compression: xerial's framing around blocks of one literal each."""
     out = bytearray(_MAGIC + (1).to_bytes(4, "big") * 2)
     for start in range(0, len(data), 32768):
         literal = data[start : start + 32768]

@@ -46,9 +46,7 @@ class Source(Protocol):
     def available(self) -> int: ...
 
     def unread(self) -> bool:
-        """Asked after a batch was accepted: is there anything that Kafka did not look at, or did
-        not check?
-        """
+        """Return whether an accepted batch has bytes that Kafka did not read or check."""
         ...
 
 
@@ -67,11 +65,11 @@ class ChunkedBytesStream:
 
     @property
     def consumed(self) -> int:
-        """Bytes handed to the parser so far."""
+        """Return the number of bytes that the parser has received."""
         return self._before + self._pos
 
     def read(self) -> int:
-        """The next byte, or -1."""
+        """Return the next byte, or -1."""
         if self._pos >= self._count:
             self._fill()
             if self._pos >= self._count:
@@ -89,7 +87,7 @@ class ChunkedBytesStream:
             self._count = len(data)
 
     def read_many(self, size: int) -> bytes | None:
-        """``read(byte[], off, len)``: goes on while the source says that there is more at hand."""
+        """Read as ``read(byte[], off, len)``: go on while the source has more available."""
         if size == 0:
             return b""
         pieces: list[bytes] = []
@@ -153,7 +151,7 @@ class ChunkedBytesStream:
 
 
 def read_fully(stream: ChunkedBytesStream, size: int) -> bytes:
-    """``Utils.readFully``: until ``size`` bytes are there or the stream says -1."""
+    """Read as ``Utils.readFully``: until ``size`` bytes are there or the stream returns -1."""
     pieces: list[bytes] = []
     left = size
     while True:
@@ -170,7 +168,7 @@ def read_fully(stream: ChunkedBytesStream, size: int) -> bytes:
 def open_stream(
     codec: CompressionType, payload: bytes, magic: int, notes: Notes | None
 ) -> ChunkedBytesStream:
-    """``Compression.wrapForInput``. Whatever a decompressor throws here answers with -1."""
+    """Open a stream as ``Compression.wrapForInput``; any exception of a decompressor answers -1."""
     from .gzip_stream import GzipSource
     from .lz4_stream import Lz4Source
     from .snappy_stream import SnappySource

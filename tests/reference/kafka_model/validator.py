@@ -55,7 +55,7 @@ class Validator:
         self.path = ""
 
     def run(self) -> Validated:
-        """``validateMessagesAndAssignOffsets``."""
+        """Run ``validateMessagesAndAssignOffsets``."""
         settings = self.settings
         if (
             settings.source is not CompressionType.NONE
@@ -80,7 +80,7 @@ class Validator:
     # -- the three ways
 
     def _assign(self) -> Validated:
-        """Uncompressed, and of the right magic: offsets and timestamps are set in place."""
+        """Set offsets and timestamps in place: uncompressed, and of the right magic."""
         settings = self.settings
         self.path = "full"
         first = self._first_batch(CompressionType.NONE)
@@ -111,9 +111,7 @@ class Validator:
         return self._in_place(max_timestamp, count, 0)
 
     def _convert(self) -> Validated:
-        """Uncompressed, and of another magic: a new batch of all records. Everything is parsed once
-        before any rule.
-        """
+        """Convert an uncompressed batch of another magic; everything is parsed before any rule."""
         self.path = "rebuilt"
         require_contents(record for batch in batches(self.data) for record in batch.iterate())
         first = self._first_batch(CompressionType.NONE)
@@ -132,7 +130,7 @@ class Validator:
         return self._rebuilt(builder, output, builder.uncompressed_size)
 
     def _compressed(self) -> Validated:
-        """A codec on either side: in place where nothing has to change."""
+        """Validate with a codec on either side, in place where nothing has to change."""
         settings = self.settings
         in_place = settings.source is settings.target
         first = self._first_batch(settings.source)

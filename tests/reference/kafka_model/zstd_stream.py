@@ -102,7 +102,7 @@ class ZstdSource:
             del view
 
     def _fill(self, address: int, size: int) -> int | None:
-        """zstd-jni's readInternal: bytes written to ``address``, or None at the end."""
+        """Fill as zstd-jni's readInternal: bytes written to ``address``, or None at the end."""
         output = _OutBuffer(address, size, 0)
         before = -1
         while output.pos < size and before < output.pos:
@@ -150,7 +150,7 @@ class ZstdSource:
 
 
 def window_size(data: bytes, start: int) -> int:
-    """The window that the frame at ``start`` asks for; 0 for a skippable frame."""
+    """Return the window of the frame at ``start``; 0 for a skippable frame."""
     if int.from_bytes(data[start : start + 4], "little") != _FRAME_MAGIC:
         return 0
     descriptor = data[start + 4]
