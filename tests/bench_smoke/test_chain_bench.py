@@ -70,7 +70,7 @@ def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(
 
 
 def test_an_answer_with_an_error_is_seen() -> None:
-    """The error code is read where a broker writes it."""
+    """Read the error code from a broker's own place for it."""
     answer = bytearray(4) + load.produce_answer()
     request = ingress.Prebuilt(b"")
     assert request.decode(memoryview(answer)) == 0

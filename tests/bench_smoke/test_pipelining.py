@@ -37,7 +37,7 @@ def test_pipelining_is_measured_and_written_down(tmp_path: Path) -> None:
 
 
 def test_a_batch_out_of_order_is_seen() -> None:
-    """The bench's broker refuses it, the sender stops, and the row says so."""
+    """Expect a refusal by the bench's broker, a stopped sender, and a row that shows it."""
     script = """
 import struct, sys
 from produce import Produce, records

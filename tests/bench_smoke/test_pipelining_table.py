@@ -92,7 +92,7 @@ def packet(from_client: bool, sequence: int, payload: bytes, flags: int = 16) ->
 
 @pytest.mark.parametrize("start", [7, (1 << 32) - 150])
 def test_packets_sent_again_or_overtaken_count_once(start: int) -> None:
-    """The stream is put in order as TCP does it, across the end of the sequence numbers, too."""
+    """Order the stream as TCP does, also across the end of the sequence numbers."""
     data = b"".join(request(n, size=40) for n in range(8))
     rng = random.Random(start)
     for _ in range(30):
@@ -166,7 +166,7 @@ def test_verdicts_say_missed_where_it_is_missed() -> None:
 @pytest.mark.jvm
 @pytest.mark.long
 def test_the_table_is_made(tmp_path: Path) -> None:
-    """librdkafka's loop before a real broker, behind a relay that counts."""
+    """Run librdkafka's loop against a real broker, through a relay that counts."""
     out = tmp_path / "table"
     command = [
         BENCH / "table.py",

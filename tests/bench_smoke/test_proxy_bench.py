@@ -153,7 +153,7 @@ asyncio.run(metadata.measure(10, 1))
 
 
 def test_an_answer_that_is_not_the_brokers_stops_a_run(tmp_path: Path) -> None:
-    """The last record of a batch damaged: the gate refuses it, and the client says so."""
+    """Damage a batch's last record: the proxy refuses it, and the client reports that."""
     script = """
 import sys
 from pathlib import Path
@@ -186,7 +186,7 @@ finally:
 
 
 def test_two_checkouts_take_turns(tmp_path: Path) -> None:
-    """This one against itself: what was asked for is there, and no verdict is asserted."""
+    """Compare this checkout with itself: all figures are there; no verdict is asserted."""
     out = tmp_path / "rows.json"
     words = (
         "--rounds",

@@ -11,7 +11,9 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
 def test_lies_and_bombs_are_found_when_the_formula_says() -> None:
-    """The mean of 400 trials is within 20 % but for a chance of 1 in 15,000; the seed is fixed."""
+    """Expect a mean of 400 trials within 20 %: the chance to miss it is 1 in 15,000; the seed is
+    fixed.
+    """
     for cell in measure(KINDS, rates=(0.1,), shares=(0.1, 1.0), trials=400):
         assert 0.8 < cell.ratio < 1.2, cell.as_json()
 

@@ -204,7 +204,7 @@ def test_trust_lets_in_what_the_document_says_and_no_more(
 def test_audit_lets_in_lies_until_the_sample_falls_on_one(
     brokers: Brokers, lies: list[tuple[Case, Answer]], request: pytest.FixtureRequest
 ) -> None:
-    """The library's ledger draws the same sample: same secret, same sender, same batches."""
+    """Draw the same sample with the library's ledger: same secret, same sender, same batches."""
     codec = request.node.callspec.params["lies"]
     ledger = ClaimsLedger(ClaimsPolicy.parse(AUDIT), secret=SECRET, first_checked=0)
     before = brokers.counters.read()
@@ -232,7 +232,7 @@ def test_audit_lets_in_lies_until_the_sample_falls_on_one(
 
 
 def test_anonymous_is_believed_only_where_a_rule_names_the_listener(brokers: Brokers) -> None:
-    """Anybody may be ANONYMOUS: verify applies to it, audit without a listener is as ignore."""
+    """Treat ANONYMOUS as any client: verify applies to it, audit without a listener acts as ignore."""
     lie = next(case for case in cases("zstd") if case.name == "minimum +1, block")
     before = brokers.counters.read()
     with Connection((brokers.agent.host, brokers.agent.port)) as connection:

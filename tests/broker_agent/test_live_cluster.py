@@ -225,7 +225,9 @@ def test_sequences_are_answered_as_without_claims(live: Live, carrier: str) -> N
 
 @pytest.mark.long
 def test_payload_claims_are_read_in_every_version_of_produce(live: Live) -> None:
-    """Versions before 9 have no tagged fields; payload claims need none, nor do they need acks."""
+    """Produce with versions before 9, which have no tagged fields; payload claims need none, nor
+    acks.
+    """
     topic = make_topic(live.broker.bootstrap, "versions", **NEVER)
     carried, tag = honest(keyed(CODECS["gzip"]), "payload")
     assert tag is None
@@ -245,7 +247,7 @@ def test_payload_claims_are_read_in_every_version_of_produce(live: Live) -> None
 
 @pytest.mark.long
 def test_the_cleaner_keeps_the_last_record_of_every_key(live: Live) -> None:
-    """Claims that it leaves in payloads are true of what it leaves in the batches."""
+    """Check that the cleaner leaves claims in payloads that are true of the cleaned batches."""
     config = {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "0.01",
@@ -311,7 +313,7 @@ def test_a_log_append_time_topic_takes_kafkas_own_path(live: Live) -> None:
 
 @pytest.mark.long
 def test_a_certificate_is_the_sender(live: Live) -> None:
-    """The same lie: let in from the certificate that a rule trusts, found from another."""
+    """Send the same lie twice: the trusted certificate's is accepted, the other's is found."""
     topic = make_topic(live.broker.bootstrap, "tls", **NEVER)
     good = keyed(ZSTD)
     truth, lie = block((NOW, 3, 2), good) + good[17:21], block((NOW, 3, 1), good) + good[17:21]
@@ -336,7 +338,7 @@ def test_a_certificate_is_the_sender(live: Live) -> None:
 
 @pytest.mark.long
 def test_batches_with_payload_claims_outlive_kills_and_restarts(live: Live) -> None:
-    """The log recovers after kill -9, with the agent and without it; clients read every record."""
+    """Recover the log after kill -9, with and without the agent; clients read every record."""
     topic, broker = make_topic(live.broker.bootstrap, "restarts", **NEVER), live.broker
     sent: list[bytes] = []
 
@@ -422,7 +424,7 @@ async def _write_while(
 @pytest.mark.alone
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_a_rolling_upgrade_loses_and_doubles_no_record(carrier: str) -> None:
-    """Three brokers get the jar one after the other, and lose it again, while a producer writes.
+    """Add the jar to three brokers in turn, and remove it again, while a producer writes.
 
     Followers fetch what a leader has accepted on its claims: the replicas hold the same bytes.
     """

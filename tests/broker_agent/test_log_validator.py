@@ -160,7 +160,7 @@ def test_honest_claims_of_fresh_cases(version: str, seed: int, tmp_path: Path) -
 @pytest.mark.parametrize("version", FILES)
 @pytest.mark.parametrize("options", ["policy=ignore", "policy=nothing", OPTIONS])
 def test_the_corpus_has_stock_answers(version: str, options: str) -> None:
-    """Patched classes without claims, and an agent that patches nothing, answer as stock."""
+    """Expect stock answers of patched classes without claims, and of an agent that patches nothing."""
     cases = stored(version)
     answers = ask(
         [{k: v for k, v in case.items() if k != "expect"} for case in cases], version, options
@@ -183,7 +183,7 @@ def claims_about(data: bytes, kind: int) -> BatchClaims:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", FILES)
 def test_the_comparison_is_the_librarys(version: str) -> None:
-    """Claims about each compressed batch of the corpus, hostile ones too."""
+    """Compare claims about each compressed batch of the corpus, hostile ones included."""
     cases: list[Case] = []
     expected: list[str | None] = []
     for number, case in enumerate(stored(version)):
@@ -258,7 +258,7 @@ LIES: dict[str, dict[str, Any]] = {
     [*(pytest.param(version, marks=pytest.mark.slow) for version in ("3.9", "4.1")), "4.4"],
 )
 def test_lies_are_found_and_change_no_answer(version: str) -> None:
-    """Each lie, in a tag and in a payload: its sender is demoted, and Kafka's answer stays."""
+    """Send each lie in a tag and in a payload: its sender is demoted, Kafka's answer stays."""
     cases: list[Case] = []
     names: list[tuple[str, str]] = []
     cfg = {"now": 1_700_000_000_040}
@@ -312,7 +312,7 @@ def broken() -> Iterator[tuple[str, bytes, BatchClaims]]:
 
 
 def test_demotion_and_a_decompression_bomb() -> None:
-    """Claims that settle nothing are compared, too: one lie, and honest batches are verified.
+    """Compare claims that settle nothing, too: one lie demotes, and honest batches are verified.
 
     A batch of more than max.decompressed.bytes is a lie whatever its claims say (S8), and is
     accepted, since Kafka has no such limit.

@@ -162,7 +162,7 @@ def cells(*in_ci: tuple[str, str]) -> list[Any]:
     ("profile", "carrier"), cells(("broker", "tag"), ("broker", "payload"), ("3.9", "payload"))
 )
 def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path) -> None:
-    """With claims in payloads they state schema ids too, where each value has one."""
+    """Expect schema ids in payload claims, too, where each value has one."""
     kinds = ("plain", "keys", "nullkeys", "transactional", "large", "tiny", "ids")
     schema_ids = carrier == "payload"
     options, active = f"carrier={carrier}", f"carrier={carrier}"
@@ -213,7 +213,7 @@ def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path)
 def test_batches_that_come_again_have_their_own_claims(
     profile: str, carrier: str, classes: Path
 ) -> None:
-    """Retries keep the bytes; a split makes other batches; a new epoch another crc."""
+    """Expect the same bytes of retries, other batches of a split, and another crc of a new epoch."""
     chance = random.Random(7)
     turn = itertools.count()
     failing = [
@@ -321,7 +321,7 @@ def test_with_a_wrong_option_the_producer_is_stock(classes: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_real_broker_finds_each_claim_honest(profile: str, classes: Path) -> None:
-    """Kafka reads the records, and the broker's agent compares them with the claims."""
+    """Let Kafka read the records, and the broker's agent compare them with the claims."""
     kinds = ("nullkeys", "transactional")
 
     async def work() -> None:
@@ -343,7 +343,7 @@ def test_a_real_broker_finds_each_claim_honest(profile: str, classes: Path) -> N
 
 @pytest.mark.long
 def test_schema_ids_are_in_the_log_and_settle_a_gates_rule(classes: Path) -> None:
-    """The same values, sent to a broker whose agent verifies claims, and through a gate."""
+    """Send the same values to a broker whose agent verifies claims, and through a proxy."""
     allowed = frozenset({7, 300, 100_001})
     rules = TopicPolicy(record_rules=RecordRules(SchemaIds(ids=allowed)))
 

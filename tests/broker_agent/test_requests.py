@@ -29,7 +29,7 @@ MARGIN = 1 << 20  # bytes of heap that a JVM's own work may take
     ],
 )
 def test_no_request_is_retained(tmp_path: Path, version: str, count: int) -> None:
-    """What is left is the one request that the program keeps."""
+    """Count the requests on the heap: only the one that the program keeps is left."""
     data = batch(b"value" * 20, codec=4)
     claims = compute(data)
     assert claims is not None

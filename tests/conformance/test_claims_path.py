@@ -22,9 +22,7 @@ def test_golden_cases(provider):
 
 
 def test_batches_that_clients_sent(provider):
-    """Out of a real broker's segments, their base offset as it was sent: it is not under the
-    checksum.
-    """
+    """Restore the base offset as sent (no checksum covers it) in a real broker's batches."""
     cases = []
     for path in sorted((FIXTURES / "segments").rglob("*.log")):
         data = path.read_bytes()
@@ -42,7 +40,7 @@ def test_batches_that_clients_sent(provider):
 
 
 def test_a_difference_is_seen(monkeypatch):
-    """What this compares with is not what it compares."""
+    """Change an answer: the comparison must report it."""
     case = next(
         c
         for c in claims_path.lines(GOLDEN)

@@ -89,7 +89,7 @@ def test_our_answers_are_kafkas(provider):
 
 
 def test_another_answer_of_kafka_would_be_noticed():
-    """Each stage of each accepted case, turned round, is a disagreement."""
+    """Invert each stage of each accepted case: each is a disagreement."""
     accepted = [case for case in SAMPLE if case["expect"]["final"] == "ok"][::10]
     for case in accepted:
         for stage in ("request", "analyze", "validate"):
@@ -103,8 +103,8 @@ def test_another_answer_of_kafka_would_be_noticed():
 
 
 def test_both_providers_answer_the_same():
-    """The three stages with all that they say; of recompressed batches the records, for the bytes
-    are the library's.
+    """Compare all results of three stages; for recompressed batches, whose bytes differ, the
+    records.
     """
     before = compression.provider()
     answers = []

@@ -36,7 +36,7 @@ def test_a_hundred_thousand_answers(kafka):
 
 
 def test_a_difference_is_found(kafka):
-    """Kafka reads what we made: one record more, or one byte else, does not pass."""
+    """Change a record or a byte in what Kafka reads back: the comparison fails."""
     data = batch(records(3), codec=NONE)
     output = down_convert(data, 1).output
     wrong = {

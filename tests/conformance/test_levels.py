@@ -76,9 +76,7 @@ def at_level(level: int) -> dict[str, Any]:
 
 
 def test_a_limit_that_the_rebuilt_batch_just_meets(kafka):
-    """Rule 40. What arrives is smaller than what is rebuilt, so that rule 13 does not refuse it
-    first.
-    """
+    """Apply rule 40 to a batch that grows when rebuilt, so that rule 13 does not refuse it first."""
     limited, expected = [], []
     for case in kafka.answer(map(at_level, range(1, 10))):
         size = case["expect"]["validate"]["out_len"]
@@ -94,9 +92,7 @@ def test_a_limit_that_the_rebuilt_batch_just_meets(kafka):
 
 
 def test_levels_count_where_the_topic_names_their_codec(kafka):
-    """With compression.type=producer a batch that is built anew gets the default level, in Kafka
-    too.
-    """
+    """Rebuild with compression.type=producer at the default level, as Kafka does."""
     rng = random.Random(8364)
     old = wrapper([message(1, offset=i, value=words(rng, 100)) for i in range(120)], GZIP)
     levels = {"gzip_level": 1, "zstd_level": 1}

@@ -64,7 +64,7 @@ def answers(kafka):
 
 @pytest.mark.parametrize("sender", SENDERS)
 def test_kafka_reads_the_same_records(answers, sender):
-    """Once kept as they are, once rebuilt: then Kafka has read every field of every record."""
+    """Send once as is, once to be rebuilt: then Kafka has read every field of every record."""
     plain = logical_sha256(built("none", **SENDERS[sender]))
     assert len(answers[sender]) == 2 * len(CompressionType)
     for answer in answers[sender]:

@@ -68,7 +68,7 @@ def test_our_answers_are_those_of_this_version(version, provider):
 
 @pytest.mark.parametrize(("version", "other"), [("3.9", "4.1"), ("3.9", "4.4"), ("4.1", "4.4")])
 def test_another_version_answers_otherwise(version, other):
-    """Each column of the table that tells two versions apart is met by cases of the sample."""
+    """Find cases of the sample for each table column that distinguishes two versions."""
     differing = Counter(
         found.stage
         for case in SAMPLES[version]

@@ -72,7 +72,7 @@ def test_a_missing_and_a_lost_file_are_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_paths_exist(page: Path) -> None:
-    """Paths are from the root, or from the package where the page says so."""
+    """Resolve paths from the root, or from the package where the page states it."""
     text = page.read_text("utf-8")
     roots = [ROOT, PACKAGE] if "Paths are below `batchval/`" in text else [ROOT]
     paths = [path for path in _PATH.findall(text) if not path.startswith(("build/", "dist/"))]

@@ -147,7 +147,7 @@ def test_the_rules_page_is_generated() -> None:
 
 
 def test_every_rule_is_explained() -> None:
-    """Kafka's own rules name its class and method, as do those of files read at a start."""
+    """Find class and method for Kafka's own rules, and for those of files that it reads at startup."""
     assert list(RULE_TEXTS) == [rule.id for rule in Rule]
     assert {name for name, text in RULE_TEXTS.items() if text.kafka} == {
         *(rule.id for rule in Rule if rule.id[0] not in "SLR"),

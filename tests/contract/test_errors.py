@@ -117,7 +117,7 @@ def test_pickled_copied_and_compared(kind: type[BatchvalError]) -> None:
 def test_a_class_that_takes_more_than_a_message_is_built_as_the_package_builds_it(
     kind: type[BatchvalError],
 ) -> None:
-    """A new class with an ``__init__`` of its own must be made by ``made`` with what it takes."""
+    """Require an entry in ``made`` for a class with an ``__init__`` of its own."""
     own = next(base for base in kind.__mro__ if "__init__" in vars(base))
     builders = {*MADE, BrokerError, ProtocolError}
     assert not own.__module__.startswith("batchval.") or any(

@@ -247,7 +247,7 @@ def test_words_in_comments_and_docstrings_are_no_imports(tmp_path: Path) -> None
 
 
 def test_import_linter_agrees(tmp_path: Path) -> None:
-    """The contract of pyproject.toml is one that the linter understands, and keeps."""
+    """Check that the linter understands the contract of pyproject.toml and finds it kept."""
     command = [
         sys.executable,
         "-c",
@@ -261,7 +261,7 @@ def test_import_linter_agrees(tmp_path: Path) -> None:
 
 
 def test_no_two_scripts_share_a_name() -> None:
-    """Benches put their folders on sys.path and import one another by bare name.
+    """Keep names unique: benches put their folders on sys.path and import by bare name.
 
     One test run imports many of them, so the first folder would answer for the other.
     """

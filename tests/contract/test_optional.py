@@ -133,14 +133,14 @@ except BatchvalError as error:
 
 
 def test_the_error_is_an_import_error_too() -> None:
-    """Callers that look for ImportError, or for the missing module's name, find them."""
+    """Catch it as ImportError, and read the missing module's name from it."""
     error = MissingExtraError("batchval.audit", "pyarrow", "audit")
     assert isinstance(error, ModuleNotFoundError)
     assert error.name == "pyarrow"
 
 
 def test_the_core_tests_need_no_other_extra_and_no_source() -> None:
-    """tests/core runs against an installed wheel that has the extra test alone."""
+    """Run tests/core against an installed wheel with the extra test alone."""
     brought = {normal(one) for one in PROJECT["optional-dependencies"]["test"]}
     blocked = {name for _, names in EXTRAS.values() for name in names} - {
         name.replace("-", "_") for name in brought

@@ -95,7 +95,7 @@ def test_a_result_of_an_unknown_commit_is_named(
 def test_a_new_result_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A saved result changes the pages at once, the README by the command alone."""
+    """Save a result: the pages change at once, the README only by the command."""
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     (tmp_path / "README.md").write_text(README)

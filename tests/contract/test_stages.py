@@ -70,7 +70,7 @@ def test_an_unmarked_test_is_found(tmp_path: Path, text: str, found: list[str]) 
 
 
 def test_the_makefile_runs_both_stages() -> None:
-    """Every test is in one of them, whatever its markers."""
+    """Find every test in one of the stages, whatever its markers."""
     text = (ROOT / "Makefile").read_text("utf-8")
     assert "-m '$(1)not alone'" in text
     assert "-n 0 -m '$(1)alone' $(ALONE)" in text

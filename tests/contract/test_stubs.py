@@ -156,9 +156,7 @@ def test_a_lying_stub_is_found(
 
 
 def test_stubtest(tmp_path: Path) -> None:
-    """mypy's own comparison, which also asks whether defaults fit their types and classes their
-    bases.
-    """
+    """Run mypy's own comparison, which also checks default values and base classes."""
     config = tmp_path / "mypy.ini"
     config.write_text("[mypy]\nignore_missing_imports = true\n")
     modules = [module_of(path) for path in STUBS]

@@ -57,7 +57,7 @@ LogValidator().check("text", now_ms=1)
 
 
 def test_a_user_script_in_another_folder(tmp_path: Path) -> None:
-    """Type checkers find the package of an editable install: it is a folder on the path."""
+    """Check types with an editable install, whose package is a folder on the path."""
     script = tmp_path / "script.py"
     script.write_text(USER_SCRIPT)
     command = [

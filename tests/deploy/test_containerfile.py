@@ -66,6 +66,6 @@ def test_its_health_is_asked_where_a_gate_answers() -> None:
 
 
 def test_its_python_is_one_that_the_package_supports() -> None:
-    """Debian 13 has Python 3.13."""
+    """Check Debian 13's Python, 3.13."""
     assert "ARG BASE=debian:13-slim\n" in TEXT
     assert "Programming Language :: Python :: 3.13" in (ROOT / "pyproject.toml").read_text("utf-8")

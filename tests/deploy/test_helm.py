@@ -110,7 +110,7 @@ def test_wrong_values_are_refused_with_what_is_wrong(
 
 
 def test_a_gate_takes_the_settings(chart: Rendered, tmp_path: Path) -> None:
-    """The paths of secrets and of the state are those of a folder of this test."""
+    """Start with the settings; paths of secrets and state are in a folder of this test."""
     authority = trustme.CA()
     certificate = authority.issue_cert("kafka.example.com")
     secrets = tmp_path / "secrets" / "tls"

@@ -78,7 +78,7 @@ def test_each_key_exists() -> None:
 
 
 def test_each_word_of_the_gate_exists(metrics: dict[str, frozenset[str]]) -> None:
-    """Names with an underscore are keys, reasons of ended connections or metrics."""
+    """Look up names with an underscore: keys, reasons of ended connections, metrics."""
     words = {word for word in QUOTED if re.fullmatch(r"[a-z]+(_[a-z]+)+", word)}
     leaves = {key.rpartition(".")[2] for key in KEYS}
     assert len(words) > 5

@@ -74,7 +74,7 @@ def test_the_packages_provider_holds_the_bytes_twice(name, measured):
 
 @pytest.mark.alone
 def test_each_frame_gets_what_the_ones_before_it_left():
-    """Of 8 MiB, seven go to the first zstd frame: the second may not have eight more."""
+    """Use seven of 8 MiB in the first zstd frame: the second must not get eight more."""
     value = varint(128 * MIB)
     start = varint(128 * MIB + 5 + len(value)) + b"\0\0\0\x01" + value
     payload = compress(4, start + bytes(7 * MIB)) + compress(4, bytes(121 * MIB) + b"\0")

@@ -47,7 +47,7 @@ def test_cases_are_valid_and_hold_no_poison(case: Case) -> None:
 def test_operations_find_nothing_in_buffers_that_stand_still(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor do they refuse: an operation that always ends with an error would look at nothing."""
+    """Check that operations succeed: one that always fails would check nothing."""
     scene = Scene(cases(), kind, 1)  # type: ignore[arg-type]
     monkeypatch.setattr(scene, "hurt", lambda: None)
     for operation in OPERATIONS.values():
@@ -67,7 +67,7 @@ def test_operations_find_nothing_in_buffers_that_stand_still(
 
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_somebody_writes_while_a_function_runs(kind: str) -> None:
-    """One batch, judged again and again: some calls meet its own bytes, others hostile ones."""
+    """Validate one batch repeatedly: some calls see its own bytes, others hostile ones."""
     scene = Scene(cases(), kind, 2)  # type: ignore[arg-type]
     scene.enter(NUMBER["some-0"])
     validator, seen, until = LogValidator(), set(), time.monotonic() + 60
@@ -89,7 +89,7 @@ def test_the_writer_never_writes_poison() -> None:
 
 
 def test_poison_follows_a_shared_case() -> None:
-    """A function that reads too far meets poison, or a forbidden page."""
+    """Read too far: the function reads poison, or a forbidden page."""
     scene = Scene(cases(), "process", 4)
     number = next(i for i in range(0, len(cases()), 2) if cases()[i].name.startswith("some"))
     scene.enter(number)

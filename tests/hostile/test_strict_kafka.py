@@ -90,7 +90,7 @@ def markers_answered(kafka, tmp_path_factory):
 
 @pytest.mark.jvm
 def test_markers_in_odd_streams_against_kafka_s_log(markers_answered, provider):
-    """What a follower, a Raft leader and a coordinator append: the log reads the first record."""
+    """Append as follower, Raft leader and coordinator: the log reads the first record."""
     accepted = set()
     for case in markers_answered:
         assert cases.compare(case) == [], case["id"]
@@ -118,9 +118,7 @@ def test_a_broken_promise_is_found(answer, data, found):
 
 
 def test_header_keys_become_what_java_makes_of_them():
-    """Of an encoded surrogate one U+FFFD, also where its last byte is missing; else as Python
-    replaces.
-    """
+    """Expect one U+FFFD for an encoded surrogate, also a cut one; else Python's replacement."""
     keys = {
         b"\xed\xa0": "\ufffd",
         b"\xed\xbfx": "\ufffdx",
@@ -180,7 +178,7 @@ def test_header_keys_against_java(kafka):
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_missing_key_is_counted_once_kafka_has_the_record(codec, provider):
-    """Kafka looks for bytes after the last record before it hands that record out."""
+    """Count no missing key before extra bytes: Kafka looks for those before it returns the record."""
     keyless = record(0, None, b"v") + record(1, None, b"w")
     setup = Setup.of({"now": NOW, "compact": True})
     whole = setup.kafka.check(batch(keyless, 2, codec), now_ms=NOW)

@@ -35,7 +35,7 @@ def test_a_target_finds_nothing(target):
 
 @pytest.mark.parametrize("target", targets.POISONED)
 def test_a_target_of_poisoned_memory_finds_nothing(target, tmp_path):
-    """In a process of its own: it changes how malloc works, and what it looks for is a crash."""
+    """Run in a separate process: it changes malloc, and looks for a crash."""
     command = [
         sys.executable,
         str(ROOT / "tests" / "hostile" / "fuzz.py"),
@@ -58,7 +58,7 @@ def test_targets_say_what_they_cover():
 
 
 def test_most_mutants_reach_the_records():
-    """A mutator whose cases all die at the checksum would find nothing."""
+    """Count the cases beyond the checksum: a mutator without them would find nothing."""
     cases = mutator.Mutator(seeds(), SEED)
     validator = LogValidator()
     rules = [validator.check(cases.case(), now_ms=NOW).rule for _ in range(12_000)]
@@ -96,7 +96,7 @@ def test_the_same_state_makes_the_same_cases():
 
 
 def test_differences_are_found(monkeypatch):
-    """A reference that is wrong about one thing is noticed."""
+    """Make the reference wrong about one thing: the comparison must notice."""
     real = differential.reference.validate
 
     def off_by_one(*arguments, **named):
@@ -130,7 +130,7 @@ def test_the_reference_s_fast_checksums_are_its_own():
 
 
 def test_an_over_read_by_one_is_a_signal():
-    """The guard page is what makes the other tests mean something."""
+    """Read one byte too far: the guard page must end the process, or other tests prove nothing."""
     script = f"""
         import sys
         sys.path.insert(0, {str(ROOT)!r})
@@ -172,9 +172,7 @@ def test_slots_end_at_forbidden_pages():
 @pytest.mark.alone
 @pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
 def test_the_fuzzer_sees_a_signal(tmp_path):
-    """fuzz.py takes the death of a target for a finding, saves the input that did it, and ends with
-    1.
-    """
+    """Kill a target: fuzz.py reports a finding, saves its input, and exits with 1."""
     script = f"""
         import os, sys
         sys.path.insert(0, {str(ROOT)!r})
@@ -199,7 +197,7 @@ def test_the_fuzzer_sees_a_signal(tmp_path):
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target not in KINDS])
 def test_cases_are_made_again(target, monkeypatch):
-    """From the place that a target marked follow the very cases that it then judged."""
+    """Make cases again from a saved place: they are those that the target ran next."""
     judged = []
     watched = {
         "differential": (

@@ -239,7 +239,7 @@ def stored(log: Log, topic: Topic) -> Iterator[bytes]:
 
 
 def test_payload_claims_are_in_the_log(log: Log) -> None:
-    """Each block is as it was sent; a tag is not stored, and its batch is as without."""
+    """Find each block as sent; a tag is not stored, and its batch is as without it."""
     for topic in log.topics:
         if topic.blocks is None:
             continue
@@ -257,7 +257,7 @@ def test_payload_claims_are_in_the_log(log: Log) -> None:
 
 
 def test_a_gate_puts_claims_into_each_compressed_batch(log: Log) -> None:
-    """librdkafka sends a batch uncompressed where its codec would not make it smaller."""
+    """Expect claims in compressed batches only: librdkafka skips a codec that saves nothing."""
     for topic in log.topics:
         if topic.blocks is not None:
             continue

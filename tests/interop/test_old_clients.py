@@ -69,7 +69,7 @@ def test_the_table_has_each_operation() -> None:
 
 
 def test_later_outcomes_take_the_place_of_saved_ones() -> None:
-    """What was not run again stays; a failure is a note, once."""
+    """Keep the outcomes that were not run again; a failure is noted once."""
     raw, java = "raw frames, Produce 0", "Java 0.8.2.2"
     before = {raw: {"none": {"direct": [False, "closed"], "gate": [False, "closed"]}}}
     found = {

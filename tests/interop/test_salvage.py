@@ -208,7 +208,7 @@ def kafka() -> Iterator[KafkaBroker]:
 @pytest.mark.long
 @pytest.mark.parametrize("topic", ["plain", "codecs", "transactional"])
 def test_one_fault_is_one_finding(kafka: KafkaBroker, tmp_path: Path, topic: str) -> None:
-    """Segments of a MiB with their indexes: what one fault brings with it is not a finding."""
+    """Damage segments of a MiB with indexes: consequences of one fault are not findings."""
     folder = tmp_path / f"{topic}-0"
     shutil.copytree(kafka.data / folder.name, folder)
     # the active one, the damaged one, the one before it: the log's start was deleted

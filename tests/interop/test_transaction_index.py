@@ -188,7 +188,7 @@ def test_aborted_ranges_are_what_the_broker_indexed(kafka: KafkaBroker) -> None:
 @pytest.mark.jvm
 @pytest.mark.long
 def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
-    """It appends many batches at once: ``AbortedRange.next_first_offset`` says what it finds."""
+    """Let it append many batches at once: ``AbortedRange.next_first_offset`` follows its index."""
     with running_kafka() as leader:
         writer = Writer(leader, "copied", 4)  # its coordinator is the only broker so far
         config = leader.config | {
@@ -220,7 +220,7 @@ def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
 
 @pytest.mark.jvm
 def test_open_transactions_are_those_of_kafka_s_own_tool(kafka: KafkaBroker) -> None:
-    """check --transactions on the live log next to kafka-transactions.sh describe-producers."""
+    """Compare check --transactions on the live log with kafka-transactions.sh describe-producers."""
     writer = Writer(kafka, "open", 3)
     writer.create({})
     first = writer.interleaved(rounds=40, size=200)

@@ -27,7 +27,7 @@ def pins(name: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", lock.FILES)
 def test_a_lock_has_what_pyproject_asks_for(name: str) -> None:
-    """If this fails: make lock."""
+    """Compare a lock with pyproject.toml. If this fails: make lock."""
     locked = pins(name)
     for one in map(Requirement, lock.requirements(name)):
         versions = locked.get(canonicalize_name(one.name), set())
