@@ -1,3 +1,3 @@
 """What ``make demo`` shows: real segments judged, damaged copies refused, and the time it takes
-beside aiokafka.
+with aiokafka.
 """

@@ -21,7 +21,7 @@ PUNCTUAL = TopicPolicy(message_timestamp_before_max_ms=HOUR_MS)
 
 
 class Attempt(NamedTuple):
-    """Bytes at the door, the topic's policy, and the id of the rule that must answer (None: let
+    """Bytes that a client sends, the topic's policy, and the id of the rule that must answer (None: let
     in).
     """
 
@@ -66,13 +66,13 @@ def attempts(segments: Path) -> tuple[list[Attempt], int]:
         ("for a compacted topic", lambda b: b, KEYLESS, "35"),
         ("where max.message.bytes is 200", lambda b: b, SMALL, "13"),
         ("sent twice in one request", lambda b: b + b, plain, "8"),
-        ("with nine bytes behind it", lambda b: b + b"leftovers", plain, "S2"),
+        ("with nine bytes after it", lambda b: b + b"leftovers", plain, "S2"),
         ("one bit of a record turned", lambda b: b[:-1] + bytes([b[-1] ^ 1]), plain, "14"),
         ("with base_offset 1000", lambda b: struct.pack(">q", 1000) + b[8:], plain, "10"),
         ("with the control bit", lambda b: _with(b, 21, ">h", 0x20), plain, "25"),
         ("with the broker's time bit", lambda b: _with(b, 21, ">h", 0x08), BROKERS_TIME, "37"),
         ("with attribute bit 9", lambda b: _with(b, 21, ">h", 0x200), plain, "S1"),
-        ("said to be zstd, and is not", lambda b: _with(b, 21, ">h", 4), plain, "S7"),
+        ("with the codec zstd stated, but not used", lambda b: _with(b, 21, ">h", 4), plain, "S7"),
         (
             "a day late, an hour is allowed",
             lambda b: _with(b, 27, ">q", now_ms - 24 * HOUR_MS),

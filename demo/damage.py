@@ -6,7 +6,7 @@
            53 base_sequence:4  57 records_count:4  61 records          (the checksum covers 21 to the end)
 
 A damage that a disk or a network would do leaves the checksum wrong. One that a broken program
-would do has a right checksum over wrong content, which is why a checksum alone is no verdict.
+would do has a right checksum over wrong content, which is why a right checksum does not make a batch valid.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _count(segment: Segment, chance: random.Random) -> None:
 @_damage("a bit of a gzip stream *", "codec-gzip-0", "S7", "29")
 def _stream(segment: Segment, chance: random.Random) -> None:
     row = _inner(segment, chance)
-    # behind the member's 10 bytes of header, whose flags and names say nothing of the content
+    # after the member's header of 10 bytes, whose flags and names do not affect the content
     at = row["position"] + chance.randrange(RECORDS_FROM + 10, row["size_in_bytes"])
     segment.log[at] ^= 1 << chance.randrange(8)
     segment.sign(row)

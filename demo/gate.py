@@ -1,7 +1,7 @@
 """``python -m demo.gate``: a cluster, the gate in front of it, and producers that are not all as
 they should be.
 
-The cluster is librdkafka's mock broker. Good batches come from librdkafka producers that were given
+The cluster is librdkafka's mock broker. Good batches come from librdkafka producers that have
 another address and nothing else; bad ones, and those with claims, are written here. It ends by
 itself, and fails where a verdict is another than promised.
 """
@@ -140,7 +140,7 @@ def good_producers(
     """Start a librdkafka producer for each codec, each in a thread."""
 
     def run(codec: str) -> None:
-        def told(error: Any, _: Any) -> None:
+        def on_delivery(error: Any, _: Any) -> None:
             if error is not None:
                 failures.append(f"{codec}: {error}")
             else:
@@ -156,7 +156,9 @@ def good_producers(
         n = 0
         while time.monotonic() < until:
             for _ in range(200):
-                producer.produce(f"good-{codec}", f"order {n} " * 20, key=str(n), on_delivery=told)
+                producer.produce(
+                    f"good-{codec}", f"order {n} " * 20, key=str(n), on_delivery=on_delivery
+                )
                 n += 1
             producer.poll(0.05)
         if producer.flush(10):
@@ -251,9 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
     sent: Counter[str] = Counter()
     with Running(f"{broker.host}:{broker.port}", all_attempts) as running:
         host, port = running.address
-        out.print(
-            f"[bold]A gate on {host}:{port}[/], a cluster on {broker.host}:{broker.port} behind it"
-        )
+        out.print(f"[bold]A proxy on {host}:{port}[/] for a cluster on {broker.host}:{broker.port}")
         began = time.monotonic()
         until = began + chosen.seconds
         threads = good_producers(f"{host}:{port}", until, failures, sent)

@@ -43,11 +43,11 @@ class Way(NamedTuple):
 
 
 class Caught(NamedTuple):
-    """The liar's story: batches are counted from 1."""
+    """What happened to the lying sender: batches are counted from 1."""
 
     lies_until_caught: int
     answer: str
-    demoted_path: str | None  # of an honest batch right behind the lie
+    demoted_path: str | None  # of an honest batch right after the lie
     honest_path: str | None  # of another sender at the same time
 
 
@@ -112,11 +112,11 @@ def lying_sender(these: Claimed) -> Caught:
     count = len(these.carried)
     for n in range(FIRST_LIE):
         send("honest", these.carried[n % count])
-        send("liar", these.carried[n % count])
+        send("lying", these.carried[n % count])
     lies, answer = 0, "let in"
     while answer == "let in" and lies < 10_000:
-        answer = send("liar", lie_of(these.plain[lies % count]))[1]
+        answer = send("lying", lie_of(these.plain[lies % count]))[1]
         lies += 1
-    demoted, _ = send("liar", these.carried[0])
+    demoted, _ = send("lying", these.carried[0])
     honest = [send("honest", these.carried[0])[0] for _ in range(5)]
     return Caught(lies, answer, demoted, max(honest, key=honest.count))

@@ -67,13 +67,13 @@ def real_segments(out: Console) -> None:
         found = list(check_paths([folder], Options(), summary))
         for name in ("files", "batches", "records", "bytes", "findings"):
             setattr(total, name, getattr(total, name) + getattr(summary, name))
-        said = "; ".join(f"{f.rule.id} {f.rule.slug}: {f.reason}" for f in found)
+        text = "; ".join(f"{f.rule.id} {f.rule.slug}: {f.reason}" for f in found)
         counts = (summary.files, summary.batches, summary.records, summary.bytes)
         rows.add_row(
-            folder.name, *(f"{n:,}" for n in counts), f"[yellow]{said}" if said else "[green]none"
+            folder.name, *(f"{n:,}" for n in counts), f"[yellow]{text}" if text else "[green]none"
         )
         if any(one.level is not Level.NOTE for one in found):
-            raise Missed(f"{folder.name}: {said}")
+            raise Missed(f"{folder.name}: {text}")
     out.print(rows)
     out.print(
         f"{total.files} files, {total.batches:,} batches, {total.records:,} records judged."
@@ -113,15 +113,15 @@ def damaged_segments(out: Console, seed: int) -> None:
             batch_count += summary.batches
     out.print(rows)
     out.print(
-        f"[bold]{len(damages())} of {len(damages())} found[/], and the batches behind each damage were judged too "
-        f"({batch_count} in all).\n* with a checksum that is right: a checksum alone is no verdict.\n"
+        f"[bold]{len(damages())} of {len(damages())} found[/], and the batches after each damage were checked too "
+        f"({batch_count} in all).\n* with a right checksum: a checksum alone does not make a batch valid.\n"
     )
 
 
 def show_attempts(out: Console) -> None:
     """Show part 3: the checks of a produce request; Kafka's answer next to the strict one."""
     out.rule(
-        "[bold]3. At a broker's door: a producer's batch, as it was sent and broken", align="left"
+        "[bold]3. A produce request: a producer's batch, as it was sent and broken", align="left"
     )
     rows = table(
         ("the batch", "~"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<")
@@ -210,11 +210,11 @@ def claims_believed_and_not(out: Console) -> None:
         or caught.demoted_path != "shallow"
         or caught.honest_path != "claims"
     ):
-        raise Missed(f"the liar: {caught}")
+        raise Missed(f"the lying sender: {caught}")
     out.print(
         f"A sender lies from its {FIRST_LIE + 1}st batch on, and {RATE:.0%} are audited: [bold]lie number "
         f"{caught.lies_until_caught} is caught[/], [red]{caught.answer}[/].\nFor an hour all that it sends is "
-        f"decompressed (path {caught.demoted_path}); an honest sender beside it keeps path {caught.honest_path}.\n"
+        f"decompressed (path {caught.demoted_path}); an honest sender keeps path {caught.honest_path}.\n"
     )
 
 
@@ -243,7 +243,7 @@ def against_the_peer(out: Console, rounds: int) -> list[Lap]:
     out.print(
         f"A process each, one at a time, {rounds} rounds in turn, warm; medians, in brackets all rounds. "
         "aiokafka has no validator: it checks the checksum and makes an object of each record; batchval's check asks "
-        "each record all rules and makes no object. For Kafka's own validator beside it: make bench.\n"
+        "each record all rules and makes no object. To compare with Kafka's own validator: make bench.\n"
     )
     return laps
 

@@ -7,7 +7,7 @@ c not below 0, fitted to the relative error over the bench's cells of magic 2. S
 taken of a whole hour: it does not matter how the records lie in batches. ``within`` is how far a
 cell is from its fit at most. ``cpu_s_a_gb`` is as measured, for batches of 100 records of 1,000
 bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so what is saved is rather
-more than is said. ``engines``: of a whole audit, a task and a GB (bench/spark/engines.py).
+more than is stated. ``engines``: of a whole audit, a task and a GB (bench/spark/engines.py).
 """
 
 from __future__ import annotations

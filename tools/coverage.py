@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOM = "batchval/core"
+CORE = "batchval/core"
 TESTS = ["tests/core", "tests/compression", "tests/conformance/test_golden.py", "tests/segment"]
 #: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they
 #: add none
@@ -50,10 +50,10 @@ LEFT_TO_OTHERS = (
 SETTINGS = f"""
 [run]
 plugins = Cython.Coverage
-source = {ROOM}
+source = {CORE}
 data_file = .coverage
 [report]
-include = {ROOM}/*.pyx
+include = {CORE}/*.pyx
 """
 #: what a copy does without: what is built, and what is large
 LEFT_OUT = shutil.ignore_patterns(
@@ -127,7 +127,7 @@ def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
         summary = found["summary"]
         statements += summary["num_statements"]
         covered += summary["covered_lines"]
-        name = module.removeprefix(ROOM + "/")
+        name = module.removeprefix(CORE + "/")
         share = 100 * summary["covered_lines"] / summary["num_statements"]
         print(
             f"{name:<32}{summary['num_statements']:>7}{summary['missing_lines']:>8}{share:>9.1f}%"
@@ -183,7 +183,7 @@ def main() -> int:
         "tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})"
     )
     options = parser.parse_args()
-    modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / ROOM).glob("*.pyx"))
+    modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / CORE).glob("*.pyx"))
     with tempfile.TemporaryDirectory(prefix="batchval-coverage-") as folder:
         tree = Path(folder) / "tree"
         copy_tree(tree)

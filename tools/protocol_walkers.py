@@ -291,7 +291,7 @@ class _Walker:
             new_row = []
         fields = [field for field in struct.fields if not field.tagged]
         is_root = struct is self.definition.root
-        if is_root and not self.walk.whole:  # nothing behind the last field that is asked for
+        if is_root and not self.walk.whole:  # no field after the last requested one is read
             wanted = self._root_fields()
             if not any(field.tagged for field in wanted):
                 fields = fields[: max(fields.index(field) for field in wanted) + 1]

@@ -1,4 +1,4 @@
-"""One way of judging produce requests, at a given pace: CPU time of this process, one thread
+"""Validate produce requests in one way at a fixed pace: CPU time of this process, one thread
 judging.
 
     python paced.py WAY      WAY: shallow, claims, audit, none
@@ -54,7 +54,7 @@ def ways() -> dict[str, Callable[[Request], bool]]:
     """Return functions by name; each returns whether all batches of a request are accepted."""
     validator = peer_claims.validator
     check_ranges = validator.check_ranges
-    books = peer_claims.believed(
+    ledger = peer_claims.believed(
         senders=tuple(f"CN=producer-{n}" for n in range(streams.PRODUCERS))
     )
 
@@ -69,7 +69,7 @@ def ways() -> dict[str, Callable[[Request], bool]]:
 
     def audit(request: Request) -> bool:
         buffer, ranges, tags, sender = request
-        return books.check_ranges(
+        return ledger.check_ranges(
             validator, buffer, ranges, sender=sender, now_ms=NOW_MS, tags=tags
         ).all_ok
 

@@ -269,9 +269,9 @@ def copy(data: bytes) -> Job:
 
 def memcpy(data: bytes) -> Job:
     """Run memcpy into memory that is already allocated."""
-    room = ctypes.create_string_buffer(len(data))
+    buffer = ctypes.create_string_buffer(len(data))
     again = max(1, (1 << 20) // len(data))
-    return in_c("copy", room, data, c_int64(len(data)), again=again, expected=None)
+    return in_c("copy", buffer, data, c_int64(len(data)), again=again, expected=None)
 
 
 # ---- the ledger ----------------------------------------------------------------------------------
@@ -279,18 +279,18 @@ def memcpy(data: bytes) -> Job:
 
 def believed(rate: float = 0.01, senders: tuple[str, ...] = ("CN=edge",)) -> ClaimsLedger:
     """Return a ledger whose senders have completed their first hundred batches."""
-    books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
+    ledger = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
     for sender in senders:
-        for _ in range(books.first_checked):
-            books.decide(sender, 1, NOW_MS)
-            books.note(sender, "honest", NOW_MS)
-    return books
+        for _ in range(ledger.first_checked):
+            ledger.decide(sender, 1, NOW_MS)
+            ledger.note(sender, "honest", NOW_MS)
+    return ledger
 
 
 def decide_and_note(data: bytes) -> Job:
     """Measure the sampling decision alone, without validating a batch."""
-    books, crc = believed(), crc_of(data)
-    names = {"decide": books.decide, "note": books.note, "crc": crc, "now": NOW_MS}
+    ledger, crc = believed(), crc_of(data)
+    names = {"decide": ledger.decide, "note": ledger.note, "crc": crc, "now": NOW_MS}
     return Job("decide('CN=edge', crc, now); note('CN=edge', 'trusted', now)", names)
 
 
@@ -313,15 +313,15 @@ def detection(data: bytes) -> Job:
     """Simulate 200 lying senders a rate and count the lies until one is found; no time is measured."""
     facts: dict[str, Any] = {}
     for rate in (0.001, 0.01, 0.1):
-        books = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
+        ledger = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)
         crcs, waits = random.Random(8364), []
-        for liar in range(LYING_SENDERS):
-            sender = f"CN=liar {liar}"
-            for _ in range(books.first_checked):
-                books.decide(sender, crcs.getrandbits(32), NOW_MS)
-                books.note(sender, "honest", NOW_MS)
+        for number in range(LYING_SENDERS):
+            sender = f"CN=sender {number}"
+            for _ in range(ledger.first_checked):
+                ledger.decide(sender, crcs.getrandbits(32), NOW_MS)
+                ledger.note(sender, "honest", NOW_MS)
             wait = 1
-            while books.decide(sender, crcs.getrandbits(32), NOW_MS) == "trust":
+            while ledger.decide(sender, crcs.getrandbits(32), NOW_MS) == "trust":
                 wait += 1
             waits.append(wait)
         facts[str(rate)] = sum(waits) / LYING_SENDERS

@@ -1,4 +1,4 @@
-"""Claims beside the paths they save, and beside Kafka: its LogValidator, its full iterator and the
+"""Time claims, the paths they save, and Kafka: its LogValidator, its full iterator and the
 one that skips.
 
 Two runs, each peer a process of its own, all taking turns round after round:
@@ -41,7 +41,7 @@ CLAIMS_FOLDER = Path(__file__).resolve().parent
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = run.parser()
-    parser.description = "Times claims beside the paths they save, and beside Kafka."
+    parser.description = "Time claims, the paths they save, and Kafka."
     parser.add_argument(
         "--seconds", type=float, default=2.0, help="of each paced point (default 2)"
     )

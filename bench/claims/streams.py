@@ -3,7 +3,7 @@ them.
 
     for each request:  batches:4 content:4   content: bytes of its records, uncompressed
                        length:4              a batch
-                       the batches           one behind the other
+                       the batches           one after the other
 
 16 producers, each with records of its own, take turns; a request holds one batch a partition. A
 batch holds 16 records of 1 kB, which is the producer's batch.size of 16 kB. No two of the 2,112

@@ -1,4 +1,4 @@
-"""``batchval perf consume`` beside Kafka's own tool and a loop of C over librdkafka: same broker,
+"""Compare ``batchval perf consume``, Kafka's own tool and a loop of C over librdkafka: same broker,
 same topic, in turns.
 
     python -m bench perf-consume [--rounds 3] [--records 4000000] [--quick] [--write]

@@ -7,9 +7,9 @@
 
 enum { CONSUMER = 1, BATCH = 10000 };
 
-int main(int count, char **given) {
+int main(int count, char **argv) {
     static message *messages[BATCH];
-    open_library(count, given, 5, "consume_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS");
+    open_library(count, argv, 5, "consume_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS");
     int (*poll_set_consumer)(void *) = symbol("rd_kafka_poll_set_consumer");
     void *(*list_new)(int) = symbol("rd_kafka_topic_partition_list_new");
     void *(*list_add)(void *, const char *, int32_t) = symbol("rd_kafka_topic_partition_list_add");
@@ -20,18 +20,18 @@ int main(int count, char **given) {
 
     char group[64];
     snprintf(group, sizeof group, "consume-loop-%ld", (long)now_us());
-    void *conf = configuration(given[2]);
+    void *conf = configuration(argv[2]);
     set(conf, "group.id", group);
     set(conf, "auto.offset.reset", "earliest");
     set(conf, "enable.auto.commit", "false");
-    void *client = new_client(CONSUMER, conf, given + 5, count - 5);
+    void *client = new_client(CONSUMER, conf, argv + 5, count - 5);
     poll_set_consumer(client);
     void *topics = list_new(1);
-    list_add(topics, given[3], -1);
+    list_add(topics, argv[3], -1);
     subscribe(client, topics);
     void *queue = queue_of(client);
 
-    long wanted = atol(given[4]), records = 0;
+    long wanted = atol(argv[4]), records = 0;
     uint64_t bytes = 0;
     int64_t began = now_us(), last = began;
     while (records < wanted) {

@@ -73,7 +73,7 @@ static void drop(int s, size_t size) {
     }
 }
 
-/* A request for what comes behind these offsets. The least is above 1 byte, so nobody waits for long. */
+/* A request from these offsets on. min_bytes is small, so that the broker answers soon. */
 static void ask(int s, int first, const int64_t *offsets) {
     static _Thread_local uint8_t frame[64 + 256 + MOST * 16];
     int count = (partitions - first + connections - 1) / connections;
@@ -111,8 +111,8 @@ static void batches(int s, uint8_t *buffer, int32_t size, int64_t *offset) {
     if (discard && at < size) drop(s, (size_t)(size - at));
 }
 
-static void *reader(void *given) {
-    int first = (int)(intptr_t)given, s = opened();
+static void *reader(void *first_partition) {
+    int first = (int)(intptr_t)first_partition, s = opened();
     int64_t *offsets = calloc((size_t)partitions, sizeof *offsets);
     uint8_t *buffer = malloc(FRAME_BYTES), fixed[64];
     if (!buffer || !offsets) fail("malloc");
@@ -137,12 +137,12 @@ static void *reader(void *given) {
     return NULL;
 }
 
-int main(int count, char **given) {
+int main(int count, char **argv) {
     pthread_t threads[64];
     if (count < 7) return fprintf(stderr, "usage: fetch_and_drop HOST PORT TOPIC PARTITIONS CONNECTIONS RECORDS [keep|discard]\n"), 2;
-    host = given[1], port = given[2], topic = given[3];
-    partitions = atoi(given[4]), connections = atoi(given[5]), wanted = atol(given[6]);
-    discard = count > 7 && !strcmp(given[7], "discard");
+    host = argv[1], port = argv[2], topic = argv[3];
+    partitions = atoi(argv[4]), connections = atoi(argv[5]), wanted = atol(argv[6]);
+    discard = count > 7 && !strcmp(argv[7], "discard");
     if (partitions < 1 || partitions > MOST || connections < 1 || connections > 64 || connections > partitions || strlen(topic) > 249)
         return fprintf(stderr, "1 to %d partitions, 1 to 64 connections, no more than partitions\n", MOST), 2;
     double began = now();

@@ -45,7 +45,7 @@ from tests.interop.kafka_broker import (  # noqa: E402
 BROKER_JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
 MEMORY = Path(
     "/dev/shm"
-)  # the log lies there if there is room: what a disk writes back is not what is measured
+)  # memory for the log, if it has the space: writeback to a disk is not measured
 MEMORY_WANTED = 8 << 30
 #: by default a log may grow for five minutes before anybody looks at retention.bytes
 BROKER_CONFIG = {"log.retention.check.interval.ms": 500, "log.segment.delete.delay.ms": 500}
@@ -119,8 +119,8 @@ class Bench:
                     run = run_once(name, every[name], rate_of, broker.process.pid)
                     runs.append(run)
                     time.sleep(2)  # what is no longer kept goes
-                    said = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
-                    print(said, file=sys.stderr, flush=True)
+                    line = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
+                    print(line, file=sys.stderr, flush=True)
         return {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": machine.describe(),

@@ -1,4 +1,4 @@
-"""``batchval perf produce`` beside Kafka's own tool and a loop of C over librdkafka: same broker,
+"""Compare ``batchval perf produce``, Kafka's own tool and a loop of C over librdkafka: same broker,
 same topic, in turns.
 
     python -m bench perf-produce [--rounds 3] [--records 1000000] [--quick] [--write]

@@ -21,19 +21,19 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-int main(int count, char **given) {
-    open_library(count, given, 6, "produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE");
+int main(int count, char **argv) {
+    open_library(count, argv, 6, "produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE");
     void (*on_delivery)(void *, void (*)(void *, const message *, void *)) = symbol("rd_kafka_conf_set_dr_msg_cb");
     void *(*topic_new)(void *, const char *, void *) = symbol("rd_kafka_topic_new");
     int (*produce)(void *, int32_t, int, void *, size_t, const void *, size_t, void *) = symbol("rd_kafka_produce");
     int (*poll)(void *, int) = symbol("rd_kafka_poll");
 
-    void *conf = configuration(given[2]);
+    void *conf = configuration(argv[2]);
     on_delivery(conf, delivered);
-    void *client = new_client(PRODUCER, conf, given + 6, count - 6);
-    void *topic = topic_new(client, given[3], NULL);
+    void *client = new_client(PRODUCER, conf, argv + 6, count - 6);
+    void *topic = topic_new(client, argv[3], NULL);
 
-    long records = atol(given[4]), size = atol(given[5]);
+    long records = atol(argv[4]), size = atol(argv[5]);
     char *value = malloc((size_t)size + 1);
     latencies = malloc((size_t)(records + 1) * sizeof *latencies);
     if (!value || !latencies) return 2;

@@ -1,4 +1,4 @@
-"""Apache Kafka on a given address, from the tests' own broker; prints "listening HOST PORT", runs
+"""Run Apache Kafka on this address, from the tests' own broker; prints "listening HOST PORT", runs
 until it is ended.
 """
 

@@ -164,7 +164,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                     answer = send(options, prefix, host, port, cell)
                     cell["rounds"].append(answer)
                     print(
-                        f"  round {number + 1}: {cell_name(cell)}: {said(answer)}",
+                        f"  round {number + 1}: {cell_name(cell)}: {summary(answer)}",
                         file=sys.stderr,
                         flush=True,
                     )
@@ -176,7 +176,7 @@ def cell_name(cell: dict[str, Any]) -> str:
     return f"{cell['rtt_ms']:g} ms, cap {cell['cap']}, {cell['records']} records"
 
 
-def said(answer: dict[str, Any]) -> str:
+def summary(answer: dict[str, Any]) -> str:
     return str(answer.get("error") or f"{answer['bytes_per_second'] / 1e6:.2f} MB/s")
 
 

@@ -56,7 +56,7 @@ class Produce:
     expects_response: bool = True
 
     def encode(self, correlation_id: int, client_id: str | None) -> list[bytes | memoryview]:
-        epoch = min(self.producer_id, 0)  # -1 where there is no producer id
+        epoch = min(self.producer_id, 0)  # -1 without a producer id
         producer = self.producer_id, epoch, self.base_sequence
         tail = struct.pack(
             ">hiqqqhii", 0, self.count - 1, TIMESTAMP, TIMESTAMP, *producer, self.count

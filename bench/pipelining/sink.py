@@ -25,22 +25,22 @@ class Sink(asyncio.BufferedProtocol):
             sock = transport.get_extra_info("socket")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.congestion.encode())
         self.transport = transport
-        self.room = bytearray(4)
+        self.buffer = bytearray(4)
         self.filled = 0
         self.next_sequence: dict[int, int] = {}
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return memoryview(self.room)[self.filled :]
+        return memoryview(self.buffer)[self.filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.filled += nbytes
-        if self.filled < len(self.room):
+        if self.filled < len(self.buffer):
             return
-        if len(self.room) == 4:
-            (size,) = struct.unpack(">i", self.room)
-            self.room = self.room + bytes(size)  # another one: whoever reads still holds the first
+        if len(self.buffer) == 4:
+            (size,) = struct.unpack(">i", self.buffer)
+            self.buffer = self.buffer + bytes(size)  # a new one: the reader still holds the first
             return
-        frame, self.room, self.filled = self.room, bytearray(4), 0
+        frame, self.buffer, self.filled = self.buffer, bytearray(4), 0
         self.answer(frame)
 
     def answer(self, frame: bytearray) -> None:

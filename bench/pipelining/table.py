@@ -1,7 +1,7 @@
 """The pipelining table: what producers reach over a long path, and how many requests they have
 under way on the wire.
 
-Kafka 4.4.0 stands behind a delayed link (table_wire.py); each client sends a fixed number of
+Kafka 4.4.0 runs at the end of a delayed link (table_wire.py); each client sends a fixed number of
 records of 1,000 bytes, flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's
 samples are kept, so a table can be made in pieces:
 
@@ -176,17 +176,17 @@ def path(
         else:
             from table_cluster import CONTROLLER
 
-            port, behind = free_port(), free_ports(CONTROLLER + 2)
+            port, broker_port = free_port(), free_ports(CONTROLLER + 2)
             prefix = []
             wire = child(
                 sys.executable,
                 str(HERE / "table_wire.py"),
                 "relay",
                 str(port),
-                f"127.0.0.1:{behind + 1}",
+                f"127.0.0.1:{broker_port + 1}",
             )
             wire.answer()
-            brokers = child(*cluster, "--port", str(behind), "--advertise", str(port))
+            brokers = child(*cluster, "--port", str(broker_port), "--advertise", str(port))
         yield prefix, wire, brokers.answer()
 
 
@@ -258,10 +258,10 @@ def send(
             time.sleep(0.5 + rtt_ms / 500)
     seen_on_wire = wire.ask(report=1)
     try:
-        answer = peers.said(peer, done.stdout)
+        answer = peers.read_result(peer, done.stdout)
     except ValueError:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        return sample | {"error": said[-1][:300] if said else f"exit code {done.returncode}"}
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return sample | {"error": output[-1][:300] if output else f"exit code {done.returncode}"}
     if answer["failed"]:
         return sample | {"error": f"{answer['failed']} of {count} failed: {answer.get('why', '')}"}
     if not tls and not count * 1000 < seen_on_wire["bytes"] < count * 1100 + 200_000:
@@ -296,7 +296,7 @@ def measure(
                         for peer in asked:
                             if (
                                 cell == "acks0" and peer == "librdkafka idempotent"
-                            ):  # there is no such thing
+                            ):  # this combination does not exist
                                 continue
                             if peer not in ONLY.get(cell, asked):
                                 continue
@@ -306,14 +306,14 @@ def measure(
                             samples.append(one)
                             keep.write_text(json.dumps(samples, indent=1) + "\n")
                             print(
-                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {told(one)}",
+                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}",
                                 file=sys.stderr,
                                 flush=True,
                             )
     return missing
 
 
-def told(sample: dict[str, Any]) -> str:
+def summary(sample: dict[str, Any]) -> str:
     if "error" in sample:
         return str(sample["error"])
     wire = sample["wire"]

@@ -134,14 +134,20 @@ def main() -> None:
     try:
         with ThreadPoolExecutor(len(brokers)) as pool:
             list(pool.map(KafkaBroker.start, brokers))
-        behind = (
+        through_relay = (
             brokers[0].bootstrap
             if options.advertise is None
             else f"{options.host}:{options.advertise}"
         )
-        make_topic(ONE, 1, behind)
-        make_topic(MANY, PARTITIONS, behind, "segment.bytes=4194304", "retention.bytes=4194304")
-        plain = ",".join(one.bootstrap for one in brokers) if options.advertise is None else behind
+        make_topic(ONE, 1, through_relay)
+        make_topic(
+            MANY, PARTITIONS, through_relay, "segment.bytes=4194304", "retention.bytes=4194304"
+        )
+        plain = (
+            ",".join(one.bootstrap for one in brokers)
+            if options.advertise is None
+            else through_relay
+        )
         secure = ",".join(f"{options.host}:{one.port + TLS}" for one in brokers)
         print(json.dumps({"plain": plain, "tls": secure}), flush=True)
         sys.stdin.read()

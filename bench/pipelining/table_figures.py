@@ -157,7 +157,7 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def figure(
-    name: str, value: float, target: float, spread: float | None, said: str
+    name: str, value: float, target: float, spread: float | None, remark: str
 ) -> dict[str, Any]:
     verdict = (
         "met" if value >= target else "noise" if value >= target * (1 - (spread or 0)) else "missed"
@@ -168,7 +168,7 @@ def figure(
         "target": target,
         "spread": spread,
         "verdict": verdict,
-        "said": said,
+        "said": remark,
     }
 
 

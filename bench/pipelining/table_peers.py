@@ -239,7 +239,7 @@ def _built(command: list[str], folder: Path) -> None:
 # what they say
 
 
-def said(peer: str, stdout: str) -> dict[str, Any]:
+def read_result(peer: str, stdout: str) -> dict[str, Any]:
     """Return records, failed, seconds and in_flight (the client's own count, or None)."""
     if peer == "Java":
         lines = re.findall(

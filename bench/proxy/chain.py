@@ -185,11 +185,11 @@ def main() -> None:
                         measure(broker, way, codec, options.batch, options.batches, records)
                     )
             for way, runs in rounds.items():
-                said = []
+                figures = []
                 for name in ("edge s/GB", "core s/GB", "broker s/GB"):
                     if name in runs[0]:
                         numbers = sorted(run[name] for run in runs)
-                        said.append(
+                        figures.append(
                             f"{name[:-5]} {statistics.median(numbers):.2f} ({numbers[0]:.2f} to {numbers[-1]:.2f})"
                         )
                 wire, share = (
@@ -197,7 +197,7 @@ def main() -> None:
                     statistics.mean(run["claims path"] for run in runs),
                 )
                 print(
-                    f"{codec:6} {way:6} {', '.join(said)}; {share:.1%} believed, {wire / 1000:.0f} kB frames",
+                    f"{codec:6} {way:6} {', '.join(figures)}; {share:.1%} believed, {wire / 1000:.0f} kB frames",
                     flush=True,
                 )
             results[codec] = rounds

@@ -163,11 +163,11 @@ class Process:
             stdin=subprocess.DEVNULL,
             preexec_fn=place.take,  # noqa: PLW1509 - no thread is here
         )
-        self.port = self._said(command) if port is None else port
+        self.port = self._read_port(command) if port is None else port
         self._wait()
         self._clock = (~self.process.pid << 3) | 2  # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
 
-    def _said(self, command: list[str]) -> int:
+    def _read_port(self, command: list[str]) -> int:
         assert self.process.stdout is not None
         words = self.process.stdout.readline().split()
         if words[:1] != [b"listening"]:

@@ -259,7 +259,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, A
                     )
                     found.setdefault(codec, {}).setdefault(way.name, []).append(sample)
                     print(
-                        f"  round {number + 1}: {codec}: {way.name}: {said(sample)}",
+                        f"  round {number + 1}: {codec}: {way.name}: {summary(sample)}",
                         file=sys.stderr,
                         flush=True,
                     )
@@ -275,7 +275,7 @@ async def topic(port: int) -> None:
     await asyncio.sleep(1.0)  # all partitions have leaders
 
 
-def said(sample: dict[str, Any]) -> str:
+def summary(sample: dict[str, Any]) -> str:
     shares = ", ".join(f"{name} {share:.0%}" for name, share in sample["cpu"].items())
     return f"{shares}; {sample['mb_a_second']:.1f} MB/s"
 

@@ -122,9 +122,9 @@ def put(into: ClientConnection | BrokerConnection, data: bytes) -> int:
     """Put bytes as a transport does; return the size of the last buffer_updated call."""
     view = memoryview(data)
     while True:
-        room = memoryview(into.get_buffer(-1)).cast("B")
-        size = min(len(room), len(view))
-        room[:size] = view[:size]
+        buffer = memoryview(into.get_buffer(-1)).cast("B")
+        size = min(len(buffer), len(view))
+        buffer[:size] = view[:size]
         view = view[size:]
         if not view:
             return size
@@ -174,9 +174,9 @@ def check(written: bytes, sent: bytes, ports: dict[int, int]) -> None:
     """Check that clients only see the proxy's listeners. Raises RuntimeError if anything else
     differs.
     """
-    told = addresses(written[4:], METADATA, VERSION)
-    if told != [(i, "127.0.0.1", ports.get(i)) for i in range(BROKERS)]:
-        raise RuntimeError(f"clients are told {told}")
+    seen = addresses(written[4:], METADATA, VERSION)
+    if seen != [(i, "127.0.0.1", ports.get(i)) for i in range(BROKERS)]:
+        raise RuntimeError(f"clients see the addresses {seen}")
     topics = sent.index(b"\6bench")  # the cluster's id follows the brokers
     if not written.endswith(sent[topics:]) or written[4:HEAD] != (7).to_bytes(4, "big"):
         raise RuntimeError("more than addresses has changed")

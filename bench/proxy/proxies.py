@@ -2,7 +2,7 @@
 Ours and its peers.
 
 All proxies are up at once and take turns cell by cell, round after round, between one client and
-one broker (wire.c). Peers are given, since neither comes from the package index:
+one broker (wire.c). Pass the peers, since neither comes from the package index:
 
     --kroxylicious FOLDER   its jars (kroxylicious/pom.xml gets them)
     --kafka-proxy PROGRAM   grepplabs kafka-proxy
@@ -111,7 +111,7 @@ class Bench:
         if self.options.kafka_proxy:
             self.proxies["kafka-proxy"] = ends.kafka_proxy(self.options.kafka_proxy, port, place)
         else:
-            self.missing["kafka-proxy"] = "not given"
+            self.missing["kafka-proxy"] = "not passed"
         if self.options.kroxylicious:
             jars = self.options.kroxylicious
             self.proxies["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False)
@@ -119,7 +119,7 @@ class Bench:
                 jars, port, place, validating=True
             )
         else:
-            self.missing["kroxylicious"] = self.missing["kroxylicious validating"] = "not given"
+            self.missing["kroxylicious"] = self.missing["kroxylicious validating"] = "not passed"
         self.start_tls()
 
     def start_tls(self) -> None:
@@ -186,11 +186,11 @@ class Bench:
                 "waited": (process.waited_s() - waited) / sample["seconds"],
             }
         self.samples.setdefault(cell, {}).setdefault(name, []).append(sample)
-        said = (
+        text = (
             sample.get("error")
             or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
         )
-        print(f"  {cell}: {name}: {said}", file=sys.stderr, flush=True)
+        print(f"  {cell}: {name}: {text}", file=sys.stderr, flush=True)
 
     def client(
         self,

@@ -27,8 +27,8 @@ static int write_all(int fd, const char *p, ssize_t n)
     while (n > 0) {
         ssize_t wrote = send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (wrote < 0 && errno == EAGAIN) {
-            struct pollfd room = {fd, POLLOUT, 0};
-            poll(&room, 1, 1000);
+            struct pollfd writable = {fd, POLLOUT, 0};
+            poll(&writable, 1, 1000);
             continue;
         }
         if (wrote <= 0)
@@ -51,7 +51,7 @@ int main(int argc, char **argv)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, broker = at;
     socklen_t size = sizeof at;
-    struct epoll_event told[64], want = {.events = EPOLLIN};
+    struct epoll_event events[64], want = {.events = EPOLLIN};
     int listener = socket(AF_INET, SOCK_STREAM, 0), epoll = epoll_create1(0), one = 1;
     if (argc < 2)
         return 2;
@@ -63,9 +63,9 @@ int main(int argc, char **argv)
     printf("listening %d\n", ntohs(at.sin_port));
     fflush(stdout);
     for (;;) {
-        int n = epoll_wait(epoll, told, 64, -1);
+        int n = epoll_wait(epoll, events, 64, -1);
         for (int i = 0; i < n; i++) {
-            int fd = told[i].data.fd;
+            int fd = events[i].data.fd;
             if (fd == listener) {
                 int client = accept(listener, NULL, NULL), server = socket(AF_INET, SOCK_STREAM, 0);
                 if (client < 0 || server < 0 || client >= MOST || server >= MOST)

@@ -5,7 +5,7 @@
  *   frame, either way      int32 length (big-endian), then so many bytes
  *   request                int16 api_key, int16 api_version, int32 correlation_id, ...
  *   answer                 int32 correlation_id, body
- *   FRAMES  (file)         whole requests, one behind the other, their lengths included
+ *   FRAMES  (file)         whole requests, one after the other, their lengths included
  *   ANSWERS (file)         int16 api_key, int16 api_version, int32 size, body: what is answered to that request
  *
  *   wire broker ANSWERS                                     prints "listening PORT"; what is not in ANSWERS ends the
@@ -136,9 +136,9 @@ struct peer {
     int fd;
     uint8_t head[12]; /* length, key, version, correlation id */
     size_t got;       /* of the head */
-    size_t rest;      /* of the request behind it */
+    size_t rest;      /* of the request after it */
     struct owed *queue;
-    size_t first, count, room;
+    size_t first, count, capacity;
     size_t sent; /* of the first */
     int waits;
 };
@@ -183,9 +183,9 @@ static int owe(struct peer *p)
     const struct bytes *body = answer_to(p->head + 4);
     if (!body)
         return -1;
-    if (p->first + p->count == p->room) {
-        p->room = p->room ? 2 * p->room : 16;
-        p->queue = realloc(p->queue, p->room * sizeof *p->queue);
+    if (p->first + p->count == p->capacity) {
+        p->capacity = p->capacity ? 2 * p->capacity : 16;
+        p->queue = realloc(p->queue, p->capacity * sizeof *p->queue);
         if (!p->queue)
             die("memory");
     }
@@ -316,12 +316,12 @@ static ssize_t conn_send(struct conn *c, struct iovec parts[2])
     return sendmsg(c->fd, &m, MSG_NOSIGNAL);
 }
 
-static ssize_t conn_recv(struct conn *c, uint8_t *to, size_t room)
+static ssize_t conn_recv(struct conn *c, uint8_t *to, size_t capacity)
 {
 #ifdef TLS
     if (c->tls) {
         size_t all = 0, n;
-        while (all < room && SSL_read_ex(c->tls, to + all, room - all, &n)) /* epoll knows nothing of what it holds */
+        while (all < capacity && SSL_read_ex(c->tls, to + all, capacity - all, &n)) /* epoll knows nothing of what it holds */
             all += n;
         if (all)
             return (ssize_t)all;
@@ -332,7 +332,7 @@ static ssize_t conn_recv(struct conn *c, uint8_t *to, size_t room)
         return -1;
     }
 #endif
-    return recv(c->fd, to, room, MSG_DONTWAIT);
+    return recv(c->fd, to, capacity, MSG_DONTWAIT);
 }
 
 static void secure(struct conn *c)
@@ -412,9 +412,9 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
             c->since[c->next % MOST_WINDOW] = now();
             c->next++;
         }
-        size_t skip = c->sent < 12 ? c->sent : 12, behind = c->sent - skip;
+        size_t skip = c->sent < 12 ? c->sent : 12, body_sent = c->sent - skip;
         parts[0] = (struct iovec){c->head + skip, 12 - skip};
-        parts[1] = (struct iovec){f->data + 12 + behind, f->size - 12 - behind};
+        parts[1] = (struct iovec){f->data + 12 + body_sent, f->size - 12 - body_sent};
         ssize_t n = conn_send(c, parts);
         if (n < 0) {
             if (errno != EAGAIN)
@@ -442,9 +442,9 @@ static void push(int poll, struct conn *c, uint32_t window, int more)
     c->waits = 0;
 }
 
-static void pull(struct conn *c, size_t room)
+static void pull(struct conn *c, size_t capacity)
 {
-    ssize_t n = conn_recv(c, c->in + c->got, room - c->got);
+    ssize_t n = conn_recv(c, c->in + c->got, capacity - c->got);
     if (n < 0 && errno == EAGAIN)
         return;
     if (n <= 0)
@@ -502,13 +502,13 @@ static int await(int poll_fd, struct epoll_event *events)
 static int client(int port, int connections, uint32_t window, double seconds, int tls)
 {
     int poll = epoll_create1(0), one = 1;
-    size_t room = 64 << 10;
+    size_t capacity = 64 << 10;
     struct conn *all = calloc((size_t)connections, sizeof *all);
     struct sockaddr_in to = {
         .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
     for (int i = 0; i < answers_count; i++)
-        if (2 * answers[i].body.size + 16 > room)
-            room = 2 * answers[i].body.size + 16;
+        if (2 * answers[i].body.size + 16 > capacity)
+            capacity = 2 * answers[i].body.size + 16;
     if (window > MOST_WINDOW / 2)
         window = MOST_WINDOW / 2;
     for (int i = 0; i < connections; i++) {
@@ -519,7 +519,7 @@ static int client(int port, int connections, uint32_t window, double seconds, in
         setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         if (tls)
             secure(c);
-        c->in = malloc(room);
+        c->in = malloc(capacity);
         c->frame = (size_t)i * frames_count / (size_t)connections;
         fcntl(c->fd, F_SETFL, O_NONBLOCK);
         watch(poll, c->fd, c, EPOLLIN, EPOLL_CTL_ADD);
@@ -534,7 +534,7 @@ static int client(int port, int connections, uint32_t window, double seconds, in
         for (int i = 0; i < count; i++) {
             struct conn *c = events[i].data.ptr;
             if (events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-                pull(c, room);
+                pull(c, capacity);
             push(poll, c, window, more && !pace.requests);
         }
         /* in a paced run requests go out on one connection after the other */

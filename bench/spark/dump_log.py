@@ -1,4 +1,4 @@
-"""``batchval audit --engine local`` beside Kafka's dump-log on the same segments, whole commands,
+"""Time ``batchval audit --engine local`` and Kafka's dump-log on the same segments, whole commands,
 by turns.
 
     python -m bench dump-log [--gib 4] [--rounds 3] [--quick] [--write]
@@ -49,10 +49,10 @@ TARGET = 3.4  # times faster than kafka-dump-log, batches of 17 kB, --rows none
 def run(command: list[str]) -> dict[str, float]:
     words = [sys.executable, str(WHOLE_TREE), *command]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout)
-    if said["returncode"]:
+    result = json.loads(done.stdout)
+    if result["returncode"]:
         raise SystemExit(f"{command[0]} failed: {done.stderr[-500:]}")
-    return {name: round(said[name], 3) for name in ("seconds", "cpu_s")}
+    return {name: round(result[name], 3) for name in ("seconds", "cpu_s")}
 
 
 def measure(folder: Path, rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -123,16 +123,16 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
     )
-    given = parser.parse_args()
-    if given.quick:
-        given.gib, given.rounds = 1.0, 2
-    if given.write:
-        if given.quick:
+    options = parser.parse_args()
+    if options.quick:
+        options.gib, options.rounds = 1.0, 2
+    if options.write:
+        if options.quick:
             parser.error("--write needs a whole run")
         pages.check_commit(machine.describe())
     load = os.getloadavg()[0]
-    cases = [(given.gib, size) for size in BATCH_BYTES] + [(LARGE * given.gib, BATCH_BYTES[0])]
-    rows = bench(given.rounds, cases[:1] if given.quick else cases)
+    cases = [(options.gib, size) for size in BATCH_BYTES] + [(LARGE * options.gib, BATCH_BYTES[0])]
+    rows = bench(options.rounds, cases[:1] if options.quick else cases)
     about = machine.describe() | {
         "kafka tools": TOOLS_VERSION,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -140,7 +140,7 @@ def main() -> None:
     about["load_before_and_after"] = [load, os.getloadavg()[0]]
     result = {"machine": about, "rows": rows}
     print(page.dump_log_body(result))
-    if given.write:
+    if options.write:
         pages.save("dump-log", result)
 
 

@@ -116,25 +116,25 @@ def main() -> None:
     parser.add_argument(
         "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
     )
-    given = parser.parse_args()
-    if given.write:
+    arguments = parser.parse_args()
+    if arguments.write:
         pages.check_commit(machine.describe())
     with tempfile.TemporaryDirectory(prefix="batchval-engines-") as folder:
         partitions = 4
-        each = int(given.gib * 2**30) // partitions
+        each = int(arguments.gib * 2**30) // partitions
         batches = segments.write(Path(folder), "bench", partitions, each, BATCH_BYTES, cells.CODECS)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.log"))
         load = os.getloadavg()[0]
-        engines = measure(Path(folder), size, given.rounds)
+        engines = measure(Path(folder), size, arguments.rounds)
     about = machine.describe() | {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "batches": f"batches of {size // batches:,} bytes, every codec in equal shares",
-        "gib": given.gib,
+        "gib": arguments.gib,
         "load_before_and_after": [load, os.getloadavg()[0]],
     }
     result = {"machine": about, "engines": engines}
     print(page.engines_body(result))
-    if given.write:
+    if arguments.write:
         pages.save("audit-engines", result)
 
 

@@ -74,11 +74,12 @@ def main() -> None:
     parser.add_argument("--gib", type=float, default=1.0, help="a partition")
     parser.add_argument("--batch-bytes", type=int, default=16_384)
     parser.add_argument("--codecs", default=",".join(cells.CODECS))
-    given = parser.parse_args()
-    size = int(given.gib * 2**30)
-    codecs = tuple(given.codecs.split(","))
+    options = parser.parse_args()
+    size = int(options.gib * 2**30)
+    codecs = tuple(options.codecs.split(","))
     print(
-        write(given.out, given.topic, given.partitions, size, given.batch_bytes, codecs), "batches"
+        write(options.out, options.topic, options.partitions, size, options.batch_bytes, codecs),
+        "batches",
     )
 
 

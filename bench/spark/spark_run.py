@@ -1,4 +1,4 @@
-"""kafka-segments beside the same engine in as many plain processes: same ranges, same machine, in
+"""Time kafka-segments and the same engine in as many plain processes: same ranges, same machine, in
 turns.
 
     python -m bench spark [--gib 8] [--rounds 5] [--cores N] [--quick] [--write]
@@ -141,8 +141,8 @@ class Bench:
         self.spark.stop()
 
     def frame(self, **options: str) -> Any:
-        told = {"splitBytes": str(self.options.split_bytes), **options}
-        return self.spark.read.format("kafka-segments").options(**told).load(self.logs)
+        read_options = {"splitBytes": str(self.options.split_bytes), **options}
+        return self.spark.read.format("kafka-segments").options(**read_options).load(self.logs)
 
     def ways(self) -> dict[str, Callable[[], Any]]:
         jobs = [(one, self.options) for one in self.ranges]
@@ -373,38 +373,38 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--large-mib", type=int, default=512, help="bytes of large batches, for worker memory"
     )
-    given = parser.parse_args(argv)
-    if given.quick:
-        given.gib, given.rounds, given.only, given.no_memory = 8.0, 3, list(QUICK), True
-    if given.write:
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.gib, options.rounds, options.only, options.no_memory = 8.0, 3, list(QUICK), True
+    if options.write:
         if (
-            given.quick
-            or given.gib < 8
-            or given.rounds < 3
-            or set(given.only) != set(WAYS)
-            or given.no_memory
+            options.quick
+            or options.gib < 8
+            or options.rounds < 3
+            or set(options.only) != set(WAYS)
+            or options.no_memory
         ):
             parser.error(
                 "--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory"
             )
         pages.check_commit(machine.describe())
-    return given
+    return options
 
 
-def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    logs = make_logs(folder, given.gib)
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    logs = make_logs(folder, options.gib)
     warm(logs)
-    bench = Bench(logs, folder / "out", given.cores, given.split)
+    bench = Bench(logs, folder / "out", options.cores, options.split)
     try:
         rows = bench.rows()
-        found = bench.rounds(given.rounds, [name for name in WAYS if name in given.only])
+        found = bench.rounds(options.rounds, [name for name in WAYS if name in options.only])
     finally:
         bench.close()
     measured = figures(found, bench.bytes, rows)
-    if not given.no_memory:
-        large = make_large(folder / "large", min(16, given.large_mib // 16), given.large_mib)
-        measured["memory"] = [worker_memory(large, given.cores, deep=False)]
-        measured["memory deep"] = [worker_memory(large, given.cores, deep=True)]
+    if not options.no_memory:
+        large = make_large(folder / "large", min(16, options.large_mib // 16), options.large_mib)
+        measured["memory"] = [worker_memory(large, options.cores, deep=False)]
+        measured["memory deep"] = [worker_memory(large, options.cores, deep=True)]
     import pandas
     import pyarrow
     import pyspark
@@ -419,9 +419,9 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
         },
         "bytes": bench.bytes,
         "rows": rows,
-        "cores": given.cores,
-        "split": given.split,
-        "rounds": given.rounds,
+        "cores": options.cores,
+        "split": options.split,
+        "rounds": options.rounds,
         "load": os.getloadavg(),
         "runs": found,
         "measured": measured,
@@ -430,16 +430,16 @@ def measure(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    given = arguments(argv)
+    options = arguments(argv)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
     with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
-        result = measure(given, Path(folder))
+        result = measure(options, Path(folder))
     text = f"{page.spark_body(result)}\n{goals(result)}"
     print(text, end="")
-    result_files.write(given.out, result, text)
-    if given.write:
+    result_files.write(options.out, result, text)
+    if options.write:
         pages.save("spark", result)
 
 

@@ -79,7 +79,7 @@ def describe() -> dict[str, Any]:
     }
 
 
-def said(result: dict[str, Any]) -> str:
+def heading(result: dict[str, Any]) -> str:
     """Return a table's first line: date, commit and machine of a result."""
     on = result["machine"]
     when = f"{result['date'][:10]}, commit {on['commit']}"

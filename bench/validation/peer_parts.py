@@ -2,7 +2,7 @@
 
 Decompressors are the very functions that the core calls, over blocks found beforehand. What the
 core adds is its frame walk, its checks and its walk over the records. gzip's trailing CRC-32 is
-part of decompressing, as in any gzip library. ``libdeflate``, from the host, is measured beside the
+part of decompressing, as in any gzip library. ``libdeflate``, from the host, is measured next to the
 core's own inflate.
 """
 
@@ -38,11 +38,11 @@ def core_function(module: Any, name: str) -> int:
     return int(python.PyCapsule_GetPointer(capsule, python.PyCapsule_GetName(capsule)))
 
 
-def job(function: str, arguments: tuple[Any, ...], size: int, room: Any) -> Job:
+def job(function: str, arguments: tuple[Any, ...], size: int, output: Any) -> Job:
     """Run once, compare the size, and return the call with all arguments converted."""
     run = getattr(_library, function)
     run.restype = c_int64
-    _keep.append((arguments, room))
+    _keep.append((arguments, output))
     if run(*arguments) != size:
         raise AssertionError(f"{function} gives {run(*arguments)} bytes, not {size}")
     return Job("run(*arguments)", {"run": run, "arguments": arguments}, 1, {"content": size})
@@ -66,7 +66,7 @@ def _lz4(payload: bytes) -> Job:
             else len(lz4.block.decompress(payload[at : at + length], uncompressed_size=65536))
         )
         at += length
-    room = ctypes.create_string_buffer(size + 64)
+    output = ctypes.create_string_buffer(size + 64)
     return job(
         "run_lz4",
         (
@@ -74,11 +74,11 @@ def _lz4(payload: bytes) -> Job:
             payload,
             _pairs(blocks),
             c_int(len(blocks) // 3),
-            room,
+            output,
             c_int64(size),
         ),
         size,
-        room,
+        output,
     )
 
 
@@ -97,10 +97,13 @@ def _snappy(payload: bytes) -> Job:
         blocks += (at + header, length - header, content)
         size += content
         at += length
-    room = ctypes.create_string_buffer(size + 256)
+    output = ctypes.create_string_buffer(size + 256)
     decode = c_void_p(core_function(batchval.core.snappy, "snappy_decode"))
     return job(
-        "run_snappy", (decode, payload, _pairs(blocks), c_int(len(blocks) // 3), room), size, room
+        "run_snappy",
+        (decode, payload, _pairs(blocks), c_int(len(blocks) // 3), output),
+        size,
+        output,
     )
 
 
@@ -109,16 +112,16 @@ def _zstd(payload: bytes) -> Job:
 
     size = len(zstandard.ZstdDecompressor().decompressobj().decompress(payload))
     create = ctypes.CFUNCTYPE(c_void_p)(_found("ZSTD_createDCtx"))
-    room = ctypes.create_string_buffer(size + 64)
+    output = ctypes.create_string_buffer(size + 64)
     arguments = (
         c_void_p(_found("ZSTD_decompressDCtx")),
         c_void_p(create()),
         payload,
         c_int64(len(payload)),
-        room,
+        output,
         c_int64(size),
     )
-    return job("run_zstd", arguments, size, room)
+    return job("run_zstd", arguments, size, output)
 
 
 def _gzip(payload: bytes) -> Job:
@@ -127,16 +130,16 @@ def _gzip(payload: bytes) -> Job:
     size = len(gzip.decompress(payload))
     data = ctypes.create_string_buffer(payload[10:], len(payload) - 10 + 64)
     state = ctypes.create_string_buffer(1 << 20)
-    room = ctypes.create_string_buffer(size + 1024)
+    output = ctypes.create_string_buffer(size + 1024)
     open_, on = (
         c_void_p(core_function(batchval.core.gzip, name)) for name in ("inflate_open", "inflate_on")
     )
     crc = c_void_p(core_function(batchval.core.crc32c, "crc32_of"))
     return job(
         "run_inflate",
-        (open_, on, crc, state, data, c_int64(len(payload) - 18), room, c_int64(size + 512)),
+        (open_, on, crc, state, data, c_int64(len(payload) - 18), output, c_int64(size + 512)),
         size,
-        room,
+        output,
     )
 
 
@@ -146,17 +149,17 @@ def _libdeflate(payload: bytes) -> Job:
     import gzip
 
     size = len(gzip.decompress(payload))
-    room = ctypes.create_string_buffer(size + 64)
+    output = ctypes.create_string_buffer(size + 64)
     run = library.libdeflate_gzip_decompress
     arguments = (
         c_void_p(library.libdeflate_alloc_decompressor()),
         payload,
         ctypes.c_size_t(len(payload)),
-        room,
+        output,
         ctypes.c_size_t(size),
         None,
     )
-    if run(*arguments) != 0 or room.raw[:size] != gzip.decompress(payload):
+    if run(*arguments) != 0 or output.raw[:size] != gzip.decompress(payload):
         raise AssertionError("libdeflate differs")
     return Job("run(*arguments)", {"run": run, "arguments": arguments}, 1, {"content": size})
 

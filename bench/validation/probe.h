@@ -1,8 +1,8 @@
 /* How fast is this core just now? A fixed piece of work, timed.
  *
  * A virtual core flips between two speeds (a neighbour on the other hyperthread, a lower clock).
- * Every sample of a bench has the probe's time beside it, so that samples taken in the slow state
- * can be told from a slow program. All times are of this thread's CPU clock, so that other
+ * Every sample of a bench has the probe's time with it, so that samples taken in the slow state
+ * can be distinguished from a slow program. All times are of this thread's CPU clock, so that other
  * processes on the core do not count. The work is what a validator's is like: four short chains,
  * loads that hit the L1 cache, branches that are foreseen. */
 #ifndef BATCHVAL_BENCH_PROBE_H
@@ -34,7 +34,7 @@ static inline double probe_once(void)
     return (double)took;
 }
 
-/* the better of two: a timer interrupt in one of them is no slow core */
+/* the better of two: a timer interrupt in one of them does not mean a slow core */
 static inline double probe_ns(void)
 {
     double first = probe_once(), second = probe_once();

@@ -36,8 +36,8 @@ static int64_t now_us(void) {
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-static void open_library(int count, char **given, int least, const char *usage) {
-    if (count < least || !(library = dlopen(given[1], RTLD_NOW))) {
+static void open_library(int count, char **argv, int least, const char *usage) {
+    if (count < least || !(library = dlopen(argv[1], RTLD_NOW))) {
         fprintf(stderr, "usage: %s [NAME=VALUE...]\n%s\n", usage, count < least ? "" : dlerror());
         exit(2);
     }

@@ -1,4 +1,4 @@
-"""What a bench leaves behind: PLACE.json, all that was measured, and PLACE.md, as people read
+"""Write a bench's results: PLACE.json, all that was measured, and PLACE.md, as people read
 it.
 """
 

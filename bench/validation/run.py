@@ -1,4 +1,4 @@
-"""batchval beside Apache Kafka's LogValidator, other libraries and the C prototype, on the same
+"""Time batchval, Apache Kafka's LogValidator, other libraries and the C prototype, on the same
 bytes.
 
 Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a
@@ -50,7 +50,7 @@ Raw = dict[str, dict[str, list[dict[str, Any]]]]
 def parser() -> argparse.ArgumentParser:
     cores = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(
-        description="Times batchval beside Kafka and other peers on the same bytes."
+        description="Time batchval, Kafka and other peers on the same bytes."
     )
     parser.add_argument(
         "--batches",
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be given again",
+        help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be repeated",
     )
     parser.add_argument(
         "--peers",

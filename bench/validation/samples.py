@@ -1,9 +1,9 @@
 """From samples to numbers: which samples count, their middle and their spread.
 
 A virtual core has two speeds, so samples of ours, and of every one-threaded peer, count if the
-probe beside them shows the fast one. Kafka runs threads of its own on several cores and has no
+probe with them shows the fast one. Kafka runs threads of its own on several cores and has no
 probe: its best iteration is taken against our median, which is the cautious side. Medians of
-everything stand beside.
+everything stand next to it.
 
 A verdict is computed, never written: ``met``, ``missed``, or ``noise`` where a figure fails its
 target by no more than it moves from round to round.

@@ -34,14 +34,14 @@ def output(script: str, *words: str) -> str:
 @pytest.mark.long
 def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
     out = tmp_path / "chain.json"
-    said = output("chain.py", "--quick", "--codec", "zstd", "--json", str(out))
+    printed = output("chain.py", "--quick", "--codec", "zstd", "--json", str(out))
     ways = json.loads(out.read_text())["zstd"]
     assert list(ways) == list(chain.WAYS)
     for way, (sample,) in ways.items():
         assert sample["wire GB"] > 0
         assert ("edge s/GB" in sample) == (way != "core")
         assert sample["claims path"] > 0.5 if way == "claims" else sample["claims path"] == 0
-        assert f"zstd   {way:6} " in said
+        assert f"zstd   {way:6} " in printed
 
 
 @pytest.mark.slow  # half a minute: five ways, each with a broker's warm-up
@@ -49,9 +49,9 @@ def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "ingress"
-    said = output("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))
+    printed = output("ingress.py", "--quick", "--codecs", "lz4", "--out", str(out))
     result = json.loads(out.with_suffix(".json").read_text())
-    assert out.with_suffix(".md").read_text() == said.removesuffix("\n")
+    assert out.with_suffix(".md").read_text() == printed.removesuffix("\n")
     ways = result["samples"]["lz4"]
     assert list(ways) == list(ingress.WAYS)
     for way, (sample,) in ways.items():

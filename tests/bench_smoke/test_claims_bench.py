@@ -93,7 +93,7 @@ def test_every_figure_has_its_row(result: dict[str, Any]) -> None:
     }
 
 
-def test_no_allocator_call_beyond_the_result_and_liars_found_in_time(
+def test_no_allocator_call_beyond_the_result_and_lies_found_in_time(
     result: dict[str, Any],
 ) -> None:
     counted = [row for row in result["rows"] if row["unit"] == "calls"]

@@ -51,11 +51,11 @@ sink.connection_made(Transport())
 for sequence in (0, 3, 9, 6):
     frame = b"".join(Produce(b"t", records(3), 3, 7, sequence).encode(1, None))
     while frame:
-        room = sink.get_buffer(-1)
-        count = min(len(room), len(frame), 1000)
-        room[:count] = frame[:count]
+        buffer = sink.get_buffer(-1)
+        count = min(len(buffer), len(frame), 1000)
+        buffer[:count] = frame[:count]
         frame = frame[count:]
-        del room
+        del buffer
         sink.buffer_updated(count)
 print(answers)
 """

@@ -32,7 +32,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer
 
 
-def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
+def test_the_gate_is_measured_with_and_without_a_proxy(result: dict[str, Any]) -> None:
     samples = result["samples"]
     for size in load.SIZES:
         for way in ("validating", "off"):
@@ -59,7 +59,7 @@ def test_the_gate_is_measured_beside_no_proxy(result: dict[str, Any]) -> None:
     unmeasured = [row["figure"] for row in result["rows"] if row["verdict"] == "not measured"]
     assert len(unmeasured) == len(verdicts.RATIOS), (
         unmeasured
-    )  # peers were not given, and all else is there
+    )  # peers were not passed; all else is there
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
@@ -149,7 +149,7 @@ asyncio.run(metadata.measure(10, 1))
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH
     )
-    assert "RuntimeError: clients are told [(0, 'broker-0" in done.stderr, done.stderr
+    assert "RuntimeError: clients see the addresses [(0, 'broker-0" in done.stderr, done.stderr
 
 
 def test_an_answer_that_is_not_the_brokers_stops_a_run(tmp_path: Path) -> None:

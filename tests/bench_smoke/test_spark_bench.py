@@ -51,7 +51,7 @@ def test_cpu_of_the_tree_counts_children() -> None:
 
 @pytest.mark.jvm
 @pytest.mark.long
-def test_dump_log_beside_an_audit() -> None:
+def test_dump_log_and_an_audit() -> None:
     try:
         classpath("tools")
     except ToolMissing as missing:

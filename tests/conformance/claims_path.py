@@ -1,4 +1,4 @@
-"""The claims path beside the strict slow path: on honest batches they must not differ in anything.
+"""Compare the claims path with the strict slow path: on honest batches they must not differ in anything.
 
     python tests/conformance/claims_path.py FILE...              over files of cases, answered or not
     python tests/conformance/claims_path.py --seed S --cases N   over fresh ones by the oracle's generator
@@ -7,7 +7,7 @@ Each case of magic 2 is judged as it is, and with the claims that are true of it
 trusted, verified and ignored; under its own configuration, and once more under Kafka's defaults and
 a clock that shows its max timestamp. Where it may enter compressed and in place, trust must take
 the claims path unless the claims settle nothing, which is counted. Prints differences, then the
-counts; exit code 0 only if there was no difference and something to compare, 3 where there is no
+counts; exit code 0 only if there was no difference and something to compare, 3 without a
 JDK or Maven.
 """
 
@@ -172,7 +172,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cases", type=int, default=0, help="fresh ones, beside the files")
+    parser.add_argument(
+        "--cases", type=int, default=0, help="number of fresh cases, in addition to the files"
+    )
     options = parser.parse_args()
     counts, found = compared(lines(options.files))
     with tempfile.TemporaryDirectory() as folder:

@@ -56,7 +56,7 @@ QUICK_CASES = 2000
 
 
 class OracleUnavailable(RuntimeError):
-    """There is no JDK or no Maven here."""
+    """This machine has no JDK or no Maven."""
 
 
 class OracleFailed(RuntimeError):
@@ -97,10 +97,10 @@ def _folders() -> list[Path]:
 def _version(java: str) -> int:
     """Return the feature release of this java (17, 25; 8 prints 1.8), or 0 if it does not run."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else 0
 
 
@@ -163,7 +163,7 @@ def _build(to: Path, kafka_version: str) -> None:
             raise OracleUnavailable(str(error)) from None
         if done.returncode:
             raise OracleFailed(f"mvn package failed:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
-        # whoever builds at the same time builds the same: the last one to arrive replaces the file
+        # concurrent builds have the same output: the last one replaces the file
         (Path(folder) / "target" / f"oracle-{kafka_version}.jar").replace(to)
 
 

@@ -145,7 +145,7 @@ def test_what_kafka_refuses_with_a_name_strict_refuses_with_the_same_code(provid
         kafka = ask(case, "kafka")
         if not kafka.ok and kafka.error_code != ErrorCode.UNKNOWN_SERVER_ERROR:
             strict = ask(case, "strict")
-            # a bomb is given up before Kafka's own refusal is reached
+            # the limit stops a bomb before the rule that Kafka refuses it by
             assert strict.error_code == kafka.error_code or strict.rule.id == "S8", case["id"]
 
 

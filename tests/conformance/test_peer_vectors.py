@@ -97,31 +97,31 @@ def facts(text):
 
 @of(VECTORS)
 def test_request_and_batch_loop(vector):
-    data, said = bytes.fromhex(vector["hex"]), vector["kafka_verdict"]
+    data, kafka = bytes.fromhex(vector["hex"]), vector["kafka_verdict"]
     validator = LogValidator(policy_of({}), mode="kafka")
-    assert verdict(validator.check_request(data, produce_version=9)) == expected(said["produce"])
+    assert verdict(validator.check_request(data, produce_version=9)) == expected(kafka["produce"])
     analyzed = validator.analyze(data)
-    assert verdict(analyzed) == expected(said["analyze"])
+    assert verdict(analyzed) == expected(kafka["analyze"])
     if analyzed.ok:
-        assert analyzed.valid_bytes == facts(said["analyze"])["validBytes"]
+        assert analyzed.valid_bytes == facts(kafka["analyze"])["validBytes"]
 
 
 @pytest.mark.parametrize("how", ["validate", "compact", "recompress"])
 @of(VECTORS)
 def test_validator(vector, how):
-    data, said = bytes.fromhex(vector["hex"]), vector["kafka_verdict"][how]
+    data, kafka = bytes.fromhex(vector["hex"]), vector["kafka_verdict"][how]
     source = vector["expect"]["codec"]
     target = "producer" if how != "recompress" else "gzip" if source == "lz4" else "lz4"
     policy = policy_of({"compact": how == "compact", "target": target, "after_max_ms": FOREVER})
     result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
         data, now_ms=0, source=source
     )
-    assert verdict(result) == expected(said)
+    assert verdict(result) == expected(kafka)
     assert [index for index, _ in result.record_errors] == (
-        list(range(facts(said)["recordErrors"])) if "recordErrors" in said else []
+        list(range(facts(kafka)["recordErrors"])) if "recordErrors" in kafka else []
     )
     if result.ok:
-        assert result.records_count == facts(said)["n"]
-        assert result.max_timestamp == facts(said)["maxTs"]
+        assert result.records_count == facts(kafka)["n"]
+        assert result.max_timestamp == facts(kafka)["maxTs"]
         if not result.size_maybe_changed or (source == "none" and how != "recompress"):
-            assert len(result.output) == facts(said)["bytes"]
+            assert len(result.output) == facts(kafka)["bytes"]

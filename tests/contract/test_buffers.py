@@ -1,4 +1,4 @@
-"""Every door takes any contiguous buffer, and says in its own words what it does not take."""
+"""Every entry point accepts any contiguous buffer; each error for others names what is allowed."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ REFUSED: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", ENTRY_POINTS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("kind", TAKEN)
-def test_taken(kind: str, door: str) -> None:
-    assert ENTRY_POINTS[door](TAKEN[kind]()) is True
+def test_taken(kind: str, entry_point: str) -> None:
+    assert ENTRY_POINTS[entry_point](TAKEN[kind]()) is True
 
 
-@pytest.mark.parametrize("door", ENTRY_POINTS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("kind", REFUSED)
-def test_refused(kind: str, door: str) -> None:
+def test_refused(kind: str, entry_point: str) -> None:
     with pytest.raises(BatchvalError, match="contiguous"):
-        ENTRY_POINTS[door](REFUSED[kind]())
+        ENTRY_POINTS[entry_point](REFUSED[kind]())

@@ -13,7 +13,7 @@ import pytest
 import batchval
 from tests.contract.sources import PACKAGE, ROOT
 
-#: rooms and packages that a program which only asks for a verdict never pays for
+#: packages that a program must not load if it only validates
 NEVER = (
     "batchval.cli",
     "batchval.proxy",

@@ -77,7 +77,7 @@ def test_elsewhere_it_is_listed_with_its_reason(skips: Path, options: list[str])
         assert [line for line in listed if reason in line]
 
 
-def test_an_expected_failure_is_no_skip(tmp_path: Path) -> None:
+def test_an_expected_failure_is_not_a_skip(tmp_path: Path) -> None:
     (tmp_path / "test_xfail.py").write_text(
         "import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n"
     )

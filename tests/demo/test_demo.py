@@ -41,7 +41,7 @@ def test_the_same_seed_makes_the_same_damage(tmp_path: Path) -> None:
         assert (one / LOG).read_bytes() == (two / LOG).read_bytes()
 
 
-def test_each_knock_gets_its_rule_and_the_first_is_let_in() -> None:
+def test_each_attempt_gets_its_rule_and_the_first_is_accepted() -> None:
     all_attempts, now_ms = attempts(SEGMENTS)
     rules = []
     for attempt in all_attempts:
@@ -69,7 +69,7 @@ def test_the_whole_demo_in_a_terminal_of_100_columns() -> None:
     assert f"{len(damages())} of {len(damages())} found" in ran.stdout
 
 
-def test_a_liar_is_caught_and_an_honest_sender_is_not() -> None:
+def test_a_lying_sender_is_caught_and_an_honest_one_is_not() -> None:
     these = claimed(SEGMENTS)
     assert [way.paths for way in ways(these)] == [{"shallow": 32}, {"shallow": 32}, {"claims": 32}]
     caught = lying_sender(these)
@@ -85,7 +85,7 @@ def test_a_liar_is_caught_and_an_honest_sender_is_not() -> None:
         )
 
 
-def test_a_promise_that_is_not_kept_is_said(
+def test_a_broken_promise_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = damages()[0]._replace(rules=frozenset({"L7"}))

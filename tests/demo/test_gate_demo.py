@@ -22,7 +22,7 @@ def test_it_ends_by_itself_and_every_bad_batch_was_refused(
             assert slug in out
 
 
-def test_a_batch_that_is_let_in_is_said(
+def test_an_accepted_batch_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, now = attempts(gate.SEGMENTS)

@@ -106,7 +106,7 @@ def bomb(codec: str, many: bool, size: int = GIB) -> bytes:
     return batch(b"", _MANY if many else 1, _CODECS.index(codec) + 1, payload=payload)
 
 
-# ---- lengths that nothing stands behind ----------------------------------------------------------
+# ---- lengths without the bytes they state --------------------------------------------------------
 
 _MOST = 0x7FFFFFFF
 

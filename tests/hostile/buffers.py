@@ -1,4 +1,4 @@
-"""Memory of exactly a case's size, so that a read behind its end cannot go unseen.
+"""Memory of exactly a case's size, so that a read beyond its end is always noticed.
 
 ``Guarded`` lays bytes against a page that nobody may read: an over-read is a SIGSEGV, with any
 build. ``exact`` asks malloc for exactly the bytes: AddressSanitizer's red zones lie on both sides.
@@ -43,18 +43,18 @@ class Guarded:
     """
 
     def __init__(self, capacity: int = 1 << 20) -> None:
-        self.room = (capacity + PAGE - 1) // PAGE * PAGE
-        self._region = _own(self.room + 2 * PAGE)
+        self.capacity = (capacity + PAGE - 1) // PAGE * PAGE
+        self._region = _own(self.capacity + 2 * PAGE)
         address = _address(self._region)
         forbid(address, PAGE)
-        forbid(address + PAGE + self.room, PAGE)
+        forbid(address + PAGE + self.capacity, PAGE)
         self._view = memoryview(self._region)
 
     def at_end(self, data: bytes) -> memoryview:
         """Place the bytes directly before a forbidden page."""
-        if len(data) > self.room:
-            raise ValueError(f"{len(data)} bytes do not fit {self.room}")
-        end = PAGE + self.room
+        if len(data) > self.capacity:
+            raise ValueError(f"{len(data)} bytes do not fit {self.capacity}")
+        end = PAGE + self.capacity
         view = self._view[end - len(data) : end]
         view[:] = data
         return view

@@ -36,19 +36,19 @@ def _different(what: str, ours: Any, expected: Any) -> list[str]:
 
 def _some_claims(rng: random.Random, true: BatchClaims | None, data: bytes) -> BatchClaims:
     """Return claims, often wrong by one, sometimes true."""
-    said = true or BatchClaims(
+    stated = true or BatchClaims(
         int.from_bytes(data[27:35], "big", signed=True), data[60], 2, 61 + 100, 10
     )
     field = rng.choice((*BatchClaims._fields, None))
     if field is None:
-        return said
+        return stated
     if field == "fields":  # number 1 has schema ids, readers pass over others
         number = rng.choice([1, rng.randrange(2, 2**32)])
-        return said._replace(fields=((number, _some_content(rng, true)),))
+        return stated._replace(fields=((number, _some_content(rng, true)),))
     bits = {"batch_min_timestamp": 64, "null_keys": 8}.get(field, 32)
-    value = rng.choice([*_CORNERS, getattr(said, field) + rng.choice([-1, 1, 2])])
+    value = rng.choice([*_CORNERS, getattr(stated, field) + rng.choice([-1, 1, 2])])
     value &= (1 << bits) - 1
-    return said._replace(**{field: value - (1 << bits) * (value >> bits - 1)})
+    return stated._replace(**{field: value - (1 << bits) * (value >> bits - 1)})
 
 
 def _some_content(rng: random.Random, true: BatchClaims | None) -> bytes:
@@ -61,19 +61,19 @@ def _some_content(rng: random.Random, true: BatchClaims | None) -> bytes:
     return struct.pack(f">B{len(ids)}i", rng.randrange(3), *sorted(ids))
 
 
-def _is_true(said: BatchClaims, true: BatchClaims | None) -> bool:
+def _is_true(stated: BatchClaims, true: BatchClaims | None) -> bool:
     if true is None:
         return False
-    if said.schema_ids is not None:
+    if stated.schema_ids is not None:
         known = set(true.schema_ids or ()) if true.schema_ids is not None else None
         if (
             known is None
-            or not known <= set(said.schema_ids)
-            or said.no_value_null > true.no_value_null
+            or not known <= set(stated.schema_ids)
+            or stated.no_value_null > true.no_value_null
         ):
             return False
     least = true._replace(null_keys=0) if true.null_keys != 1 else true
-    return said[:5] in (true[:5], least[:5])
+    return stated[:5] in (true[:5], least[:5])
 
 
 def _three(claims: BatchClaims) -> BatchClaims:
@@ -81,17 +81,17 @@ def _three(claims: BatchClaims) -> BatchClaims:
     return claims._replace(uncompressed_bytes=None, max_record_bytes=None, fields=())
 
 
-def _in_payload(data: bytes, said: BatchClaims) -> list[str]:
+def _in_payload(data: bytes, stated: BatchClaims) -> list[str]:
     """Return the errors of claims that are put into a payload and removed again."""
     bare = strip(data) if carrier_of(data) == "payload" else data
     if carrier_of(bare) is not None:
         return ["claims are left in the payload"]
     try:
-        out = attach(data, said, carrier="payload")
+        out = attach(data, stated, carrier="payload")
     except BatchvalError:
         return []
-    if read(out) != said or strip(out) != bare:
-        return [f"claims in a payload are read as {read(out)}, {said} were put there"]
+    if read(out) != stated or strip(out) != bare:
+        return [f"claims in a payload are read as {read(out)}, {stated} were put there"]
     return []
 
 
@@ -177,24 +177,24 @@ def claims_case(setup: Setup, data: bytes, seed: int) -> list[str]:
     passes = validator.check(buffer_of(data), **call).ok
     if (true is None) != (full is None) or (full is not None and full._replace(fields=()) != true):
         found.append(f"with schema ids {full} is true, without {true}")
-    said = _some_claims(rng, full, data)
+    stated = _some_claims(rng, full, data)
     honest_in = {
-        "tag": _is_true(said, full),
-        "header": _is_true(_three(said), true and _three(true)),
+        "tag": _is_true(stated, full),
+        "header": _is_true(_three(stated), true and _three(true)),
     }
     if slow.batch_claims is not None and slow.batch_claims != true:
-        found.append(f"{slow.batch_claims} is said to be true, {true} is")
+        found.append(f"{slow.batch_claims} is stated to be true, {true} is")
     crc = int.from_bytes(data[17:21], "big")
-    three = attach(data, said)
+    three = attach(data, stated)
     if strip(three) != data:
         found.append("attach and strip do not give the bytes back")
-    found += _in_payload(data, said)
-    found += _at_rest(data, said, full, limit)
+    found += _in_payload(data, stated)
+    found += _at_rest(data, stated, full, limit)
     for word in ("ignore", "verify", "trust"):
-        by_tag = validator.validate(buffer_of(data), claims=(to_tag(said, crc), word), **call)
+        by_tag = validator.validate(buffer_of(data), claims=(to_tag(stated, crc), word), **call)
         by_header = validator.validate(buffer_of(three), claims=(None, word), **call)
         for carrier, result in (("tag", by_tag), ("header", by_header)):
-            name, honest = f"{carrier} {word} {said} {result.claims}", honest_in[carrier]
+            name, honest = f"{carrier} {word} {stated} {result.claims}", honest_in[carrier]
             str(result)
             if int(result.error_code) == -1:
                 found.append(f"{name}: strict answers -1: {result}")

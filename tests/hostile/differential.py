@@ -1,4 +1,4 @@
-"""The core's answer beside the reference validator's, for one buffer under one configuration.
+"""Compare the core's answer with the reference validator's, for one buffer under one configuration.
 
 Three stages in kafka mode, each alone, compared on everything that Kafka answers; then what strict
 mode promises: accepted by strict means accepted by kafka with the same result, and strict never

@@ -25,7 +25,7 @@ from queue import Queue
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-# the walks of bytes that a stranger wrote; front doors and builders are Python's to bound
+# the code that parses untrusted bytes; Python bounds entry points and builders
 _WALKS = "records legacy frames snappy replay columns judge messages walks verdict"
 FILES = (*(f"batchval/core/{name}.pyx" for name in _WALKS.split()), "batchval/core/inflate.c")
 OWNERS = {"batchval/core/inflate.c": "batchval/core/gzip.pyx"}
@@ -64,7 +64,7 @@ SUITE = (
                       "--seconds", "600", "--jobs", "1"]),
     ("streams", ["tests/hostile/fuzz.py", "--target", "inflate", "--target", "snappy", "--seed", "1", "--executions",
                  "20000", "--seconds", "600", "--jobs", "1"]),
-    ("doors", ["tests/hostile/fuzz.py", "--target", "core_ranges", "--target", "core_entry_points", "--seed", "1",
+    ("entries", ["tests/hostile/fuzz.py", "--target", "core_ranges", "--target", "core_entry_points", "--seed", "1",
                "--executions", "1500", "--seconds", "600", "--jobs", "1"]),
     ("core", ["-m", "pytest", "-qx", "-p", "no:cacheprovider", "tests/core"]),
 )  # fmt: skip

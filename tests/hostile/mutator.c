@@ -214,13 +214,13 @@ static void put_odd_varint(Out *o, int64_t v)
     put_byte(o, 0);
 }
 
-/* One field is written anew; its bytes may follow it, and the record's length may be told. */
+/* One field is written anew; its bytes may follow it, and the record's length may be adjusted. */
 static void change_field(Out *o, const uint8_t *p, uint32_t n, const Field *f, uint32_t fields)
 {
     const Field *one = f + below(fields), *length = one;
-    uint8_t room[WORK];
-    Out tail = {room, 0, sizeof room};
-    uint32_t behind = one->at + one->size, old = 0;
+    uint8_t buffer[WORK];
+    Out tail = {buffer, 0, sizeof buffer};
+    uint32_t after = one->at + one->size, old = 0;
     int64_t value = odd(one->value);
     while (length->kind != LENGTH || length->record != one->record) length--;
     if (one->kind == ATTRIBUTES) {
@@ -228,26 +228,26 @@ static void change_field(Out *o, const uint8_t *p, uint32_t n, const Field *f, u
     } else {
         put_odd_varint(&tail, value);
         if (one->kind != LENGTH && one->kind != TIMESTAMP && one->kind != OFFSET && one->kind != HEADERS && one->value > 0
-            && one->value <= (int64_t)(n - behind) && chance(50)) {
+            && one->value <= (int64_t)(n - after) && chance(50)) {
             old = (uint32_t)one->value; /* the bytes are as long as the new length says, where that can be */
             if (value >= -1 && value < 2048) {
                 uint32_t keep = value < (int64_t)old ? (value > 0 ? (uint32_t)value : 0) : old;
-                put(&tail, p + behind, keep);
+                put(&tail, p + after, keep);
                 if (value > (int64_t)old) put_noise(&tail, (uint32_t)value - old);
-                behind += old;
+                after += old;
             }
         }
     }
     if (one == length || !chance(75)) {
         put(o, p, one->at);
     } else {
-        int64_t body = length->value + (int64_t)tail.n - (int64_t)(behind - one->at);
+        int64_t body = length->value + (int64_t)tail.n - (int64_t)(after - one->at);
         put(o, p, length->at);
         put_unsigned(o, ((uint64_t)body << 1) ^ (uint64_t)(body >> 63));
         put(o, p + length->at + length->size, one->at - length->at - length->size);
     }
     put(o, tail.p, tail.n);
-    put(o, p + behind, n - behind);
+    put(o, p + after, n - after);
 }
 
 /* Records dropped, doubled, swapped; returns how many there are now. */
@@ -553,7 +553,7 @@ uint32_t hostile_stream(uint64_t *state, const uint8_t *blob, const uint32_t *of
     return o.n;
 }
 
-/* `slots` cases, each ending where its slot ends: behind it lies a page that nobody may read. */
+/* `slots` cases, each ending where its slot ends: a page that must not be read follows it. */
 void hostile_slots(uint64_t *state, const uint8_t *blob, const uint32_t *offsets, uint32_t seeds, uint8_t *region, uint32_t slot, uint32_t stride, uint32_t slots, int64_t *ranges)
 {
     static uint8_t work[WORK];

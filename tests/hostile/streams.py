@@ -70,10 +70,10 @@ class _Case:
         if self.rng.random() < 0.3:
             self.take(self.splitter.feed(stream[:size]))
             return size
-        room = self.splitter.get_buffer()
-        size = min(len(room), size)
-        room[:size] = stream[:size]
-        del room
+        buffer = self.splitter.get_buffer()
+        size = min(len(buffer), size)
+        buffer[:size] = stream[:size]
+        del buffer
         self.take(self.splitter.buffer_updated(size))
         return size
 

@@ -129,7 +129,7 @@ def _guard(
         run.found(target, data, what, cfg)
 
 
-# ---- core beside the reference -------------------------------------------------------------------
+# ---- core and the reference ----------------------------------------------------------------------
 
 
 def _differential_case(setup: Setup, data: bytes, turn: int) -> list[str]:
@@ -377,7 +377,7 @@ def _snappy_case(data: bytes) -> list[str]:
     except Exception:
         theirs = None
     if theirs is None and ours is not None:
-        # the package wants four bytes behind a literal's tag even where it has fewer; Kafka's
+        # the package wants four bytes after a literal's tag even where it has fewer; Kafka's
         # library does not
         try:
             theirs = decode_block(data)

@@ -21,7 +21,7 @@ def test_nothing_is_found() -> None:
 
 
 def test_a_lie_called_honest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "_is_true", lambda said, true: False)
+    monkeypatch.setattr(claims, "_is_true", lambda stated, true: False)
     findings = run(4000).findings
     assert any("a lie is called honest" in what for finding in findings for what in finding["what"])
     assert replay(findings[0])
@@ -30,7 +30,7 @@ def test_a_lie_called_honest_would_be_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_another_answer_on_trust_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "_is_true", lambda said, true: True)
+    monkeypatch.setattr(claims, "_is_true", lambda stated, true: True)
     found = [what for finding in run(1500).findings for what in finding["what"]]
     assert any("the truth is called a lie" in what for what in found)
     assert any("without claims" in what and "trusted" in what for what in found)

@@ -18,11 +18,11 @@ def skippable(size):
 
 @pytest.mark.parametrize("provider", compression.PROVIDERS)
 @pytest.mark.parametrize("fetches", [1, 2])
-@pytest.mark.parametrize("beside", [-2, -1, 0, 1, 2])
+@pytest.mark.parametrize("difference", [-2, -1, 0, 1, 2])
 @pytest.mark.parametrize("cut", [b"\x28", b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfd\x00"])
-def test_a_whole_frame_ends_where_input_is_fetched(provider, fetches, beside, cut):
+def test_a_whole_frame_ends_where_input_is_fetched(provider, fetches, difference, cut):
     frame = compress(4, record(0, b"k", b"v"))
-    payload = frame + skippable(fetches * FETCH + beside - len(frame)) + cut
+    payload = frame + skippable(fetches * FETCH + difference - len(frame)) + cut
     data = batch(b"", 1, 4, payload=payload)
     before = compression.provider()
     compression.use(provider)
@@ -35,7 +35,7 @@ def test_a_whole_frame_ends_where_input_is_fetched(provider, fetches, beside, cu
 def test_both_answers_occur():
     frame = compress(4, record(0, b"k", b"v"))
     codes = set()
-    for beside in (0, 1):
-        payload = frame + skippable(FETCH + beside - len(frame)) + b"\x28"
+    for difference in (0, 1):
+        payload = frame + skippable(FETCH + difference - len(frame)) + b"\x28"
         codes.add(int(SETUP.kafka.check(batch(b"", 1, 4, payload=payload), now_ms=NOW).error_code))
     assert len(codes) == 2

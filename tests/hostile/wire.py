@@ -93,10 +93,10 @@ def _produce(data: memoryview) -> list[str]:
     ]:
         return ["Produce request: rewritten, its records are others"]
     answer = b"".join(refuse(view, [(87, [(0, None)], "r")] * n))[4:]
-    said = ProduceResponseView(answer, view.api_version)
-    if len(said) != n:
+    response = ProduceResponseView(answer, view.api_version)
+    if len(response) != n:
         return ["Produce request: the refusal has other partitions"]
-    merge(view, [None if one else (2, [], None) for one in kept], said)
+    merge(view, [None if one else (2, [], None) for one in kept], response)
     return []
 
 

@@ -39,7 +39,7 @@ def dump(root: Path, deep: bool = True) -> list[Row]:
         rows += parse_dump(done.stdout, root)
         if not done.returncode:
             break
-        # the tool ends at the first batch it cannot read: say so, and go on with the file behind it
+        # the tool ends at the first batch it cannot read: add that, and go on with the next file
         stopped = re.findall(r"^Dumping (.*)$", done.stdout, re.MULTILINE)
         reason = next((line for line in done.stderr.splitlines() if "Exception: " in line), None)
         if not stopped or reason is None:

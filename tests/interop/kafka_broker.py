@@ -93,8 +93,8 @@ def class_archive(profile: str, jvm: Sequence[str]) -> list[str]:
 
 
 class KafkaBroker:
-    """One broker on the loopback, its data in `directory` (a temporary one that goes away, if none
-    is given).
+    """One broker on the loopback, its data in `directory` (a temporary one that is removed, by
+    default).
 
     Data and ports stay through stop, kill and restart. `config` is read at every start, so a
     restart can change it.
@@ -319,8 +319,8 @@ class KafkaBroker:
     def _tail(self, lines: int = 15) -> str:
         if not self.log.exists():
             return ""
-        said = self.log.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
-        return "".join(f"\n    {line}" for line in said[-lines:])
+        log_lines = self.log.read_bytes()[self._log_start :].decode(errors="replace").splitlines()
+        return "".join(f"\n    {line}" for line in log_lines[-lines:])
 
     def _reaped(self) -> None:
         self.process = None
@@ -385,7 +385,7 @@ def main() -> int:
     )
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument(
-        "--dir", help="data, configuration and log; a temporary directory if not given"
+        "--dir", help="folder of data, configuration and log [default: a temporary one]"
     )
     parser.add_argument("--heap", default="384m")
     parser.add_argument(

@@ -99,9 +99,9 @@ def _resolve(profile: str, kept: Path) -> None:
     except FileNotFoundError as error:
         raise ToolMissing(str(error)) from None
     if done.returncode or not fresh.exists():
-        said = (done.stdout + done.stderr).splitlines()
+        output = (done.stdout + done.stderr).splitlines()
         reason = next(
-            (line for line in said if "[ERROR]" in line), said[-1] if said else "no output"
+            (line for line in output if "[ERROR]" in line), output[-1] if output else "no output"
         )
         raise BrokerError(
             f"Maven could not resolve {POM.name}: {reason.replace('[ERROR]', '').strip()}"

@@ -63,7 +63,7 @@ def test_a_paused_broker_answers_nothing(broker: KafkaBroker) -> None:
     assert is_ready(broker.host, broker.port)
 
 
-def test_a_setting_it_cannot_take_is_said_with_the_log(broker: KafkaBroker, tmp_path: Path) -> None:
+def test_an_invalid_setting_is_reported_with_the_log(broker: KafkaBroker, tmp_path: Path) -> None:
     words = r"(?s)(failed|ended before it was ready)\n.*log\.cleaner\.threads"
     with pytest.raises(BrokerError, match=words) as refused:
         KafkaBroker(tmp_path, config={"log.cleaner.threads": "many"}).start()

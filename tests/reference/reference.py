@@ -4,7 +4,7 @@ of it.
 Plain Python, written from Kafka's rules and not from the project's core, so that each can find the
 other's mistakes.
 ``request``, ``analyze`` and ``validate`` are the broker's three stages, each alone; ``check`` is
-the whole door.
+all checks.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ __all__ = ["Answer", "analyze", "check", "logical_sha256", "request", "validate"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of a stage or of the whole door. ``rule`` is the first refusal; ``cause`` what is
-    behind a -1.
+    """The outcome of a stage or of all checks. ``rule`` is the first refusal; ``cause`` what is
+    for a -1.
     """
 
     ok: bool
@@ -262,7 +262,7 @@ def logical_sha256(output: bytes) -> str:
     return digest.hexdigest()
 
 
-# -- the whole door --------------------------------------------------------------------------------
+# -- all checks ------------------------------------------------------------------------------------
 
 
 def check(
@@ -289,9 +289,9 @@ def check(
     buffer = bytes(buffer)
     strict = mode == "strict"
     notes = Notes(max_decompressed_bytes) if strict else None
-    door = _Extras(extras or {})
+    active_extras = _Extras(extras or {})
     if profile == "log":
-        return _check_log(buffer, policy, max_decompressed_bytes if strict else None, door)
+        return _check_log(buffer, policy, max_decompressed_bytes if strict else None, active_extras)
     settings = Settings(
         source=CompressionType.NONE,
         target=CompressionType.NONE,
@@ -312,7 +312,7 @@ def check(
         return _by_extra(Rule.S8)
     if not strict:
         return answer
-    return door.apply(answer, notes.found if notes else set())
+    return active_extras.apply(answer, notes.found if notes else set())
 
 
 def _check_produce(
@@ -424,7 +424,7 @@ class _Extras:
 
 
 def _check_log(
-    buffer: bytes, policy: TopicPolicy, max_decompressed: int | None, door: _Extras
+    buffer: bytes, policy: TopicPolicy, max_decompressed: int | None, active_extras: _Extras
 ) -> Answer:
     """Check a segment's batches in order; the first finding that refuses stands."""
     reports: set[Rule] = set()
@@ -436,7 +436,7 @@ def _check_log(
     ):
         answer = _of_finding(found)
         if strict:
-            answer = door.apply(answer, found.extras)
+            answer = active_extras.apply(answer, found.extras)
         reports.update(answer.reports)
         if not answer.ok:
             return replace(answer, batch_index=index, reports=_ordered(reports))

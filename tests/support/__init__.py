@@ -1,1 +1,1 @@
-"""What the tests of several rooms share. Written in plain Python, on nothing of batchval's."""
+"""Helpers that tests of several packages share, in plain Python and without batchval."""

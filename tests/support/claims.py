@@ -1,6 +1,6 @@
 """Claims of KAFKA-8364 made by hand, with struct: what tests hold the core's against.
 
-batch_min_timestamp:8 records_number:4 null_keys:1, behind the header of a batch of magic 3 or in a
+batch_min_timestamp:8 records_number:4 null_keys:1, after the header of a batch of magic 3 or in a
 tag
 """
 
@@ -33,7 +33,7 @@ def three(claims: tuple[object, ...] | None) -> tuple[object, ...] | None:
     return None if claims is None else claims[:3]
 
 
-def carrying(data: bytes, said: tuple[int, int, int]) -> bytes:
+def carrying(data: bytes, stated: tuple[int, int, int]) -> bytes:
     """Return the batch of magic 2 as one of magic 3 with these claims, its checksum computed anew."""
     longer = (
         data[:8]
@@ -42,7 +42,7 @@ def carrying(data: bytes, said: tuple[int, int, int]) -> bytes:
         + b"\3"
         + data[17:HEADER]
     )
-    return with_crc(longer + Said(*said).packed() + data[HEADER:])
+    return with_crc(longer + Said(*stated).packed() + data[HEADER:])
 
 
 def carried(data: bytes) -> bytes:
@@ -57,19 +57,19 @@ def carried(data: bytes) -> bytes:
     return with_crc(shorter + data[CLAIMED_HEADER:])
 
 
-def tag(said: tuple[int, int, int], data: bytes, version: int = 1) -> bytes:
+def tag(stated: tuple[int, int, int], data: bytes, version: int = 1) -> bytes:
     """Return the bytes of the tagged field, bound to the checksum in the batch."""
-    return bytes([version]) + Said(*said).packed() + data[17:21]
+    return bytes([version]) + Said(*stated).packed() + data[17:21]
 
 
-def tag_with_sizes(said: tuple[int, ...], data: bytes) -> bytes:
+def tag_with_sizes(stated: tuple[int, ...], data: bytes) -> bytes:
     """Return a tag of version 2: these three claims, and the batch's true sizes if it has any."""
-    return block(said, data) + data[17:21]
+    return block(stated, data) + data[17:21]
 
 
-def block(said: tuple[int, ...], data: bytes) -> bytes:
+def block(stated: tuple[int, ...], data: bytes) -> bytes:
     """Return a block of version 2 without fields."""
-    return b"\2" + Said(*said[:3]).packed() + struct.pack(">iib", *sizes_of(data), 0)
+    return b"\2" + Said(*stated[:3]).packed() + struct.pack(">iib", *sizes_of(data), 0)
 
 
 def sizes_of(data: bytes) -> tuple[int, int]:
@@ -80,20 +80,22 @@ def sizes_of(data: bytes) -> tuple[int, int]:
     return true.uncompressed_bytes, true.max_record_bytes
 
 
-def carry(carrier: str, said: tuple[int, ...], data: bytes) -> tuple[bytes, bytes | None]:
+def carry(carrier: str, stated: tuple[int, ...], data: bytes) -> tuple[bytes, bytes | None]:
     """Return the batch to send with these claims, and its tag.
 
     ``carrier``: ``header``; ``tag``, of version 1; ``block``, a tag of version 2; ``payload``, of
     version 2 too, or ``block`` where the payload cannot carry any.
     """
     if carrier == "header":
-        return carrying(data, said[:3]), None
+        return carrying(data, stated[:3]), None
     if carrier == "tag":
-        return data, tag(said[:3], data)
+        return data, tag(stated[:3], data)
     if carrier == "payload":
         with contextlib.suppress(BatchvalError):
-            return attach(data, BatchClaims.from_block(block(said, data)), carrier="payload"), None
-    return data, tag_with_sizes(said, data)
+            return attach(
+                data, BatchClaims.from_block(block(stated, data)), carrier="payload"
+            ), None
+    return data, tag_with_sizes(stated, data)
 
 
 def damage(data: bytes, at: int) -> bytes:

@@ -1,4 +1,4 @@
-"""A gate in a process of its own, to be killed and started again behind the same ports, its CPU
+"""A gate in a process of its own, to be killed and started again on the same ports, its CPU
 time read from outside.
 
 with GateProcess(upstream) as gate:
@@ -160,7 +160,7 @@ async def serve(settings: dict[str, Any]) -> None:
 
     upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]
     policies = {
-        glob: TopicPolicy.from_kafka_config(given) for glob, given in settings["policies"].items()
+        glob: TopicPolicy.from_kafka_config(config) for glob, config in settings["policies"].items()
     }
     options = ProxyOptions(
         (LOOPBACK, settings["port"]),

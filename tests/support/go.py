@@ -1,7 +1,7 @@
-"""Programs in Go that tests run beside: built once, kept in build/peers/.
+"""Programs in Go that tests run: built once, kept in build/peers/.
 
 A Go of 1.21 or newer fetches a newer toolchain by itself where a module asks for one; an older one
-(Debian 12 has 1.19) is told to fetch it as the module that it is.
+(Debian 12 has 1.19) fetches it as a module.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def _newer(go: str) -> str:
     """Install a newer toolchain as a newer Go does: it is a module whose programs become
     executable.
     """
-    said = _run(
+    output = _run(
         [go, "mod", "download", "-json", f"golang.org/toolchain@{TOOLCHAIN}"], {"GO111MODULE": "on"}
     )
-    found = re.search(r'"Dir": "([^"]+)"', said)
+    found = re.search(r'"Dir": "([^"]+)"', output)
     if found is None:
         raise GoMissing(f"{go} is too old, and did not fetch a newer one")
     root = Path(found[1])
@@ -107,6 +107,6 @@ def _run(command: list[str], more: Mapping[str, str]) -> str:
     # a folder without a go.mod: what is around must not matter
     done = fetching(command, environment=environment, cwd=BUILT.anchor)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise GoMissing(f"{' '.join(command[:3])} failed: {said[-1] if said else 'no output'}")
+        output = [line for line in done.stderr.splitlines() if line.strip()]
+        raise GoMissing(f"{' '.join(command[:3])} failed: {output[-1] if output else 'no output'}")
     return done.stdout

@@ -1,10 +1,10 @@
-"""A machine next door: a network namespace at the end of a cable (a veth pair) that can be pulled.
+"""A neighbouring machine: a network namespace at the end of a cable (a veth pair) that can be pulled.
 
 with neighbour() as there:       # None where namespaces may not be made
     there.listen()               # a listening socket over there
     there.connect(address)       # a connection from over there
     there.command("python", …)   # a command line that runs over there
-    there.pull()                 # nothing arrives any more, and nobody is told
+    there.pull()                 # no packet arrives any more, and no side is notified
 
 Over there nothing is known but the two ends of the cable and a loopback of its own: what listens on
 this machine's loopback is out of reach.

@@ -1,4 +1,4 @@
-"""A peer that does as it is told over real sockets, and requests that say little: for tests of
+"""A scripted peer over real sockets, and minimal requests: for tests of
 batchval.network.
 """
 

@@ -88,9 +88,9 @@ class RunningProxy:
 def run_both(*commands: list[str]) -> list[str]:
     """Run programs in parallel, which must succeed; return what each printed."""
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    said = [run.communicate(timeout=180)[0] for run in runs]
-    assert [run.returncode for run in runs] == [0] * len(runs), said
-    return said
+    outputs = [run.communicate(timeout=180)[0] for run in runs]
+    assert [run.returncode for run in runs] == [0] * len(runs), outputs
+    return outputs
 
 
 def eventually(what: Callable[[], Any], timeout: float = 10.0) -> Any:
@@ -123,7 +123,7 @@ def read_exactly(sock: socket.socket, count: int) -> bytes:
 class ScriptedBroker:
     """A broker of one port: what comes is kept, and what goes is the test's matter.
 
-    ``answer(frame)``, given a frame without its length, gives the bytes to send (frames, whole), or
+    ``answer(frame)``, called with a frame without its length, returns the bytes to send (frames, whole), or
     None for nothing.
     """
 

@@ -1,4 +1,4 @@
-"""Whether a log holds what its producers were told that it holds: nothing lost, doubled, moved,
+"""Check that a log has the records that it acknowledged: nothing lost, doubled, moved,
 reordered or invented.
 
     value = uint16 producer, uint32 CRC-32 of "topic-partition", uint64 sequence, 8 bytes of SHA-256
@@ -36,7 +36,7 @@ MOST_NAMED = 5  # of a kind
 
 
 class Acked(NamedTuple):
-    """An acknowledgement. ``offset`` -1: the broker said that it had the record, not where."""
+    """An acknowledgement. ``offset`` -1: the broker confirmed the record, but not its offset."""
 
     producer: int
     sequence: int
@@ -113,14 +113,14 @@ def unpacked(value: bytes) -> tuple[int, int, int] | None:
     )
     if hashlib.sha256(head).digest()[:_DIGEST] != digest or padding.strip(b"."):
         return None
-    producer, lane, sequence = _HEAD.unpack(head)
-    return producer, sequence, lane
+    producer, slot, sequence = _HEAD.unpack(head)
+    return producer, sequence, slot
 
 
 def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, int]) -> Findings:
     """Compare. ``stored`` is in offset order in each partition; ``sent``: the number by producer."""
     found = Findings()
-    told = {(ack.producer, ack.sequence): ack for ack in acked}
+    acks = {(ack.producer, ack.sequence): ack for ack in acked}
     places: set[tuple[int, int]] = set()
     last: dict[tuple[str, int, int], int] = {}
     for record in stored:
@@ -139,7 +139,7 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
             found.add("doubled", f"{name} at {where}")
             continue
         places.add(who)
-        ack = told.get(who)
+        ack = acks.get(who)
         here = (record.topic, record.partition)
         if ack is not None and (
             here != (ack.topic, ack.partition) or ack.offset not in (-1, record.offset)
@@ -147,13 +147,13 @@ def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, i
             found.add("moved", f"{name} to {where} from {ack.topic}-{ack.partition}@{ack.offset}")
         elif own_slot != slot_of(*here):
             found.add("moved", f"{name} to {where}, which it was not sent to")
-        lane = (record.topic, record.partition, producer)
-        before = last.get(lane, -1)
+        slot = (record.topic, record.partition, producer)
+        before = last.get(slot, -1)
         if sequence < before:
             found.add("reordered", f"{name} at {where} after {before}")
         else:
-            last[lane] = sequence
-    for producer, sequence in told.keys() - places:
+            last[slot] = sequence
+    for producer, sequence in acks.keys() - places:
         found.add("lost", f"{producer}/{sequence}")
     return found
 

@@ -1,5 +1,5 @@
 """An S3 service over a folder (versitygw, a Go program), and a wire to it that counts, and breaks
-where it is told to.
+on request.
 
     python -m tests.support.s3_gateway          builds it, which takes a minute or two the first time
 
@@ -60,13 +60,13 @@ def s3_gateway(root: Path) -> Iterator[int]:
             process.wait(30)
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, said: Callable[[], str]) -> None:
+def _wait(process: subprocess.Popen[bytes], port: int, output: Callable[[], str]) -> None:
     end = time.monotonic() + 60
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         if process.poll() is not None or time.monotonic() > end:
-            raise RuntimeError(f"versitygw does not listen on port {port}: {said()}")
+            raise RuntimeError(f"versitygw does not listen on port {port}: {output()}")
         time.sleep(0.05)
 
 

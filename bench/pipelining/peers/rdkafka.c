@@ -35,9 +35,9 @@ static int on_statistics(void *client, char *json, size_t size, void *opaque) {
     return 0;
 }
 
-int main(int count, char **given) {
+int main(int count, char **argv) {
     char value[1000];
-    open_library(count, given, 7, "rdkafka LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS PARTITION PARTITIONS");
+    open_library(count, argv, 7, "rdkafka LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS PARTITION PARTITIONS");
     void (*on_delivery)(void *, void (*)(void *, const message *, void *)) = symbol("rd_kafka_conf_set_dr_msg_cb");
     void (*on_stats)(void *, int (*)(void *, char *, size_t, void *)) = symbol("rd_kafka_conf_set_stats_cb");
     void *(*topic_new)(void *, const char *, void *) = symbol("rd_kafka_topic_new");
@@ -46,13 +46,13 @@ int main(int count, char **given) {
     int (*poll)(void *, int) = symbol("rd_kafka_poll");
     words = symbol("rd_kafka_err2str");
 
-    long records = atol(given[4]);
-    int partition = atoi(given[5]), partitions = atoi(given[6]);
-    void *conf = configuration(given[2]);
+    long records = atol(argv[4]);
+    int partition = atoi(argv[5]), partitions = atoi(argv[6]);
+    void *conf = configuration(argv[2]);
     on_delivery(conf, delivered);
     on_stats(conf, on_statistics);
-    void *client = new_client(PRODUCER, conf, given + 7, count - 7);
-    void *topic = topic_new(client, given[3], NULL);
+    void *client = new_client(PRODUCER, conf, argv + 7, count - 7);
+    void *topic = topic_new(client, argv[3], NULL);
     for (size_t i = 0; i < sizeof value; i++) value[i] = (char)('a' + i % 26);
     int64_t began = now_us();
     for (long i = 0; i < records; i++) {

@@ -67,11 +67,11 @@ func letters() []byte {
 
 // report ends the program.
 func report(s *settings, seconds float64, failed int, why string, seen map[string]any) {
-	said := map[string]any{"records": s.records, "failed": failed, "why": why, "seconds": seconds}
+	fields := map[string]any{"records": s.records, "failed": failed, "why": why, "seconds": seconds}
 	for name, value := range seen {
-		said[name] = value
+		fields[name] = value
 	}
-	line, _ := json.Marshal(said)
+	line, _ := json.Marshal(fields)
 	fmt.Println(string(line))
 	if failed > 0 {
 		os.Exit(1)

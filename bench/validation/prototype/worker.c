@@ -4,7 +4,7 @@
  *
  *   header      header fields and CRC of one batch
  *   deep        header, CRC, decompression, walk of the records; the same batch again and again
- *   header100   headers and CRCs of 100 copies, one behind the other, each to a row
+ *   header100   headers and CRCs of 100 copies, one after the other, each to a row
  *   deep100     the same, and their records walked
  *   decompress  the decompressor alone
  *

@@ -1,4 +1,4 @@
-"""Mistakes that a type checker must find: mypy's complaints are exactly the words behind E."""
+"""Mistakes that a type checker must find: mypy's complaints are exactly the words after E."""
 
 from batchval import (
     ClaimsPolicy,

@@ -146,7 +146,7 @@ public class SegmentWriter {
         open.begin().some(START, "committed", 2).batch();
         open.commit();
         open.begin().some(START + 10, "neither committed nor aborted", 3).batch();
-        new Writer("transactional-open", "none", Map.of()).some(START + 20, "behind the last stable offset", 2).batch();
+        new Writer("transactional-open", "none", Map.of()).some(START + 20, "beyond the last stable offset", 2).batch();
     }
 
     static void appendTime() throws Exception {
@@ -179,7 +179,7 @@ public class SegmentWriter {
         for (int segment = 0; segment < 3; segment++) {
             long time = START + segment * 10 * MINUTE;
             for (int i = 0; i < 12; i++) {
-                // the fourth batch is ahead of those behind it, so .timeindex has fewer entries
+                // the fourth batch is ahead of those after it, so .timeindex has fewer entries
                 // than .index
                 (i % 3 == 2 ? b : a).some(time + (i == 3 ? 7_000 : i * 1000), "segment " + segment, 1 + i % 4).batch();
             }

@@ -21,7 +21,7 @@ _FHCRC, _FEXTRA, _FNAME, _FCOMMENT = 2, 4, 8, 16
 
 
 class GzipSource:
-    """Deflate members, one behind another."""
+    """Deflate members, one after another."""
 
     def __init__(self, payload: bytes, notes: Notes | None) -> None:
         self._in = payload

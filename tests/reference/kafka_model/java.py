@@ -38,7 +38,7 @@ __all__ = [
 
 
 class Refused(Exception):
-    """An exception of Kafka's API: the client is told this code."""
+    """An exception of Kafka's API: the client gets this code."""
 
     def __init__(self, rule: Rule, code: ErrorCode | None = None) -> None:
         super().__init__(str(rule))
@@ -58,7 +58,7 @@ class RecordErrors(Refused):
 
 
 class JavaError(Exception):
-    """Any other exception: the client is told UNKNOWN_SERVER_ERROR, -1.
+    """Any other exception: the client gets UNKNOWN_SERVER_ERROR, -1.
 
     ``extra`` is the rule of strict mode that names the cause, ``rule`` the numbered one where the
     table has one.

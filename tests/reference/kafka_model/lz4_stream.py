@@ -164,12 +164,15 @@ def xxh32(data: bytes) -> int:
     """Compute xxHash, 32 bits, seed 0."""
     whole = len(data) // 16 * 16
     if whole:
-        lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
+        accumulators = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
         for words in struct.iter_unpack("<4I", data[:whole]):
-            for lane, word in enumerate(words):
-                lanes[lane] = _rotate((lanes[lane] + word * _P2) & _MASK, 13) * _P1 & _MASK
+            for i, word in enumerate(words):
+                accumulators[i] = _rotate((accumulators[i] + word * _P2) & _MASK, 13) * _P1 & _MASK
         value = (
-            sum(_rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+            sum(
+                _rotate(accumulator, bits)
+                for accumulator, bits in zip(accumulators, (1, 7, 12, 18), strict=True)
+            )
             & _MASK
         )
     else:

@@ -72,7 +72,7 @@ def _next_batch(buffer: bytes, pos: int) -> Batch:
 
 
 class _Judge:
-    """Remembers what the batches before said."""
+    """The state that earlier batches leave for the next."""
 
     def __init__(self, expects_all_offsets: bool) -> None:
         self._expects_all_offsets = expects_all_offsets

@@ -1,7 +1,7 @@
 """xerial's SnappyInputStream, and a decoder of snappy blocks.
 
 Without xerial's magic the whole payload is one raw block, decoded when the stream is opened. With
-it: chunks behind int lengths, each decoded when it is reached; the magic again in place of a length
+it: chunks after int lengths, each decoded when it is reached; the magic again in place of a length
 starts another stream.
 """
 

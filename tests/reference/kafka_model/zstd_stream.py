@@ -61,7 +61,7 @@ def _library() -> ctypes.CDLL:
 
 
 class ZstdSource:
-    """Frames, one behind another."""
+    """Frames, one after another."""
 
     def __init__(self, payload: bytes, notes: Notes | None) -> None:
         self._in = payload

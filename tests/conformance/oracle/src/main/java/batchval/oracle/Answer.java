@@ -18,7 +18,7 @@ import java.util.Map;
  * each other:
  *   request   ProduceRequest.validateRecords
  *   analyze   the broker's batch loop (BatchLoop)
- *   validate  LogValidator.validateMessagesAndAssignOffsets, told the codec that the batch loop
+ *   validate  LogValidator.validateMessagesAndAssignOffsets, with the codec that the batch loop
  * found, or cfg.source
  *   append    the whole way into a real log (AppendStage)
  * "final" is the first of the other three that refuses in the order of a broker, "resize" where

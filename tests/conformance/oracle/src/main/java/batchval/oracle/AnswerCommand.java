@@ -35,7 +35,7 @@ final class AnswerCommand {
     }
 
     static ObjectNode of(ObjectNode c) {
-        ObjectNode cfg = c.get("cfg") instanceof ObjectNode given ? given : Json.object();
+        ObjectNode cfg = c.get("cfg") instanceof ObjectNode settings ? settings : Json.object();
         return Answer.to(HexFormat.of().parseHex(c.get("batch_hex").asText()), cfg);
     }
 

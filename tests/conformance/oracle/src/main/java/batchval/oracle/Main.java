@@ -30,7 +30,7 @@ public final class Main {
           golden DIR                           writes DIR/SLUG/cases.jsonl for each rule
           bench-batches [--seed N] DIR         writes the batches that are timed
           bench [OPTIONS] DIR OUT.json         times Kafka's classes on them (JMH)
-          paced WAY                            what produce requests cost Kafka at a given pace
+          paced WAY                            what produce requests cost Kafka at a fixed pace
           errors [OUT]                         Kafka's Errors: name, code, retriable, message
           topic-keys [OUT]                     Kafka's topic configuration keys: name, default,
                                                allowed values

@@ -33,11 +33,11 @@ import java.util.Locale;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * paced WAY: what the produce requests of a file cost this process at a given pace, one thread
+ * paced WAY: what the produce requests of a file cost this process at a fixed pace, one thread
  * judging.
  *
  * <p>A file of requests: for each, batches:4 content:4 (bytes of its records, uncompressed), then
- * length:4 a batch, then the batches one behind the other; big-endian. Reads lines "FILE
+ * length:4 a batch, then the batches one after the other; big-endian. Reads lines "FILE
  * BYTES_PER_SECOND SECONDS" (0: as fast as it goes) and answers each with a line of JSON: content
  * fed, wall time, CPU time of the process (collector and JIT with it) and of the thread.
  */

@@ -26,7 +26,7 @@ public final class V2Record {
     public byte[] keyLengthBytes = null;
     /** Write the length's varint two bytes longer than needed. */
     public boolean padLength = false;
-    /** Behind the headers, inside the record. */
+    /** After the headers, inside the record. */
     public byte[] trailing = {};
 
     public void write(ByteArrayOutputStream o) {

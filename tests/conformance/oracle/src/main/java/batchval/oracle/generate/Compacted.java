@@ -9,7 +9,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 
-/** Missing keys for a compacted topic, here and there and beside a wrong timestamp. */
+/** Missing keys for a compacted topic, here and there and next to a wrong timestamp. */
 final class Compacted {
     private static final int PATTERNS = 6;
 

@@ -14,7 +14,7 @@ import java.util.Random;
 
 /**
  * Several batches from a leader: epochs above the replica's own (rule 11), last offsets that do not
- * increase (rule 16), and both beside damage. Kafka parses every record for the message of rule 16,
+ * increase (rule 16), and both next to damage. Kafka parses every record for the message of rule 16,
  * so damage anywhere changes its answer.
  */
 final class Follower {
@@ -79,8 +79,8 @@ final class Follower {
         victim[at] ^= (byte) (1 + r.nextInt(255));
         if (r.nextInt(5) != 0)
             Checksums.fix(victim[16], victim, victim.length);
-        byte[] behind = r.nextInt(6) == 0 ? Content.text(r, 20) : new byte[0];
-        p.add("follower_damaged", seed, origin(r), Bytes.cat(first, second, third, behind));
+        byte[] trailing = r.nextInt(6) == 0 ? Content.text(r, 20) : new byte[0];
+        p.add("follower_damaged", seed, origin(r), Bytes.cat(first, second, third, trailing));
     }
 
     private static ObjectNode origin(Random r) {

@@ -29,9 +29,9 @@ final class HeaderFields {
                     p.add("header_" + e.name, seed, Pass.cfg().put("target", "uncompressed"), b.build());
             }
         for (CompressionType c : Codec.ALL)
-            for (CompressionType told : Codec.ALL) {
-                long seed = p.seed("source_mismatch", c, told);
-                p.add("source_mismatch", seed, Pass.cfg().put("source", told.name), Content.good(new Random(seed), c, 3).build());
+            for (CompressionType stated : Codec.ALL) {
+                long seed = p.seed("source_mismatch", c, stated);
+                p.add("source_mismatch", seed, Pass.cfg().put("source", stated.name), Content.good(new Random(seed), c, 3).build());
             }
         for (CompressionType c : Codec.ALL)
             for (int version = 3; version <= 9; version++) {

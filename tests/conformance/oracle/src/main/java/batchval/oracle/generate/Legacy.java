@@ -69,7 +69,7 @@ final class Legacy {
         private final int magic;
         private final CompressionType codec;
         private byte[][] inner = new byte[3][];
-        private byte[] behind = {};
+        private byte[] trailing = {};
         private boolean withoutValue = false;
         private final LegacyMessage outer;
 
@@ -117,7 +117,7 @@ final class Legacy {
                 case 18 -> inner[1] = fresh(1).valueLength(4000).build();
                 case 19 -> inner[1] = new LegacyMessage(magic, 1, Content.NOW, Content.text(r, 4), null).valueLength(-5).build();
                 case 20 -> outer.wrongCrc();
-                case 21 -> behind = Content.text(r, 10);
+                case 21 -> trailing = Content.text(r, 10);
                 case 22 -> {
                     LegacyMessage m = fresh(1).attributes(8);
                     m.timestamp = -1;
@@ -128,7 +128,7 @@ final class Legacy {
                     outer.timestamp = -1;
                 }
             }
-            outer.value = withoutValue ? null : Codec.compress(codec, magic, Bytes.cat(Bytes.cat(inner), behind));
+            outer.value = withoutValue ? null : Codec.compress(codec, magic, Bytes.cat(Bytes.cat(inner), trailing));
             return outer.build();
         }
 

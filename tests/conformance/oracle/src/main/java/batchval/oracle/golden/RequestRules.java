@@ -73,7 +73,7 @@ final class RequestRules {
         g.rule("11", "replica-epoch-ahead", "analyze",
             obeys(good).set("origin", "REPLICATION").set("first_offset", 0)
                 .showsValidBytes(good.length).strictAccepts(),
-            // skipped, so nothing is left to append; that is no error
+            // skipped, so the append is empty; Kafka accepts that
             breaks(next).set("origin", "REPLICATION").showsValidBytes(0).strictAccepts());
         g.rule("12", "fields-out-of-bounds", "analyze",
             obeys(good).strictAccepts(),
