@@ -21,8 +21,8 @@ PUNCTUAL = TopicPolicy(message_timestamp_before_max_ms=HOUR_MS)
 
 
 class Attempt(NamedTuple):
-    """Bytes that a client sends, the topic's policy, and the id of the rule that must answer (None: let
-    in).
+    """Bytes that a client sends, the topic's policy, and the id of the rule that must answer (None:
+    let in).
     """
 
     what: str

@@ -6,7 +6,8 @@
            53 base_sequence:4  57 records_count:4  61 records          (the checksum covers 21 to the end)
 
 A damage that a disk or a network would do leaves the checksum wrong. One that a broken program
-would do has a right checksum over wrong content, which is why a right checksum does not make a batch valid.
+would do has a right checksum over wrong content, which is why a right checksum does not make a
+batch valid.
 """
 
 from __future__ import annotations

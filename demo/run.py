@@ -38,7 +38,9 @@ class Missed(Exception):
 
 
 def table(*columns: tuple[str, str]) -> Table:
-    """Make a plain table; a column is a heading with ``<`` or ``>`` (its side) or ``~`` (may wrap)."""
+    """Make a plain table; a column is a heading with ``<`` or ``>`` (its side) or ``~`` (may
+    wrap).
+    """
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading, side in columns:
         made.add_column(
@@ -113,8 +115,10 @@ def damaged_segments(out: Console, seed: int) -> None:
             batch_count += summary.batches
     out.print(rows)
     out.print(
-        f"[bold]{len(damages())} of {len(damages())} found[/], and the batches after each damage were checked too "
-        f"({batch_count} in all).\n* with a right checksum: a checksum alone does not make a batch valid.\n"
+        f"[bold]{len(damages())} of {len(damages())} found[/], and the batches after each damage "
+        "were checked too "
+        f"({batch_count} in all).\n* with a right checksum: "
+        "a checksum alone does not make a batch valid.\n"
     )
 
 
@@ -214,7 +218,8 @@ def claims_believed_and_not(out: Console) -> None:
     out.print(
         f"A sender lies from its {FIRST_LIE + 1}st batch on, and {RATE:.0%} are audited: [bold]lie number "
         f"{caught.lies_until_caught} is caught[/], [red]{caught.answer}[/].\nFor an hour all that it sends is "
-        f"decompressed (path {caught.demoted_path}); an honest sender keeps path {caught.honest_path}.\n"
+        f"decompressed (path {caught.demoted_path}); an honest sender keeps "
+        f"path {caught.honest_path}.\n"
     )
 
 
@@ -243,7 +248,8 @@ def against_the_peer(out: Console, rounds: int) -> list[Lap]:
     out.print(
         f"A process each, one at a time, {rounds} rounds in turn, warm; medians, in brackets all rounds. "
         "aiokafka has no validator: it checks the checksum and makes an object of each record; batchval's check asks "
-        "each record all rules and makes no object. To compare with Kafka's own validator: make bench.\n"
+        "each record all rules and makes no object. "
+        "To compare with Kafka's own validator: make bench.\n"
     )
     return laps
 

@@ -163,7 +163,9 @@ def ranges_by_header(data: bytes) -> Job:
 
 
 def rebuilt(data: bytes) -> Job:
-    """Rebuild a batch for a topic of another codec: decompress, check, compress; one call a batch."""
+    """Rebuild a batch for a topic of another codec: decompress, check, compress; one call a
+    batch.
+    """
     target = rebuilt_codec(data)
     validator = LogValidator(TopicPolicy(compression_type=target))  # type: ignore[arg-type]
     result = validator.validate(data, now_ms=NOW_MS)
@@ -196,7 +198,9 @@ def claims_of_walk(data: bytes) -> Job:
 
 
 def kept(job: Job) -> Job:
-    """Wrap a job to keep each result, so that freed memory does not serve the next call uncounted."""
+    """Wrap a job to keep each result, so that freed memory does not serve the next call
+    uncounted.
+    """
     results = [eval(job.statement, job.names) for _ in range(FREELIST)]
     return Job(f"keep({job.statement})", job.names | {"keep": results.append})
 
@@ -310,7 +314,9 @@ LYING_SENDERS, FORMULA_WITHIN = 200, 0.2
 
 
 def detection(data: bytes) -> Job:
-    """Simulate 200 lying senders a rate and count the lies until one is found; no time is measured."""
+    """Simulate 200 lying senders a rate and count the lies until one is found; no time is
+    measured.
+    """
     facts: dict[str, Any] = {}
     for rate in (0.001, 0.01, 0.1):
         ledger = ClaimsLedger(ClaimsPolicy("audit", rate), secret=SECRET)

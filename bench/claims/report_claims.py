@@ -166,7 +166,9 @@ class Judge(report.Judge):
 
 
 def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one row a codec, way, rate and number of partitions: CPU time as a share of one core."""
+    """Return one row a codec, way, rate and number of partitions: CPU time as a share of one
+    core.
+    """
     out = []
     for codec in cells.CODECS:
         for what, answers in raw.get(f"paced {codec}", {}).items():

@@ -237,7 +237,9 @@ def cpu_of(pid: int) -> float:
 def run_once(
     name: str, command: Command, rate_of: Callable[[str, int], float | None], broker: int
 ) -> Run:
-    """Run once; return records a second, and CPU seconds of client and broker per million records."""
+    """Run once; return records a second, and CPU seconds of client and broker per million
+    records.
+    """
     words, records = command
     before, broker_before, began = (
         resource.getrusage(resource.RUSAGE_CHILDREN),

@@ -89,7 +89,9 @@ def _device(namespace: str, address: str, mtu: int, congestion: str | None = Non
 
 
 def ends(mtu: int, congestion: str) -> tuple[int, int]:
-    """Make both devices and namespaces; every connection between them uses this congestion control."""
+    """Make both devices and namespaces; every connection between them uses this congestion
+    control.
+    """
     near, far = names()
     return _device(near, NEAR, mtu, congestion), _device(far, FAR, mtu, congestion)
 

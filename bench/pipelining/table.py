@@ -191,7 +191,9 @@ def path(
 
 
 def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
-    """Return a number of records: at least 200 requests with five in flight, in about ten seconds."""
+    """Return a number of records: at least 200 requests with five in flight, in about ten
+    seconds.
+    """
     partitions, acks, cap, batch, _ = CELLS[cell]
     if quick:
         return 2_000

@@ -25,7 +25,9 @@ TODAY = "sarama 1.61.1"
 
 
 def rate(sample: dict[str, Any]) -> float:
-    """Return records a second of a run by the client's clock, to the last sent byte without acks."""
+    """Return records a second of a run by the client's clock, to the last sent byte without
+    acks.
+    """
     seconds = sample["wire"]["sending_s"] if sample["cell"] == "acks0" else sample["seconds"]
     return float(sample["records"] / seconds)
 

@@ -107,7 +107,9 @@ def cpu_of(pid: int) -> float:
 def measure(
     broker: KafkaBroker, way: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]
 ) -> dict[str, Any]:
-    """Measure one way once: CPU seconds of each process per GB on the wire, and the core's paths."""
+    """Measure one way once: CPU seconds of each process per GB on the wire, and the core's
+    paths.
+    """
     claims_out, claims_in = WAYS[way]
     assert broker.process is not None
     with contextlib.ExitStack() as open_:
@@ -197,7 +199,8 @@ def main() -> None:
                     statistics.mean(run["claims path"] for run in runs),
                 )
                 print(
-                    f"{codec:6} {way:6} {', '.join(figures)}; {share:.1%} believed, {wire / 1000:.0f} kB frames",
+                    f"{codec:6} {way:6} {', '.join(figures)}; "
+                    f"{share:.1%} believed, {wire / 1000:.0f} kB frames",
                     flush=True,
                 )
             results[codec] = rounds

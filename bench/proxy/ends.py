@@ -95,7 +95,9 @@ class Places:
 
 
 def places(nice: int) -> Places:
-    """Choose the cores: with four, two for proxies, one each for client and broker; else no choice."""
+    """Choose the cores: with four, two for proxies, one each for client and broker; else no
+    choice.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 4:
         return Places(Place((), nice), Place((), nice), Place((), nice))

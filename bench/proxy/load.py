@@ -93,7 +93,9 @@ def produce_answer() -> bytes:
 
 
 def fetch() -> bytes:
-    """Return a Fetch request (version 4) without a particular topic: only the answer is measured."""
+    """Return a Fetch request (version 4) without a particular topic: only the answer is
+    measured.
+    """
     frame = (
         struct.pack(">hhih", 1, 4, 0, len(CLIENT))
         + CLIENT

@@ -321,7 +321,8 @@ static ssize_t conn_recv(struct conn *c, uint8_t *to, size_t capacity)
 #ifdef TLS
     if (c->tls) {
         size_t all = 0, n;
-        while (all < capacity && SSL_read_ex(c->tls, to + all, capacity - all, &n)) /* epoll knows nothing of what it holds */
+        /* epoll does not see the bytes that it holds */
+        while (all < capacity && SSL_read_ex(c->tls, to + all, capacity - all, &n))
             all += n;
         if (all)
             return (ssize_t)all;

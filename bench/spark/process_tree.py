@@ -31,5 +31,7 @@ def tree() -> dict[int, tuple[str, float]]:
 
 
 def cpu() -> float:
-    """Return the CPU seconds of the process tree; Spark's workers outlive a job, so none are lost."""
+    """Return the CPU seconds of the process tree; Spark's workers outlive a job, so none are
+    lost.
+    """
     return sum(seconds for _, seconds in tree().values())

@@ -112,7 +112,9 @@ def write_all(job: tuple[Task, Options, str]) -> int:
 
 
 def sums(out: Path) -> dict[str, int]:
-    """Return the records of each topic from batches/; their greatest timestamp is read and dropped."""
+    """Return the records of each topic from batches/; their greatest timestamp is read and
+    dropped.
+    """
     columns = ["topic", "records_count", "max_timestamp"]
     rows = dataset.dataset(out / "batches", partitioning="hive").to_table(columns=columns)
     found = rows.group_by("topic").aggregate([("records_count", "sum"), ("max_timestamp", "max")])

@@ -46,7 +46,9 @@ def cells(magic: int = 2) -> list[Cell]:
 
 
 def legacy_cells() -> list[Cell]:
-    """Return cells of magic 0 and 1 over the records of magic 2, for the pytest-benchmark groups."""
+    """Return cells of magic 0 and 1 over the records of magic 2, for the pytest-benchmark
+    groups.
+    """
     codecs = CODECS[:-1]
     return [
         Cell(m, codec, n, size)

@@ -18,7 +18,8 @@ typedef int (*inflate_on)(void *, uint8_t *, size_t *, size_t);
 typedef uint32_t (*crc32_of)(uint32_t, const uint8_t *, size_t);
 
 /* blocks: start, size of the input, size of the output or 0 where it is as long (stored) */
-int64_t run_lz4(lz4_block decode, const uint8_t *p, const int64_t *blocks, int count, uint8_t *to, int64_t capacity)
+int64_t run_lz4(lz4_block decode, const uint8_t *p, const int64_t *blocks, int count,
+                uint8_t *to, int64_t capacity)
 {
     int64_t at = 0;
     for (int i = 0; i < count; i++) {
@@ -28,7 +29,8 @@ int64_t run_lz4(lz4_block decode, const uint8_t *p, const int64_t *blocks, int c
             at += b[1];
             continue;
         }
-        int n = decode((const char *)p + b[0], (char *)to + at, (int)b[1], (int)(capacity - at < 65536 ? capacity - at : 65536));
+        int64_t most = capacity - at < 65536 ? capacity - at : 65536;
+        int n = decode((const char *)p + b[0], (char *)to + at, (int)b[1], (int)most);
         if (n < 0) return -1;
         at += n;
     }
@@ -46,13 +48,15 @@ int64_t run_snappy(snappy_block decode, const uint8_t *p, const int64_t *blocks,
     return at;
 }
 
-int64_t run_zstd(zstd_frame decode, void *context, const uint8_t *p, int64_t size, uint8_t *to, int64_t capacity)
+int64_t run_zstd(zstd_frame decode, void *context, const uint8_t *p, int64_t size, uint8_t *to,
+                 int64_t capacity)
 {
     return (int64_t)decode(context, to, (size_t)capacity, p, (size_t)size);
 }
 
 /* one member whose deflate data are p..p+size; its CRC-32 is part of decoding it, as it is for gzip libraries */
-int64_t run_inflate(inflate_open open, inflate_on on, crc32_of crc, void *state, const uint8_t *p, int64_t size, uint8_t *to, int64_t capacity)
+int64_t run_inflate(inflate_open open, inflate_on on, crc32_of crc, void *state,
+                    const uint8_t *p, int64_t size, uint8_t *to, int64_t capacity)
 {
     size_t at = 0;
     open(state, p, p + size);
@@ -97,7 +101,8 @@ int64_t copy(uint8_t *to, const uint8_t *p, int64_t size, int64_t n)
     return n;
 }
 
-/* ns for reading count blocks of `size` bytes, each `stride` after the one before, by a call or by plain loads */
+/* ns for reading count blocks of `size` bytes, each `stride` after the one before, by a call or
+ * by plain loads */
 typedef uint32_t (*crc32c_kernel)(uint32_t, const uint8_t *, size_t);
 
 __attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) static uint64_t read_all(const uint8_t *p, size_t n)

@@ -2,8 +2,8 @@
 
 Decompressors are the very functions that the core calls, over blocks found beforehand. What the
 core adds is its frame walk, its checks and its walk over the records. gzip's trailing CRC-32 is
-part of decompressing, as in any gzip library. ``libdeflate``, from the host, is measured next to the
-core's own inflate.
+part of decompressing, as in any gzip library. ``libdeflate``, from the host, is measured next to
+the core's own inflate.
 """
 
 from __future__ import annotations

@@ -457,7 +457,9 @@ def rounded(value: Any) -> Any:
 
 
 def main() -> None:
-    """Evaluate a run's OUT.raw.json again, complete or not: python report.py OUT.raw.json [--save]."""
+    """Evaluate a run's OUT.raw.json again, complete or not: python report.py OUT.raw.json
+    [--save].
+    """
     result = assess(json.loads(Path(sys.argv[1]).read_text()))
     print(markdown(result))
     if "--save" in sys.argv[2:]:

@@ -5,9 +5,9 @@ JSON.
     "fast": 28800} {"ns": [...], "busy": [...], "probe": [...], "records": 100}
 
 ``ns`` is this thread's CPU time a batch; ``busy`` the share of the sample in which it ran;
-``probe`` how long a fixed piece of work took next to it. Sampling goes on, up to four times as long,
-until ``samples`` of them have a probe of at most ``fast`` (0: any will do): a virtual core has two
-speeds, and only samples of the fast one can be compared.
+``probe`` how long a fixed piece of work took next to it. Sampling goes on, up to four times as
+long, until ``samples`` of them have a probe of at most ``fast`` (0: any will do): a virtual core
+has two speeds, and only samples of the fast one can be compared.
 
     {"operation": ..., "path": ..., "count_calls": 20}      counts allocator calls instead
 

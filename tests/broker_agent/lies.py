@@ -220,7 +220,9 @@ def _headers(codec: int) -> Iterator[Case]:
 
 
 def _sizes(codec: int) -> Iterator[Case]:
-    """Yield claims of version 2 with sizes that are wrong, too small, too large or contradictory."""
+    """Yield claims of version 2 with sizes that are wrong, too small, too large or
+    contradictory.
+    """
     good = keyed(codec)
     whole, longest = sizes_of(good)
     lies = {

@@ -232,7 +232,9 @@ def test_audit_lets_in_lies_until_the_sample_falls_on_one(
 
 
 def test_anonymous_is_believed_only_where_a_rule_names_the_listener(brokers: Brokers) -> None:
-    """Treat ANONYMOUS as any client: verify applies to it, audit without a listener acts as ignore."""
+    """Treat ANONYMOUS as any client: verify applies to it, audit without a listener acts as
+    ignore.
+    """
     lie = next(case for case in cases("zstd") if case.name == "minimum +1, block")
     before = brokers.counters.read()
     with Connection((brokers.agent.host, brokers.agent.port)) as connection:

@@ -160,7 +160,9 @@ def test_honest_claims_of_fresh_cases(version: str, seed: int, tmp_path: Path) -
 @pytest.mark.parametrize("version", FILES)
 @pytest.mark.parametrize("options", ["policy=ignore", "policy=nothing", OPTIONS])
 def test_the_corpus_has_stock_answers(version: str, options: str) -> None:
-    """Expect stock answers of patched classes without claims, and of an agent that patches nothing."""
+    """Expect stock answers of patched classes without claims, and of an agent that patches
+    nothing.
+    """
     cases = stored(version)
     answers = ask(
         [{k: v for k, v in case.items() if k != "expect"} for case in cases], version, options

@@ -213,7 +213,9 @@ def test_each_batch_has_honest_claims(profile: str, carrier: str, classes: Path)
 def test_batches_that_come_again_have_their_own_claims(
     profile: str, carrier: str, classes: Path
 ) -> None:
-    """Expect the same bytes of retries, other batches of a split, and another crc of a new epoch."""
+    """Expect the same bytes of retries, other batches of a split, and another crc of a new
+    epoch.
+    """
     chance = random.Random(7)
     turn = itertools.count()
     failing = [

@@ -1,4 +1,5 @@
-"""Compare the claims path with the strict slow path: on honest batches they must not differ in anything.
+"""Compare the claims path with the strict slow path: on honest batches they must not differ in
+anything.
 
     python tests/conformance/claims_path.py FILE...              over files of cases, answered or not
     python tests/conformance/claims_path.py --seed S --cases N   over fresh ones by the oracle's generator
@@ -7,8 +8,8 @@ Each case of magic 2 is judged as it is, and with the claims that are true of it
 trusted, verified and ignored; under its own configuration, and once more under Kafka's defaults and
 a clock that shows its max timestamp. Where it may enter compressed and in place, trust must take
 the claims path unless the claims settle nothing, which is counted. Prints differences, then the
-counts; exit code 0 only if there was no difference and something to compare, 3 without a
-JDK or Maven.
+counts; exit code 0 only without a difference and with something to compare, 3 without a JDK
+or Maven.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def settle_nothing(claims: BatchClaims, data: bytes, cfg: dict[str, Any]) -> str
 
 
 def differences(case: dict[str, Any], counts: Counter[str]) -> list[str]:
-    """Return one line for each answer that claims changed, for the case and in an ordinary topic."""
+    """Return one line for each answer that claims changed, for the case and in an ordinary
+    topic.
+    """
     data = bytes.fromhex(case["batch_hex"])
     counts["cases"] += 1
     if not is_one_batch(data):

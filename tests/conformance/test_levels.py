@@ -76,7 +76,9 @@ def at_level(level: int) -> dict[str, Any]:
 
 
 def test_a_limit_that_the_rebuilt_batch_just_meets(kafka):
-    """Apply rule 40 to a batch that grows when rebuilt, so that rule 13 does not refuse it first."""
+    """Apply rule 40 to a batch that grows when rebuilt, so that rule 13 does not refuse it
+    first.
+    """
     limited, expected = [], []
     for case in kafka.answer(map(at_level, range(1, 10))):
         size = case["expect"]["validate"]["out_len"]

@@ -105,7 +105,9 @@ def test_python(
 
 
 def commands(page: Path) -> list[tuple[str, str]]:
-    """Return (command, its output); a line ``exit code N`` where it is not 0, and … for any text."""
+    """Return (command, its output); a line ``exit code N`` where it is not 0, and … for any
+    text.
+    """
     found = []
     for block in blocks(page, "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -147,7 +149,9 @@ def test_the_rules_page_is_generated() -> None:
 
 
 def test_every_rule_is_explained() -> None:
-    """Find class and method for Kafka's own rules, and for those of files that it reads at startup."""
+    """Find class and method for Kafka's own rules, and for those of files that it reads at
+    startup.
+    """
     assert list(RULE_TEXTS) == [rule.id for rule in Rule]
     assert {name for name, text in RULE_TEXTS.items() if text.kafka} == {
         *(rule.id for rule in Rule if rule.id[0] not in "SLR"),

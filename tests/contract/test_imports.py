@@ -1,5 +1,5 @@
-"""Check two rules of the architecture: every import runs down, and native code knows bytes, never sockets
-or files.
+"""Check two rules of the architecture: every import runs down, and native code knows bytes, never
+sockets or files.
 
 import-linter reads .py files (``make check``); this reads .pyx, .pxd and own C too, which it
 cannot. The floors are those of pyproject.toml.
@@ -34,8 +34,8 @@ STRANGERS = {
     ("network", "rules"),
 }
 
-#: what native code may ask of Python; a package below perf has no clock either (perf/histogram is the
-#: one that may)
+#: what native code may ask of Python; a package below perf has no clock either (perf/histogram is
+#: the one that may)
 PYTHON = {
     "__future__",
     "collections",

@@ -39,7 +39,9 @@ _MANY = 1 << 16  # records of 16 kB each make the gigabyte
 
 
 def _pieces(size: int, many: bool) -> Iterator[bytes]:
-    """Yield the records' bytes in pieces of some 100 kB: one record of zeros, or many small ones."""
+    """Yield the records' bytes in pieces of some 100 kB: one record of zeros, or many small
+    ones.
+    """
     if not many:
         value = varint(size)
         body = b"\0\0\0\x01" + value

@@ -119,7 +119,9 @@ def dynamic_blocks(n: int, literals: int) -> bytes:
 
 
 def fillers() -> Iterator[tuple[str, bytes]]:
-    """Yield compressed bytes, just too few for an immediate release of the GIL, without any output."""
+    """Yield compressed bytes, just too few for an immediate release of the GIL, without any
+    output.
+    """
     last = record(0, None, b"v")
     header = bytes.fromhex("1f8b08000000000000ff")
     deflate = zlib.compressobj(6, zlib.DEFLATED, -15)

@@ -64,8 +64,9 @@ SUITE = (
                       "--seconds", "600", "--jobs", "1"]),
     ("streams", ["tests/hostile/fuzz.py", "--target", "inflate", "--target", "snappy", "--seed", "1", "--executions",
                  "20000", "--seconds", "600", "--jobs", "1"]),
-    ("entries", ["tests/hostile/fuzz.py", "--target", "core_ranges", "--target", "core_entry_points", "--seed", "1",
-               "--executions", "1500", "--seconds", "600", "--jobs", "1"]),
+    ("entries", ["tests/hostile/fuzz.py", "--target", "core_ranges", "--target",
+                 "core_entry_points", "--seed", "1",
+                 "--executions", "1500", "--seconds", "600", "--jobs", "1"]),
     ("core", ["-m", "pytest", "-qx", "-p", "no:cacheprovider", "tests/core"]),
 )  # fmt: skip
 TIMEOUT = 300.0

@@ -181,7 +181,9 @@ class Judge:
 
 
 def _plain_setups() -> list[Setup]:
-    """Return setups for odd streams: in place, rebuilt with each codec, each magic, a coordinator."""
+    """Return setups for odd streams: in place, rebuilt with each codec, each magic, a
+    coordinator.
+    """
     found = []
     for target in ("producer", "uncompressed", "gzip", "zstd"):
         for magic in (2, 1, 0):

@@ -99,7 +99,9 @@ class Run:
         return time.monotonic() < self._end and (self._most is None or self.executions < self._most)
 
     def mark(self, mutator: Mutator | Frames | _Numbers) -> None:
-        """Save where the next cases begin, so that they can be made again if one ends the process."""
+        """Save where the next cases begin, so that they can be made again if one ends the
+        process.
+        """
         self.place[0] = mutator.state
         self.place[1] = self.executions
 

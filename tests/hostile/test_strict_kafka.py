@@ -178,7 +178,9 @@ def test_header_keys_against_java(kafka):
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_missing_key_is_counted_once_kafka_has_the_record(codec, provider):
-    """Count no missing key before extra bytes: Kafka looks for those before it returns the record."""
+    """Count no missing key before extra bytes: Kafka looks for those before it returns the
+    record.
+    """
     keyless = record(0, None, b"v") + record(1, None, b"w")
     setup = Setup.of({"now": NOW, "compact": True})
     whole = setup.kafka.check(batch(keyless, 2, codec), now_ms=NOW)

@@ -206,7 +206,9 @@ def _claims_sent(
     sent: ProduceRequestView,
     verdicts: Any,
 ) -> list[str]:
-    """Return the errors in the forwarded claims: they must be true and in their carrier, or absent."""
+    """Return the errors in the forwarded claims: they must be true and in their carrier, or
+    absent.
+    """
     for at, i in enumerate(goes_on):
         records, tag = sent.records(at) or b"", sent.claims(at)
         carried = carrier_of(records) == "payload"

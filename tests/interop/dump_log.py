@@ -30,7 +30,9 @@ def dump_command(logs: Sequence[Path], deep: bool = True, heap: str = "384m") ->
 
 
 def dump(root: Path, deep: bool = True) -> list[Row]:
-    """Return every batch of every */*.log in order, with ``deep`` its records counted. BrokerError."""
+    """Return every batch of every */*.log in order, with ``deep`` its records counted.
+    BrokerError.
+    """
     logs = sorted(str(path.relative_to(root)) for path in root.glob("*/*.log"))
     rows: list[Row] = []
     while logs:

@@ -154,7 +154,9 @@ class KafkaBroker:
         return self.process is not None and self.process.poll() is None
 
     def start(self) -> Self:
-        """Start the broker; return when it has joined its cluster, so that topics can be created."""
+        """Start the broker; return when it has joined its cluster, so that topics can be
+        created.
+        """
         if self.running:
             raise BrokerError(f"the broker at {self.bootstrap} runs already")
         try:

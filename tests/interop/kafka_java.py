@@ -47,7 +47,9 @@ class ToolMissing(BrokerError):
 
 @functools.cache
 def find_java() -> str:
-    """Find the first java that is new enough for Kafka: JAVA_HOME, PATH, the newest installed JDK."""
+    """Find the first java that is new enough for Kafka: JAVA_HOME, PATH, the newest installed
+    JDK.
+    """
     first = [str(Path(home) / "bin" / "java")] if (home := os.environ.get("JAVA_HOME")) else []
     first += [java] if (java := shutil.which("java")) else []
     installed = [str(path) for path in Path("/usr/lib/jvm").glob("*/bin/java")]

@@ -220,7 +220,9 @@ def write_through_gate(broker: KafkaBroker) -> list[Topic]:
 
 @pytest.fixture(scope="module", params=[BATCHES, pytest.param(MANY, marks=pytest.mark.slow)])
 def log(request: pytest.FixtureRequest) -> Iterator[Log]:
-    """Start a broker with two topics for each codec: from batchval's builder, and through a proxy."""
+    """Start a broker with two topics for each codec: from batchval's builder, and through a
+    proxy.
+    """
     with running_kafka() as broker:
         for codec in CARRIERS:
             make_topic(broker.bootstrap, f"claims-{codec}")

@@ -116,7 +116,9 @@ class Writer:
 
 
 def read(folder: Path) -> tuple[Transactions, dict[int, list[Entry] | None]]:
-    """Read all segments of a partition, with a state for each that is joined, and the index files."""
+    """Read all segments of a partition, with a state for each that is joined, and the index
+    files.
+    """
     state, indexes = Transactions(), {}
     for path in sorted(folder.glob("*.log")):
         segment, index = int(path.stem), path.with_suffix(".txnindex")
@@ -220,7 +222,9 @@ def test_a_follower_that_catches_up_indexes_other_stable_offsets() -> None:
 
 @pytest.mark.jvm
 def test_open_transactions_are_those_of_kafka_s_own_tool(kafka: KafkaBroker) -> None:
-    """Compare check --transactions on the live log with kafka-transactions.sh describe-producers."""
+    """Compare check --transactions on the live log with kafka-transactions.sh
+    describe-producers.
+    """
     writer = Writer(kafka, "open", 3)
     writer.create({})
     first = writer.interleaved(rounds=40, size=200)

@@ -155,7 +155,9 @@ class _Analysis:
 
     @staticmethod
     def _print_offsets(buffer: bytes) -> None:
-        """Read all offsets as Kafka's message does: a record that does not parse is the error then."""
+        """Read all offsets as Kafka's message does: a record that does not parse is the error
+        then.
+        """
         for batch in batches(buffer):
             for _ in batch.iterate():
                 pass

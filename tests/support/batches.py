@@ -157,7 +157,9 @@ def batch(
     magic: int = 2,
     crc: int | None = None,
 ) -> bytes:
-    """Build a batch of magic 2. Defaults fit the records; ``payload`` replaces the compressed ones."""
+    """Build a batch of magic 2. Defaults fit the records; ``payload`` replaces the compressed
+    ones.
+    """
     parts = list(parts)
     count = len(parts) if records_count is None else records_count
     if payload is None:

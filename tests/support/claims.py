@@ -34,7 +34,9 @@ def three(claims: tuple[object, ...] | None) -> tuple[object, ...] | None:
 
 
 def carrying(data: bytes, stated: tuple[int, int, int]) -> bytes:
-    """Return the batch of magic 2 as one of magic 3 with these claims, its checksum computed anew."""
+    """Return the batch of magic 2 as one of magic 3 with these claims, its checksum computed
+    anew.
+    """
     longer = (
         data[:8]
         + struct.pack(">i", fields(data)["batch_length"] + 13)

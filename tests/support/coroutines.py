@@ -32,7 +32,9 @@ def on_both_loops(metafunc: pytest.Metafunc) -> None:
 
 
 def run(test: pytest.Function, seconds: float, loop: str | None = None) -> bool | None:
-    """Run a coroutine test on the loop named, or on its ``loop_kind``; return True if it was one."""
+    """Run a coroutine test on the loop named, or on its ``loop_kind``; return True if it was
+    one.
+    """
     function: Any = test.obj
     if not inspect.iscoroutinefunction(function):
         return None

@@ -97,7 +97,9 @@ def _repeated(unit: bytes) -> Callable[[int], bytes]:
 
 
 def _legacy(size: int) -> bytes:
-    """Write messages of magic 1 whose lengths fit, with wrong checksums, of up to the whole file."""
+    """Write messages of magic 1 whose lengths fit, with wrong checksums, of up to the whole
+    file.
+    """
     out = bytearray()
     while len(out) < size:
         value = min(size - len(out), 1 << 20)

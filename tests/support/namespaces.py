@@ -1,4 +1,5 @@
-"""A neighbouring machine: a network namespace at the end of a cable (a veth pair) that can be pulled.
+"""A neighbouring machine: a network namespace at the end of a cable (a veth pair) that can be
+pulled.
 
 with neighbour() as there:       # None where namespaces may not be made
     there.listen()               # a listening socket over there
@@ -78,7 +79,9 @@ class Neighbour:
         subprocess.run(["ip", "-n", self.name, "link", "set", self.far, "down"], check=True)
 
     def inside(self, make: Callable[[], T]) -> T:
-        """Run a function in a thread in the namespace: a socket belongs to the one it was made in."""
+        """Run a function in a thread in the namespace: a socket belongs to the one it was made
+        in.
+        """
         made: list[T] = []
         failed: list[BaseException] = []
 

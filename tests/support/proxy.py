@@ -123,8 +123,8 @@ def read_exactly(sock: socket.socket, count: int) -> bytes:
 class ScriptedBroker:
     """A broker of one port: what comes is kept, and what goes is the test's matter.
 
-    ``answer(frame)``, called with a frame without its length, returns the bytes to send (frames, whole), or
-    None for nothing.
+    ``answer(frame)``, called with a frame without its length, returns the bytes to send (frames,
+    whole), or None for nothing.
     """
 
     def __init__(

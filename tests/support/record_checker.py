@@ -118,7 +118,9 @@ def unpacked(value: bytes) -> tuple[int, int, int] | None:
 
 
 def check(acked: Iterable[Acked], stored: Iterable[Stored], sent: Mapping[int, int]) -> Findings:
-    """Compare. ``stored`` is in offset order in each partition; ``sent``: the number by producer."""
+    """Compare. ``stored`` is in offset order in each partition; ``sent``: the number by
+    producer.
+    """
     found = Findings()
     acks = {(ack.producer, ack.sequence): ack for ack in acked}
     places: set[tuple[int, int]] = set()

@@ -37,7 +37,8 @@ static int on_statistics(void *client, char *json, size_t size, void *opaque) {
 
 int main(int count, char **argv) {
     char value[1000];
-    open_library(count, argv, 7, "rdkafka LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS PARTITION PARTITIONS");
+    open_library(count, argv, 7,
+                 "rdkafka LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS PARTITION PARTITIONS");
     void (*on_delivery)(void *, void (*)(void *, const message *, void *)) = symbol("rd_kafka_conf_set_dr_msg_cb");
     void (*on_stats)(void *, int (*)(void *, char *, size_t, void *)) = symbol("rd_kafka_conf_set_stats_cb");
     void *(*topic_new)(void *, const char *, void *) = symbol("rd_kafka_topic_new");

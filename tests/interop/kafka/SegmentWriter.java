@@ -146,7 +146,8 @@ public class SegmentWriter {
         open.begin().some(START, "committed", 2).batch();
         open.commit();
         open.begin().some(START + 10, "neither committed nor aborted", 3).batch();
-        new Writer("transactional-open", "none", Map.of()).some(START + 20, "beyond the last stable offset", 2).batch();
+        new Writer("transactional-open", "none", Map.of())
+                .some(START + 20, "beyond the last stable offset", 2).batch();
     }
 
     static void appendTime() throws Exception {

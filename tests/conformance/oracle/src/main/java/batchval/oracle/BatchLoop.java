@@ -25,7 +25,7 @@ public final class BatchLoop {
     private final boolean ignoreRecordSize;
     private final boolean requireOffsetsInOrder;
 
-    /** Bytes of the batches that were looked at and not skipped; the broker trims what follows them. */
+    /** Bytes of the batches that were read and not skipped; the broker trims what follows them. */
     public int validBytes = 0;
     /** The last codec seen. */
     public CompressionType source = CompressionType.NONE;

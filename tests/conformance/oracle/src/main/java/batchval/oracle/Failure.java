@@ -6,7 +6,7 @@ import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.requests.ProduceResponse;
 import org.apache.kafka.storage.internals.log.RecordValidationException;
 
-/** A stage's exception as the broker would answer it: Errors.forException, so -1 for any other exception. */
+/** A stage's exception as the broker answers it: Errors.forException, -1 for any other one. */
 final class Failure {
     static void put(ObjectNode to, Throwable thrown) {
         Throwable main = thrown;

@@ -33,7 +33,7 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
             cfg.path("without_append").asBoolean(false));
     }
 
-    /** The codec that LogValidator gets, or what the batch loop found (null: it refused, so there is none). */
+    /** The codec that LogValidator gets, or what the batch loop found (null: it refused). */
     CompressionType sourceOr(CompressionType found) {
         return source.equals("auto") ? found : CompressionType.forName(source);
     }
@@ -62,7 +62,7 @@ record Settings(long now, long firstOffset, int leaderEpoch, AppendOrigin origin
         return origin == AppendOrigin.REPLICATION;
     }
 
-    /** An append that does not assign offsets needs them in order: appendAsFollower, and appendAsLeader by a raft leader. */
+    /** Offsets must be in order for appendAsFollower, and appendAsLeader by a raft leader. */
     boolean requiresOffsetsInOrder() {
         return origin == AppendOrigin.REPLICATION || origin == AppendOrigin.RAFT_LEADER;
     }

@@ -14,8 +14,8 @@ import java.util.Random;
 
 /**
  * Several batches from a leader: epochs above the replica's own (rule 11), last offsets that do not
- * increase (rule 16), and both next to damage. Kafka parses every record for the message of rule 16,
- * so damage anywhere changes its answer.
+ * increase (rule 16), and both next to damage. Kafka parses every record for the message of rule
+ * 16, so damage anywhere changes its answer.
  */
 final class Follower {
     private static final int EPOCH = 7;

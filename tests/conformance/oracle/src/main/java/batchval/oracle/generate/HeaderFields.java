@@ -31,7 +31,8 @@ final class HeaderFields {
         for (CompressionType c : Codec.ALL)
             for (CompressionType stated : Codec.ALL) {
                 long seed = p.seed("source_mismatch", c, stated);
-                p.add("source_mismatch", seed, Pass.cfg().put("source", stated.name), Content.good(new Random(seed), c, 3).build());
+                p.add("source_mismatch", seed, Pass.cfg().put("source", stated.name),
+                        Content.good(new Random(seed), c, 3).build());
             }
         for (CompressionType c : Codec.ALL)
             for (int version = 3; version <= 9; version++) {

@@ -128,7 +128,8 @@ final class Legacy {
                     outer.timestamp = -1;
                 }
             }
-            outer.value = withoutValue ? null : Codec.compress(codec, magic, Bytes.cat(Bytes.cat(inner), trailing));
+            outer.value = withoutValue ? null
+                    : Codec.compress(codec, magic, Bytes.cat(Bytes.cat(inner), trailing));
             return outer.build();
         }
 
