@@ -29,7 +29,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class Acceptor:
-    """Accepts for one listening socket, which it owns, until ``close``.
+    """The acceptor of one listening socket, which it owns, until ``close``.
 
     ``factory``  makes the protocol of a connection
     ``free``     how many connections more there may be; one that is beyond is closed at once, which

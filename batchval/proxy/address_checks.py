@@ -60,7 +60,9 @@ def _mapped(at: Loc, listener: Listener) -> Iterator[Fault]:
     ports = (*at, "first_broker_port"), (*at, "broker_ports"), (*at, "address")
     for name in ("advertised_port", "advertised_first_port"):
         if getattr(listener, name) is not None and not listener.broker_range:
-            text = "needs known ports of brokers, and they get any free ones: set first_broker_port"
+            text = (
+                "needs fixed ports of brokers, and theirs are any free ones: set first_broker_port"
+            )
             yield Fault((*at, name), text, ((*at, name), *ports))
     first = listener.advertised_first_port
     if first is not None and (last := first + listener.broker_ports - 1) > _LAST_PORT:

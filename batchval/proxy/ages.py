@@ -13,8 +13,8 @@ LOOKED_A_TURN: Final = 500
 
 
 class Ages:
-    """How long the first in each queue has been first: seen from outside, so that no request pays
-    for it.
+    """The time for which the first request of each queue has waited. It is measured from outside,
+    so that requests cost nothing more.
     """
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ Out = list[bytes | memoryview]
 
 
 class Asking(Queue, Protocol):
-    """What the answers need of their session."""
+    """The part of a session that its answers use."""
 
     client: ClientConnection
     broker: BrokerConnection | None

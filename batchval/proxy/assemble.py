@@ -62,8 +62,8 @@ log = logging.getLogger("batchval.proxy")
 
 
 class RunningGate:
-    """All of it. ``start`` and ``stop`` on a running loop. ConfigError where certificates or
-    secrets cannot be read.
+    """The whole gate of one process. Call ``start`` and ``stop`` on a running loop. Raises
+    ConfigError where certificates or secrets cannot be read.
 
     ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None where it is off
     ``max_connections`` of clients: fewer than in the settings where open files do not suffice
@@ -71,7 +71,7 @@ class RunningGate:
     ``succession``      takes over, and is taken over;  ``pages`` what the gate shows
     """
 
-    #: Whether this process judges batches; the parent of several workers does not.
+    #: Whether this process validates batches; the parent of several workers does not.
     validates: ClassVar[bool] = True
 
     def __init__(
@@ -179,7 +179,7 @@ class RunningGate:
         return Proxy(options, shared=self.shared)
 
     def _judged(self) -> int:
-        """Return how many batches have been judged."""
+        """Return how many batches have been validated."""
         return self.counters.produce_partitions_total
 
     def _upstream_context(self) -> ssl.SSLContext:
@@ -215,8 +215,8 @@ class RunningGate:
     # ---- its life --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listens everywhere. Raises OSError where a port cannot be had; what was opened is closed
-        again.
+        """Listen on every listener's addresses. Raises OSError where a port cannot be bound; the
+        sockets that were opened are closed again.
         """
         if self.observed_file is not None and self.succession.predecessor is None:
             self.observed_file.load()
@@ -253,7 +253,7 @@ class RunningGate:
         self.read_topics_anew()
 
     def start_validation(self) -> None:
-        """Start what judges records."""
+        """Start the parts that check records."""
         self.record_parts.start()
 
     def _export(self, version: str) -> OtlpExport | None:
@@ -263,7 +263,7 @@ class RunningGate:
     def _log_unbounded(self) -> None:
         if self.cluster_topics is None and not self.settings.topics.policies:
             log.info(
-                "topic limits: none known: every topic is unbounded here. "
+                "no topic limits are known: the gate limits no topic. "
                 "Set topics.policies, or upstream.admin to read them from the cluster"
             )
 
@@ -327,8 +327,8 @@ class RunningGate:
         self.is_draining = True
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Takes nothing new, delivers what is under way for at most ``drain_s`` (default: the
-        settings'), and ends.
+        """Stop accepting, deliver pending answers for at most ``drain_s`` (default: the settings'),
+        and end.
         """
         self.is_draining = True  # /readyz says so first, for as long as it lasts
         drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
@@ -390,14 +390,14 @@ class RunningGate:
             threading.Thread(target=retired.clear, daemon=True).start()
 
     def unready(self) -> str | None:
-        """Why clients cannot be served; None if they can."""
+        """Return why clients cannot be served; None if they can."""
         if self.is_draining:
             return "draining"
         return self.discovery.unready()
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """Where clients begin, by the listener's name."""
+        """Return the bootstrap address of each listener, by its name."""
         return {name: Address(*proxy.bootstrap) for name, proxy in self.proxies.items()}
 
     async def _look(self) -> None:

@@ -54,7 +54,7 @@ def open_appending(path: Path) -> int:
 
 
 class AuditFile:
-    """Takes refusals on the event loop, and writes them in a thread of its own.
+    """A writer of refusals: takes them on the event loop, and writes them in its own thread.
 
     ``rows``      that were written
     ``dropped``   rows that found no place in the queue, and those left at the end

@@ -1,4 +1,4 @@
-"""What the gate writes on stderr: one line for each partition that it refused, and its own state.
+"""Lines of the gate on stderr: one line for each partition that it refused, and its own state.
 ``connection_log`` has the lines about connections.
 
     text   2026-01-31T12:00:00.123Z WARNING refused listener=edge client=10.0.0.7:51324 topic=orders partition=3 rule=…
@@ -48,7 +48,7 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class AnySent(Protocol):
-    """Who has sent what a line is about."""
+    """The client that a log line is about."""
 
     @property
     def listener(self) -> str: ...
@@ -93,7 +93,7 @@ class AnyDenied(AnySent, Protocol):
 
 
 class RefusalLog:
-    """Writes a line for each refusal: at most ``per_second`` a second, and counts the others.
+    """A logger of refusals: writes at most ``per_second`` a second, and counts the others.
 
     MOST_AT_ONCE of them at once, because the event loop writes them. ``what`` it counts in words.
     """
@@ -149,7 +149,7 @@ class RefusalLog:
         return log.isEnabledFor(logging.WARNING)
 
     def flush(self) -> None:
-        """Tells how many were left out, if any were; to be called now and then, and at the end."""
+        """Log how many records were left out, if any were. Call it now and then, and at the end."""
         if self._left_out:
             self._tell_left_out()
 
@@ -222,7 +222,7 @@ class TextFormatter(_LineFormatter):
     """One line for people: words, then key=value."""
 
     def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
-        """Never more than one line."""
+        """Format a record as exactly one line."""
         parts = [_time(record), record.levelname, _line(str(facts["event"]))]
         parts += [f"{key}={_value(value)}" for key, value in facts.items() if key != "event"]
         return " ".join(parts)
@@ -232,7 +232,7 @@ class JsonFormatter(_LineFormatter):
     """One object a line."""
 
     def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
-        """ASCII, so that nothing in it can be taken for the end of the line."""
+        """Escape a text to ASCII, so that nothing in it can be taken for the end of the line."""
         row = {"time": _time(record), "level": record.levelname}
         return json.dumps(row | facts, default=str)
 

@@ -1,4 +1,4 @@
-"""Clients that ask for a broker which is not known yet: a server name may come before discovery.
+"""Clients that wait for a broker which is not known yet: a server name may come before discovery.
 
 Each of them waits until the broker is known, ``WAIT_S`` at most. The cluster is asked at once.
 """
@@ -17,11 +17,11 @@ WAIT_S: Final = 5.0
 
 
 class UnknownBrokerError(ConnectionError):
-    """The cluster has not named this broker."""
+    """An error: no Metadata answer has named this broker."""
 
 
 class AwaitedBrokers:
-    """Who waits, by the broker's id."""
+    """The waiting clients, by the broker's id."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery

@@ -1,4 +1,4 @@
-"""Work in a thread of its own, which neither the event loop nor the end of the process waits
+"""Jobs in their own threads, for which neither the event loop nor the end of the process waits
 for.
 """
 
@@ -50,7 +50,7 @@ async def in_background(work: Callable[[], T]) -> T:
 
 
 class OneAtATime:
-    """Works in threads of their own, one at a time, each for ``limit_s`` at most.
+    """A runner of work in threads, one job at a time, each for at most ``limit_s``.
 
     A thread cannot be ended: while one hangs, no other one is started.
     """
@@ -80,7 +80,7 @@ class OneAtATime:
 
 
 class _Switching:
-    """Lets threads switch often while work is under way. For the event loop's thread alone."""
+    """A shorter switch interval of threads while jobs run. For the event loop's thread alone."""
 
     def __init__(self) -> None:
         self._works = 0

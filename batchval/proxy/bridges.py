@@ -1,11 +1,11 @@
-"""What is done with requests of versions that Kafka 4 no longer knows, where ``bridge`` is set.
+"""Raise requests of versions that Kafka 4 no longer serves, and lower their answers (``bridge``).
 
     client  old version  ->  gate  raised version  ->  broker
     client  old version  <-  gate  raised version  <-  broker
 
 Small requests and answers are translated on the loop, others in a thread: the requests after one
 that is translated wait for it, and so do the answers (``lowering``). Produce 0 to 2 belong to
-``handlers.produce``: their batches are judged, too.
+``handlers.produce``: their batches are validated, too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def take(
 
 
 class _Raising:
-    """Raises one request; a job for ``ValidationQueue``.
+    """A job that raises one request; a job for ``ValidationQueue``.
 
     ``questions``  requests of the gate's own that go to the broker first, and their places
     """
@@ -118,7 +118,7 @@ class _Raising:
             if isinstance(error, ProtocolError):
                 session.end("request_malformed", str(error))
             else:
-                session.proxy.log_error("a request could not be raised", error)
+                session.proxy.log_error("a request could not be raised to a newer version", error)
                 session.abort("fault")
             return
         at, place = session.outbox.index(item), session.answers.index(self.answer)
@@ -220,7 +220,7 @@ def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | 
 
 
 class _Lowering:
-    """Lowers a large answer other than Fetch's; a job for ``ValidationQueue``."""
+    """A job that lowers a large answer other than Fetch's; a job for ``ValidationQueue``."""
 
     def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
         self.session = session

@@ -23,7 +23,7 @@ LARGEST_WRITE: Final = 4 << 20
 
 
 class BrokerSide(Protocol):
-    """What a session is asked to do by its connection to a broker."""
+    """The part of a session that its connection to a broker calls."""
 
     def broker_frames(self, frames: list[memoryview]) -> None: ...
     def broker_full(self) -> None: ...
@@ -137,15 +137,15 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             self.parts.clear()
             return
-        room = LARGEST_WRITE
-        while self.parts and room > 0:
+        free = LARGEST_WRITE
+        while self.parts and free > 0:
             first = memoryview(self.parts[0])
-            transport.write(first[:room])
-            if len(first) <= room:
+            transport.write(first[:free])
+            if len(first) <= free:
                 self.parts.popleft()
             else:
-                self.parts[0] = first[room:]
-            room -= len(first)
+                self.parts[0] = first[free:]
+            free -= len(first)
         if not self.parts:
             if self.ends:
                 transport.close()

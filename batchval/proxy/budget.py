@@ -1,4 +1,5 @@
-"""What all connections of a gate may hold and do, together: one object for all listeners.
+"""The memory and time that all connections of a gate may use together: one object for all
+listeners.
 
     bytes         requests and answers that wait here, counted as the memory that they take
     connections   of all clients, and of one client address
@@ -64,7 +65,7 @@ LEAST_CLOSED: Final = 32 << 10
 
 
 class Holder(Protocol):
-    """A session, as the budget knows it."""
+    """The part of a session that the budget uses."""
 
     counted: int
 
@@ -215,7 +216,7 @@ class Budget:
 
     @property
     def held(self) -> int:
-        """Bytes of requests and answers that wait here."""
+        """Return the bytes of requests and answers that wait in the proxy."""
         return int(allocated()) + self.other
 
     def measure(self) -> int:
@@ -361,13 +362,13 @@ class Budget:
             self._start_timer()
 
     def _resume(self, held: int) -> None:
-        """Resume as many as there is room for, those that hold little first in their order."""
-        room = self.threshold - held
+        """Resume as many as the budget allows, those that hold little first in their order."""
+        free = self.threshold - held
         end = time.perf_counter() + LOOKED_S
         for session in list(itertools.islice(self._paused, MOST_LOOKED_AT)):
-            if room <= 0 or time.perf_counter() > end:
+            if free <= 0 or time.perf_counter() > end:
                 return
-            room -= max(session.held(), SMALL // 8)
+            free -= max(session.held(), SMALL // 8)
             self._unpause(session)
             if session not in self._waiting:
                 session.go_on()

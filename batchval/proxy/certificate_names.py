@@ -1,4 +1,4 @@
-"""Whether a listener's certificate covers the hosts that its clients connect to: for warnings.
+"""Warn where a listener's certificate does not cover the hosts that its clients connect to.
 
 Clients verify the host by default (Java's ssl.endpoint.identification.algorithm, librdkafka's
 enable.ssl.certificate.verification). ``ssl`` shows the names of a certificate only where it was

@@ -130,7 +130,7 @@ def _upstream_tls(settings: Settings) -> Iterator[Fault]:
     bootstrap: Loc = ("upstream", "bootstrap")
     addresses = settings.upstream.bootstrap
     for address in sorted({one for one in addresses if addresses.count(one) > 1} - {STAND_IN}):
-        yield _fault(bootstrap, f"{address} stands there twice")
+        yield _fault(bootstrap, f"{address} is listed twice")
     if tls is None:
         return
     for key, other in (("certificate", "key"), ("key", "certificate")):
@@ -157,8 +157,8 @@ def _plaintext(settings: Settings) -> Iterator[Fault]:
     if secure is not None:
         i = settings.listeners.index(secure)
         text = (
-            f"listener {secure.name} has TLS and the way to {remote} has none: "
-            "set upstream.tls, or upstream.allow_plaintext: true if that is meant"
+            f"listener {secure.name} has TLS and the connection to {remote} has none: "
+            "set upstream.tls, or upstream.allow_plaintext: true to allow it"
         )
         yield Fault(
             ("upstream",), text, (*reads, ("listeners", i, "tls"), ("listeners", i, "name"))
@@ -166,7 +166,7 @@ def _plaintext(settings: Settings) -> Iterator[Fault]:
     if shown:
         text = (
             f"PLAIN sends the password to {remote} without TLS: "
-            "set upstream.tls, or upstream.allow_plaintext: true if that is meant"
+            "set upstream.tls, or upstream.allow_plaintext: true to allow it"
         )
         yield _fault(("upstream", "admin", "mechanism"), text, *reads)
 
@@ -355,12 +355,17 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
         text = f"has no effect: {metrics.address} can be reached from this machine alone"
         yield _fault(("metrics", "remote"), text, address)
     elif not metrics.address.is_loopback and not metrics.remote:
-        text = f"{metrics.address} can be reached from elsewhere: set metrics.remote: true if that is meant"
+        text = (
+            f"{metrics.address} can be reached from other machines: "
+            "set metrics.remote: true to allow it"
+        )
         yield _fault(address, text, ("metrics", "remote"))
 
 
 def _log(settings: Settings) -> Iterator[Fault]:
-    """Refused batches and ended connections are logged as warnings."""
+    """Refuse a log level that leaves out refused batches and ended connections: they are
+    warnings.
+    """
     log = settings.log
     for key, what in (
         ("refusals_per_second", "refused batches"),

@@ -14,7 +14,7 @@ __all__ = ["ClientConnection", "ClientSide"]
 
 
 class ClientSide(Protocol):
-    """What a session is asked to do by its client's connection."""
+    """The part of a session that its client's connection calls."""
 
     def client_accepted(self) -> None: ...
     def client_frames(self, frames: list[memoryview]) -> None: ...

@@ -27,7 +27,7 @@ _HOST_NAME: Final = 0
 _LONGEST_NAME: Final = 255  # of OpenSSL too
 _NAME_HEADERS: Final = 5
 
-#: Fewer than 100 are registered; a record would have room for 4,000 empty ones.
+#: Fewer than 100 are registered; a record can hold 4,000 empty ones.
 MOST_EXTENSIONS: Final = 128
 
 _extension = struct.Struct(">HH").unpack_from

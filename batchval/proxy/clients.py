@@ -1,4 +1,4 @@
-"""Who uses the gate, and who of them needs what Kafka 4 has dropped (KIP-896).
+"""The clients of the gate, and which of them need what Kafka 4 has dropped (KIP-896).
 
     FastPath    counts requests by API and version, for each session
     SeenClient  one session's client: collects these counts now and then, and at the end
@@ -63,14 +63,16 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Software(NamedTuple):
-    """What a client says that it is, in ApiVersions 3 and later; "" where it says nothing."""
+    """The software of a client as ApiVersions 3 and later report it; "" where it is not
+    reported.
+    """
 
     name: str = ""
     version: str = ""
 
 
 class ClientKey(NamedTuple):
-    """What makes a client. ``address`` is without the port, ``principal`` in Kafka's form."""
+    """The key of a client. ``address`` is without the port, ``principal`` in Kafka's form."""
 
     client_id: str | None
     software: Software
@@ -80,7 +82,7 @@ class ClientKey(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What a client has sent and got since the last look.
+    """The counts of a client since they were last collected.
 
     ``answers``  that were measured: ``total_ns`` is their duration, ``most_ns`` the longest
     ``stalls``   how often the client did not take its answers
@@ -104,7 +106,7 @@ NOTHING_SERVED: Final = Served()
 
 
 class Latency(NamedTuple):
-    """How long requests took in the window that began at ``since_ms``."""
+    """The durations of requests in the window that began at ``since_ms``."""
 
     since_ms: int = 0
     answers: int = 0
@@ -120,7 +122,7 @@ class Latency(NamedTuple):
 
 
 class Client(NamedTuple):
-    """What a client has sent. Times are milliseconds since 1970, UTC.
+    """The counts of one client. Times are milliseconds since 1970, UTC.
 
     ``uses``     API key << 16 | version -> requests, which another Client replaces: never changed
     ``others``   requests in versions for which ``uses`` has no place
@@ -142,7 +144,7 @@ class Client(NamedTuple):
 
     @property
     def requests(self) -> int:
-        """The number of all requests."""
+        """Return the number of all requests."""
         return sum(self.uses.values()) + self.others
 
     def latency(self, now_ms: int) -> Latency:
@@ -276,14 +278,14 @@ def software_of(frame: memoryview, version: int) -> Software | None:
 
 
 class Described(Protocol):
-    """What is known of a session's client."""
+    """The facts of a session's client."""
 
     address: str
     facts: Facts
 
 
 class Uses(Protocol):
-    """Counts the requests of one session by API and version; ``fast_path.FastPath`` does."""
+    """A counter of one session's requests by API and version; ``fast_path.FastPath`` is one."""
 
     def watch(self, client_changed: Callable[[bytes | None], None]) -> None: ...
     def take_uses(self) -> dict[int, int]: ...

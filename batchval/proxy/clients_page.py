@@ -1,4 +1,4 @@
-"""What /clients answers: the clients of the gate as JSON, or as a table for people.
+"""The page /clients: the clients of the gate as JSON, or as a table for people.
 
     GET /clients?old=true&order=slowest&limit=100&format=text
 
@@ -46,7 +46,7 @@ Document = dict[str, Any]
 
 
 class Asked(NamedTuple):
-    """What a request of /clients asks for.
+    """The query of a request of /clients.
 
     ``old``    only clients that Kafka 4 turns away
     ``text``   a table, else JSON

@@ -26,7 +26,7 @@ __all__ = ["Closed", "Closing", "Counting"]
 
 
 class Counting(Protocol):
-    """What counts the ends of sessions."""
+    """The counter of the ends of sessions."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -35,7 +35,7 @@ class Counting(Protocol):
 
 
 class Closed(Connection, Protocol):
-    """What the end needs of its session.
+    """The part of a session that its end uses.
 
     ``ending``   why it ends, once it does
     ``is_busy``  whether requests wait to be sent
@@ -64,7 +64,7 @@ class Closed(Connection, Protocol):
 
 
 class Closing:
-    """How far the end of one session has come.
+    """The progress of the end of one session.
 
     ``parting``   the end of its client's connection, once every answer is written
     ``deadline``  when what is under way is dropped, in seconds of the loop's clock

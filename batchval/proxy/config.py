@@ -88,8 +88,8 @@ class ListenerTls(_Model):
 
     @property
     def client_certificates(self) -> Literal["none", "optional", "required"]:
-        """What is asked of clients: required where there is a ``client_ca``, unless told
-        otherwise.
+        """Return what is required of clients: a certificate where there is a ``client_ca``, unless
+        client_auth is set.
         """
         return self.client_auth or ("required" if self.client_ca else "none")
 
@@ -107,14 +107,14 @@ class Sni(_Model):
 
     @property
     def names(self) -> tuple[str, str]:
-        """Both."""
+        """Return the paths of both, certificate and key."""
         return self.bootstrap, self.broker
 
 
 class Listener(_Model):
-    """Where clients connect: one bootstrap port, and one port for each broker.
+    """A listener for clients: one bootstrap port, and one port for each broker.
 
-    ``address``            the port that clients are given as bootstrap server; port 0: any free one
+    ``address``            the bootstrap port of clients; port 0: any free one
     ``advertised_host``    the host in answers to clients, with {node} for the broker's id; by
                            default the one that the client itself has connected to
     ``advertised_port``    the port in answers, of all brokers; by default that of the broker's
@@ -124,8 +124,8 @@ class Listener(_Model):
     ``first_broker_port``  broker n is at this port + n; by default the port after that of
     ``address``; 0: any free ones
     ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
-    ``max_connections``    of its clients, beside ``limits.max_connections`` of all
-    ``trusted``            whoever connects here may make claims: all of them are one sender
+    ``max_connections``    of its clients, within ``limits.max_connections`` of all
+    ``trusted``            all clients of this listener may make claims, as one sender
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
@@ -142,12 +142,16 @@ class Listener(_Model):
 
     @property
     def gives_senders(self) -> bool:
-        """Whether each client that comes by here is someone whose claims can be held against it."""
+        """Return whether each client of the listener is a sender whose claims can be held against
+        it.
+        """
         return self.trusted or (self.tls is not None and self.tls.client_certificates == "required")
 
     @property
     def broker_range(self) -> range:
-        """The ports of brokers; empty where they get any free ones, or have none of their own."""
+        """Return the ports of brokers; empty where they get any free ones, or have no ports of
+        their own.
+        """
         if self.sni is not None:
             return range(0)
         first = self.first_broker_port
@@ -167,8 +171,8 @@ class UpstreamTls(_Model):
 
 
 class Admin(_Model):
-    """As whom the gate itself asks the cluster for topic configurations; clients keep their own
-    credentials.
+    """The credentials with which the gate itself reads topic configurations; clients keep their
+    own.
     """
 
     mechanism: Literal["NONE", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
@@ -188,14 +192,15 @@ class Upstream(_Model):
 
 
 def _quoted(version: object) -> object:
-    """YAML reads 3.9 as a number, and 3.10 as 3.1."""
+    """Refuse a version without quotes: YAML reads 3.9 as a number, and 3.10 as 3.1."""
     if isinstance(version, int | float):
         raise ValueError(f'must be one of {", ".join(KAFKA_VERSIONS)}, in quotes: "{version}"')
     return version
 
 
 class Validation(_Model):
-    """How batches are judged. Extras are reported by default, since the broker would accept them.
+    """The validation of batches. Extras are reported by default, since the broker would accept
+    them.
 
     ``kafka_version``  version of the brokers: their answers, and the defaults of
                        ``topics.policies``
@@ -210,9 +215,9 @@ class Validation(_Model):
 
     @property
     def all_extras(self) -> dict[str, str]:
-        """For LogValidator: what is done about each."""
-        given = {rule.id: "report" for rule in EXTRAS if rule.id != "S8"}
-        return {} if self.rules == "kafka" else given | dict(self.extras)
+        """Return what LogValidator does about each extra rule."""
+        reported = {rule.id: "report" for rule in EXTRAS if rule.id != "S8"}
+        return {} if self.rules == "kafka" else reported | dict(self.extras)
 
 
 #: Keys of a topic's rule that are not Kafka's.
@@ -220,7 +225,7 @@ OWN_KEYS: Final = frozenset(("match", "record_rules", "custom_rules"))
 
 
 class TopicRule(_Model):
-    """What the topics whose names match allow: a topic's configuration, by Kafka's keys.
+    """The configuration of the topics whose names match, by Kafka's keys.
 
     Keys that are not set have Kafka's defaults.
 
@@ -274,8 +279,8 @@ class TopicRule(_Model):
 
     @property
     def leaves_configuration(self) -> bool:
-        """Whether the topic's configuration is the cluster's: the rule has only rules for
-        records.
+        """Return whether the topic's configuration is the cluster's: this rule has only record
+        rules.
         """
         has_keys = any(
             getattr(self, name) is not None
@@ -285,13 +290,13 @@ class TopicRule(_Model):
         return not has_keys and (self.record_rules is not None or bool(self.custom_rules))
 
     def matches(self, topic: str) -> bool:
-        """Whether the glob fits the whole name; upper and lower case differ."""
+        """Return whether the glob fits the whole name; upper and lower case differ."""
         return fnmatch.fnmatchcase(topic, self.match)
 
 
 class Topics(_Model):
-    """Which topic allows what: the first of ``policies`` that matches, else what the cluster says,
-    else anything.
+    """The configurations of topics: the first of ``policies`` that matches, else the cluster's,
+    else no limit.
 
     ``from_cluster`` reads topic configurations with ``upstream.admin``; by default where there is
     one.
@@ -302,7 +307,7 @@ class Topics(_Model):
 
 
 class ObserveRule(_Model):
-    """Batches that are judged in mode observe although the mode is enforce: both globs match.
+    """Batches that are observed although the mode is enforce: both globs match.
 
     ``principals`` are in Kafka's form: ``User:alice``, ``User:CN=edge,O=Example``,
     ``User:ANONYMOUS``.
@@ -313,7 +318,7 @@ class ObserveRule(_Model):
 
 
 class Limits(_Model):
-    """What clients may take. Every limit is on.
+    """The limits of clients. Every limit is on.
 
     ``max_frame_bytes``       a longer request ends its connection before a byte of it is stored
     ``max_partitions_per_request``  a Produce request with more ends its connection
@@ -332,7 +337,7 @@ class Limits(_Model):
     ``max_connection_age_ms`` then a client has to connect again, 10 % more or less; None: any
     ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
     ``drain_timeout_ms``      at the end, for what is in flight
-    ``threads``               that judge what would hold the others up
+    ``threads``               that validate what would hold the others up
     """
 
     max_frame_bytes: Annotated[int, Field(ge=1_024, le=_INT_MAX)] = 104_857_600
@@ -354,8 +359,8 @@ class Limits(_Model):
 
 
 class Metrics(_Model):
-    """Where /metrics, /livez and /readyz are answered. On this machine alone, unless ``remote``
-    asks for more.
+    """The address of /metrics, /livez and /readyz. It is reachable from this machine alone, unless
+    ``remote`` is set.
 
     ``topics``: so many topics have their own label in the count of refusals; the others share one.
     ``nodes``: so many brokers have their own label in what is counted by node.
@@ -370,7 +375,7 @@ class Metrics(_Model):
 
 
 class Log(_Model):
-    """Lines on stderr. What the bounds on their number leave out is counted.
+    """The log on stderr. Lines over its rate limits are counted.
 
     ``refusals_per_second``     bounds those about refused batches
     ``connections_per_second``  bounds those about connections that the gate ended
@@ -385,7 +390,7 @@ class Log(_Model):
 
 
 class Reload(_Model):
-    """When settings are read again, besides on SIGHUP. ``watch``: when the file has changed."""
+    """The reload of settings, besides on SIGHUP. ``watch``: reload when the file has changed."""
 
     watch: bool = True
 
@@ -432,8 +437,8 @@ class Settings(_Model):
 
     @property
     def state_folder(self) -> Path | None:
-        """Where state is kept; None: nowhere. systemd sets STATE_DIRECTORY to a list with
-        colons.
+        """Return the folder of state; None: no state is kept. systemd sets STATE_DIRECTORY to a
+        list with colons.
         """
         if self.state_directory is not None:
             return self.state_directory
@@ -442,20 +447,20 @@ class Settings(_Model):
 
     @property
     def control_path(self) -> Path | None:
-        """Where a new process takes over; None: nowhere."""
+        """Return the path of the socket where a new process takes over; None: there is none."""
         if self.control is not None or self.state_folder is None:
             return self.control
         return self.state_folder / "gate.sock"
 
     @property
     def reads_topic_configs(self) -> bool:
-        """Whether topic policies come from the cluster."""
+        """Return whether topic policies come from the cluster."""
         wanted = self.topics.from_cluster
         return self.upstream.admin is not None if wanted is None else wanted
 
     def claims_in_of(self, listener: Listener) -> ClaimsPolicy:
-        """What to make of claims that come by a listener: of those of nobody in particular,
-        nothing.
+        """Return the claims policy of a listener. Claims of clients that are not known senders are
+        ignored.
         """
         if self.claims_in.word in ("audit", "trust") and not listener.gives_senders:
             return ClaimsPolicy()

@@ -18,7 +18,7 @@ __all__ = ["Connecting"]
 
 
 class Connector(Counting, Protocol):
-    """What opens connections to brokers."""
+    """The part of a listener that opens connections to brokers."""
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
     def upstream_failed(self) -> None: ...
@@ -26,7 +26,7 @@ class Connector(Counting, Protocol):
 
 
 class Connected(Closed, BrokerSide, Protocol):
-    """What is needed of the session."""
+    """The part of a session that connecting uses."""
 
     authenticated: bool
     waiting: int
@@ -39,7 +39,7 @@ class Connected(Closed, BrokerSide, Protocol):
 
 
 class Connecting:
-    """Connects one session to its broker, once."""
+    """The connection of one session to its broker, made once."""
 
     __slots__ = ("_has_begun", "_session")
 

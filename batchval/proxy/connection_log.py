@@ -1,5 +1,5 @@
-"""What the log says of connections: one line for each that the gate ended, and with level debug
-what comes before.
+"""Log lines about connections: one line for each that the gate ended, and with level debug what
+comes before.
 
     WARNING connection ended listener=edge client=10.0.0.7:51324 client_id=shop … reason=frame_http
 
@@ -47,7 +47,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class Connection(Protocol):
-    """What a line describes: a session.
+    """The part of a session that a log line describes.
 
     ``name``    host and port of the client
     ``opened``  when it was accepted, in seconds of the loop's clock
@@ -70,7 +70,8 @@ class Connection(Protocol):
 
 
 class ConnectionLog:
-    """Writes at most ``per_second`` lines about ended connections a second, and counts the others.
+    """A logger of ended connections: writes at most ``per_second`` lines a second, and counts the
+    others.
 
     The first of a reason after each ``flush`` is written in any case, so that a flood for one
     reason hides no other reason.

@@ -71,7 +71,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class State(enum.Enum):
-    """Where the hand-over of a gate stands."""
+    """The states of a hand-over in the running gate."""
 
     SERVING = "serving"
     OFFERED = "offered"
@@ -81,7 +81,7 @@ class State(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What moves it on."""
+    """The events of a hand-over."""
 
     HELLO = "hello"
     READY = "ready"
@@ -104,7 +104,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 
 
 class Offer(NamedTuple):
-    """What a new gate gets.
+    """The sockets and facts that a new gate gets.
 
     ``state``    the brokers as in brokers.json: ``State.encode``
     ``unready``  why this gate cannot serve clients; None if it can
@@ -427,7 +427,7 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         why = error.strerror or error
-        raise OSError(error.errno, f"the control socket {path} cannot be had: {why}") from None
+        raise OSError(error.errno, f"the control socket {path} cannot be opened: {why}") from None
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -40,7 +40,7 @@ _NO_ITEM: Final = Item(_NO_FRAME)
 
 
 class DenyList:
-    """What one listener denies.
+    """The denied requests of one listener.
 
     ``guarded``  the APIs that are denied to some principal
     """
@@ -72,7 +72,7 @@ class DenyList:
 
 
 class Denier(Queue, Protocol):
-    """What denying needs of a session."""
+    """The part of a session that denying uses."""
 
     @property
     def deny_list(self) -> DenyList | None: ...
@@ -130,7 +130,7 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
 
 
 class _Denying:
-    """Makes the answer to one denied request; a job for ``ValidationQueue`` where that takes
+    """A job that makes the answer to one denied request, for ``ValidationQueue`` where that takes
     long.
     """
 

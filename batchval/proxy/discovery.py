@@ -1,4 +1,4 @@
-"""The brokers of the cluster: which there are, where they are, and which of them can be reached.
+"""Discovery of the cluster's brokers: their ids, their addresses, and which of them can be reached.
 
 Brokers become known by a Metadata request of the gate's own, by answers to clients, and by the
 state file at the start. One object serves all listeners. A broker stays known when the cluster
@@ -121,7 +121,7 @@ class Discovery:
 
     @property
     def ready(self) -> bool:
-        """Whether some broker could be reached when it was last tried."""
+        """Return whether some broker was reachable at its last attempt."""
         return any(one.state is _SERVING for one in self._endpoints.values())
 
     def unready(self) -> str | None:
@@ -142,7 +142,9 @@ class Discovery:
 
     @property
     def requires_authentication(self) -> bool | None:
-        """Whether brokers answer only authenticated clients; None while that is not known."""
+        """Return whether brokers answer only authenticated clients; None while that is not
+        known.
+        """
         return self._requires
 
     def addresses(self, node_id: int | None = None) -> list[BrokerAddress]:

@@ -51,7 +51,7 @@ cdef inline int count_in(Buckets *buckets, int64_t ns) noexcept nogil:
 
 @cython.final
 cdef class Traffic:
-    """What has passed one listening port.
+    """The counts of one listening port.
 
     ``requests``            API key << 16 | version -> requests
     ``unmeasured_waiting``  requests that were not measured: their session had too many under way
@@ -117,7 +117,8 @@ cdef tuple histogram_of(const Buckets *buckets):
 
 @cython.final
 cdef class UnderWay:
-    """The requests of one session that await a broker's answer, by the correlation ids towards it.
+    """The requests of one session that await a broker's answer, by their correlation ids to the
+    broker.
 
     These ids are counted, so the place of a request is its id modulo the number of places. Places
     double while more requests are under way, up to MOST_PLACES: those above are not measured.
@@ -167,7 +168,7 @@ cdef class UnderWay:
         return 0
 
     cdef int grow(self) except -1:
-        """Double the places. Ids under way are consecutive, so they stay apart."""
+        """Double the slots. Pending ids are consecutive, so they stay apart."""
         cdef int32_t size = FIRST_PLACES if self.places is NULL else 2 * (self.mask + 1)
         cdef int32_t i
         cdef Place *places = <Place *>calloc(size, sizeof(Place))

@@ -1,5 +1,5 @@
-"""Why the gate ends connections: each reason with its level in the log, its meaning, and what to
-do.
+"""The reasons for which the gate ends connections, each with its level in the log, its meaning, and
+what to do.
 
     word   label of connections_closed_total and connections_refused_by_total, reason= in the log
 
@@ -20,7 +20,7 @@ CLIENT: Final = "client"
 
 
 class Reason(NamedTuple):
-    """Why a connection ended. ``level`` is logging's: INFO where nothing is wrong."""
+    """A reason for the end of a connection. ``level`` is logging's: INFO where nothing is wrong."""
 
     level: int
     meaning: str
@@ -222,7 +222,7 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     "own_request": _wrong("The gate connected to itself.", "Correct upstream.bootstrap."),
     # ---- the gate ----
-    "judging": _wrong("A batch could not be judged.", _BUG),
+    "judging": _wrong("A batch could not be validated.", _BUG),
     "fault": _wrong("The gate failed to handle the session.", _BUG),
 }
 

@@ -1,4 +1,4 @@
-"""What the gate knows of each address of the cluster: whether it serves, and why it does not.
+"""The state of each address of the cluster: whether it serves, and why it does not.
 
 UNTRIED      nobody has connected to it yet
 SERVING      it was reached
@@ -51,12 +51,12 @@ class Endpoint:
 
     @property
     def failed(self) -> bool:
-        """Whether it could not serve when it was last tried."""
+        """Return whether the address did not serve at its last attempt."""
         return self.state in _PROBLEMS
 
     @property
     def predicate(self) -> str:
-        """The problem as the rest of a sentence whose subject is the address."""
+        """Return the problem as the predicate of a sentence whose subject is the address."""
         return (
             self.problem
             if self.state is EndpointState.WRONG

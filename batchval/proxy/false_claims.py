@@ -2,7 +2,7 @@
 
     WARNING false claims sender="listener edge" checked_for_s=3600
 
-Batches are judged by native code, which counts in the ledger. So the ledger is looked at now and
+Batches are validated by native code, which counts in the ledger. So the ledger is looked at now and
 then, and its senders only where one of them has lost the gate's trust since the last look.
 """
 
@@ -24,7 +24,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class FalseClaims:
-    """Names each sender once for each time that it loses the gate's trust."""
+    """A logger that names each sender once for each time that it loses the gate's trust."""
 
     def __init__(self) -> None:
         self._ledger: ClaimsLedger | None = None

@@ -34,7 +34,7 @@ cdef struct Served:  # what a client got, since it was taken last
     int64_t request_bytes, answer_bytes, answers, total_ns, most_ns
 
 
-cdef struct Run:  # frames that lie one behind the other and go on together
+cdef struct Run:  # consecutive frames that go on together
     uint8_t *start
     uint8_t *end
     Py_ssize_t frames
@@ -49,17 +49,17 @@ cdef class FastPath:
     cdef bint validates, makes_claims, makes_payloads, only_one
     cdef Py_ssize_t inline_compressed, inline_uncompressed
     cdef int64_t inline_work
-    cdef SenderTrust credit
+    cdef SenderTrust trust
     cdef Tables t
     cdef public int32_t sent, received
     cdef readonly str decision
     cdef readonly bint spent, tried
     cdef int64_t work     # of the call: bytes that were walked
-    # of the batch judged last
+    # of the batch validated last
     cdef Accepted found
     cdef int64_t most_bytes  # what its topic allows
     # of the call
-    cdef const uint8_t *base  # of the request, behind its length
+    cdef const uint8_t *base  # of the request, after its length
     cdef int64_t now_ms
     cdef Run run
     cdef object run_first

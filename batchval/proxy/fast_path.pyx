@@ -88,7 +88,7 @@ cdef inline object a_view(object frame):
 
 
 cdef inline void forget_rows(Tables *t) noexcept nogil:
-    """The rows' memory stays for the next walk."""
+    """Clear the rows and keep their memory for the next walk."""
     cdef int i
     for i in range(4):
         t.tables[i].count = 0
@@ -97,8 +97,8 @@ cdef inline void forget_rows(Tables *t) noexcept nogil:
 
 cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags,
         Py_ssize_t end) noexcept:
-    """Empties the tagged fields at base[tags:end] of a frame (base: behind its length). The frame's
-    size now.
+    """Empty the tagged fields at base[tags:end] of a frame (base: after its length). Return the
+    frame's new size.
     """
     cdef uint8_t *base = p + 4
     base[tags] = 0
@@ -110,7 +110,7 @@ cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags,
 
 @cython.final
 cdef class Routes:
-    """What of each API is carried: {key: (first version, last version, the version from which
+    """The APIs that pass through: {key: (first version, last version, the version from which
     answers are changed)}.
     """
 
@@ -128,12 +128,12 @@ cdef class Routes:
 
 @cython.final
 cdef class FastPath:
-    """Of one session. ``answers`` is its queue (a deque), which the session shares.
+    """The fast path of one session. ``answers`` is its queue (a deque), which the session shares.
 
     ``topic_names``         {topic id: name} of the topics that brokers have confirmed
-    ``spent``               ``take`` has stopped because judging in this turn of the loop took
+    ``spent``               ``take`` has stopped because validating in this turn of the loop took
                             enough
-    ``tried``               the batch at which ``take`` stopped decompresses to much: judge it in a
+    ``tried``               the batch at which ``take`` stopped decompresses to much: validate it in
                             thread
     ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last
     answer
@@ -164,7 +164,7 @@ cdef class FastPath:
         self.under_way = UnderWay()
 
     def follow(self, gate):
-        """Judge by this gate from the next request on. Not within ``take``."""
+        """Validate by this gate from the next request on. Not within ``take``."""
         self.gate = gate
         self.ledger = gate.ledger
         self.validators_of = gate.validators_of
@@ -189,7 +189,7 @@ cdef class FastPath:
         self.routes = routes
 
     def name(self, str sender):
-        """By what name the connection's claims go."""
+        """Set the sender to whom the connection's claims belong."""
         self.sender = sender
 
     def measure(self, Traffic traffic not None):
@@ -201,8 +201,8 @@ cdef class FastPath:
     # ----------------------------------------------------------------------------------------------
 
     def take(self, list frames, Py_ssize_t i, int64_t now_ms, list out):
-        """Requests from the i-th on, as far as they need nothing else: what goes to the broker is
-        put into ``out``.
+        """Take requests from the i-th on while the fast path suffices, and append what goes to the
+        broker to ``out``.
 
         Gives the number of the first request that was not taken.
         """
@@ -217,7 +217,7 @@ cdef class FastPath:
         self.taken_ns = self.since_ns or now_ns()
         self.only_one = self.gate.topics.only_one
         self.decision = None
-        self.credit = None
+        self.trust = None
         self.spent = self.tried = False
         self.work = 0
         try:
@@ -356,8 +356,8 @@ cdef class FastPath:
         return True
 
     cdef list with_claims(self, object frame, Py_ssize_t size, const int32_t *row, int version):
-        """The frame, whose partition has no tagged fields, with the claims of its batch. None: they
-        have no place.
+        """Return the frame, whose partition has no tagged fields, with the claims of its batch;
+        None where they have no place.
         """
         cdef Splicer s
         cdef const uint8_t *batch = self.base + row[PRODUCE_REQUEST_PARTITION_RECORDS]
@@ -385,8 +385,8 @@ cdef class FastPath:
 
     cdef int validate(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1:
-        """The path by which the batch may go on, 0: it has to be looked at again. ``tag`` may be
-        NULL.
+        """Return the path by which the batch was accepted; 0 means that the full check must decide.
+        ``tag`` may be NULL.
         """
         cdef ClaimsCall call
         cdef LogValidator quick = self.quick, whole = self.whole
@@ -411,13 +411,13 @@ cdef class FastPath:
         if tag is not NULL and self.ledger is not None:
             if not whole.door.strict:
                 return 0
-            if self.credit is None:
-                self.credit = self.ledger.trust_of(self.sender, self.now_ms)
-            call.policy = self.credit.decide(<uint32_t>be32(batch + CRC), self.now_ms)
+            if self.trust is None:
+                self.trust = self.ledger.trust_of(self.sender, self.now_ms)
+            call.policy = self.trust.decide(<uint32_t>be32(batch + CRC), self.now_ms)
             read_tag(tag, tag_size, &call)
             if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version,
                     &call):
-                self.credit.note(TRUSTED, 1, self.now_ms)
+                self.trust.note(TRUSTED, 1, self.now_ms)
                 return PATH_CLAIMS
             self.decision = "trust" if call.policy == TRUST_CLAIMS else "verify"
         if is_compressed and size > self.inline_compressed:
@@ -428,16 +428,16 @@ cdef class FastPath:
         if path:
             self.decision = None
             if found.answer != NO_CLAIMS:  # both in the same order
-                self.credit.note(TRUSTED + found.answer - CLAIMS_TRUSTED, 1, self.now_ms)
+                self.trust.note(TRUSTED + found.answer - CLAIMS_TRUSTED, 1, self.now_ms)
         return path
 
     cdef bytes topic_id(self):
-        """The first topic's id."""
+        """Return the first topic's id."""
         cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
         return (<char *>self.base + row[PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT])[:TOPIC_ID_SIZE]
 
     cdef object topic(self):
-        """The first topic's name; None for one that no topic can have."""
+        """Return the first topic's name; None for a name that no topic can have."""
         cdef const int32_t *row = row_of(&self.t.tables[1], 0, PRODUCE_REQUEST_TOPIC_COLUMNS)
         if not 0 <= row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] <= LARGEST_NAME:
             return None
@@ -448,10 +448,10 @@ cdef class FastPath:
     # ----------------------------------------------------------------------------------------------
 
     def give(self, list frames, Py_ssize_t i, list out):
-        """Answers from the i-th on, as far as they are only passed on: what goes to the client is
-        put into ``out``.
+        """Take answers from the i-th on while they pass unchanged, and append what goes to the
+        client to ``out``.
 
-        Gives the number of the first answer that was not given: it needs more, is out of turn, or
+        Return the number of the first answer that was not taken: it needs more, is out of turn, or
         the next in the queue is none of the broker's.
         """
         cdef uint8_t *p
@@ -507,7 +507,7 @@ cdef class FastPath:
         return i
 
     cdef bint names_nobody(self, const uint8_t *p, Py_ssize_t size, int version):
-        """Whether a Produce answer is one, and has no broker's address in it."""
+        """Return whether a Produce answer is well-formed and has no broker's address in it."""
         cdef Cursor c
         open_cursor(&c, p, size, version >= FLEXIBLE_FROM)
         skip(&c, 4)
@@ -592,7 +592,7 @@ cdef class FastPath:
     # ----------------------------------------------------------------------------------------------
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1:
-        """Frames that lie one behind the other go on as one slice."""
+        """Send consecutive frames on as one slice."""
         # blocks of their own may be next to each other in memory, too
         if (self.run.frames and start == self.run.end
                 and PyMemoryView_GET_BASE(frame) == PyMemoryView_GET_BASE(self.run_first)):
@@ -663,7 +663,7 @@ cdef class FastPath:
 
     @property
     def last(self):
-        """API key << 16 | version of the last request; -1 where there was none."""
+        """Return API key << 16 | version of the last request; -1 where there was none."""
         return self.uses[self.use].pair if self.used else -1
 
     def take_uses(self):
@@ -711,7 +711,7 @@ cdef class FastPath:
         return 0
 
     cdef int count(self) except -1:
-        """Told once a call: additions in Python cost more than the frames do."""
+        """Report the counts once a call: additions in Python cost more than the frames do."""
         cdef int path
         counters = self.counters
         if not self.taken:

@@ -164,7 +164,7 @@ def _unreadable(path: Path) -> str:
 
 
 def _is_open(key: Path) -> bool:
-    """Whether a private key in PEM form needs no password."""
+    """Return whether a private key in PEM form needs no password."""
     try:
         text = read(key, _LARGEST_KEY)
     except OSError:

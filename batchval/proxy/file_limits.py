@@ -1,4 +1,6 @@
-"""How many clients a gate may have by its settings and by the open files of its process."""
+"""The number of clients that a gate may have by its settings and by the open files of its
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A Produce request meets the engine: which partitions go on, with which claims, and how the others
+"""Validation of one Produce request: which partitions go on, with which claims, and how the others
 are answered.
 
     frame → ProduceRequestView → Verdicts → RequestVerdict
-    judge (loop) → work (thread, until "done") → settle (loop)
+    validate (loop) → work (thread, until "done") → settle (loop)
                    with "waiting" → the answers of a schema registry → work
 
 Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
-magic 2, which go on as Produce 3. What costs little is judged at once. A request of many
+magic 2, which go on as Produce 3. What costs little is validated at once. A request of many
 partitions, much data or long decompression goes to a thread: ``judge`` returns a RequestVerdict
 that is not ``done``.
 """
@@ -43,13 +43,13 @@ INLINE_COMPRESSED: Final = 80 << 10
 #: What a batch may decompress to there; one that turns out larger goes to a thread, too. Measured:
 #: 0.2 to 0.3 ms of text or zeros under any codec. Many small records are bounded by INLINE_WORK.
 INLINE_DECOMPRESSED: Final = 1 << 20
-#: Other bytes of one request that are judged on the loop.
+#: Other bytes of one request that are validated on the loop.
 INLINE_UNCOMPRESSED: Final = 1 << 20
 #: Bytes of a request of version 0 to 2 that is converted on the loop, where nothing is compressed.
 INLINE_CONVERTED: Final = 64 << 10
 #: Work that a request announces (verdicts.announced_work): about 1 ms.
 INLINE_WORK: Final = 256 << 10
-#: Partitions of one request that are judged on the loop.
+#: Partitions of one request that are validated on the loop.
 INLINE_PARTITIONS: Final = 100
 #: Bytes of one request's frame whose checksums the loop may compute where claims are trusted.
 INLINE_FRAME: Final = 4 << 20
@@ -86,23 +86,23 @@ _Refused = tuple[int, Sequence[tuple[int, str]], str | None]
 
 
 class Facts(Protocol):
-    """What ``settle`` reads of a session."""
+    """The facts of a session that ``settle`` reads."""
 
     @property
     def sender(self) -> str:
-        """The name that claims go by."""
+        """Return the sender to whom the claims belong."""
 
     @property
     def client(self) -> str:
-        """Host and port."""
+        """Return the client's host and port."""
 
     @property
     def principal(self) -> str:
-        """In Kafka's form: "User:alice"."""
+        """Return the principal in Kafka's form: "User:alice"."""
 
     @property
     def listener(self) -> str:
-        """The listener's name."""
+        """Return the listener's name."""
 
     @property
     def software(self) -> str:
@@ -110,12 +110,12 @@ class Facts(Protocol):
 
 
 class RequestVerdict:
-    """What is to become of one request.
+    """The decision on one request.
 
     ``done``       False: ``Gate.work`` has to be called until it returns "done"
     ``cancelled``  set it, on the loop, when the client has left: ``work`` ends at the next batch
     ``cpu_s``      seconds of thread time that ``work`` has used
-    ``gate``       judges it to the end, also where its session uses another one by then
+    ``gate``       validates it to the end, also where its session uses another one by then
     ``stage``      what is asked of records in Python; None where nothing is
     ``untouched``  the received bytes go on as they are
     ``keep``       None (all), or for each partition whether it goes on
@@ -200,9 +200,7 @@ class RequestVerdict:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes of the batches that were made here: converted, or with other claims than they
-        came with.
-        """
+        """Return the bytes of the batches that the gate made: converted, or with other claims."""
         return sum(map(len, filter(None, self.batches or ())))
 
     def rewritten(self, request: ProduceRequestView, correlation_id: int) -> Chunks:
@@ -213,15 +211,15 @@ class RequestVerdict:
 
 
 class Gate:
-    """Judges the requests of all connections of a proxy. ``judge`` and ``settle`` are called on the
-    loop, ``work`` in any thread.
+    """The validator of the Produce requests of all connections of a proxy. ``judge`` and ``settle``
+    are called on the loop, ``work`` in any thread.
 
     The fast path asks the same validators; where they accept, none of this is called.
 
     ``topic_names``  the name of a topic id (16 bytes), None where it is not known; for any thread
     """
 
-    #: False: nothing is judged that need not be (for a bench, which asks what passing on alone
+    #: False: nothing is validated that need not be (for a bench, which asks what passing on alone
     #: costs)
     validates = True
 
@@ -306,7 +304,7 @@ class Gate:
         inline: bool = True,
         principal: str = ANONYMOUS,
     ) -> RequestVerdict:
-        """Judge all partitions, as far as the loop may: about 1 ms; without ``inline`` none.
+        """Validate all partitions, as far as the loop may: about 1 ms; without ``inline`` none.
 
         ``decision`` is what the ledger has decided already for the claims of the one partition;
         ``principal`` decides with the topic what is observed only.
@@ -349,11 +347,11 @@ class Gate:
     def work(
         self, request: ProduceRequestView, verdict: RequestVerdict, *, heavy: bool, budget_s: float
     ) -> Work:
-        """Judge on, in a thread.
+        """Continue to validate, in a thread.
 
         Returns "done"; "waiting" where ``verdict.stage`` has questions; "more" where ``budget_s``
         of thread time have passed; "heavy", without ``heavy``, where the next batch decompresses to
-        much more than it came with. One batch is judged in one piece: its cost is bounded by
+        much more than it came with. One batch is validated in one piece: its cost is bounded by
         ``max_decompressed_bytes``, and by its size. A verdict that was cancelled ends with
         "done", and stays not ``done``.
         """
@@ -487,9 +485,9 @@ class Gate:
             else:
                 counters.claims_payloads_dropped_total += made - added
         if self.ledger is not None and outcomes:
-            credit = self.ledger.trust_of(facts.sender, verdict.now_ms)
+            trust = self.ledger.trust_of(facts.sender, verdict.now_ms)
             for what, number in outcomes.items():
-                credit.noted(what, number, verdict.now_ms)
+                trust.noted(what, number, verdict.now_ms)
         if refused or reported:
             self._log(request, verdict, verdicts, facts, refused, observed)
 
@@ -606,12 +604,12 @@ def _add(counts: dict[str, int], more: dict[str, int]) -> None:
 
 
 def _no_name(_: bytes) -> None:
-    """No topic id is known."""
+    """Return None: no topic id is known."""
     return
 
 
 def _check_policy(policy: TopicPolicy) -> None:
     if policy.accept_claims_header:
         raise BatchvalError(
-            "accept_claims_header: a stock broker behind the proxy refuses batches of magic 3"
+            "accept_claims_header: an Apache Kafka broker refuses batches of magic 3"
         )

@@ -45,7 +45,7 @@ class RegistryIds:
 
 
 class TopicRules:
-    """What is asked of the records of some topics."""
+    """The record rules of some topics."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class TopicRules:
 
     @property
     def schema_ids(self) -> tuple[SchemaIds, ...]:
-        """The entries of ``schema_id``."""
+        """Return the entries of ``schema_id``."""
         return () if self.record_rules is None else self.record_rules.schema_ids
 
     def policy(self, topic: str, base: TopicPolicy) -> TopicPolicy:

@@ -86,12 +86,12 @@ class _Names(NamedTuple):
 
 
 def is_topic(name: str) -> bool:
-    """Whether Kafka allows a topic of this name (Topic.validate)."""
+    """Return whether Kafka allows a topic of this name (Topic.validate)."""
     return 0 < len(name) <= 249 and name not in (".", "..") and set(name) <= _TOPIC_SET
 
 
 def is_principal(name: str) -> bool:
-    """Whether this is a principal in Kafka's form."""
+    """Return whether this is a principal in Kafka's form."""
     return name.startswith(_PRINCIPAL) and len(name) > len(_PRINCIPAL)
 
 

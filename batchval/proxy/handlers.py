@@ -1,6 +1,6 @@
-"""What is done with the requests and the answers of each API.
+"""Handlers of the requests and the answers of each API.
 
-    Produce            judged; answers lose what was refused here, or hold brokers' addresses
+    Produce            validated; answers lose what was refused here, or hold brokers' addresses
     Metadata           answers name brokers (their listeners here take their place) and topics
                        (which are remembered)
     FindCoordinator, DescribeCluster, Fetch 16 and later, ShareFetch, ShareAcknowledge
@@ -313,7 +313,7 @@ def produce(
     inline: bool,
     out: Out,
 ) -> None:
-    """Judge a Produce request, and send on what passes. ProtocolError.
+    """Validate a Produce request, and send on what passes. ProtocolError.
 
     ``decision`` is the ledger's, where the fast path has asked it; ``inline`` is False where it
     found that the batch decompresses to too much for the event loop.
@@ -352,7 +352,7 @@ def produce(
 
 
 def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | None:
-    """Return what to ask the broker before judging: topic ids, or if it knows the client."""
+    """Return what to ask the broker before validating: topic ids, or if it knows the client."""
     unknown = session.gate.unknown_topics(request) if request.api_version >= _TOPIC_IDS_FROM else []
     if unknown:
         topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
@@ -363,7 +363,7 @@ def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | 
 
 
 def _question_answered(item: Item, session: Queue, answer: Answer, frame: memoryview) -> None:
-    """Judge the request for which the broker was asked."""
+    """Validate the request for which the broker was asked."""
     with contextlib.suppress(ProtocolError):  # then the topics stay unknown
         session.proxy.topics.learn(topics_in_metadata(frame[4:], answer.version))
     session.proxy.loop.call_soon(_validate_item, session, item)

@@ -205,7 +205,7 @@ async def _answering() -> AsyncIterator[None]:
 
 
 class Successor(Protocol):
-    """What a hand-over needs of the new gate."""
+    """The part of the new gate that a hand-over uses."""
 
     async def start(self) -> None: ...
     async def stop(self, drain_s: float | None = None) -> None: ...

@@ -45,7 +45,7 @@ _HEADER: Final = struct.Struct(">4sI")
 
 
 class HandOverError(OSError):
-    """A hand-over that cannot go on; the text says why."""
+    """An error: the hand-over cannot go on; the text says why."""
 
 
 def encoded(kind: str, **values: object) -> bytes:
@@ -55,7 +55,7 @@ def encoded(kind: str, **values: object) -> bytes:
 
 
 class GoneError(HandOverError):
-    """The running gate has ended without a message."""
+    """An error: the running gate has ended without a message."""
 
 
 class Incoming:

@@ -186,7 +186,7 @@ class Handshakes:
         self._grant()
 
     def started(self, guard: _Guard) -> None:
-        """The answer to its ClientHello is computed: the next one may start."""
+        """Note that the answer to its ClientHello is computed: the next handshake may start."""
         if guard is self._starting:
             self._starting = None
             self._grant()
@@ -272,7 +272,7 @@ class _Awaitable:
 
 
 class _Guard(asyncio.BufferedProtocol):
-    """What the plain transport talks to until the connection is secured."""
+    """The protocol of the plain transport until the connection is secured."""
 
     def __init__(self, handshakes: Handshakes, transport: asyncio.Transport, look: Look) -> None:
         self.handshakes = handshakes
@@ -407,9 +407,9 @@ class _Guard(asyncio.BufferedProtocol):
         if self._inner is None or self.transport.is_closing():
             raise _left()
         while self.hello and not self._computing:
-            room = memoryview(self._inner.get_buffer(len(self.hello)))
-            count = min(len(room), len(self.hello))
-            room[:count] = self.hello[:count]
+            buffer = memoryview(self._inner.get_buffer(len(self.hello)))
+            count = min(len(buffer), len(self.hello))
+            buffer[:count] = self.hello[:count]
             del self.hello[:count]
             self._drive(count)
 
@@ -460,7 +460,8 @@ class _Guard(asyncio.BufferedProtocol):
 
 
 class _Reads(asyncio.BufferedProtocol):
-    """What the plain transport talks to afterwards: the SSLProtocol, with reads of bounded size.
+    """The protocol of the plain transport after the handshake: the SSLProtocol, with reads of
+    bounded size.
 
     A read that OpenSSL gets at once is decrypted in one callback: 13 ms of CPU where 256 KiB are
     records of one byte each. The connection also keeps the memory of its largest read.
@@ -468,8 +469,8 @@ class _Reads(asyncio.BufferedProtocol):
 
     def __init__(self, inner: asyncio.BufferedProtocol) -> None:
         # the SSLProtocol has one buffer for as long as it lives
-        room = memoryview(inner.get_buffer(LARGEST_TLS_READ))[:LARGEST_TLS_READ]
-        self.get_buffer = lambda sizehint: room  # type: ignore[method-assign]
+        buffer = memoryview(inner.get_buffer(LARGEST_TLS_READ))[:LARGEST_TLS_READ]
+        self.get_buffer = lambda sizehint: buffer  # type: ignore[method-assign]
         self.buffer_updated = inner.buffer_updated  # type: ignore[method-assign]
         self.eof_received = inner.eof_received  # type: ignore[method-assign]
         self.connection_lost = inner.connection_lost  # type: ignore[method-assign]
@@ -489,8 +490,8 @@ class _ComputedObject(ssl.SSLObject):
 
 
 class _Early(asyncio.BufferedProtocol):
-    """What comes before the client's protocol has its transport: a first request may follow the
-    handshake at once.
+    """A buffer of what comes before the client's protocol has its transport: a first request may
+    follow the handshake at once.
     """
 
     def __init__(self, scratch: memoryview) -> None:
@@ -515,9 +516,9 @@ class _Early(asyncio.BufferedProtocol):
         transport.set_protocol(protocol)
         self._successor = protocol
         while self._data:
-            room = memoryview(protocol.get_buffer(len(self._data)))
-            count = min(len(room), len(self._data))
-            room[:count] = self._data[:count]
+            buffer = memoryview(protocol.get_buffer(len(self._data)))
+            count = min(len(buffer), len(self._data))
+            buffer[:count] = self._data[:count]
             del self._data[:count]
             protocol.buffer_updated(count)
         if self.lost is not None:
@@ -537,8 +538,8 @@ def _do_handshake(tls: ssl.SSLObject) -> Exception | None:
 
 
 def _record_length(data: bytearray) -> int:
-    """Bytes of the first record, its header included; as many as the header has while that is not
-    here.
+    """Return the bytes of the first record with its header; while the header is incomplete, the
+    header's length.
     """
     return (
         _RECORD_HEADER + int.from_bytes(data[3:5], "big")

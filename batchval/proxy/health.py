@@ -59,7 +59,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class HealthServer:
-    """Answers /metrics, /clients, /livez and /readyz.
+    """The HTTP responder of /metrics, /clients, /livez and /readyz.
 
     ``metrics``  takes the values, on the event loop or by awaiting them; what it returns makes the
     text, in a thread
@@ -184,8 +184,8 @@ class HealthServer:
 
 
 class _Texts:
-    """Texts of one page: one at a time, in a thread, for all who have asked the same before it was
-    begun.
+    """The texts of one page. Each is made in a thread, one at a time, for all requests of it that
+    came before.
     """
 
     def __init__(self, take: Callable[[Asked], Awaitable[Callable[[], Text]]], name: str) -> None:

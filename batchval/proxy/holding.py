@@ -1,4 +1,4 @@
-"""What one session holds in memory, as the budget of all sessions asks for it."""
+"""The memory that one session holds, for the budget of all sessions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_WRITE_BUFFER: Final = 16 << 10
 
 
 class Held(Protocol):
-    """What is needed of the session.
+    """The part of a session that counts its bytes.
 
     ``waiting``  bytes of requests that wait, and of those whose answers are merged
     """
@@ -76,12 +76,12 @@ class Holding:
 
     @property
     def address(self) -> str:
-        """The client's."""
+        """Return the client's transport."""
         return self._session.address
 
     @property
     def spoke(self) -> bool:
-        """Whether the client has sent a whole request."""
+        """Return whether the client has sent a whole request."""
         return self._session.spoke
 
     def held(self) -> int:

@@ -1,4 +1,6 @@
-"""Why a session's client is not read, a bit for each reason; some hold the broker as well."""
+"""The reasons for which a session's client is not read, a bit each; some hold the broker as
+well.
+"""
 
 from __future__ import annotations
 

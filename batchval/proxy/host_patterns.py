@@ -26,7 +26,7 @@ _NODE_ID = re.compile(rf"0|[1-9][0-9]{{0,{_MOST_DIGITS - 1}}}")
 
 
 class HostPattern(NamedTuple):
-    """What stands before and after the broker's id; ``after`` is None where all brokers share the
+    """The texts before and after the broker's id; ``after`` is None where all brokers share the
     host.
     """
 
@@ -117,7 +117,7 @@ def _with_longest_id(text: str) -> str:
     if unknown is not None:
         raise ValueError(f"'{text}' has the unknown placeholder {unknown}: only {NODE} is allowed")
     if len(placeholders) > 1:
-        raise ValueError(f"'{text}' has {NODE} {len(placeholders)} times: it may stand there once")
+        raise ValueError(f"'{text}' has {NODE} {len(placeholders)} times, expected once")
     return text.replace(NODE, "9" * _MOST_DIGITS)
 
 

@@ -24,7 +24,7 @@ def wildcard(host: str) -> int | None:
 
 
 def listens(host: str, address: Ip) -> bool:
-    """Whether a listener on every address takes this one: ``::`` takes IPv4 too on Linux."""
+    """Return whether a listener on every address takes this one: ``::`` takes IPv4 too on Linux."""
     return wildcard(host) in (6, address.version)
 
 
@@ -59,8 +59,8 @@ def addresses_of(host: str) -> frozenset[Ip]:
 
 
 def is_local(address: Ip) -> bool:
-    """Whether an interface of this machine has the address: only then can a socket be bound to
-    it.
+    """Return whether an interface of this machine has the address: only then can a socket be bound
+    to it.
     """
     if address.is_loopback:
         return True

@@ -1,4 +1,4 @@
-"""What one gate shows of itself: /metrics, /clients, and the metrics for a collector."""
+"""The pages of one gate: /metrics, /clients, and the metrics for a collector."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pages:
         gate, metrics = self.gate, self.gate.metrics
         metrics.add_clients(gate.shared.clients)
         metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
-        text = "How long the oldest has waited."
+        text = "Seconds that the oldest request has waited."
         metrics.watch("oldest_request_age_seconds", text, lambda: self.oldest.oldest_s, "max")
         metrics.watch(
             "ready", "1 where clients can be served.", lambda: float(gate.unready() is None), "min"
@@ -79,12 +79,12 @@ class Pages:
             return
         text = "Topics whose configuration is known."
         yield Family("gauge", "topic_configs", text, (), [((), len(topics))], "max")
-        text = "Since all were read; -1: never."
+        text = "Seconds since all topic configurations were read; -1 before the first time."
         yield Family("gauge", "topic_configs_age_seconds", text, (), [((), topics.age_s)], "max")
         yield Family(
             "counter",
             "topic_config_failures",
-            "Attempts that failed.",
+            "Attempts to read topic configurations that failed.",
             (),
             [((), topics.failures_total)],
         )

@@ -1,5 +1,4 @@
-"""Who one session's client is, and what follows from that: how large its requests may be, and which
-APIs it may use.
+"""The identity of one session's client, from which the size of its requests and its APIs follow.
 
 A client is not authenticated until its broker has shown that it is, or that it asks nobody to be.
 Its principal is its certificate's or, once the broker has accepted it, that of SASL.
@@ -24,7 +23,7 @@ __all__ = ["Identity"]
 
 
 class Knowing(Protocol):
-    """What is known of the brokers, and what the listener denies."""
+    """The facts of the brokers, and the denied requests of the listener."""
 
     deny_list: DenyList | None
 
@@ -34,7 +33,7 @@ class Knowing(Protocol):
 
 
 class Identified(Connection, Protocol):
-    """What is needed of the session.
+    """The part of a session that its identity uses.
 
     ``authenticated``  whether its broker knows the client, or asks nobody
     ``is_unknown``     whether nobody has found out yet that brokers authenticate: large requests

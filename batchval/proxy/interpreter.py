@@ -1,4 +1,4 @@
-"""How the interpreter is set for an event loop that many clients share."""
+"""Settings of the interpreter for an event loop that many clients share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["calm_collector", "switch_soon"]
 #: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
 #: collected before the next one is.
 COLLECT: Final = (500, 10, 1_000)
-#: Seconds that a judging thread may keep the interpreter's lock while the event loop waits for it.
-#: Python's 5 ms, several times in one exchange, would be what other clients feel.
+#: Seconds that a validating thread may keep the interpreter's lock while the event loop waits for
+#: it. Python's 5 ms, several times in one exchange, would be what other clients feel.
 SWITCH_S: Final = 0.0005
 
 

@@ -30,7 +30,7 @@ __all__ = ["SIGNALS", "TRANSITIONS", "Event", "Leaving", "Life", "Phase"]
 
 
 class Phase(enum.Enum):
-    """How far the process has come."""
+    """The phases of the process."""
 
     SERVING = "serving"
     LEAVING = "leaving"
@@ -40,7 +40,7 @@ class Phase(enum.Enum):
 
 
 class Event(enum.Enum):
-    """What moves it on."""
+    """The events of the process."""
 
     TERMINATE = "terminate"
     INTERRUPT = "interrupt"
@@ -77,7 +77,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class Leaving(Protocol):
-    """What a life needs of its gate."""
+    """The part of the gate that its lifecycle uses."""
 
     def leave(self) -> None: ...
     async def stop(self, drain_s: float | None = None) -> None: ...
@@ -138,7 +138,7 @@ class Life(StateMachine[Phase, Event]):
             self._gate.leave()
             asyncio.get_running_loop().call_later(delay_s, self.events.put_nowait, Event.DELAYED)
         elif self._draining is None and self.state is not Phase.ENDED:
-            log.info("this gate drains: ports are closed, what is under way is delivered")
+            log.info("this gate drains: ports are closed, pending answers are delivered")
             self._has_left()
             self._draining = asyncio.ensure_future(self._gate.stop())
             self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))

@@ -1,4 +1,4 @@
-"""From settings to the options of one listener's data path."""
+"""Make the options of one listener's data path from settings."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Listeners:
 
     @property
     def listeners(self) -> list[Listener]:
-        """All of them, the one to bootstrap from first."""
+        """Return the addresses of all listeners, the bootstrap address first."""
         first = [] if self.bootstrap is None else [self.bootstrap]
         return first + list(self.brokers.values())
 

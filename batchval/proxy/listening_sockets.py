@@ -39,7 +39,7 @@ class Port(NamedTuple):
 
 
 class Ports(Protocol):
-    """Gives each listener its ports."""
+    """The source of each listener's ports."""
 
     def open(self, key: SocketKey, host: str, numbers: Sequence[int]) -> Port:
         """Return a port at the first of ``numbers`` that is free (0: any). Raises OSError."""
@@ -112,7 +112,7 @@ class ListeningSockets:
                 if error.errno == errno.EADDRINUSE and self._may_be_shared(key):
                     return None
                 log.warning(
-                    "port %d for broker %s cannot be had (%s): it gets another",
+                    "port %d of broker %s cannot be bound (%s): another port is used",
                     number,
                     key[1],
                     error.strerror,

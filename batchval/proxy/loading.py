@@ -70,7 +70,7 @@ class Draft:
         ]
 
     def is_wrong(self, loc: Loc) -> bool:
-        """Whether the value of this key, or one around it, is wrong by itself."""
+        """Return whether the value of this key, or of one around it, is wrong by itself."""
         return any(loc[:i] in self._wrong for i in range(1, len(loc) + 1))
 
     def readable(self) -> tuple[Settings, list[str]]:
@@ -260,7 +260,7 @@ def _stand_in(annotation: Any) -> Any:
 
 
 def shown(settings: Settings) -> str:
-    """All settings as YAML, those that no file gave too; secrets that stand in the file are
+    """Return all settings as YAML with their defaults. Secrets that stand in the file are
     hidden.
     """
     text: str = yaml.safe_dump(

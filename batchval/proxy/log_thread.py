@@ -1,4 +1,4 @@
-"""Writes the log to stderr in a thread of its own: its reader may hang, and clients must not wait.
+"""Write the log to stderr in its own thread: its reader may hang, and clients must not wait.
 
     any thread ── queue of at most MOST_BYTES ──▶ thread ── one write(2) for each line ──▶ stderr
 
@@ -35,7 +35,7 @@ AGAIN_S: Final = 1.0
 
 
 class LineWriter:
-    """Takes lines from any thread and writes them to a descriptor; -1 stands for a closed one.
+    """A writer of lines from any thread to a descriptor; -1 stands for a closed one.
 
     ``count_line``  returns the line that says how many were left out
     ``left_out``    lines that were not written
@@ -135,7 +135,7 @@ class LineWriter:
 
 
 class ThreadHandler(logging.Handler):
-    """Gives the lines of a logger to a LineWriter."""
+    """A logging handler that passes lines to a LineWriter."""
 
     def __init__(self, writer: LineWriter, level: int = logging.NOTSET) -> None:
         super().__init__(level)

@@ -60,7 +60,7 @@ _MESSAGE_HEAD: Final = struct.Struct(">qi")  # offset, size
 
 
 class FetchFacts:
-    """What a session keeps of a request until its answer comes: its bytes, since its partitions as
+    """A request as a session keeps it until its answer comes: its bytes, since its partitions as
     objects take six times as much. A broker may take as long as the client wants it to.
 
     ``offsets``  that the broker was asked for, where they are not the client's, by the place of the
@@ -79,7 +79,7 @@ class FetchFacts:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that this takes, about."""
+        """Return about how many bytes of memory this takes."""
         return len(self._body) + OFFSET_BYTES * len(self.offsets)
 
     def request(self) -> OldFetch:
@@ -120,7 +120,7 @@ def has_offset_from(output: bytes, offset: int) -> bool:
 
 
 class FetchConversion:
-    """Converts one answer; a job for ``ValidationQueue``.
+    """A job that converts one answer, for ``ValidationQueue``.
 
     ``held``  bytes that it holds: the broker's answer, and what has been made of it
     """
@@ -284,16 +284,16 @@ class _Records:
         self._pieces: list[memoryview] = []
         self._limit = max(0, wanted.max_bytes)
 
-    def convert(self, room: int) -> Iterator[int]:
+    def convert(self, most_bytes: int) -> Iterator[int]:
         """Convert a slice, yield how many bytes of message sets it made, and so on."""
         records, position, size = self._fetched.records, 0, 0
         aborted, charge = AbortedTransactions(self._fetched.aborted), Charge()
         assert records is not None
-        if room <= 0:
+        if most_bytes <= 0:
             return
         while position < len(records) and self.fault is None:
             # the first batch alone: it may be larger than what the client asked for
-            most = min(SLICE_BYTES, room - size, self._limit - size) if size else 1
+            most = min(SLICE_BYTES, most_bytes - size, self._limit - size) if size else 1
             try:
                 made = down_convert(
                     records,
@@ -320,14 +320,14 @@ class _Records:
                 # the budget counts it until the client has taken it
                 self._pieces.append(memoryview(CountedBytes(made.output)))
                 if not size and made.position <= self._wanted.max_bytes:
-                    # a batch that the client has room for is sent whole, however it grows
+                    # a batch that fits the client's limit is sent whole, however it grows
                     self._limit = max(self._limit, len(made.output))
                 size += len(made.output)
             if made.position > position:
                 self.next_offset = made.next_offset
             position = made.position
             yield len(made.output)
-            if made.is_partial or size >= min(room, self._limit):
+            if made.is_partial or size >= min(most_bytes, self._limit):
                 return
 
     @property

@@ -70,7 +70,7 @@ def foreign_protocol(error: BaseException) -> str | None:
 
 
 class _Exchange(asyncio.Protocol):
-    """Sends one request, and passes on the first frame of the answer."""
+    """A protocol that sends one request and returns the first frame of the answer."""
 
     def __init__(self, answer: asyncio.Future[memoryview], request: bytes) -> None:
         self.answer = answer
@@ -78,7 +78,7 @@ class _Exchange(asyncio.Protocol):
         self.splitter = FrameSplitter(_MAX_RESPONSE_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.WriteTransport, transport).write(self.request)  # uvloop's is no subclass of it
+        cast(asyncio.WriteTransport, transport).write(self.request)  # uvloop's is not a subclass
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the gate counts, as Prometheus reads it.
+"""The counts of the gate in Prometheus's format.
 
     counters ── snapshot, on the event loop ──▶ families ── format, in a thread ──▶ text of /metrics
 
@@ -60,55 +60,55 @@ _LABELS = {
 _MOST_LABELS = 200
 
 _HELP = {
-    "connections_total": "Client connections taken.",
-    "connections_open": "Client connections now.",
-    "connections_refused_total": "Connections closed at once: over max_connections.",
+    "connections_total": "Client connections that were accepted.",
+    "connections_open": "Open client connections.",
+    "connections_refused_total": "Connections refused: over max_connections.",
     "connections_refused_by": "Of these, by reason.",
-    "frames_evicted_total": "Connections closed over budget because their unfinished frame grew slowest.",
-    "answers_evicted_total": "Connections closed over budget because their client took nothing of its answers.",
+    "frames_evicted_total": "Connections closed over budget: their unfinished frame grew slowest.",
+    "answers_evicted_total": "Connections closed over budget: their client read no answers.",
     "connections_closed": f"Connections that the gate ended, by reason. {explained()}",
     "handshakes_total": "TLS handshakes with clients that succeeded.",
     "handshakes_failed": "TLS handshakes with clients that failed, by reason, without probes that sent nothing.",
-    "upstream_failures_total": "Connections to brokers that could not be made.",
+    "upstream_failures_total": "Connections to brokers that failed.",
     "requests_total": "Requests from clients.",
     "request_bytes_total": "Bytes of requests from clients.",
     "answers_total": "Answers from brokers.",
     "answer_bytes_total": "Bytes of answers from brokers.",
-    "answers_throttled": "Produce and Fetch answers that told a client to wait (quotas), by API.",
-    "throttle_time_ms": "How long they told clients to wait, in milliseconds, by API.",
+    "answers_throttled": "Produce and Fetch answers that throttle a client (quotas), by API.",
+    "throttle_time_ms": "The throttle time of these answers, in milliseconds, by API.",
     "produce_requests_total": "Produce requests.",
-    "produce_partitions_total": "Partitions of produce requests: batches judged.",
+    "produce_partitions_total": "Partitions of produce requests: validated batches.",
     "partitions_refused": "Batches that broke a rule, by the first one, observed ones included.",
     "partitions_observed": "Of these, forwarded: they were observed.",
-    "partitions_reported": "Batches accepted in which an extra found something.",
-    "batches_by_path": "Batches accepted, by the path that the verdict took.",
+    "partitions_reported": "Batches accepted although an extra rule found a fault.",
+    "batches_by_path": "Batches accepted, by the path of their validation.",
     "batches_converted_total": "Message sets of old clients that became batches of magic 2.",
-    "requests_answered_here_total": "Produce requests of which no broker saw anything.",
-    "requests_denied": "Requests that the settings deny (deny), by API: no broker saw them.",
+    "requests_answered_here_total": "Produce requests that were not sent to a broker.",
+    "requests_denied": "Requests that the settings deny (deny), by API.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
-    "judged_in_threads_total": "Produce requests judged off the loop: much to decompress.",
-    "requests_queued": "Produce requests that wait for a thread to judge them.",
-    "judging_cpu_seconds_total": "CPU time of judging in threads, in seconds.",
-    "requests_raised_total": "Requests of versions that Kafka 4 does not know, raised to newer ones.",
+    "judged_in_threads_total": "Produce requests validated in a thread: much to decompress.",
+    "requests_queued": "Produce requests that wait for a validating thread.",
+    "judging_cpu_seconds_total": "CPU time of validation in threads, in seconds.",
+    "requests_raised_total": "Requests of versions that Kafka 4 does not serve, raised to others.",
     "fetches_unconverted_total": "Partitions of answers to old consumers with a batch that cannot be converted.",
-    "answers_streamed_total": "Answers of brokers passed on as they came, before their end was here.",
-    "claims_tags_dropped_total": "Produce requests whose tags were taken off.",
+    "answers_streamed_total": "Answers of brokers streamed to clients before they were complete.",
+    "claims_tags_dropped_total": "Produce requests whose tags were removed.",
     "claims_tags_added_total": "Batches whose claims were put into a tag.",
     "claims_payloads_added_total": "Batches whose claims were put into their payload.",
-    "claims_payloads_dropped_total": "Batches whose claims were taken out of their payload.",
-    "bytes_held": "Bytes of requests and answers that wait here.",
-    "reading_paused_total": "How often a client was not read for a while.",
+    "claims_payloads_dropped_total": "Batches whose claims were removed from their payload.",
+    "bytes_held": "Bytes of requests and answers that wait in the gate.",
+    "reading_paused_total": "Pauses in reading from a client.",
 }
 
 _CLAIMS_HELP = {
-    "batches": "Batches with claims that were to be read.",
-    "sampled": "Of these, checked because the draw fell on them.",
+    "batches": "Batches whose claims were read.",
+    "sampled": "Of these, drawn at random and checked.",
     "trusted": "Accepted on their claims, nothing decompressed.",
-    "honest": "Checked, and true.",
-    "lying": "Checked, and not true, or the batch decompresses to more than the limit.",
-    "unjudged": "Refused before their records were walked to the end.",
-    "unbound": "With a tag that is none, or another batch's.",
-    "demotions": "How often a lie ended the trust in a sender.",
+    "honest": "Checked and found true.",
+    "lying": "Checked and found false, or the batch decompresses to more than the limit.",
+    "unjudged": "Refused before all their records were read.",
+    "unbound": "With a malformed tag, or a tag of another batch.",
+    "demotions": "Times that false claims ended the trust in a sender.",
 }
 
 
@@ -169,7 +169,7 @@ class Family(NamedTuple):
 
 
 class GateMetrics:
-    """All that /metrics answers. ``watch`` and ``count`` add what is known only by asking."""
+    """The content of /metrics. ``watch`` and ``count`` add what is known only by asking."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ class GateMetrics:
 
 
 class _Page(Collector):
-    """What generate_latest asks for: metrics that are there already."""
+    """A registry for generate_latest with metrics that were collected before."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

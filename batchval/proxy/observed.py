@@ -1,4 +1,4 @@
-"""What rules refuse, or would refuse: which of it is forwarded, and how often it came.
+"""Batches that rules refuse, or would refuse: which of them are forwarded, and their counts.
 
     ObserveRules    topic and principal -> whether a batch that breaks a rule is forwarded
     ObservedCounts  (topic, principal, rule, outcome) -> number of batches, first, last, a sample
@@ -35,7 +35,8 @@ LONGEST_ADDRESS: Final = 100
 
 
 class ObserveRules:
-    """Decides whether a batch that breaks a rule is forwarded. Bounds what it remembers of names.
+    """The decision whether a batch that breaks a rule is forwarded. The number of remembered names
+    is bounded.
 
     ``everything``: whether all are; ``rules``: else which are, none where the list is empty.
     A name that Kafka does not allow, or none (a topic id without a name), is matched by ``*``
@@ -90,7 +91,7 @@ class ObserveRules:
 
 
 class RowKey(NamedTuple):
-    """What is counted together. ``enforced``: refused; else observed, that is forwarded."""
+    """The key of counts. ``enforced``: refused; else observed, that is forwarded."""
 
     topic: str
     principal: str
@@ -112,7 +113,9 @@ class Row(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """All counts at one moment. ``judged``: batches in all, refused or not, since ``since_ms``."""
+    """All counts at one moment. ``judged``: all validated batches, refused or not, since
+    ``since_ms``.
+    """
 
     mode: str
     since_ms: int
@@ -126,7 +129,7 @@ class ObservedCounts:
 
     ``is_known``  whether a topic exists; topics of which nothing is known have a tenth of the rows,
                   so that invented names cannot take those of real topics
-    ``judged``    batches judged in all, by this process
+    ``judged``    batches validated in all, by this process
     ``clock_ns``  time since 1970
 
     Beyond the rows, topics share ``(other)``: a row for each principal, at most a tenth of ``most``
@@ -205,7 +208,7 @@ class ObservedCounts:
         self._rows[key] = row
 
     def follow(self, earlier: Observed) -> None:
-        """Add the batches that an earlier process has judged, but no row."""
+        """Add the batches that an earlier process has validated, but no row."""
         self._since_ms = min(earlier.since_ms, self._since_ms)
         self._judged_before += earlier.judged
 

@@ -32,7 +32,7 @@ _VERSION: Final = 1
 _MOST_BYTES: Final = 64 << 20
 _MOST_ROWS: Final = 20_000
 _ROWS_A_PIECE: Final = 50
-#: Between two writes: after a refusal, and where only the number of judged batches has risen.
+#: Between two writes: after a refusal, and where only the number of validated batches has risen.
 _CHANGED_S: Final = 10.0
 _UNCHANGED_S: Final = 60.0
 
@@ -115,7 +115,7 @@ def _pieces(observed: Observed) -> Iterator[bytes]:
 
 
 class ObservedFile:
-    """Keeps counts in the state directory: read at the start, written now and then and at the end.
+    """The counts in the state directory: read at the start, written now and then and at the end.
 
     Files are written in a thread. A file that cannot be read is set aside, with one warning; one
     that cannot be written is tried again, with one warning until it could be written.

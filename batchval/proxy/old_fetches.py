@@ -1,4 +1,4 @@
-"""What a session remembers of its old consumer's Fetch requests.
+"""The memory of a session about its old consumer's Fetch requests.
 
 An old consumer reads nothing of control batches, of batches that compaction has emptied, and of
 aborted transactions that are left out: it would ask for the same offset for ever. So the session
@@ -22,7 +22,7 @@ Places: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 
 class OldFetches:
-    """Where the log goes on for one session's old consumer, and which faults were logged.
+    """The next offsets of one session's old consumer, and the faults that were logged.
 
     It changes on the loop only. Threads that raise requests read it (``offset_for``).
 

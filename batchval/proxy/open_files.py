@@ -37,8 +37,8 @@ def raise_limit() -> int:
 def reserve_for(listening: int, threads: int, health: int) -> int:
     """Return how many open files are not for clients.
 
-    ``listening`` ports of clients, ``threads`` that judge, ``health`` connections to /metrics at a
-    time, each with a spare descriptor; 0 without such a port.
+    ``listening`` ports of clients, ``threads`` that validate, ``health`` connections to /metrics at
+    a time, each with a spare descriptor; 0 without such a port.
     """
     return LIBRARIES + listening + threads + (2 * health + 1 if health else 0)
 

@@ -1,4 +1,4 @@
-"""What the data path is told: plain values, checked by whoever reads the configuration.
+"""Runtime options of the proxy. Values are already validated by proxy.config.
 
 Times are in seconds, sizes in bytes. The configuration file, its words and its units are another
 module's matter.
@@ -42,7 +42,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one client may cost. The defaults are Kafka's, where Kafka has one.
+    """The limits of one client. The defaults are Kafka's, where Kafka has one.
 
     ``max_partitions``    of one Produce request, and its topics
     ``max_frame_bytes``   of a request (socket.request.max.bytes)
@@ -114,7 +114,7 @@ class TopicPolicies:
 
     @property
     def only_one(self) -> bool:
-        """Whether no topic's name needs to be looked at."""
+        """Return whether one policy holds for every topic."""
         return not self.globs and self.known is None and not self.rules
 
     def rules_of(self, topic: str | None) -> TopicRules | None:
@@ -135,7 +135,7 @@ class TopicPolicies:
         return found
 
     def of(self, topic: str | None) -> TopicPolicy:
-        """The policy of a topic."""
+        """Return the policy of a topic."""
         if not self.rules:
             return self.configuration_of(topic)
         base = self.configuration_of(topic)
@@ -156,9 +156,9 @@ class TopicPolicies:
             if not is_topic_name(topic):
                 return self.default
             policy = self.default
-            for glob, given in self.globs.items():
+            for glob, configured in self.globs.items():
                 if fnmatchcase(topic, glob):
-                    policy = given
+                    policy = configured
                     break
             if len(self._known) >= self.MOST_KNOWN:  # names come from clients
                 self._known.clear()
@@ -213,7 +213,8 @@ class Refusal(NamedTuple):
 
 
 class RefusedBatches(Protocol):
-    """Takes copies of refused batches; ``quarantine.Quarantine`` does. Called on the loop.
+    """The receiver of copies of refused batches; ``quarantine.Quarantine`` is one. Called on the
+    loop.
 
     ``observed``  whether it takes those that go on although they break a rule, too
     """
@@ -239,8 +240,8 @@ class Denied(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
-    """What the data path counts. Whoever exports metrics reads these, or gives an object with the
-    same attributes.
+    """The counters of the data path. An exporter of metrics reads them, or passes an object with
+    the same attributes.
     """
 
     connections_total: int = 0
@@ -272,7 +273,7 @@ class Counters:
     requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
     judged_in_threads_total: int = 0
-    requests_queued: int = 0  # that wait for a thread to judge them
+    requests_queued: int = 0  # that wait for a thread to validate them
     judging_cpu_seconds_total: float = 0.0  # in threads
     answers_streamed_total: int = 0
     requests_raised_total: int = 0  # of versions that Kafka 4 does not know
@@ -284,12 +285,12 @@ class Counters:
     answers_throttled: dict[int, int] = field(
         default_factory=dict
     )  # by API key, of Produce and Fetch
-    throttle_time_ms: dict[int, int] = field(default_factory=dict)  # that they told clients to wait
+    throttle_time_ms: dict[int, int] = field(default_factory=dict)  # of these answers
     bytes_held: int = 0
     reading_paused_total: int = 0
 
     def throttled(self, key: int, wait_ms: int) -> None:
-        """An answer tells a client to wait (throttle_time_ms)."""
+        """Count an answer that makes a client wait (throttle_time_ms)."""
         self.answers_throttled[key] = self.answers_throttled.get(key, 0) + 1
         self.throttle_time_ms[key] = self.throttle_time_ms.get(key, 0) + wait_ms
 
@@ -300,7 +301,7 @@ def _nothing(_: object) -> None:
 
 @dataclass(slots=True)
 class ProxyOptions:
-    """All that ``server.Proxy`` needs.
+    """The options of ``server.Proxy``.
 
     ``listen``             (host, port) of the listener that clients bootstrap from; port 0: any free one
     ``upstream``           brokers to bootstrap from, tried in order

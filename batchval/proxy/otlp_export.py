@@ -64,7 +64,7 @@ _CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
 class OtlpExport:
-    """Sends metrics to one collector. ``start`` and ``stop`` it on a running loop.
+    """An exporter of metrics to one collector. ``start`` and ``stop`` it on a running loop.
 
     ``exports_total``   requests that the collector has taken;  ``failures_total``  all others
     """
@@ -179,7 +179,7 @@ class OtlpExport:
 
 
 class _LastLine(logging.Handler):
-    """Keeps the last line of a logger."""
+    """A logging handler that keeps the last line."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

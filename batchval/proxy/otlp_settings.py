@@ -48,7 +48,7 @@ class Otlp(BaseModel):
 
     @property
     def url(self) -> str:
-        """The endpoint with its path."""
+        """Return the endpoint with its path."""
         scheme, host, port, path = split_url(self.endpoint)
         host = f"[{host}]" if ":" in host else host
         return f"{scheme}://{host}:{port}{path or METRICS_PATH}"

@@ -24,7 +24,7 @@ _pack_int = struct.Struct(">i").pack_into
 
 
 class Sending(Queue, Protocol):
-    """What is needed of the session."""
+    """The part of a session that its outbox uses."""
 
     state: State
     ending: str | None
@@ -58,7 +58,7 @@ class Outbox(deque[Item]):
         session = self._session
         if error is not None:
             if session.state is not State.CLOSED:
-                session.proxy.log_error("a request could not be judged", error)
+                session.proxy.log_error("a request could not be validated", error)
                 session.abort("judging")
             return
         if isinstance(item, Item) and item.verdict is not None and item.verdict.done:
@@ -116,8 +116,8 @@ class Outbox(deque[Item]):
         self.drop(self.index(item))
 
     def drop_unjudged(self) -> None:
-        """Drop what is being judged for a client that is gone, unless nobody waits for the answer
-        anyway (acks=0).
+        """Drop what is being validated for a client that is gone, unless nobody waits for the
+        answer anyway (acks=0).
         """
         for n, item in enumerate(self):
             if item.waits and item.answer is not None:

@@ -33,7 +33,7 @@ MOST_S: Final = 2.0
 
 
 class Departing(Protocol):
-    """What is needed of the session."""
+    """The part of a session that its parting uses."""
 
     client: ClientConnection
     limits: Limits

@@ -1,4 +1,4 @@
-"""What a gate needs of its settings and of the files that they name, made before anything changes.
+"""Objects that a gate makes of its settings and the files that they name, before anything changes.
 
 Parts(settings)          at the start
 Parts(settings, before)  for other settings: what is known in the running gate stays in use, such as
@@ -22,7 +22,8 @@ __all__ = ["Parts", "named"]
 
 
 class Parts:
-    """TLS contexts, topic policies and what judges records. May be made in any thread. ConfigError.
+    """The TLS contexts, topic policies and record rules of a gate. Any thread may make them. Raises
+    ConfigError.
 
     ``read``            reads topic configurations from the cluster
     ``listener_tls``    by the listener's name
@@ -61,7 +62,7 @@ class Parts:
 
     @property
     def refresh_s(self) -> float:
-        """Seconds between readings of topic configurations."""
+        """Return the seconds between readings of topic configurations."""
         admin = self.settings.upstream.admin
         return 0.0 if admin is None else admin.refresh_ms / 1000
 

@@ -1,4 +1,5 @@
-"""What a session has under way: places in its queue of answers, and requests that cannot go on yet.
+"""Pending requests of a session: places in its queue of answers, and requests that cannot go on
+yet.
 
 In the queue, an answer that is only passed on is an int (see fast_path.pyx), any other an Answer.
 """
@@ -41,7 +42,7 @@ Respond = Callable[["Queue", "Answer", memoryview], "Chunks | None"]
 
 
 class Facts(NamedTuple):
-    """Who has sent a request.
+    """The sender of a request.
 
     ``sender``     the name that its claims are kept under
     ``client``     host and port
@@ -58,7 +59,7 @@ class Facts(NamedTuple):
 
 
 class Surroundings(Protocol):
-    """What all sessions of a listener have together, as far as handlers need it."""
+    """The objects that all sessions of a listener share and handlers use."""
 
     topics: KnownTopics
     loop: asyncio.AbstractEventLoop
@@ -109,7 +110,7 @@ class Waiting(Protocol):
 
 
 class Authenticated(Protocol):
-    """Who the client is: ``identity.Identity``."""
+    """The client's identity: ``identity.Identity``."""
 
     def authenticate(self) -> None: ...
     def authentication_begins(self) -> None: ...
@@ -118,7 +119,7 @@ class Authenticated(Protocol):
 
 
 class Queue(Protocol):
-    """What handlers need of a session."""
+    """The part of a session that handlers use."""
 
     gate: Gate
     raised: Mapping[int, Raised]
@@ -201,7 +202,7 @@ class Answer:
 
     @property
     def has_id(self) -> bool:
-        """Whether the broker's frame starts with a correlation id; a SASL token has none."""
+        """Return whether the broker's frame starts with a correlation id; a SASL token has none."""
         return self.key >= 0
 
 
@@ -263,5 +264,5 @@ class Item:
 
     @property
     def size(self) -> int:
-        """Bytes that the session holds for it."""
+        """Return the bytes that the session holds for this request."""
         return len(self.frame) + self.copied

@@ -1,7 +1,6 @@
-"""What each topic allows: by the file's globs, else as the cluster has configured it, else
-anything.
+"""The configuration of each topic: by the file's globs, else the cluster's, else without limits.
 
-A topic of which nothing is known is not bounded here: the broker behind knows its limits. What
+A topic of which nothing is known is not bounded here: the broker knows its limits. What
 belongs to the format itself is checked all the same.
 """
 
@@ -140,7 +139,7 @@ class ClusterTopics:
         self.failures_total = 0
 
     def __call__(self, topic: str) -> TopicPolicy | None:
-        """What is known of a topic now. One that is not known is asked for."""
+        """Return the known policy of a topic. A topic that is not known is read soon."""
         policy = self._known.get(topic)
         if policy is None and self._may_ask(topic):
             self._wanted.add(topic)
@@ -161,11 +160,11 @@ class ClusterTopics:
 
     @property
     def age_s(self) -> float:
-        """Since all were read; -1 before the first time."""
+        """Return the seconds since all topics were read; -1 before the first time."""
         return -1.0 if self.read_at is None else time.monotonic() - self.read_at
 
     async def run(self) -> None:
-        """Reads, for ever."""
+        """Read topic configurations until cancelled."""
         wait_s = self._retry_s[0]
         while True:
             try:
@@ -351,5 +350,5 @@ async def _describe(
                 {c.name: c.value for c in result.configs}, allow_unknown=True
             )
         except BatchvalError as error:
-            log.warning("a topic's configuration is not understood: %s", error)
+            log.warning("the configuration of a topic cannot be parsed: %s", error)
     return found

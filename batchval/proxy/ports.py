@@ -25,7 +25,7 @@ class _Ports(NamedTuple):
 
     @property
     def text(self) -> str:
-        """``port 9092``, or ``ports 9093 to 9192``."""
+        """Return ``port 9092``, or ``ports 9093 to 9192``."""
         first, last = self.ports[0], self.ports[-1]
         return f"port {first}" if first == last else f"ports {first} to {last}"
 
@@ -105,7 +105,9 @@ def _upstream_faults(settings: Settings, own: list[_Ports]) -> Iterator[Fault]:
 
 
 def _reaches(host: str, listening: str) -> bool:
-    """Whether a connection to ``host`` reaches a listener on ``listening``, on this machine."""
+    """Return whether a connection to ``host`` reaches a listener on ``listening``, on this
+    machine.
+    """
     addresses = addresses_of(host)
     if wildcard(listening) is not None:
         return any(listens(listening, address) and is_local(address) for address in addresses)

@@ -4,8 +4,8 @@
     apply      takes it, on the event loop; cannot fail
 
 Several workers prepare first, and apply when all of them have prepared. New connections use the new
-settings at once, open sessions within the next turns of the loop. A request that is being judged is
-judged to its end by the gate that it was taken with.
+settings at once, open sessions within the next turns of the loop. A request that is being validated
+is validated to its end by the gate that it was taken with.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_WARMED: Final = 1_000
 
 
 class NotPrepared(ConfigError):
-    """A process did not prepare settings, in which nothing may be wrong: try them again."""
+    """An error: a process did not prepare settings. They may be valid: try them again."""
 
 
 class Step(Protocol):
@@ -44,7 +44,8 @@ class Step(Protocol):
 
 
 class Prepared:
-    """Other settings for a running gate, with all that they need. ConfigError. For any thread.
+    """Other settings for a running gate, with all that they need. Any thread may make them. Raises
+    ConfigError.
 
     One that is not applied needs no end: nothing runs before ``apply``.
     """

@@ -38,7 +38,9 @@ _NOT_TLS: Final = (
 
 
 class Probe(NamedTuple):
-    """What was found; ``reason`` says why an address cannot be reached, or what it answered."""
+    """The result of a probe; ``reason`` says why an address cannot be reached, or what it
+    answered.
+    """
 
     kind: Kind
     reason: str = ""
@@ -160,7 +162,7 @@ async def _answer(address: tuple[str, int], tls: ssl.SSLContext | None, request:
 
 
 def _is_not_kafka(first: bytes) -> bool:
-    """Whether the answer cannot be the start of one of Kafka's."""
+    """Return whether the answer cannot be the start of one of Kafka's."""
     return not 4 <= int.from_bytes(first[:4], "big", signed=True) <= _LARGEST_ANSWER
 
 

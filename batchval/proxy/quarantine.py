@@ -1,4 +1,4 @@
-"""Copies of refused batches, for those who look for the reason later.
+"""Copies of refused batches, so that the reason can be found later.
 
     Gate ── take, on the loop ──▶ queue, bounded in bytes ── a thread ──▶ QuarantineFolder
 
@@ -56,8 +56,8 @@ class _Job(NamedTuple):
 
 
 class Quarantine:
-    """Takes refused batches and writes them in a thread. ``take`` and ``leave_out`` are called on
-    the loop.
+    """The quarantine: takes refused batches and writes them in a thread. ``take`` and ``leave_out``
+    are called on the loop.
 
     ``observed``  whether batches that go on although they break a rule are copied too
     """

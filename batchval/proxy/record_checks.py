@@ -54,7 +54,7 @@ def _together(at: Loc, rules: RecordRulesRule) -> Iterator[Fault]:
         yield Fault(at, str(error), reads)
         return
     if found == RecordRules():
-        yield Fault(at, "has no effect: it asks nothing", reads)
+        yield Fault(at, "has no effect: it requires nothing", reads)
 
 
 def _schema_id(
@@ -134,7 +134,7 @@ def _custom_rules(settings: Settings) -> Iterator[Fault]:
         for j, name in enumerate(names):
             if name in names[:j]:
                 at: Loc = ("topics", "policies", i, "custom_rules", j)
-                yield Fault(at, f"{name!r} stands there twice")
+                yield Fault(at, f"{name!r} is listed twice")
     if not any(rules):
         for key, field in CustomRules.model_fields.items():
             if getattr(settings.custom_rules, key) != field.default:

@@ -1,5 +1,5 @@
-"""From settings to what judges records: registries with their ids, custom rules, and the rules of
-each topic.
+"""Make the parts that check records from settings: registries with their ids, custom rules, and the
+rules of each topic.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = ["RecordParts"]
 
 
 class RecordParts:
-    """What a gate's record rules need. ``start`` it and ``close`` it. ConfigError for a custom rule
-    that cannot be loaded, and for authorities that cannot be read.
+    """The registries and custom rules of a gate. ``start`` it and ``close`` it. Raises ConfigError
+    for a custom rule that cannot be loaded, and for authorities that cannot be read.
 
     ``before``       of the running gate: a registry whose settings are the same keeps its ids, and
                      a custom rule its counts
@@ -165,13 +165,13 @@ _REGISTRY_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[SubjectIds], flo
     (
         "counter",
         "questions",
-        "Ids that a schema registry was asked for.",
+        "Requests for an id to a schema registry.",
         lambda one: one.questions_total,
     ),
     (
         "counter",
         "failures",
-        "Questions that a schema registry did not answer.",
+        "Requests that a schema registry did not answer.",
         lambda one: one.failures_total,
     ),
     (
@@ -190,7 +190,7 @@ _REGISTRY_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[SubjectIds], flo
     (
         "gauge",
         "up",
-        "1 where the last question to a schema registry was answered.",
+        "1 where a schema registry answered the last request.",
         lambda one: float(not one.is_down),
     ),
 )
@@ -198,7 +198,7 @@ _RULE_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[BudgetedRule], float
     (
         "counter",
         "calls",
-        "Batches that a custom rule was asked about.",
+        "Batches that a custom rule checked.",
         lambda one: one.calls_total,
     ),
     ("counter", "seconds", "CPU time of a custom rule.", lambda one: one.seconds_total),

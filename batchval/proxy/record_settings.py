@@ -1,5 +1,5 @@
-"""The settings of record rules: what is asked of records, which registries hold schema ids, and
-what custom rules may cost.
+"""The settings of record rules, of the registries that hold schema ids, and of custom rules'
+budgets.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SchemaIdRule(_Model):
 
     @property
     def subject_of_topics(self) -> str:
-        """The subject, by default the one of TopicNameStrategy."""
+        """Return the subject, by default the one of TopicNameStrategy."""
         described = self.of or ("value" if self.place == "header" else self.place)
         return self.subject or f"{TOPIC}-{described}"
 
@@ -91,12 +91,12 @@ class SchemaIdRule(_Model):
 
 
 def _listed(value: Any) -> Any:
-    """One mapping stands for a list of it."""
+    """Return one mapping as a list of one."""
     return [value] if isinstance(value, dict | SchemaIdRule) else value
 
 
 class RecordRulesRule(_Model):
-    """What is asked of each record of a topic: ``batchval.record_rules.RecordRules``."""
+    """The rules for each record of a topic: ``batchval.record_rules.RecordRules``."""
 
     schema_id: Annotated[list[SchemaIdRule], BeforeValidator(_listed)] = []
     max_key_bytes: int | None = None
@@ -127,7 +127,7 @@ class RecordRulesRule(_Model):
 
 
 class CustomRules(_Model):
-    """What custom rules may cost, and what becomes of batches that none of them can judge.
+    """The budget of custom rules, and the decision on batches that they cannot check.
 
     ``budget_ms``   CPU time of one call for each MiB of records, and for less than one MiB
     ``overruns``    calls over the budget within ``suspend_ms`` that suspend the rule

@@ -1,9 +1,9 @@
-"""What is asked of a request's records in Python, after the native verdicts on its partitions.
+"""Checks of a request's records in Python, after the native verdicts on its partitions.
 
-    schema id refused ── an id that no registry was asked for ──▶ ask ──▶ judge again, or refuse
+    schema id refused ── an id that no registry was asked for ──▶ ask ──▶ validate again, or refuse
     accepted ── the topic has custom rules ──▶ call them ──▶ leave accepted, or refuse
 
-All of it is done in judging threads, which never wait: ``step`` returns "waiting" with the
+All of it is done in validating threads, which never wait: ``step`` returns "waiting" with the
 questions that have to be answered first.
 """
 
@@ -87,7 +87,7 @@ class RecordStage:
 
     @property
     def is_needed(self) -> bool:
-        """Whether any partition is left to look at."""
+        """Return whether any partition is left to check."""
         return any(
             self._may_ask(i, rules) or self._has_custom(i, rules) for i, _, rules in self._rows
         )
@@ -131,12 +131,12 @@ class RecordStage:
 
     @property
     def questions(self) -> list[Future[frozenset[str]]]:
-        """What has to be answered before the next step."""
+        """Return the questions that must be answered before the next step."""
         return [question.answer for asked in self._asked for question in asked.questions]
 
     @property
     def wait_s(self) -> float:
-        """How long to wait for that at most."""
+        """Return how long to wait for them at most, in seconds."""
         questions = [question for asked in self._asked for question in asked.questions]
         return GRACE_S + max(
             (one.registry.subjects.client.timeout_s for one in questions), default=0.0

@@ -1,4 +1,4 @@
-"""Settings of what the gate refuses besides batches, compared with the others."""
+"""Compare the settings of denied APIs and of the quarantine with the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of what the gate refuses besides batches, and of copies of what it refuses.
+"""The settings of denied APIs, and of copies of refused batches.
 
 APIs are named as in Kafka's message definitions, in any case: DeleteTopics, alterconfigs.
 """

@@ -61,7 +61,9 @@ class Target(Protocol):
 
 
 class FileWatch:
-    """Decides by looks at a file whether its content is to be tried. ``tried`` is the last one."""
+    """A detector of changes of a file: decides whether its content is to be tried. ``tried`` is the
+    last one.
+    """
 
     def __init__(self, digest: str) -> None:
         self.tried = self._seen = digest
@@ -74,7 +76,7 @@ class FileWatch:
 
 
 class Reloader:
-    """Reloads the settings of one target. ``run`` it as a task; ``ask`` for a reload.
+    """The reloader of one target's settings. ``run`` it as a task; ``ask`` for a reload.
 
     ``file``    None where all settings are options of the command line: then certificates alone
                 can change
@@ -114,7 +116,7 @@ class Reloader:
             try:
                 await self._take_turn()
             except Exception:  # no thread can be started, for example
-                log.exception("the settings could not be looked at")
+                log.exception("the settings file could not be checked for changes")
                 await asyncio.sleep(self._look_s)
 
     async def _take_turn(self) -> None:

@@ -36,7 +36,7 @@ log = logging.getLogger("batchval.proxy")
 
 @dataclass(frozen=True, slots=True)
 class RuleBudget:
-    """What a rule may cost, and what becomes of batches that it does not judge.
+    """The budget of a rule, and the decision on batches that it does not check.
 
     ``budget_s``  CPU time of one call for each MiB of records, and for less than one
     """
@@ -49,7 +49,7 @@ class RuleBudget:
 
 
 class Answer(NamedTuple):
-    """What a rule has answered; ``reason`` is None where the batch may go on."""
+    """The answer of a rule; ``reason`` is None where the batch may go on."""
 
     kind: Literal["judged", "error", "suspended"]
     findings: list[RecordFinding]
@@ -91,7 +91,7 @@ class BudgetedRule:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether batches go on, or are refused, without being judged."""
+        """Return whether the rule is suspended: batches pass, or are refused, without a call."""
         now = self._clock()
         until = self._suspended_until
         if until is not None and now < until:
@@ -142,7 +142,7 @@ class BudgetedRule:
                 return
             self._suspended_until = None
             self._overruns.clear()
-        log.info("custom rule %s is asked again", self.name)
+        log.info("custom rule %s is called again", self.name)
 
     def _count(
         self, used_s: float, elapsed_s: float, size: int, refused: bool, failure: str | None

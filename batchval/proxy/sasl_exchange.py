@@ -1,10 +1,10 @@
-"""How far a client's SASL exchange with the broker has come, and who the client then is.
+"""The progress of a client's SASL exchange with the broker, and the client's principal.
 
     SaslHandshake 0   the tokens come as frames without a header: PLAIN one each way, SCRAM two
     SaslHandshake 1   the tokens come in SaslAuthenticate requests
 
 The gate carries the exchange and takes no part in it. It has to know where tokens of version 0 end,
-because what comes after the last one are requests, which are judged.
+because what comes after the last one are requests, which are validated.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SaslExchange:
 
 
 class Claimed(NamedTuple):
-    """Whom a client's token claims to be.
+    """The name that a client's token claims.
 
     ``principal``  as Kafka writes it; "" where only the broker knows
     """

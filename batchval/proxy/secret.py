@@ -1,4 +1,4 @@
-"""Words that nobody else may see: passwords, and where they come from.
+"""Secrets, such as passwords, and their sources.
 
 In a file of settings:  password: {file: /run/secrets/kafka}   or {env: KAFKA_PASSWORD}   or the word itself
 """
@@ -44,18 +44,18 @@ class Secret:
         return hash((self._word, self.file, self.env))
 
     @classmethod
-    def parse(cls, given: Any, folder: Path) -> Secret:
-        """From what a file of settings holds; relative paths start at ``folder``. ValueError, which
-        shows nothing.
+    def parse(cls, value: Any, folder: Path) -> Secret:
+        """Return a secret from a settings file; relative paths start at ``folder``. Raises
+        ValueError, which shows no secret.
         """
-        if isinstance(given, Secret):
-            return given
-        if isinstance(given, str):
-            if not given:
+        if isinstance(value, Secret):
+            return value
+        if isinstance(value, str):
+            if not value:
                 raise ValueError("is empty")
-            return cls(given)
-        if isinstance(given, dict) and len(given) == 1:
-            ((kind, where),) = given.items()
+            return cls(value)
+        if isinstance(value, dict) and len(value) == 1:
+            ((kind, where),) = value.items()
             if isinstance(where, str) and where:
                 if kind == "file":
                     return cls(file=folder / where)
@@ -64,8 +64,8 @@ class Secret:
         raise ValueError("must be text, {file: PATH} or {env: NAME}")
 
     def reveal(self) -> str:
-        """The secret itself; the last line break of a file is none of it. ValueError names the
-        source alone.
+        """Return the secret. One trailing newline of a file is stripped. Raises ValueError, which
+        names the source alone.
         """
         if self.file is not None:
             try:
@@ -90,7 +90,7 @@ class Secret:
         return self._word
 
     def shown(self) -> object:
-        """What may be printed."""
+        """Return what may be printed."""
         if self.file is not None:
             return {"file": str(self.file)}
         return {"env": self.env} if self.env is not None else HIDDEN

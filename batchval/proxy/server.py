@@ -80,7 +80,7 @@ def _changed_from(key: int) -> int:
 
 @dataclass(slots=True)
 class Shared:
-    """What all listeners of one gate have together."""
+    """The objects that all listeners of one gate share."""
 
     counters: Counters
     budget: Budget
@@ -214,12 +214,12 @@ class Proxy:
 
     @property
     def ready(self) -> bool:
-        """Whether some broker could be reached when it was last tried."""
+        """Return whether some broker was reachable at its last attempt."""
         return self.discovery.ready
 
     @property
     def listening(self) -> dict[int, tuple[str, int]]:
-        """Broker id -> (host, port)."""
+        """Return broker id -> (host, port)."""
         return {
             node_id: (listener.host, listener.port)
             for node_id, listener in self.cluster.brokers.items()
@@ -227,14 +227,14 @@ class Proxy:
 
     @property
     def bootstrap(self) -> tuple[str, int]:
-        """Where clients begin."""
+        """Return the bootstrap address."""
         first = self.cluster.bootstrap
         return self.options.listen if first is None else (first.host, first.port)
 
     # ---- start and stop --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listens. The cluster need not be there: it is looked for until it is. Raises OSError."""
+        """Listen for clients, and look for the cluster until it is found. Raises OSError."""
         self.loop = asyncio.get_running_loop()
         self.now = self.loop.time()
         self.shared.start(self.loop)
@@ -246,13 +246,13 @@ class Proxy:
 
     @property
     def _tick_s(self) -> float:
-        """Seconds between looks at the time of all sessions."""
+        """Return the seconds between checks of the timeouts of all sessions."""
         limits = self.options.limits
         return max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
 
     async def stop(self, drain_s: float = 30.0) -> None:
-        """Takes no more connections and no more requests, delivers what is under way, and ends what
-        is left then.
+        """Stop accepting connections and requests, deliver pending answers, and end what is left
+        then.
         """
         self._draining = True
         for task in self._tasks:
@@ -338,7 +338,7 @@ class Proxy:
     # ---- other settings --------------------------------------------------------------------------
 
     def gate_of(self, options: ProxyOptions) -> Gate:
-        """Return what judges by these options. For any thread. BatchvalError."""
+        """Return the gate of these options. For any thread. Raises BatchvalError."""
         gate = Gate(options, self.counters)
         gate.topic_names = self.topics.name_of
         return gate
@@ -513,11 +513,11 @@ class Proxy:
         raise error
 
     def upstream_failed(self) -> None:
-        """No broker could be reached; discovery has logged why."""
+        """Note that no broker was reachable; discovery has logged why."""
         self.counters.upstream_failures_total += 1
 
     def log_error(self, text: str, error: BaseException | None) -> None:
-        """One line; the same one at most once a second."""
+        """Log one line; the same one at most once a second."""
         now = self.loop.time()
         if self._last_error[0] == text and now - self._last_error[1] < 1.0:
             return
@@ -541,7 +541,7 @@ class Proxy:
                 try:
                     session.check_time(self.now)
                 except Exception as error:  # one session's fault must not end the others' clock
-                    self.log_error("a session could not be looked at", error)
+                    self.log_error("the timeouts of a session could not be checked", error)
                     session.abort("fault")
         if len(sessions) > _CHECKED_A_TURN:
             self.loop.call_soon(self._check, sessions[_CHECKED_A_TURN:])

@@ -85,7 +85,7 @@ _pack_int = struct.Struct(">i").pack_into
 
 
 class Owner(Surroundings, Protocol):
-    """What a session needs of the listener that it came in by, and of what all listeners share."""
+    """The part of a listener that its sessions use, with the objects that all listeners share."""
 
     counters: Counters
     budget: Budget
@@ -157,7 +157,7 @@ class Session(StateMachine[State, Event]):
         self.holding = Holding(self)
         # bytes of requests in the outbox and unsent, and of requests whose answers are merged
         self.waiting = 0
-        self.validating_s = 0.0  # CPU seconds that judging has taken in threads
+        self.validating_s = 0.0  # CPU seconds that validating has taken in threads
         self.ending: str | None = None  # why the session ends, once it does
         self.closing = Closing(self)
         self.is_aged = False  # and ends after the request that is being read
@@ -178,7 +178,7 @@ class Session(StateMachine[State, Event]):
         self.connecting = Connecting(self)
 
     def renew(self) -> None:
-        """Take the listener's options of now. What is being judged stays with its own gate."""
+        """Take the listener's options of now. What is being validated stays with its own gate."""
         if self.gate is not self.proxy.gate:
             self.gate = self.proxy.gate
             self.fast_path.follow(self.gate)
@@ -467,13 +467,13 @@ class Session(StateMachine[State, Event]):
                 carried = (
                     "the gate does not carry this API"
                     if route is None
-                    else "carried are {} to {}".format(*route)
+                    else "the gate supports versions {} to {}".format(*route)
                 )
                 self.end("request_version", carried, (key, version))
             return
         self.fast_path.note(frame, key, version)
         if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.raised:
-            self.end("version_too_old", upgrade_advice(key), (key, version))  # nobody can judge it
+            self.end("version_too_old", upgrade_advice(key), (key, version))
             return
         try:
             if (
@@ -552,7 +552,7 @@ class Session(StateMachine[State, Event]):
     def queue_validation(
         self, item: Item, request: ProduceRequestView, verdict: RequestVerdict
     ) -> None:
-        """Judge a request that waits, in a thread."""
+        """Validate a request that waits, in a thread."""
         self.proxy.validation.submit(self, item, request, verdict)
 
     def read_if_bounded(self) -> None:
@@ -755,7 +755,7 @@ class Session(StateMachine[State, Event]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests wait to be sent."""
+        """Return whether requests wait to be sent."""
         return bool(self.outbox or self.unsent or self.untaken)
 
     def drop_requests(self) -> None:

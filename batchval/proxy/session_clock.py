@@ -1,5 +1,5 @@
-"""How long one session may wait: for its first request, for the rest of one, for lost peers; and
-how old it may become.
+"""The timeouts of one session: for its first request, for the rest of one, for lost peers; and how
+old it may become.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAST_ENDS: Final = 5.0
 
 
 class Timed(Protocol):
-    """What the clock needs of its session."""
+    """The part of a session that its clock uses."""
 
     client: ClientConnection
     limits: Limits
@@ -54,7 +54,7 @@ class Timed(Protocol):
 
 
 class AgeLimit:
-    """Bounds how many connections end by their age in a second, over all listeners.
+    """A limit on the connections that end by their age in a second, over all listeners.
 
     Twice as many may as would end if their ages were spread evenly, so that clients which have come
     at once do not come again at once.

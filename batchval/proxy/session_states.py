@@ -1,4 +1,4 @@
-"""The states of one client's session, and what moves it from one to the next.
+"""The states of one client's session, and their transitions.
 
     CONNECTING       the client is here; the broker is connected to at its first whole request
     AUTHENTICATING   the broker is connected, and has not yet authenticated the client
@@ -23,7 +23,7 @@ __all__ = ["TRANSITIONS", "Event", "State"]
 
 
 class State(enum.IntEnum):
-    """Where a session stands."""
+    """The states of a session."""
 
     CONNECTING = 0
     AUTHENTICATING = 1
@@ -33,7 +33,7 @@ class State(enum.IntEnum):
 
 
 class Event(enum.Enum):
-    """What moves a session."""
+    """The events of a session."""
 
     CONNECTED = "connected"  # the broker
     AUTHENTICATED = "authenticated"  # the client, or nobody asks it to

@@ -1,4 +1,4 @@
-"""What differs between two settings, and which of it a running gate cannot take.
+"""The differences between two settings, and which of them a running gate cannot take.
 
 Each key has an effect, its own or that of the nearest key around it:
 
@@ -27,7 +27,7 @@ __all__ = ["EFFECTS", "Effect", "changes", "effect_of", "restart_faults"]
 
 
 class Effect(enum.Enum):
-    """When a change of a setting is felt."""
+    """The time at which a change of a setting takes effect."""
 
     AT_ONCE = "at once"
     NEW = "new connections"

@@ -38,14 +38,14 @@ FileDigests = dict[Path, tuple[str, str]]
 
 
 class Checked(NamedTuple):
-    """Settings without a fault, and what the files that they name hold."""
+    """Settings without faults, and the content of the files that they name."""
 
     settings: Settings
     files: FileDigests
 
 
 class SettingsFile:
-    """A path, and the values of the command line, which win. Its methods block.
+    """A settings file, and the values of the command line, which win. Its methods block.
 
     ``digest``  of the content that the gate has started with
     """

@@ -1,4 +1,4 @@
-"""Which broker a TLS client means: by the server name in its ClientHello, before any answer.
+"""Choose the broker of a TLS client by the server name in its ClientHello, before any answer.
 
 A client without a known name gets a TLS alert and is counted as a failed handshake:
 

@@ -1,4 +1,4 @@
-"""What the kernel knows of a TCP connection, and how long it waits for a peer that is gone."""
+"""The kernel's facts of a TCP connection, and its timeouts for a peer that is gone."""
 
 from __future__ import annotations
 

@@ -38,7 +38,9 @@ MAX_NODE_ID: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the file holds. ``bootstrap`` are the configured addresses when it was written."""
+    """The content of the state file. ``bootstrap`` are the configured addresses when it was
+    written.
+    """
 
     bootstrap: tuple[str, ...] = ()
     cluster_id: str | None = None

@@ -1,4 +1,4 @@
-"""What has a state that a table changes: a session, a worker, a hand-over, the life of a gate."""
+"""An object whose state a table changes: a session, a worker, a hand-over, the life of a gate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ E = TypeVar("E")
 
 
 class StateMachine(Generic[S, E]):
-    """Something with one state at a time.
+    """An object with one state at a time.
 
     ``transitions``  (state, event) -> the next state; a pair that is missing changes nothing
     """

@@ -49,7 +49,7 @@ _CRL_FAULTS = frozenset({3, 8, 11, 12})
 
 
 class ListenerContext:
-    """The server side of one listener: ``context``, of what the files hold now.
+    """The server side of one listener: ``context``, made from the files' present content.
 
     ConfigError where the files are not what they should be.
     """
@@ -60,7 +60,9 @@ class ListenerContext:
 
 
 class UpstreamContext:
-    """For connections to brokers: ``context``, of what the files hold now. ConfigError."""
+    """The client side of connections to brokers: ``context``, made from the files' present content.
+    Raises ConfigError.
+    """
 
     def __init__(self, settings: UpstreamTls) -> None:
         self.settings = settings
@@ -128,7 +130,7 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
 
 
 def _refuse_equal_names(context: ssl.SSLContext, path: Path) -> None:
-    """Two authorities of one name could issue certificates that have one identity."""
+    """Refuse two authorities of one name: they could issue certificates that have one identity."""
     names = Counter(_name(authority.get("subject", ())) for authority in context.get_ca_certs())
     problems = [
         f"{path}: {count} certificates have the subject {name!r}, expected one of each name (their "
@@ -168,8 +170,7 @@ def _reason(error: Exception) -> str:
 
 
 def subject_of(certificate: Mapping[str, Any] | None) -> str | None:
-    """The subject of the certificate that a client has shown and that was verified, as RFC 4514
-    writes it.
+    """Return the subject of the verified certificate of a client, as RFC 4514 writes it.
 
     ``CN=edge-1,O=Example``: the most specific part first, as Kafka's principals have it. Two
     subjects are never written alike. Where a subject is empty, its other names are taken, or else

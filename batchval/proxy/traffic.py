@@ -1,4 +1,4 @@
-"""What has passed each listening port: requests by API and version, and how long they took.
+"""The traffic of each listening port: requests by API and version, and their durations.
 
     session ──▶ Traffic of its listener and node ── families, on the event loop ──▶ /metrics
 

@@ -28,7 +28,7 @@ _WRONG: Final[dict[Kind, str]] = {
     "tls": "{} speaks TLS: set upstream.tls (with ca, or {{}} for the authorities of the system)",
     "plaintext": "{} speaks Kafka without TLS, and upstream.tls is set: set the broker's port with TLS",
     "untrusted": "the TLS handshake with {} fails: {}",
-    "other": "{} does not speak Kafka: it answers {}",
+    "other": "{} does not speak Kafka: it answered {}",
 }
 _WARNING: Final[dict[Kind, str]] = {
     "unreachable": "{} cannot be reached: {}",

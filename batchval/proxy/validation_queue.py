@@ -1,6 +1,6 @@
 """Work that takes too long for the event loop: threads, and who is next.
 
-    Job     a Produce request whose batches are judged
+    Job     a Produce request whose batches are validated
     others  requests and answers of old versions that are translated (``bridges``, ``lowering``)
 
 Each session has its own queue. The session that has used the least CPU so far goes first, so that
@@ -31,7 +31,7 @@ SLICE_S: Final = 0.005
 #: Jobs that wait for a thread in its own queue, so that it need not sleep until the event loop has
 #: seen what came of the last one: that took a third more CPU for batches of 64 kB.
 AHEAD: Final = 4
-#: Seconds that sessions may take in one turn of the loop for what was judged.
+#: Seconds that sessions may take in one turn of the loop for what was validated.
 COLLECT_S: Final = 0.001
 #: Bytes of a request that may wait there.
 MOST_AHEAD: Final = 128 << 10
@@ -44,7 +44,7 @@ class Worker(Protocol):
 
 
 class Judged(Worker, Protocol):
-    """A session, as the queue knows it."""
+    """The part of a session that the queue uses."""
 
     gate: Gate
 
@@ -80,7 +80,7 @@ class Work(Protocol):
 
 
 class Job:
-    """One request to be judged, for one session."""
+    """One request of one session that waits for its validation."""
 
     __slots__ = ("gate", "heavy", "item", "request", "session", "verdict")
 
@@ -95,7 +95,9 @@ class Job:
         self.heavy = False
 
     def work(self) -> tuple[str, float]:
-        """Judge for one slice, in a thread: what came of it, and the CPU seconds that it took."""
+        """Validate for one slice, in a thread: what came of it, and the CPU seconds that it
+        took.
+        """
         began = time.thread_time()
         word = self.gate.work(self.request, self.verdict, heavy=self.heavy, budget_s=SLICE_S)
         return word, time.thread_time() - began
@@ -111,7 +113,7 @@ class Job:
         return self.verdict.cancelled
 
     def paused(self) -> None:
-        """Do nothing: a request takes no more memory while it is judged."""
+        """Do nothing: a request takes no more memory while it is validated."""
 
     def done(self, error: BaseException | None) -> None:
         """Hand the verdict to the session."""
@@ -212,7 +214,9 @@ class ValidationQueue:
     def submit(
         self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict
     ) -> None:
-        """Judge a request; ``session.validated(item, error)`` is called on the loop after that."""
+        """Validate a request; ``session.validated(item, error)`` is called on the loop after
+        that.
+        """
         self.counters.judged_in_threads_total += 1
         self.put(Job(session, item, request, verdict))
 
@@ -301,7 +305,7 @@ class ValidationQueue:
         waiting.watch(loop)
 
     def resume(self, job: Job) -> None:
-        """Judge on what has waited for answers. On the loop."""
+        """Continue with a request that has waited for answers. On the loop."""
         if not job.cancelled:
             (self._heavy if job.heavy else self._light).put(job, first=True)
             self._start_some()

@@ -1,4 +1,4 @@
-"""Small values that settings are made of, each with its one way to be written.
+"""Types of small values in settings, each with one way to write it.
 
 Address    127.0.0.1:9092   gate.example.com:9092   [::1]:9092   :9092 (every interface)
 brokers    a:9092,b:9092    or a list of addresses
@@ -49,14 +49,16 @@ _HOST = re.compile(r"[A-Za-z0-9_.-]*|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
 
 class Address(NamedTuple):
-    """Where to listen, or whom to connect to."""
+    """A host and a port, to listen on or to connect to."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """From HOST:PORT; an IPv6 address stands in brackets. ValueError."""
+        """Return an address from HOST:PORT; an IPv6 address stands in brackets. Raises
+        ValueError.
+        """
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
@@ -65,17 +67,17 @@ class Address(NamedTuple):
         if not colon or not port.isascii() or not port.isdigit() or not _HOST.fullmatch(host):
             raise ValueError("must be HOST:PORT")
         if int(port) > 65535:
-            raise ValueError(f"there is no port {port}")
+            raise ValueError(f"port {port} is out of range: expected 0 to 65535")
         return cls(host, int(port))
 
     @property
     def is_wildcard(self) -> bool:
-        """Every interface: no client can be told this host."""
+        """Return whether the host means every interface, which clients cannot connect to."""
         return self.host in ("", "0.0.0.0", "::")
 
     @property
     def is_loopback(self) -> bool:
-        """Reached from this machine alone."""
+        """Return whether the address is reachable from this machine alone."""
         if self.host == "localhost":
             return True
         try:
@@ -101,32 +103,32 @@ def _folder(info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", "."))
 
 
-def _address(given: Any) -> Any:
-    if isinstance(given, Address):
-        return given
-    if not isinstance(given, str):
+def _address(value: Any) -> Any:
+    if isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
         raise ValueError("must be HOST:PORT")
-    return Address.parse(given)
+    return Address.parse(value)
 
 
-def _broker(given: Any) -> Any:
-    address = _address(given)
+def _broker(value: Any) -> Any:
+    address = _address(value)
     if address.is_wildcard or not address.port:
         raise ValueError("must be HOST:PORT of a broker")
     return address
 
 
-def _brokers(given: Any) -> Any:
+def _brokers(value: Any) -> Any:
     """Return the addresses of ``a:9092,b:9092``; the elements of a list are validated one by
     one.
     """
-    if isinstance(given, Address):
-        return (given,)
-    if isinstance(given, list | tuple):
-        return tuple(given)
-    if not isinstance(given, str):
+    if isinstance(value, Address):
+        return (value,)
+    if isinstance(value, list | tuple):
+        return tuple(value)
+    if not isinstance(value, str):
         raise ValueError("must be HOST:PORT, HOST:PORT,HOST:PORT or a list of them")
-    parts = [part.strip() for part in given.split(",")]
+    parts = [part.strip() for part in value.split(",")]
     found, wrong = [], []
     for number, part in enumerate(parts, 1):
         try:
@@ -140,19 +142,19 @@ def _brokers(given: Any) -> Any:
     return tuple(found)
 
 
-def _claims(given: Any) -> Any:
-    if isinstance(given, ClaimsPolicy):
-        return given
-    if not isinstance(given, str):
+def _claims(value: Any) -> Any:
+    if isinstance(value, ClaimsPolicy):
+        return value
+    if not isinstance(value, str):
         raise ValueError("must be ignore, verify, audit:RATE or trust")
     try:
-        return ClaimsPolicy.parse(given)
+        return ClaimsPolicy.parse(value)
     except BatchvalError as error:
         raise ValueError(str(error)) from None
 
 
-def _bridge(given: Any) -> Any:
-    words = [given] if isinstance(given, str) else given
+def _bridge(value: Any) -> Any:
+    words = [value] if isinstance(value, str) else value
     if words == ["none"]:
         return ()
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
@@ -172,10 +174,10 @@ def _workers(value: Any) -> Any:
     return value
 
 
-def _server_name(given: Any, *, has_node: bool) -> Any:
-    if not isinstance(given, str) or given is STAND_IN_WORD:
-        return given
-    return check_server_name(given, has_node=has_node)
+def _server_name(value: Any, *, has_node: bool) -> Any:
+    if not isinstance(value, str) or value is STAND_IN_WORD:
+        return value
+    return check_server_name(value, has_node=has_node)
 
 
 def check_url(url: str, *, path: str, instead: str) -> str:
@@ -194,16 +196,16 @@ def check_url(url: str, *, path: str, instead: str) -> str:
     return url
 
 
-def _path(given: Any, info: ValidationInfo) -> Any:
-    if isinstance(given, Path):
-        return given
-    if not isinstance(given, str) or not given:
+def _path(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value:
         raise ValueError("must be the path of a file")
-    return _folder(info) / given
+    return _folder(info) / value
 
 
-def _secret(given: Any, info: ValidationInfo) -> Any:
-    return Secret.parse(given, _folder(info))
+def _secret(value: Any, info: ValidationInfo) -> Any:
+    return Secret.parse(value, _folder(info))
 
 
 AdvertisedHostField = Annotated[str, AfterValidator(check_advertised_host)]

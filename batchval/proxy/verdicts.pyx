@@ -1,9 +1,9 @@
-"""The partitions of one Produce request, judged: about 90 bytes each until it is settled.
+"""The partitions of one Produce request, validated: about 90 bytes each until it is settled.
 
     resolve   each topic's validator; version 13 has ids, which need names
     scan      what fails the whole request
     decide    what to do with claims, and the partitions that claims alone let in
-    judge     one partition after the other, as far as the caller allows
+    validate     one partition after the other, as far as the caller allows
     reopen, refuse   by what only Python code knows: registries, custom rules
     then      counts, refusals, the texts of a partition
 
@@ -12,7 +12,7 @@ microsecond, and others may have the GIL between every 256. What is long release
 (batchval.core.scratch).
 
 The message sets of Produce 0 to 2 are converted to batches of magic 2 in the same pass, as Kafka
-3.9 does. What is built has no form that an extra could report, so it is not judged again; its
+3.9 does. What is built has no form that an extra could report, so it is not validated again; its
 claims are counted while it is built.
 """
 
@@ -72,13 +72,13 @@ from batchval.rules import by_number
 cdef enum:
     NO_LEADER_EPOCH = -1
     BREATH = 256  # partitions between which others may have the GIL
-    RELEASED_WORK = 1 << 20  # what a batch counts as that was judged without the GIL
+    RELEASED_WORK = 1 << 20  # what a batch counts as that was validated without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
     OWN = -2  # the rule of a partition that Python code has refused
     RULES = 100  # numbers of rules
     MOST_TEXT = 512 << 10  # bytes of reasons in the answer to one request
 
-#: ``Verdicts.judge``: all partitions are judged; some are left; the next one is heavy.
+#: ``Verdicts.validate``: all partitions are validated; some are left; the next one is heavy.
 VALIDATED, LEFT, HEAVY = 0, 1, 2
 #: The rule's name of a partition whose topic id has no name.
 UNKNOWN_TOPIC_ID = "unknown-topic-id"
@@ -97,7 +97,7 @@ cdef inline void breathe(Py_ssize_t i):
 
 
 cdef str slug_of(int rule):
-    """A rule's name, for counters and log lines."""
+    """Return a rule's name, for counters and log lines."""
     if rule == UNKNOWN_ID:
         return UNKNOWN_TOPIC_ID
     found = by_number(rule)
@@ -105,7 +105,7 @@ cdef str slug_of(int rule):
 
 
 cdef list slugs_of(int reports):
-    """The names of extras that are only reported."""
+    """Return the names of extras that are only reported."""
     return [by_number(50 + n).slug for n in range(1, 11) if reports & (1 << n)]
 
 
@@ -143,7 +143,7 @@ cdef class Verdicts:
         return self.request.count
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size):
-        """The records of a partition; null has no bytes."""
+        """Return the records of a partition; null has no bytes."""
         cdef const int32_t *row = row_of(
             &self.request.t.tables[2], i, PRODUCE_REQUEST_PARTITION_COLUMNS)
         size[0] = max(row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE], 0)
@@ -154,7 +154,7 @@ cdef class Verdicts:
             PRODUCE_REQUEST_PARTITION_PARENT]
 
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one):
-        """The validator of a partition's topic; None for an id without a name."""
+        """Return the validator of a partition's topic; None for an id without a name."""
         if self.overrides is not None and i in self.overrides:
             return self.overrides[i]
         return one if self.validators is None else self.validators[self.topic_at(i)]
@@ -195,8 +195,8 @@ cdef class Verdicts:
         self.validators = found
 
     def scan(self, LogValidator one not None):
-        """Whether one partition fails the whole request: all are refused with its code then. See
-        LogValidator.scan_produce_request.
+        """Return whether one partition fails the whole request: all are refused with its code then.
+        See LogValidator.scan_produce_request.
         """
         cdef AppendContext d = one.door
         cdef Verdict v
@@ -236,7 +236,7 @@ cdef class Verdicts:
         return 0
 
     cdef int fail_all(self, Py_ssize_t index) except -1:
-        """Every partition gets the verdict on this one."""
+        """Set the verdict on this partition for all partitions."""
         cdef Py_ssize_t i
         self.failed_at = index
         for i in range(self.request.count):
@@ -249,7 +249,7 @@ cdef class Verdicts:
 
         ``decision`` is what the ledger has decided already of the one partition there is.
         """
-        cdef SenderTrust credit = None
+        cdef SenderTrust trust = None
         cdef TaggedField field
         cdef ClaimsCall call
         cdef Py_ssize_t i, n
@@ -270,9 +270,9 @@ cdef class Verdicts:
             if decision is not None:
                 row.decision = _DECISIONS[decision]
             else:
-                if credit is None:
-                    credit = ledger.trust_of(sender, self.now_ms)
-                row.decision = credit.decide(<uint32_t>be32(p + CRC), self.now_ms)
+                if trust is None:
+                    trust = ledger.trust_of(sender, self.now_ms)
+                row.decision = trust.decide(<uint32_t>be32(p + CRC), self.now_ms)
             if row.decision != TRUST_CLAIMS or not p[ATTRIBUTES + 1] & CODEC_MASK or p[MAGIC] < 2:
                 continue
             self.read_call(i, &call)
@@ -283,7 +283,7 @@ cdef class Verdicts:
                 row.outcome = CLAIMS_TRUSTED
 
     cdef int read_call(self, Py_ssize_t i, void *to) except -1:
-        """The claims of a partition, as the core reads them."""
+        """Read the claims of a partition with the core's reader."""
         cdef ClaimsCall *call = <ClaimsCall *>to
         cdef TaggedField field
         cdef Row *row = &self.rows[i]
@@ -296,7 +296,7 @@ cdef class Verdicts:
         return 0
 
     def announced(self):
-        """Return (compressed bytes, other bytes, work) of the partitions not judged yet."""
+        """Return (compressed bytes, other bytes, work) of the partitions not validated yet."""
         cdef Py_ssize_t i, n
         cdef int64_t compressed = 0, other = 0, work = 0
         cdef const uint8_t *p
@@ -327,7 +327,7 @@ cdef class Verdicts:
 
     def validate(self, LogValidator one not None, int64_t least_limit, int64_t times,
             int64_t batch_work, int64_t work):
-        """Judge partitions until all are done (VALIDATED), ``work`` is used up (LEFT) or one is
+        """Validate partitions until all are done (VALIDATED), ``work`` is used up (LEFT) or one is
         HEAVY.
 
         A batch is heavy if it decompresses to more than the larger of ``least_limit`` and ``times``
@@ -406,7 +406,7 @@ cdef class Verdicts:
 
     cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1:
-        """Judge one partition; return the path by which its ordinary batch may enter, or 0."""
+        """Validate one partition; return the path by which its ordinary batch may enter, or 0."""
         cdef Call c
         cdef BatchHeader h
         cdef Py_ssize_t n
@@ -478,7 +478,7 @@ cdef class Verdicts:
         return spent
 
     cdef int put(self, Row *row, const Verdict *v) except -1:
-        """What of a verdict is asked for later."""
+        """Keep the fields of a verdict that are read later."""
         row.error_code = v.error_code
         row.rule = v.rule
         row.reason = v.reason
@@ -494,7 +494,9 @@ cdef class Verdicts:
 
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1:
-        """The record errors of a partition: all are counted, and 1,000 of a request are kept."""
+        """Collect the record errors of a partition: all are counted, and 1,000 of a request are
+        kept.
+        """
         row.errors_seen = seen
         count = min(count, ERRORS_KEPT - self.errors_count)
         if count <= 0:
@@ -510,7 +512,7 @@ cdef class Verdicts:
         return 0
 
     cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1:
-        """The records of a partition that break its topic's record rules."""
+        """Collect the records of a partition that break its topic's record rules."""
         first = message_of_error(&scratch.broken[0], record_rules)
         text = broken_rules(scratch.broken[0].index, first, scratch.broken_seen)
         self.broken[i] = (record_rules, text)
@@ -520,7 +522,9 @@ cdef class Verdicts:
     # ---- what Python code knows of them --------------------------------------------------------
 
     def reopen(self, Py_ssize_t i, LogValidator validator not None):
-        """Forget the verdict on a partition: ``judge`` has to judge it again, by this validator."""
+        """Forget the verdict on a partition: ``validate`` has to check it again by this
+        validator.
+        """
         cdef Row *row = self.row_at(i)
         cdef Row kept = row[0]
         cdef Py_ssize_t n
@@ -570,12 +574,12 @@ cdef class Verdicts:
 
     @property
     def done(self):
-        """Whether every partition has its verdict."""
+        """Return whether every partition has its verdict."""
         return self.next_row == self.request.count
 
     @property
     def is_failed(self):
-        """Whether one partition has failed the whole request."""
+        """Return whether one partition has failed the whole request."""
         return self.failed_at >= 0
 
     def counts(self):
@@ -627,7 +631,9 @@ cdef class Verdicts:
         )
 
     def noted(self, Py_ssize_t most):
-        """The first ``most`` partitions that were refused or reported, and how many there are."""
+        """Return the first ``most`` partitions that were refused or reported, and how many there
+        are.
+        """
         cdef Py_ssize_t i, count = 0
         found = []
         for i in range(self.request.count):
@@ -638,34 +644,34 @@ cdef class Verdicts:
         return found, count
 
     def ok(self, Py_ssize_t i):
-        """Whether a partition's records may enter."""
+        """Return whether a partition's records are accepted."""
         return self.row_at(i).rule == 0
 
     def error_code(self, Py_ssize_t i):
-        """Kafka's error; 0 where records may enter."""
+        """Return Kafka's error; 0 where records are accepted."""
         return self.row_at(i).error_code
 
     def error(self, Py_ssize_t i):
-        """The name of Kafka's error; empty where records may enter."""
+        """Return the name of Kafka's error; empty where records are accepted."""
         return "" if self.row_at(i).rule == 0 else _CODES[self.row_at(i).error_code]
 
     def rule(self, Py_ssize_t i):
-        """The name of the rule that refused; empty where none did."""
+        """Return the name of the rule that refused; empty where none did."""
         cdef int rule = self.row_at(i).rule
         if rule == OWN:
             return self.own[i][0]
         return "" if rule == 0 else slug_of(rule)
 
     def path(self, Py_ssize_t i):
-        """How records were looked at, as ``ValidationResult.path``."""
+        """Return how records were validated, as ``ValidationResult.path``."""
         return result.PATHS[self.row_at(i).path]
 
     def reports(self, Py_ssize_t i):
-        """The names of extras that are only reported."""
+        """Return the names of extras that are only reported."""
         return tuple(slugs_of(self.row_at(i).reports))
 
     def reason(self, Py_ssize_t i):
-        """What is wrong, as one line; empty where nothing is."""
+        """Return what is wrong, as one line; empty where nothing is."""
         cdef Row *row = self.row_at(i)
         if row.rule == 0:
             return ""
@@ -681,7 +687,8 @@ cdef class Verdicts:
         return text
 
     def record_errors(self, Py_ssize_t i):
-        """[(batch_index, message)] of a partition: the first 1,000 of the request are kept."""
+        """Return [(batch_index, message)] of a partition: the first 1,000 of the request are kept.
+        """
         cdef Row *row = self.row_at(i)
         cdef int32_t n
         cdef RecordError *e = self.errors
@@ -692,8 +699,8 @@ cdef class Verdicts:
                 for n in range(row.errors_at, row.errors_at + row.errors_count)]
 
     def keep(self, goes_on=None):
-        """For each partition whether it goes on. ``goes_on(i)`` may let a refused one pass; of a
-        request that is converted, what was converted goes on.
+        """Return for each partition whether it goes on. ``goes_on(i)`` may let a refused one pass;
+        of a request that is converted, what was converted goes on.
         """
         cdef Py_ssize_t i
         found = []
@@ -708,9 +715,9 @@ cdef class Verdicts:
         return found
 
     def refusals(self, list keep not None):
-        """For each partition that does not go on (error code, record errors, reason), else None:
-        see produce_answer.refuse. Reasons of more than 512 KiB in all are left out. The code of an
-        old version's empty message set is 0.
+        """Return for each partition that does not go on (error code, record errors, reason), else
+        None: see produce_answer.refuse. Reasons of more than 512 KiB in all are left out. The code
+        of an old version's empty message set is 0.
         """
         cdef Py_ssize_t i, before = -1
         cdef int64_t left = MOST_TEXT
@@ -734,7 +741,7 @@ cdef class Verdicts:
         return found
 
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i):
-        """Whether both partitions are answered in the same words."""
+        """Return whether both partitions have the same answer."""
         cdef Row *one = &self.rows[before]
         cdef Row *other = &self.rows[i]
         if one.errors_seen or other.errors_seen or before == self.failed_at or one.rule == OWN:
@@ -745,7 +752,7 @@ cdef class Verdicts:
                 and one.a == other.a and one.b == other.b)
 
     cdef tuple refusal(self, Py_ssize_t i, bint has_text):
-        """The answer to one partition."""
+        """Return the answer to one partition."""
         cdef Row *row = &self.rows[i]
         text = None
         if row.rule == OWN:
@@ -796,7 +803,7 @@ cdef class Verdicts:
         return tags, batches
 
     cdef bytes outgoing_converted(self, Py_ssize_t i, LogValidator one, bint attached):
-        """The batch that a partition's message set became, with its claims in the payload if
+        """Return the batch that a partition's message set became, with its claims in the payload if
         ``attached`` is set and they fit.
         """
         cdef bytes built = self.converted[i]
@@ -808,9 +815,8 @@ cdef class Verdicts:
         return built if carrier is None else carrier
 
     cdef bytes outgoing_batch(self, Py_ssize_t i, LogValidator one, bint attached):
-        """The batch of a partition without the claims that came in its payload, and with its own
-        there if
-        ``attached`` is set and they fit; ``keeps_tag`` then says that they did not. None: as it
+        """Return the batch of a partition without the claims of its payload, and with its own there
+        if ``attached`` is set and they fit; ``keeps_tag`` then says that they did not. None: as it
         came.
         """
         cdef Py_ssize_t n
@@ -843,8 +849,8 @@ cdef class Verdicts:
 
 
 cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_t most):
-    """The batch p[0:n] with claims in its payload. None: it has no place for them, would have more
-    than ``most`` bytes, or is not alone: its crc does not cover what follows.
+    """Return the batch p[0:n] with claims in its payload. None: it has no place for them, would
+    have more than ``most`` bytes, or has other batches after it, which its crc does not cover.
     """
     cdef uint8_t block[LARGEST_MADE_BLOCK]
     cdef size_t size = put_block(block, claims)
@@ -857,7 +863,7 @@ cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_
 
 
 cdef bytes tag_of(const Claims *claims, const uint8_t *batch):
-    """The claims tag of a batch: a block and the batch's crc."""
+    """Return the claims tag of a batch: a block and the batch's crc."""
     cdef uint8_t[LARGEST_MADE_BLOCK + CRC_SIZE] tag
     cdef size_t size = put_block(tag, claims)
     put_be32(tag + size, be32(batch + CRC))

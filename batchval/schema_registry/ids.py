@@ -55,11 +55,11 @@ log = logging.getLogger("batchval.schema_registry")
 
 
 class RegistryBusyError(RegistryError):
-    """Too many questions wait for an answer already, or were asked a moment ago."""
+    """An error: too many requests wait for an answer already, or were sent a moment ago."""
 
 
 class _Subject:
-    """What is known of one subject."""
+    """The known ids of one subject."""
 
     __slots__ = ("found", "ids", "versions")
 
@@ -147,7 +147,7 @@ class SubjectIds:
 
     @property
     def is_down(self) -> bool:
-        """Whether the last question has failed."""
+        """Return whether the last request has failed."""
         return self._is_down
 
     def __len__(self) -> int:
@@ -185,11 +185,13 @@ class SubjectIds:
                 return answer
             if len(self._asked) >= MOST_QUESTIONS:
                 answer.set_exception(
-                    RegistryBusyError(f"{MOST_QUESTIONS} questions wait for {self.client.url}")
+                    RegistryBusyError(
+                        f"{self.client.url}: {MOST_QUESTIONS} requests wait for an answer"
+                    )
                 )
                 return answer
             if not self._rate.take():
-                text = f"{self.client.url}: is asked {QUESTIONS_PER_S:g} questions a second at most"
+                text = f"{self.client.url}: at most {QUESTIONS_PER_S:g} requests a second are sent"
                 answer.set_exception(RegistryBusyError(text))
                 return answer
             self._asked[schema_id] = answer, {subject}
@@ -198,7 +200,7 @@ class SubjectIds:
             self._pool.submit(self._answer, schema_id, answer)
         except RuntimeError:  # closed meanwhile
             self._asked.pop(schema_id, None)
-            answer.set_exception(RegistryError(f"{self.client.url}: is not asked any more"))
+            answer.set_exception(RegistryError(f"{self.client.url}: the client is closed"))
         return answer
 
     def _answer(self, schema_id: int, answer: Future[frozenset[str]]) -> None:

@@ -52,12 +52,12 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class RegistryError(BatchvalError):
-    """The registry has not answered, or not as a registry does."""
+    """An error: the registry has not answered, or not as a registry does."""
 
 
 class RegistryAnswerError(RegistryError):
-    """The registry works, and its answer to this one question cannot be used: the user may not read
-    the subject, or the answer is too long.
+    """An error: the registry works, and its answer to this one request cannot be used: the user may
+    not read the subject, or the answer is too long.
     """
 
 

@@ -1,4 +1,4 @@
-"""Files of settings in YAML: what is read, and what is wrong with it, a line each."""
+"""Read files of settings in YAML, and report their faults, a line each."""
 
 from batchval.optional import require
 

@@ -20,8 +20,8 @@ MOST_LINES: Final = 50
 
 
 class Fault(NamedTuple):
-    """``reads`` are the keys that were compared; with a wrong value in one of them the fault may
-    not be one.
+    """A fault of the settings. ``reads`` are the keys that were compared; with a wrong value in one
+    of them the fault may not be one.
     """
 
     loc: Loc
@@ -32,8 +32,8 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """Where settings come from: a file with a line (from 1) for each key, and options of the
-    command line.
+    """The source of settings: a file with a line (from 1) for each key, and options of the command
+    line.
     """
 
     name: str = ""
@@ -41,7 +41,7 @@ class Source:
     options: frozenset[Loc] = frozenset()
 
     def is_option(self, loc: Loc) -> bool:
-        """Whether an option of the command line has set this value."""
+        """Return whether an option of the command line has set this value."""
         return any(loc[: len(option)] == option for option in self.options)
 
     def line(self, fault: Fault) -> int | None:

@@ -1,6 +1,4 @@
-"""What pydantic finds wrong with a file of settings, in words that show no value which may be
-secret.
-"""
+"""Messages for pydantic's findings in a file of settings. They show no value that may be secret."""
 
 from __future__ import annotations
 

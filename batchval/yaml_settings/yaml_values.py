@@ -19,7 +19,7 @@ MOST_FILE_BYTES: Final = 1 << 20
 
 
 class ConfigError(BatchvalError):
-    """What is wrong with settings, a line each."""
+    """An error with all faults of the settings, a line each."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__(

@@ -47,7 +47,7 @@ class Certificates:
         self.issue("client", "trusted-client", common_name="trusted-client")
 
     def issue(self, name: str, *names: str, common_name: str | None = None) -> None:
-        """NAME.pem, NAME.key, and NAME.store with both, the key in PKCS #8 as Java reads it."""
+        """Write NAME.pem, NAME.key, and NAME.store with both, in PKCS #8 as Java reads it."""
         leaf = self.authority.issue_cert(*names, common_name=common_name)
         chain = b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
         key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
@@ -60,11 +60,11 @@ class Certificates:
         return self.folder / name
 
     def pair(self, name: str) -> dict[str, str]:
-        """As settings of the gate have it."""
+        """Return the files as settings of the gate."""
         return {"certificate": str(self.path(f"{name}.pem")), "key": str(self.path(f"{name}.key"))}
 
     def librdkafka(self, name: str | None = None) -> dict[str, Any]:
-        """As librdkafka has it."""
+        """Return the files as librdkafka's configuration."""
         known: dict[str, Any] = {"security.protocol": "SSL", "ssl.ca.location": str(self.ca)}
         if name is not None:
             known["ssl.certificate.location"] = str(self.path(f"{name}.pem"))
@@ -72,7 +72,7 @@ class Certificates:
         return known
 
     def context(self, name: str | None = None) -> ssl.SSLContext:
-        """For a client that is a test itself."""
+        """Return the context of a client in the test's process."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if name is not None:
             context.load_cert_chain(self.path(f"{name}.pem"), self.path(f"{name}.key"))

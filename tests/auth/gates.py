@@ -34,15 +34,19 @@ class RunningSettings:
             "first_broker_port": 0,
             "trusted": trusted,
         }
-        behind: dict[str, Any] = {"bootstrap": upstream}
+        upstream_settings: dict[str, Any] = {"bootstrap": upstream}
         if tls is not None:
             listener["tls"] = tls
         if admin is not None:
-            behind["admin"] = admin
+            upstream_settings["admin"] = admin
         if upstream_tls is not None:
-            behind["tls"] = upstream_tls
-        given = {"listeners": [listener], "upstream": behind, "metrics": {"address": None}}
-        self.settings = settings_from(given | more)
+            upstream_settings["tls"] = upstream_tls
+        settings = {
+            "listeners": [listener],
+            "upstream": upstream_settings,
+            "metrics": {"address": None},
+        }
+        self.settings = settings_from(settings | more)
         self.loop = loop_factory()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.gate: RunningGate

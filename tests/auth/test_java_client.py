@@ -24,7 +24,7 @@ POLICIES = TopicPolicies(TopicPolicy(), {"*-small": TopicPolicy(max_message_byte
 @pytest.fixture(scope="module")
 def seen(guarded: Guarded) -> Iterator[tuple[list[str], list[str], RunningProxy]]:
     with RunningProxy(guarded.sasl, policies=POLICIES) as gate:
-        said = run_both(
+        printed = run_both(
             *(
                 java_command(
                     SOURCE, bootstrap, prefix, USERS["ann"], USERS["bob"], heap="256m", jvm=QUIET
@@ -32,13 +32,13 @@ def seen(guarded: Guarded) -> Iterator[tuple[list[str], list[str], RunningProxy]
                 for bootstrap, prefix in ((guarded.sasl, "jdirect-"), (gate.bootstrap, "jgated-"))
             )
         )
-        direct, gated = (text.splitlines() for text in said)
+        direct, gated = (text.splitlines() for text in printed)
         yield direct, gated, gate
 
 
 def test_each_line_is_the_same(seen: tuple[list[str], list[str], RunningProxy]) -> None:
     direct, gated, _ = seen
-    # the gate judges a batch before the broker asks who sent it: the one line where two errors
+    # the gate validates a batch before the broker asks who sent it: the one line where two errors
     # compete
     both = "bob writes elsewhere what is too large: "
     assert f"{both}TopicAuthorizationException" in direct

@@ -40,9 +40,8 @@ SCRIPT = """
 def test_kafka_python_as_of_0_9_is_turned_away_and_named(
     guarded: Guarded, old_clients: Path
 ) -> None:
-    """kafka-python 2.0.2 writes with Produce 1 and reads with Fetch 1; the broker is not asked for
-    its versions.
-    """
+    # kafka-python 2.0.2 writes with Produce 1 and reads with Fetch 1; the broker is not asked for
+    # its versions.
     topic = f"old-{uuid.uuid4().hex[:8]}"
     make_topic(guarded.plain, topic)
     with RunningSettings(guarded.plain, metrics={"address": "127.0.0.1:0"}) as gate:

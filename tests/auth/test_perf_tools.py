@@ -48,7 +48,7 @@ def by_password(mechanism: str, user: str, password: str) -> str:
 
 
 def by_certificate(certificates: Certificates, name: str = "client") -> str:
-    """As Kafka's own tools have it."""
+    """Return the properties in the form of Kafka's own tools."""
     return (
         "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\n"
         f"ssl.truststore.location={certificates.ca}\nssl.keystore.location={certificates.path(f'{name}.store')}\n"
@@ -56,7 +56,7 @@ def by_certificate(certificates: Certificates, name: str = "client") -> str:
 
 
 def by_texts(certificates: Certificates) -> str:
-    """The same with certificates and key in the file itself (KIP-651)."""
+    """Return the same with certificates and key in the file itself (KIP-651)."""
 
     def text(name: str) -> str:
         return certificates.path(name).read_text().strip().replace("\n", "\\n")
@@ -137,7 +137,7 @@ def test_with_properties_on_the_command_line(guarded: Guarded, client: str) -> N
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """One line, which is about one of these; nobody's password is in it."""
+    """Check that there is one line about one of these words, without any password."""
     assert done.returncode == 3, (done.stdout, done.stderr)
     (line,) = done.stderr.splitlines()
     assert any(word in line.lower().replace("_", " ") for word in words), line
@@ -159,7 +159,7 @@ def test_a_wrong_password(guarded: Guarded, tmp_path: Path, mechanism: str, clie
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_who_may_not(guarded: Guarded, tmp_path: Path, client: str) -> None:
-    """The broker says it of a topic that the user may not even see."""
+    # The broker says it of a topic that the user may not even see.
     file = tmp_path / "client.properties"
     file.write_text(by_password("PLAIN", "bob", USERS["bob"]))
     some = ["--bootstrap-server", guarded.sasl, "--topic", topic_of(guarded), "--client", client]

@@ -62,7 +62,7 @@ def fresh(kind: str = "t") -> str:
 def there_and_back(
     bootstrap: str, who: dict[str, Any], topic: str, values: list[bytes]
 ) -> list[bytes]:
-    """Produces one by one, so that the connection lives for a while, and reads all."""
+    """Produce records one by one, so that the connection lives for a while, and read them all."""
     errors: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, **who})
     for value in values:
@@ -99,7 +99,7 @@ def test_clients_authenticate_with_the_broker_through_the_gate(
         assert asked[17] >= 2
         assert asked[36] >= 2
         assert {port for _, port in gate.proxy.listening.values()} <= gate.own_ports()
-        assert len(gate.proxy.listening) == 1  # learnt from what the client was told
+        assert len(gate.proxy.listening) == 1  # learnt from the client's answers
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
@@ -151,7 +151,7 @@ def test_aiokafka(guarded: Guarded, mechanism: str) -> None:
 
 
 def test_a_batch_is_judged_before_the_broker_asks_who_sends_it(guarded: Guarded) -> None:
-    """What is good goes to the broker, which hangs up; what is bad is refused here."""
+    # What is good goes to the broker, which hangs up; what is bad is refused here.
     with RunningProxy(guarded.sasl) as gate:
         for records, is_answered in ((damaged(batch(b"x")), True), (batch(b"x"), False)):
             with socket.create_connection(gate.address, 10) as sock:
@@ -164,7 +164,7 @@ def test_a_batch_is_judged_before_the_broker_asks_who_sends_it(guarded: Guarded)
 
 
 def test_clients_authenticate_anew_on_the_same_connection(guarded: Guarded) -> None:
-    """KIP-368: the broker asks for it every two seconds."""
+    # KIP-368: the broker asks for it every two seconds.
     with RunningProxy(guarded.sasl) as gate:
         errors: list[object] = []
         producer = Producer({"bootstrap.servers": gate.bootstrap, **as_user("PLAIN")})
@@ -183,20 +183,20 @@ def test_clients_authenticate_anew_on_the_same_connection(guarded: Guarded) -> N
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
 def test_a_wrong_password_is_the_brokers_to_refuse(guarded: Guarded, mechanism: str) -> None:
-    """The same error, straight and through the gate."""
+    # The same error, straight and through the gate.
     with RunningProxy(guarded.sasl) as gate:
         for bootstrap in (guarded.sasl, gate.bootstrap):
-            said: list[tuple[str, str]] = []
+            errors: list[tuple[str, str]] = []
             config = as_user(mechanism, password="pl4nted-wrong")
             producer = Producer(
                 {
                     "bootstrap.servers": bootstrap,
-                    "error_cb": lambda e, s=said: s.append((e.name(), e.str())),
+                    "error_cb": lambda e, s=errors: s.append((e.name(), e.str())),
                     **config,
                 }
             )
-            eventually(lambda p=producer, s=said: p.poll(0.02) or "_AUTHENTICATION" in dict(s))
-            assert "Authentication failed" in dict(said)["_AUTHENTICATION"]
+            eventually(lambda p=producer, s=errors: p.poll(0.02) or "_AUTHENTICATION" in dict(s))
+            assert "Authentication failed" in dict(errors)["_AUTHENTICATION"]
             del producer
         assert gate.proxy.traffic.requests_by_api()[36] >= 1
         assert 3 not in gate.proxy.traffic.requests_by_api()
@@ -237,12 +237,12 @@ def test_topic_configurations_and_brokers_are_read(guarded: Guarded, mechanism: 
     topic = fresh("made")
     config = {"cleanup.policy": "compact", "max.message.bytes": "4321"}
     make_topic(guarded.plain, topic, **config)
-    given = upstream(guarded.sasl, mechanism)
-    (address,) = given.bootstrap
-    view = asyncio.run(read_brokers(given, None, address, "test"))
+    settings = upstream(guarded.sasl, mechanism)
+    (address,) = settings.bootstrap
+    view = asyncio.run(read_brokers(settings, None, address, "test"))
     assert view.brokers == [(1, "127.0.0.1", address.port)]
     assert view.cluster_id
-    found = asyncio.run(read_topic_configs(given, None, None))
+    found = asyncio.run(read_topic_configs(settings, None, None))
     assert found[topic] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
 
 
@@ -301,7 +301,7 @@ def test_without_credentials_nobody_is_warned_and_brokers_are_learnt_from_a_clie
     assert warned(caplog) == []
 
 
-def test_a_wrong_password_of_the_gates_own_is_said_and_clients_are_served(
+def test_a_wrong_password_of_the_gates_own_is_logged_and_clients_are_served(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RunningSettings(
@@ -335,7 +335,7 @@ def framed(token: bytes) -> bytes:
 
 
 def test_tokens_of_handshake_0_pass_and_what_follows_is_judged(guarded: Guarded) -> None:
-    """PLAIN has one token each way; the requests after it are the client's, as ann."""
+    # PLAIN has one token each way; the requests after it are the client's, as ann.
     with RunningProxy(guarded.sasl) as gate, socket.create_connection(gate.address, 10) as sock:
         assert shake_hands(sock, "PLAIN").error_code == 0
         sock.sendall(plain_token("ann"))
@@ -408,7 +408,7 @@ OLD_CLIENT = """
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_kafka_python_2_works(guarded: Guarded, old_clients: Path, mechanism: str) -> None:
-    """kafka-python 2.0.2 knows no other version of SaslHandshake than 0."""
+    # kafka-python 2.0.2 knows no other version of SaslHandshake than 0.
     topic = fresh("old")
     make_topic(guarded.plain, topic)
     with RunningProxy(guarded.sasl) as gate:

@@ -58,7 +58,7 @@ on_both_if_slow = pytest.mark.parametrize(
 
 
 class TlsBroker(ScriptedBroker):
-    """Takes only who shows a certificate; ``shown`` are the names of those who did."""
+    """A server that accepts only clients with a certificate; ``shown`` are the names of those."""
 
     def __init__(
         self, certificates: Certificates, answer: Callable[[bytes], bytes | None] | None = None
@@ -90,9 +90,9 @@ def mutual(
     **more: Any,
 ) -> Iterator[RunningSettings]:
     tls = certificates.pair("server") | {"client_ca": str(certificates.ca)}
-    behind = certificates.pair("client") | {"ca": str(certificates.ca)}
+    client_tls = certificates.pair("client") | {"ca": str(certificates.ca)}
     with RunningSettings(
-        upstream, tls=tls, upstream_tls=behind, loop_factory=loop_factory, **more
+        upstream, tls=tls, upstream_tls=client_tls, loop_factory=loop_factory, **more
     ) as gate:
         yield gate
 
@@ -164,16 +164,15 @@ def test_acks_0_forwards_what_passes_then_closes(
 
 @on_both_if_slow
 def test_large_frames_both_ways(certificates: Certificates, loop_factory: Any) -> None:
-    """Requests of 12 MB and answers of 9 MB on four connections; the broker and two clients are
-    slow to read.
-    """
+    # Requests of 12 MB and answers of 9 MB on four connections; the broker and two clients are slow
+    # to read.
     large = batch(*(os.urandom(1 << 20) for _ in range(12)))
-    told = os.urandom(9 << 20)
+    answer_body = os.urandom(9 << 20)
 
     def answer(frame: bytes) -> bytes | None:
         if frame[:2] == b"\0\0":
             return answered(frame)
-        return struct.pack(">i", 4 + len(told)) + frame[4:8] + told
+        return struct.pack(">i", 4 + len(answer_body)) + frame[4:8] + answer_body
 
     failures: list[BaseException] = []
     with (
@@ -189,7 +188,7 @@ def test_large_frames_both_ways(certificates: Certificates, loop_factory: Any) -
                         if slow:
                             time.sleep(0.3)
                         assert codes(read_frame(sock)) == {("t", 0): 0}
-                        assert read_frame(sock) == struct.pack(">i", 3 * n + 1) + told
+                        assert read_frame(sock) == struct.pack(">i", 3 * n + 1) + answer_body
             except BaseException as failure:
                 failures.append(failure)
 
@@ -220,9 +219,8 @@ def tag_of(records: bytes) -> tuple[tuple[int, bytes], ...]:
 def test_a_chain_that_knows_itself_by_its_certificates(
     certificates: Certificates, loop_factory: Any
 ) -> None:
-    """The first gate makes claims; the second believes the certificate that it shows, and
-    decompresses nothing.
-    """
+    # The first gate makes claims; the second believes the certificate that it shows, and
+    # decompresses nothing.
     with (
         TlsBroker(certificates) as broker,
         mutual(certificates, broker.address, loop_factory, claims_in="trust") as core,
@@ -274,9 +272,7 @@ def ask(
 def test_certificates_are_read_again_under_load(
     certificates: Certificates, tmp_path: Any, loop_factory: Any
 ) -> None:
-    """Nobody is disturbed: connections go on, and each new one sees the newest certificate there
-    is.
-    """
+    # Nobody is disturbed: connections go on, and each new one sees the newest certificate there is.
     own = Certificates(tmp_path)  # its files change
     failures: list[BaseException] = []
     requests = [0] * 3

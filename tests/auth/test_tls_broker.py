@@ -1,4 +1,4 @@
-"""A certificate for the gate, and the gate's own for Apache Kafka behind it: whom the broker sees
+"""A certificate for the gate, and the gate's own for its Apache Kafka broker: whom the broker sees
 is the gate.
 """
 
@@ -21,15 +21,15 @@ pytestmark = pytest.mark.jvm
 def test_there_and_back(guarded: Guarded, codec: str) -> None:
     own = guarded.certificates
     tls = own.pair("server") | {"client_ca": str(own.ca)}
-    behind = own.pair("client") | {"ca": str(own.ca)}
+    client_tls = own.pair("client") | {"ca": str(own.ca)}
     rules = [{"match": "tls-*", "max.message.bytes": 900_000}]
     values = [os.urandom(size) for size in (10, 1000, 200_000, 800_000)]
     with RunningSettings(
-        guarded.tls, tls=tls, upstream_tls=behind, topics={"policies": rules}
+        guarded.tls, tls=tls, upstream_tls=client_tls, topics={"policies": rules}
     ) as gate:
         who = {"bootstrap.servers": gate.bootstrap, "log_level": 0, **own.librdkafka("client")}
         topic = f"tls-{uuid.uuid4().hex[:8]}"
-        said: list[str | None] = []
+        errors: list[str | None] = []
         producer = Producer(
             {
                 **who,
@@ -41,10 +41,10 @@ def test_there_and_back(guarded: Guarded, codec: str) -> None:
         )
         for value in [*values, os.urandom(950_000), b"last"]:
             producer.produce(
-                topic, value, on_delivery=lambda error, _: said.append(error and error.name())
+                topic, value, on_delivery=lambda error, _: errors.append(error and error.name())
             )
             assert producer.flush(20) == 0
-        assert said == [None, None, None, None, "MSG_SIZE_TOO_LARGE", None]
+        assert errors == [None, None, None, None, "MSG_SIZE_TOO_LARGE", None]
         consumer = Consumer({**who, "group.id": topic, "auto.offset.reset": "earliest"})
         consumer.subscribe([topic])
         read: list[bytes] = []

@@ -35,25 +35,25 @@ POLICIES = TopicPolicies(
 
 
 def no_go() -> str | None:
-    """Why the Go client cannot run here, or None."""
+    """Return why the Go client cannot run here, or None."""
     go = shutil.which("go")
     if go is None:
-        return "there is no go on the path"
-    said = subprocess.run(
+        return "go is not on the path"
+    printed = subprocess.run(
         [go, "env", "GOVERSION"], capture_output=True, text=True, check=False
     ).stdout
-    have = [int(part) for part in re.findall(r"\d+", said)[:2]]
+    have = [int(part) for part in re.findall(r"\d+", printed)[:2]]
     match = re.search(r"^go (\d+)\.(\d+)", GO_MOD.read_text(), re.MULTILINE)
     assert match is not None
     need = [int(part) for part in match.groups()]
     return (
         None
         if have >= need
-        else f"go is {said.strip() or 'of no version'}, {GO_MOD.name} needs {match[0]}"
+        else f"go is {printed.strip() or 'of no version'}, {GO_MOD.name} needs {match[0]}"
     )
 
 
-# Go is nothing that a bare machine must have: left out, not skipped, and said in the header
+# Go is nothing that a bare machine must have: left out, not skipped, and named in the header
 collect_ignore = ["test_go_client.py", "test_sarama_client.py"] if no_go() else []
 
 
@@ -75,18 +75,18 @@ def broker() -> Iterator[KafkaBroker]:
 def both_ways(
     broker: KafkaBroker, command: Callable[[str, str, str], list[str]], prefix: str = ""
 ) -> tuple[dict[str, str], dict[str, str], RunningProxy]:
-    """What a client prints ("name: text" lines) before the broker itself, and at once through a
-    gate; the gate.
+    """Return what a client prints ("name: text" lines) at the broker and, at the same time, through
+    a gate; and the gate.
 
-    ``command`` is given where to begin, what its topics' names begin with, and the ports that it
-    may be told of.
+    ``command`` gets the bootstrap address, the prefix of its topics' names, and the ports that
+    answers may name.
     """
     with RunningProxy(broker.bootstrap, policies=POLICIES) as gate:
         eventually(lambda: gate.proxy.listening)
         ports = ",".join(str(port) for port in sorted(gate.own_ports()))
-        said = run_both(
+        printed = run_both(
             command(broker.bootstrap, f"{prefix}direct-", str(broker.port)),
             command(gate.bootstrap, f"{prefix}gated-", ports),
         )
-    direct, gated = (dict(line.split(": ", 1) for line in text.splitlines()) for text in said)
+    direct, gated = (dict(line.split(": ", 1) for line in text.splitlines()) for text in printed)
     return direct, gated, gate

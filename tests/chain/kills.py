@@ -75,7 +75,7 @@ KILL_S = 2.0  # a kill with its pause and restart, about: Java's producer paces 
 
 @dataclass
 class Plan:
-    """What a run consists of. ``kills``: one letter of `PATTERN` for each."""
+    """The plan of a run. ``kills``: one letter of `PATTERN` for each."""
 
     records: int
     kills: str
@@ -105,7 +105,7 @@ def of_old_clients(records: int, kills: str, releases: Sequence[str] = (), **mor
 
 @dataclass
 class Run:
-    """What came of it."""
+    """The result of a run."""
 
     acked: list[Acked] = field(default_factory=list)
     committed: list[Acked] = field(default_factory=list)
@@ -366,7 +366,7 @@ def summary(run: Run, found: Findings) -> str:
 
 @contextlib.contextmanager
 def cluster(brokers: int) -> Iterator[Sequence[KafkaBroker]]:
-    """Start one or two brokers, with room for so many kills' recovery."""
+    """Start one or two brokers, with memory for so many kills' recovery."""
     options = {"config": {"num.partitions": PARTITIONS}, "heap": "512m"}
     with contextlib.ExitStack() as running:
         if brokers == 1:

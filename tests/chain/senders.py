@@ -18,7 +18,7 @@ from tests.support.record_checker import Acked, Stored, Transaction, payload, un
 
 IDEMPOTENT = {
     "enable.idempotence": True,
-    "message.timeout.ms": 0,  # never given up
+    "message.timeout.ms": 0,  # retries do not end
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
@@ -68,7 +68,7 @@ class Sender:
         self.acked.append(Acked(who[0], who[1], message.topic(), message.partition(), place))
 
     def send(self) -> None:
-        """One more record; waits while the queue is full."""
+        """Send one more record; wait while the queue is full."""
         partition = self.sent % self.partitions
         value = payload(self.number, self.sent, self.topic, partition, self.size)
         while True:
@@ -84,7 +84,7 @@ class Sender:
             self.producer.poll(0)
 
     def finish(self, timeout: float) -> None:
-        """Until all is acknowledged."""
+        """Wait until all records are acknowledged."""
         left = self.producer.flush(timeout)
         if left:
             self.errors.append(f"{left} records were not acknowledged in {timeout:g} s")
@@ -122,7 +122,7 @@ class TransactionalSender(Sender):
         self._until_done(self.producer.init_transactions)
 
     def _error(self, error: KafkaError) -> None:
-        """A fatal error ends this producer: `_replace` goes on with another."""
+        """Note a fatal error, which ends this producer: `_replace` goes on with another."""
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         who = unpacked(message.value())
@@ -193,7 +193,7 @@ class TransactionalSender(Sender):
                     raise
 
     def finish(self, timeout: float) -> None:
-        """Every transaction has an outcome already."""
+        """Do nothing: every transaction has an outcome already."""
 
 
 QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
@@ -255,14 +255,14 @@ class JavaSender:
         return self.file.stat().st_size // self.ACK.size if self.file.exists() else 0
 
     def finish(self, timeout: float) -> None:
-        """Until all is acknowledged."""
+        """Wait until all records are acknowledged."""
         try:
-            said, _ = self.process.communicate(timeout=timeout)
+            printed, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            said, _ = self.process.communicate()
+            printed, _ = self.process.communicate()
             self.errors.append(f"the Java producer did not end in {timeout:g} s")
-        lines = [self.first, *said.splitlines()]
+        lines = [self.first, *printed.splitlines()]
         if (
             lines[0] != "sending"
             or len(lines) < 2
@@ -270,7 +270,7 @@ class JavaSender:
             or self.process.returncode
         ):
             self.errors.append(
-                f"the Java producer said {lines[:3]} and ended with {self.process.returncode}"
+                f"the Java producer printed {lines[:3]} and ended with {self.process.returncode}"
             )
         else:
             self.sent = int(lines[1].split()[1])

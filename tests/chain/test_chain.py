@@ -40,7 +40,7 @@ CHECKED_FIRST = 100
 def chain(
     upstream: str, claims_in: str = "ignore", audit: ClaimsPolicy = AUDIT
 ) -> Iterator[tuple[RunningProxy, RunningProxy]]:
-    """(edge, core)."""
+    """Return (edge, core)."""
     with (
         RunningProxy(upstream, policies=POLICIES, claims_in=audit) as core,
         RunningProxy(
@@ -61,7 +61,7 @@ def has_leader(producer: Producer, topic: str) -> bool:
 
 
 def produce(bootstrap: str, topic: str, batches: int, codec: str = "zstd") -> None:
-    """So many batches of 20 records through librdkafka."""
+    """Send so many batches of 20 records through librdkafka."""
     config = {
         "bootstrap.servers": bootstrap,
         "compression.type": codec,
@@ -106,7 +106,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tags_seen(gate: RunningProxy) -> list[bytes | None]:
-    """The claims of each batch that comes to a gate from now on."""
+    """Collect the claims of each batch that comes to a gate from now on."""
     return Watched.claims.setdefault(gate.proxy, [])
 
 
@@ -144,7 +144,7 @@ def test_tags_travel_and_are_believed_after_the_first_hundred(
 
 @pytest.mark.parametrize("claims_in", ["ignore", "verify"])
 def test_a_third_gate_in_front_vouches_for_nobody(broker: KafkaBroker, claims_in: str) -> None:
-    """What comes to the edge with claims, even false ones, goes on with the edge's own."""
+    # What comes to the edge with claims, even false ones, goes on with the edge's own.
     with (
         chain(broker.bootstrap, claims_in) as (edge, core),
         RunningProxy(edge.bootstrap, claims_out="tag") as stranger,
@@ -178,7 +178,7 @@ def change_tags(
 
 
 def lie(batch: Any) -> bytes | None:
-    """That every key is null."""
+    """Check that every key is null."""
     claims = compute(bytes(batch))
     if claims is None:
         return None
@@ -186,11 +186,10 @@ def lie(batch: Any) -> bytes | None:
 
 
 def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> None:
-    """An edge that lies from its 121st batch on: it is believed until the sample falls on it, and
-    no more after that.
-
-    One in a hundred is drawn here: that none of 6,000 is has a probability of 6e-27.
-    """
+    # An edge that lies from its 121st batch on: it is believed until the sample falls on it, and no
+    # more after that.
+    #
+    # One in a hundred is drawn here: that none of 6,000 is has a probability of 6e-27.
     with chain(broker.bootstrap, audit=ClaimsPolicy.parse("audit:0.01")) as (edge, core):
         tags = 0
 
@@ -202,28 +201,28 @@ def test_a_middle_hop_that_lies_is_caught_and_demoted(broker: KafkaBroker) -> No
         change_tags(edge, change)
         ledger = core.proxy.gate.ledger
         assert ledger is not None
-        produce(edge.bootstrap, "liar", CHECKED_FIRST + 20)
+        produce(edge.bootstrap, "false-claims", CHECKED_FIRST + 20)
         trusted = core.counters.batches_by_path["claims"]
         assert trusted >= 12
         for _ in range(60):
-            produce(edge.bootstrap, "liar", 100)
+            produce(edge.bootstrap, "false-claims", 100)
             if counts(core).lying:
                 break
         assert counts(core).demotions == 1
         now_ms = int(time.time() * 1000)
         assert ledger.is_demoted("listener default", now_ms)
         before = core.counters.batches_by_path["claims"]
-        produce(edge.bootstrap, "liar", 50)
+        produce(edge.bootstrap, "false-claims", 50)
         assert core.counters.batches_by_path["claims"] == before
-        # demotion costs CPU, nothing else: what comes is judged whole, and refused by the same
+        # demotion costs CPU, nothing else: what comes is validated whole, and refused by the same
         # rules
         assert core.refusals == []
 
 
-def test_a_liar_from_the_start_is_caught_at_once(broker: KafkaBroker) -> None:
+def test_false_claims_from_the_start_are_caught_at_once(broker: KafkaBroker) -> None:
     with chain(broker.bootstrap) as (edge, core):
         change_tags(edge, lambda batch, tag: lie(batch))
-        produce(edge.bootstrap, "liar-at-once", 120)
+        produce(edge.bootstrap, "false-claims-at-once", 120)
         assert counts(core).demotions == 1
         assert (
             counts(core).lying == core.counters.produce_partitions_total
@@ -232,9 +231,8 @@ def test_a_liar_from_the_start_is_caught_at_once(broker: KafkaBroker) -> None:
 
 
 def test_on_a_compacted_topic_a_hop_cannot_lie_a_key_away(broker: KafkaBroker) -> None:
-    """Claims that settle nothing are decided by the records: refused here as ever, with the same
-    answer.
-    """
+    # Claims that settle nothing are decided by the records: refused here as ever, with the same
+    # answer.
     producer_of = {"acks": "all", "compression_type": "gzip", "retries": 0}
     with chain(broker.bootstrap) as (edge, core):
         # an edge that lets all through, and vouches that no key is null
@@ -261,14 +259,14 @@ def claimed_keyed(batch: Any) -> bytes | None:
 def test_a_tag_says_what_is_in_the_batch(broker: KafkaBroker) -> None:
     with chain(broker.bootstrap) as (edge, core):
         seen = tags_seen(core)
-        produce(edge.bootstrap, "said", 1)
+        produce(edge.bootstrap, "claims", 1)
         assert None not in seen
         # librdkafka may send the twenty in more than one batch, and a batch again (the topic has
         # just been made)
-        said = [
+        claimed = [
             from_tag(tag, int.from_bytes(tag[-4:], "big"))
             for tag in {tag for tag in seen if tag is not None}
         ]
-    assert said
-    assert all(claims is not None and claims.null_keys == 2 for claims in said)
-    assert sum(claims.records_number for claims in said if claims is not None) == 20
+    assert claimed
+    assert all(claims is not None and claims.null_keys == 2 for claims in claimed)
+    assert sum(claims.records_number for claims in claimed if claims is not None) == 20

@@ -211,11 +211,11 @@ def test_the_ends_of_batches_are_read_from_segments(tmp_path: Path) -> None:
     assert list(last_offsets(tmp_path)) == [1, 4, 5]
 
 
-# ---- a proxy that is no good ---------------------------------------------------------------------
+# ---- a faulty proxy ---------------------------------------------------------------------
 
 
 def rebuilt(batch: bytes, change: Callable[[list[Any]], None]) -> bytes:
-    """The batch again, its records changed: magic 2, uncompressed, no producer id."""
+    """Return the batch with changed records: magic 2, uncompressed, without a producer id."""
     records = list(DefaultRecordBatch(batch))
     change(records)
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 24)
@@ -237,7 +237,7 @@ def _swap(records: list[Any]) -> None:
 
 
 def faulty(change: Callable[[list[Any]], None] | None, done: list[int]) -> type[Session]:
-    """A gate's session that changes one batch, that of record 50,000."""
+    """Make a gate's session that changes one batch, that of record 50,000."""
     passed = 0
 
     class Faulty(Session):

@@ -1,4 +1,4 @@
-"""What Java's clients make of APIs that a gate denies."""
+"""The behaviour of Java's clients where a gate denies APIs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_each_line_is_the_same(seen: tuple[dict[str, str], dict[str, str], Runni
 
 
 def wordless(text: str) -> str:
-    """Of an exception, its class: the words about a timestamp or a size are the gate's own."""
+    """Return an exception's class: the text about a timestamp or a size is the gate's own."""
     return re.sub(r"(Exception): [^=}]*", r"\1", text)
 
 

@@ -1,5 +1,5 @@
-"""A broker of Apache Kafka 3.9, the last release before 4.0: clients are told what it and the gate
-both know.
+"""A broker of Apache Kafka 3.9, the last release before 4.0: clients are answered what it and the
+gate both know.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_versions_are_those_of_both(older: KafkaBroker, gate: RunningProxy, vers
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_produce_refuse_consume(gate: RunningProxy, codec: str) -> None:
     topic = make_topic(gate.bootstrap, fresh("small"))
-    said: list[str | None] = []
+    answers: list[str | None] = []
     who = {"bootstrap.servers": gate.bootstrap, "log_level": 0}
     producer = Producer(
         {**who, "enable.idempotence": True, "linger.ms": 0, "compression.type": codec}
@@ -94,10 +94,10 @@ def test_produce_refuse_consume(gate: RunningProxy, codec: str) -> None:
     large = bytes(range(256)) * 20 if codec == "none" else fresh("x").encode() + random_bytes(3000)
     for value in (b"one", large, b"two"):
         producer.produce(
-            topic, value, on_delivery=lambda error, _: said.append(error and error.name())
+            topic, value, on_delivery=lambda error, _: answers.append(error and error.name())
         )
         assert producer.flush(20) == 0
-    assert said == [None, "MSG_SIZE_TOO_LARGE", None]
+    assert answers == [None, "MSG_SIZE_TOO_LARGE", None]
     consumer = Consumer({**who, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     read: list[bytes] = []
@@ -162,16 +162,16 @@ def test_a_refusal_is_the_brokers_own(older: KafkaBroker, gate: RunningProxy) ->
     }
     for name, records in bad.items():
         for version in (3, 8, 9, 11):
-            said = []
+            answers = []
             for address in ((older.host, older.port), gate.address):
                 with socket.create_connection(address, 10) as sock:
                     sock.sendall(produce_frame(1, (topic, 0, records), version=version))
-                    said.append(codes(read_frame(sock), version))
-            assert said[0] == said[1], (name, version)
+                    answers.append(codes(read_frame(sock), version))
+            assert answers[0] == answers[1], (name, version)
 
 
 def test_produce_before_3_is_not_carried(older: KafkaBroker, gate: RunningProxy) -> None:
-    """The broker would take records of 2016 in it; through the gate the connection ends."""
+    # The broker would take records of 2016 in it; through the gate the connection ends.
     topic = make_topic(gate.bootstrap, fresh("t"))
     name = topic.encode()
     body = b"\0\1" + (1000).to_bytes(

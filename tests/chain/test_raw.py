@@ -34,7 +34,7 @@ GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 
 
 def sealed(batch_: bytes, *changes: tuple[int, bytes]) -> bytes:
-    """With bytes changed, and the checksum made anew."""
+    """Return the batch with changed bytes and a new checksum."""
     data = bytearray(batch_)
     for at, new in changes:
         data[at : at + len(new)] = new
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[str, bytes]] = {
     "two batches": ("raw-plain", GOOD + GOOD),
     "nothing": ("raw-plain", b""),
     "a piece": ("raw-plain", GOOD[:40]),
-    "bytes behind": ("raw-plain", GOOD + b"xyz"),
+    "trailing bytes": ("raw-plain", GOOD + b"xyz"),
     "length too low": ("raw-plain", sealed(GOOD, (8, struct.pack(">i", 10)))),
     "length negative": ("raw-plain", sealed(GOOD, (8, struct.pack(">i", -1)))),
     **{
@@ -91,7 +91,7 @@ VERSIONS = (3, 7, 8, 9, 10, 12)
 
 @pytest.fixture(scope="module")
 def own(broker: KafkaBroker) -> tuple[str, int]:
-    """The broker's own door, the topics made."""
+    """Return the address of the broker itself, after its topics were made."""
     admin = kafka.admin.KafkaAdminClient(bootstrap_servers=broker.bootstrap)
     admin.create_topics(
         [kafka.admin.NewTopic(name, 1, 1, topic_configs=config) for name, config in TOPICS.items()]
@@ -99,7 +99,7 @@ def own(broker: KafkaBroker) -> tuple[str, int]:
     eventually(lambda: set(TOPICS) <= set(admin.list_topics()))
     admin.close()
     address = (broker.host, broker.port)
-    eventually(lambda: all(told(address, topic, GOOD, 9)[0] == 0 for topic in TOPICS))
+    eventually(lambda: all(answered(address, topic, GOOD, 9)[0] == 0 for topic in TOPICS))
     return address
 
 
@@ -111,15 +111,15 @@ def gate(broker: KafkaBroker) -> Iterator[RunningProxy]:
 
 @pytest.fixture(scope="module")
 def gate_of_kafka(broker: KafkaBroker) -> Iterator[RunningProxy]:
-    """One that is to answer as Kafka does, even where Kafka does not know why."""
+    """Run a gate that must answer as Kafka does, even where Kafka names no reason."""
     with RunningProxy(
         broker.bootstrap, policies=POLICIES, validator={"mode": "kafka", "extras": {}}
     ) as running:
         yield running
 
 
-def told(address: tuple[str, int], topic: str, records: bytes, version: int) -> tuple[Any, ...]:
-    """Error code, which records are named, base offset (of a refusal) and append time, of the one
+def answered(address: tuple[str, int], topic: str, records: bytes, version: int) -> tuple[Any, ...]:
+    """Return error code, named records, base offset (of a refusal) and append time of the one
     partition.
 
     Not the message: the gate gives one where a broker's is null.
@@ -135,7 +135,7 @@ def told(address: tuple[str, int], topic: str, records: bytes, version: int) -> 
 
 def answers(address: tuple[str, int], name: str) -> dict[int, tuple[Any, ...]]:
     topic, records = CASES[name]
-    return {version: told(address, topic, records, version) for version in VERSIONS}
+    return {version: answered(address, topic, records, version) for version in VERSIONS}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -155,9 +155,8 @@ def test_the_answer_is_the_brokers(
 def test_the_answer_of_a_strict_gate_says_what_was_wrong(
     own: tuple[str, int], gate: RunningProxy, name: str
 ) -> None:
-    """Where a broker stumbles (UNKNOWN_SERVER_ERROR, -1), it names the error; else the answer is
-    the broker's.
-    """
+    # Where a broker stumbles (UNKNOWN_SERVER_ERROR, -1), it names the error; else the answer is the
+    # broker's.
     direct, gated = answers(own, name), answers(gate.address, name)
     for version in VERSIONS:
         if direct[version][0] == STUMBLED:
@@ -187,7 +186,7 @@ REQUESTS = {
 def test_a_request_of_two_partitions(
     own: tuple[str, int], gate_of_kafka: RunningProxy, name: str, bad_first: bool
 ) -> None:
-    """What cannot be iterated fails the whole request, in the broker as in the gate."""
+    # What cannot be iterated fails the whole request, in the broker as in the gate.
     bad, *expected = REQUESTS[name]
     parts = [
         ("raw-plain", 0, bad),
@@ -207,5 +206,8 @@ def test_a_request_of_two_partitions(
 def test_zstd_before_version_7_is_not_supported(
     own: tuple[str, int], gate: RunningProxy, version: int
 ) -> None:
-    codes = {told(door, "raw-plain", COMPRESSED[ZSTD], version)[0] for door in (own, gate.address)}
+    codes = {
+        answered(address, "raw-plain", COMPRESSED[ZSTD], version)[0]
+        for address in (own, gate.address)
+    }
     assert codes == ({76} if version < 7 else {0})

@@ -20,7 +20,7 @@ def program() -> str:
 
 @pytest.mark.parametrize("version", ["4.3.1", pytest.param("2.1.0", marks=pytest.mark.slow)])
 def test_each_line_is_the_same(broker: KafkaBroker, program: str, version: str) -> None:
-    """With the newest protocol that sarama knows, and with one of 2018."""
+    # With the newest protocol that sarama knows, and with one of 2018.
     prefix = f"sarama{version[0]}"
     direct, gated, gate = both_ways(broker, lambda *args: [program, *args, version], prefix)
     assert gated == direct

@@ -1,4 +1,4 @@
-"""What strangers do to the gate, as data: one function each, in the table `ATTACKS`.
+"""Attacks of strangers on the gate, as data: one function each, in the table `ATTACKS`.
 
 A function is a generator. It builds what it will send, yields once (the harness starts its clock),
 sends, and returns `Sent`. It runs in a process of its own (attacker.py).
@@ -118,7 +118,7 @@ def one(data: bytes) -> list[Plan]:
 
 
 def within_limit(records: bytes | None) -> list[Plan]:
-    """Requests of 9,999 partitions, which the default of max_partitions_per_request allows."""
+    """Send requests of 9,999 partitions, which the default of max_partitions_per_request allows."""
     request = kafka.many_partitions(9_999, records)
     return [Plan(request * 20, 20, 20)]
 
@@ -274,7 +274,9 @@ def partial_lengths(address: Address) -> Running:
 
 
 def long_name(number: int) -> bytes:
-    """A character of four bytes makes CPython keep four bytes for each one."""
+    """Return a name with a character of four bytes, for which CPython keeps four bytes per
+    character.
+    """
     return b"\xf0\x9f\x98\x80%08d" % number + b"a" * 32_000
 
 
@@ -283,7 +285,7 @@ def invalid_name(number: int) -> bytes:
 
 
 def names_of(name: Callable[[int], bytes], count: int, each: int) -> list[Plan]:
-    """Refused Produce requests of ``each`` topics."""
+    """Send Produce requests of ``each`` topics, which are refused."""
     bad = kafka.partition_of(0, JUNK)
     frames = []
     for first in range(0, count, each):
@@ -372,7 +374,7 @@ def small_streams(address: Address) -> Running:
     return driven(address, [Plan(request * 300, 300, 300)])
 
 
-# ---- the judging threads -------------------------------------------------------------------------
+# ---- the validating threads ----------------------------------------------------------------------
 
 
 @attack("judging: 12 bombs and gone", in_ci=True)
@@ -456,7 +458,7 @@ def half_handshakes(address: Address) -> Running:
 
 @attack("TLS: 500 first messages", TLS, unit="connection")
 def first_messages(address: Address) -> Running:
-    """Each makes the gate sign, and costs the client nothing."""
+    """Begin handshakes: each makes the gate sign, and costs the client nothing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -574,7 +576,7 @@ def large_metadata_unread(address: Address) -> Running:
 
 
 def flood(request: bytes, count: int, connections: int) -> list[Plan]:
-    """As many requests on each of the connections, all at once."""
+    """Send as many requests on each of the connections, all at once."""
     return [Plan(request * count, count, count) for _ in range(connections)]
 
 
@@ -594,7 +596,7 @@ several(
 
 @attack("names: 100,000 client ids", unit="request", in_ci=True)
 def client_ids(address: Address) -> Running:
-    """Each request makes a row of the table of clients, and displaces another."""
+    """Send requests of which each makes a row of the table of clients, and displaces another."""
     plans = []
     for n in range(4):
         data = b"".join(kafka.heartbeat(b"%0100d" % (25_000 * n + i)) for i in range(25_000))
@@ -630,7 +632,7 @@ def lengths() -> list[Plan]:
 
 
 def promises() -> list[Plan]:
-    """Counts and lengths of 2^31 with nothing after them."""
+    """Send counts and lengths of 2^31 with nothing after them."""
     huge = kafka.uvarint(0x7FFFFFFF)
     head = kafka.header(0, 9, 1, b"c", b"\0")
     bodies = (
@@ -679,7 +681,7 @@ LONG_ID = b"\xc3\xa9" * 16_000
 
 
 def tokens() -> list[Plan]:
-    """SaslAuthenticate with tokens of 400 kB, after SaslHandshake."""
+    """Send SaslAuthenticate with tokens of 400 kB, after SaslHandshake."""
     hello = kafka.frame(kafka.header(kafka.SASL_HANDSHAKE, 1) + struct.pack(">h5s", 5, b"PLAIN"))
     token = kafka.frame(kafka.header(36, 1) + struct.pack(">i", 400_000) + bytes(400_000))
     return [Plan(hello + token * 10, 11, 11) for _ in range(4)]

@@ -127,7 +127,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
-        self.room = bytearray(1 << 18)
+        self.received = bytearray(1 << 18)
         self.head = b""  # of the request that is being read, its length included
         self.left = 0  # bytes of it that are still to come and are dropped
 
@@ -135,10 +135,10 @@ class Peer(asyncio.BufferedProtocol):
         self.transport = transport
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        return memoryview(self.room)
+        return memoryview(self.received)
 
     def buffer_updated(self, count: int) -> None:
-        data, at, out = self.room, 0, []
+        data, at, out = self.received, 0, []
         while at < count:
             if self.left:
                 step = min(self.left, count - at)

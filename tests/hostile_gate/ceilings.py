@@ -1,4 +1,4 @@
-"""What a gate may cost under attack: figures of one attack against their ceilings.
+"""The ceilings of a gate's cost under attack, compared with the figures of one attack.
 
     cpu       CPU of the gate's process by byte that it receives or decompresses: at most 100 times
               that of an ordinary byte, measured in the same run (120 kB of zstd that is passed on).

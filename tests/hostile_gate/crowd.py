@@ -14,7 +14,7 @@ PIECE = 256 << 10
 
 @dataclass
 class Plan:
-    """What one connection does.
+    """The work of one connection.
 
     ``data``      bytes to send
     ``requests``  whole requests among them
@@ -34,7 +34,7 @@ class Plan:
 
 @dataclass
 class Sent:
-    """What an attack has sent and got."""
+    """The counts of what an attack has sent and got."""
 
     connections: int = 0
     sent: int = 0  # bytes that the kernel has taken

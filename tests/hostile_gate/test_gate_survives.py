@@ -48,6 +48,6 @@ def test_an_attack_stays_below_every_ceiling(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.alone
 def test_unread_answers_are_bounded_and_counted() -> None:
-    """The healthy consumers read 1 GB as fast as they can, so the machine is busy."""
+    # The healthy consumers read 1 GB as fast as they can, so the machine is busy.
     found = best_of(unread_answers.measured)
     assert above(found, latency=False) == {}, shown(found)

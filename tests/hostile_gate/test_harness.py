@@ -241,7 +241,7 @@ def test_a_crowd_counts_bytes_requests_and_answers() -> None:
 
 
 def test_every_class_has_a_share_in_ci() -> None:
-    """The classes are the parts of the names before the colon."""
+    # The classes are the parts of the names before the colon.
     parts = Counter(name.partition(":")[0] for name in ATTACKS)
     in_ci = {name.partition(":")[0] for name, attack in ATTACKS.items() if attack.in_ci}
     assert len(ATTACKS) > 80

@@ -1,4 +1,4 @@
-"""What holds for all tests of the gate."""
+"""Fixtures of all tests of the gate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker() -> Iterator[KafkaBroker]:
 
 @pytest.fixture
 def pairs() -> Iterator[tuple[Pairs, Pairs]]:
-    """The socket pairs of a worker: those of its parent, and its own."""
+    """Return the socket pairs of a worker: those of its parent, and its own."""
     ours, theirs = Pairs.made()
     yield ours, theirs
     ours.close()

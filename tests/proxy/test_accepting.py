@@ -18,7 +18,9 @@ MOST = 3
 
 
 class Owner:
-    """Takes at most MOST connections, by the count that the gate and its health port make."""
+    """A listener that takes at most MOST connections, by the count that the gate and its health
+    port make.
+    """
 
     def __init__(self, sock: socket.socket, clients: int) -> None:
         self.address = sock.getsockname()
@@ -43,7 +45,9 @@ class Owner:
 
 
 class Client(asyncio.Protocol):
-    """Counts itself; the next client is accepted before the task of this connection has ended."""
+    """A connection that counts itself; the next client is accepted before the task of this
+    connection has ended.
+    """
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner

@@ -1,4 +1,4 @@
-"""No client ever learns a broker's own address: librdkafka's mock cluster behind the gate, three
+"""No client ever learns a broker's own address: a gate in front of librdkafka's mock cluster, three
 brokers of it.
 """
 
@@ -45,7 +45,7 @@ SECRET = ("broker.internal", 19092)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
-    """Where the mock cluster begins; its first broker."""
+    """Return the mock cluster's bootstrap address, which is its first broker."""
     keeper = Producer({"test.mock.num.brokers": 3, "bootstrap.servers": "unused", "log_level": 0})
     brokers = keeper.list_topics(timeout=10).brokers
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers.values())
@@ -137,7 +137,7 @@ ENDPOINT = p.NodeEndpoint(node_id=4, host=SECRET[0], port=SECRET[1])
 
 
 def answer_of(frame: bytes) -> bytes:
-    """The answer of a broker that tells its address wherever it can."""
+    """Return the answer of a broker that has its address wherever the API allows it."""
     from batchval.protocol.messages import fetch as f
     from batchval.protocol.messages import find_coordinator as c
     from batchval.protocol.messages import metadata as m
@@ -213,7 +213,7 @@ def test_an_address_is_replaced_in_a_merged_answer_too():
         assert addresses(answer, 0, 12) == [(4, "127.0.0.1", proxy.proxy.listening[4][1])]
 
 
-def test_clients_are_told_what_the_configuration_says():
+def test_clients_get_the_configured_addresses():
     with (
         ScriptedBroker(answer_of) as broker,
         RunningProxy(broker.address, advertised_host="gate.example") as proxy,
@@ -273,7 +273,7 @@ def test_a_version_of_api_versions_that_is_not_known_yet_is_answered_in_version_
 
 @pytest.mark.parametrize("version", range(5))
 def test_versions_are_those_that_both_know(version):
-    """A broker of tomorrow: one version more of everything, and an API that nobody has heard of."""
+    # A broker of tomorrow: one version more of everything, and an API that nobody has heard of.
     theirs = {key: (0, last + 1) for key, (_, last) in carried_versions().items()} | {999: (0, 0)}
 
     def answer(frame: bytes) -> bytes:

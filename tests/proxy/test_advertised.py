@@ -93,7 +93,7 @@ def test_every_answer_that_can_name_a_broker(
 
 
 def test_a_broker_above_the_range_is_at_its_own_port() -> None:
-    """NAT maps the ports of the settings alone; the log says that this broker has another."""
+    # NAT maps the ports of the settings alone; the log says that this broker has another.
     listed = [
         MetadataResponseBroker(node_id=n, host="broker.internal", port=9000 + n) for n in (1, 2)
     ]

@@ -97,12 +97,12 @@ class Bridge(Rig):
 
 
 def kept(rig: Bridge) -> int:
-    """What the session keeps for answers that have not come."""
+    """Return the bytes that the session keeps for pending answers."""
     return sum(one.held for one in rig.session.answers if isinstance(one, Answer))
 
 
 def list_offsets(correlation_id: int, partitions: int) -> bytes:
-    """A ListOffsets 0 that needs both questions of the gate's own."""
+    """Return a ListOffsets 0 that needs both requests of the gate's own."""
     parts = b"".join(struct.pack(">iqi", n, 5, 2) for n in range(partitions))
     body = struct.pack(">iih1si", -1, 1, 1, b"t", partitions) + parts
     return request(ApiKey.LIST_OFFSETS, 0, correlation_id, body)
@@ -152,8 +152,7 @@ def test_one_session_asks_for_its_share_of_the_memory_alone() -> None:
 
 @pytest.mark.parametrize(("version", "is_rotated"), [(0, True), (2, True), (3, False)])
 def test_each_partition_comes_first_in_turn_below_version_3(version: int, is_rotated: bool) -> None:
-    """A broker fills an answer of limited size in the order of the request."""
-
+    # A broker fills an answer of limited size in the order of the request.
     async def test() -> None:
         rig = Bridge()
         wanted = {("a", 0): (1, 9), ("a", 1): (2, 9), ("a", 2): (3, 9), ("b", 5): (4, 9)}
@@ -195,7 +194,7 @@ def test_requests_after_a_large_one_wait_for_it() -> None:
 
 
 def test_what_a_session_remembers_changes_on_the_loop_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large request is raised in a thread, and its answer is converted in one."""
+    # A large request is raised in a thread, and its answer is converted in one.
     changed: list[tuple[str, int]] = []
     read_in: list[int] = []
 
@@ -282,7 +281,7 @@ def test_a_client_that_leaves_drops_its_raised_request() -> None:
 def test_what_is_kept_for_answers_is_counted_and_bounded(
     partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker answers as late as the client wants it to (max_wait_ms), and clients send on."""
+    # A broker answers as late as the client wants it to (max_wait_ms), and clients send on.
     most = 40 * partitions * 16
     monkeypatch.setattr(session_module, "MOST_HELD", most)
 
@@ -359,7 +358,7 @@ def test_an_answer_without_records_needs_no_thread() -> None:
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Conversions wait until it is set."""
+    """Return an event; conversions wait until it is set."""
     go, real = threading.Event(), lowering.down_convert
 
     def waits(*args: Any, **options: Any) -> Any:
@@ -471,8 +470,7 @@ def test_what_a_batch_takes_is_counted_while_it_is_converted(
 
 
 def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
-    """The light threads never convert a batch of more than LIGHT_WORK, however small it came."""
-
+    # The light threads never convert a batch of more than LIGHT_WORK, however small it came.
     async def test() -> None:
         rig = Bridge()
         bomb = batch(records(1, value=bytes(4 << 20)), codec=ZSTD, base_offset=1)
@@ -608,8 +606,7 @@ def test_each_partition_of_a_request_gets_past_what_it_cannot_read() -> None:
 
 
 def test_a_compressed_batch_without_records_from_the_offset_on_is_passed() -> None:
-    """Compaction keeps a batch's last offset, but not the records at its end."""
-
+    # Compaction keeps a batch's last offset, but not the records at its end.
     async def test() -> None:
         rig = Bridge()
         kept = batch(records(2), base_offset=3, last_offset_delta=6, codec=GZIP)
@@ -754,8 +751,7 @@ def test_a_partition_that_was_not_asked_for_ends_the_session() -> None:
 
 @pytest.mark.parametrize("is_fast", [True, False])
 def test_versions_that_kafka_knows_are_passed_on(is_fast: bool) -> None:
-    """Of all APIs that are raised: from the oldest version that Kafka 4 knows to the newest."""
-
+    # Of all APIs that are raised: from the oldest version that Kafka 4 knows to the newest.
     async def test() -> None:
         for key in CONSUMERS:
             for version in range(APIS[key].min_version, APIS[key].max_version + 1):
@@ -833,7 +829,7 @@ def answering(sent: bytes) -> Callable[[bytes], bytes]:
     ("consumers", "count", "limit"), [(60, 500, 4 << 20), (40, 4000, 20 << 20)]
 )
 def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: int) -> None:
-    """Answers that are not whole yet hold all of it: they come nevertheless, a few at a time."""
+    # Answers that are not whole yet hold all of it: they come nevertheless, a few at a time.
     limits = Limits(max_bytes_held=limit)
     held = 0
     with (
@@ -860,7 +856,7 @@ def test_many_consumers_share_a_small_budget(consumers: int, count: int, limit: 
 
 @pytest.mark.alone
 def test_consumers_that_take_nothing_give_way_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Converted answers are counted until they are taken, and leave room in the end."""
+    # Converted answers are counted until they are taken, and free their bytes in the end.
     monkeypatch.setattr(budget, "UNTAKEN_S", 0.5)
     limits = Limits(max_bytes_held=16 << 20)
     with (

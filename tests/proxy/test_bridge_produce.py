@@ -59,7 +59,7 @@ def produced(broker: ScriptedBroker) -> list[ProduceRequest]:
 
 
 def sent(broker: ScriptedBroker) -> dict[tuple[str, int], bytes]:
-    """What the broker got, in one request of version 3."""
+    """Return the records that the broker got, in one request of version 3."""
     (request,) = produced(broker)
     assert (request.api_version, request.transactional_id) == (3, None)
     return {
@@ -149,7 +149,7 @@ def test_a_request_without_topics_goes_on(upstream: ScriptedBroker) -> None:
 
 
 def test_acks_0(upstream: ScriptedBroker) -> None:
-    """Nothing is answered; what is refused ends the connection, and an empty set does not."""
+    # Nothing is answered; what is refused ends the connection, and an empty set does not.
     with RunningProxy(upstream.address, bridge=BRIDGE) as proxy, connected(proxy) as sock:
         sock.sendall(
             old_produce(0, 1, ("a", 0, GOOD), ("a", 1, b""), acks=0)
@@ -195,7 +195,7 @@ def test_answers_have_what_their_version_has(refused: bool) -> None:
 
 
 def test_observed_topics_get_what_can_be_converted(upstream: ScriptedBroker) -> None:
-    """What breaks a rule of its topic goes on; what nobody can convert is refused all the same."""
+    # What breaks a rule of its topic goes on; what nobody can convert is refused all the same.
     policies = TopicPolicies(default=SOON)
     for options in ({"mode": "observe"}, {"observe": (ObserveGlobs("a", "*"),)}):
         upstream.frames.clear()
@@ -254,7 +254,7 @@ def test_what_the_broker_writes_is_left_to_it(
 
 @pytest.mark.parametrize("name", ["gzip of magic 0", "gzip of magic 1", "lz4 of magic 1"])
 def test_converted_batches_carry_claims(upstream: ScriptedBroker, name: str) -> None:
-    """They are those that a validator computes of the batch."""
+    # They are those that a validator computes of the batch.
     with (
         RunningProxy(upstream.address, bridge=BRIDGE, claims_out="payload") as proxy,
         connected(proxy) as sock,
@@ -282,7 +282,7 @@ def test_batches_of_magic_2_go_on_as_they_came(upstream: ScriptedBroker) -> None
 
 
 def test_answers_keep_the_order_of_requests(upstream: ScriptedBroker) -> None:
-    """Small message sets are converted on the loop, others in threads."""
+    # Small message sets are converted on the loop, others in threads.
     large = wrapper(
         [message(1, offset=i, timestamp=NOW, value=b"v" * 1000) for i in range(300)], GZIP, 1
     )
@@ -332,7 +332,7 @@ def test_malformed_requests_end_the_connection(upstream: ScriptedBroker, cut: in
 
 
 def test_a_broker_that_authenticates_is_asked_first() -> None:
-    """The first request of an appliance is Produce 0: it is judged once the broker answers."""
+    # The first request of an appliance is Produce 0: it is validated once the broker answers.
     asked = []
 
     def answer(frame: bytes) -> bytes | None:
@@ -358,7 +358,7 @@ async def nobody(*_: object) -> ClusterView:
 
 
 def test_the_codes_that_old_clients_get() -> None:
-    """A retriable code becomes one that clients of 0.8 know and retry; no other changes."""
+    # A retriable code becomes one that clients of 0.8 know and retry; no other changes.
     for code, lowered in ERROR_CODES[ApiKey.PRODUCE].items():
         assert ErrorCode(code).retriable
         assert ErrorCode(lowered).retriable
@@ -379,8 +379,7 @@ def test_the_codes_that_old_clients_get() -> None:
 def test_api_versions_offer_old_versions_with_the_bridge(
     bridge: frozenset[str], oldest: int
 ) -> None:
-    """Kafka 4.0 to 4.4 name Produce from 0 themselves (KAFKA-18659); others name what they know."""
-
+    # Kafka 4.0 to 4.4 name Produce from 0 themselves (KAFKA-18659); others name what they know.
     def answer(frame: bytes) -> bytes:
         keys = [ApiVersion(0, 3, 12), ApiVersion(18, 0, 4)]
         return b"".join(

@@ -117,7 +117,7 @@ CASES = [
 
 
 class Asked(NamedTuple):
-    """Where requests go, and what all topics of a run begin with."""
+    """The address of requests, and the prefix of all topics of a run."""
 
     address: tuple[str, int]
     prefix: str
@@ -139,7 +139,7 @@ def outcome(asked: Asked, version: int, case: Case) -> dict[tuple[str, int], Ans
 
 
 def is_open_after(asked: Asked, records: bytes) -> bool:
-    """Whether a connection survives a request with acks=0."""
+    """Return whether a connection survives a request with acks=0."""
     topic = f"{asked.prefix}plain"
     with socket.create_connection(asked.address, 20) as sock:
         sock.sendall(old_produce(0, 1, (topic, 0, records), acks=0))
@@ -150,7 +150,7 @@ def is_open_after(asked: Asked, records: bytes) -> bool:
 
 
 class Seen(NamedTuple):
-    """What was answered to each case in each version, and what the topics hold then."""
+    """The answers to each case in each version, and the topics' records after them."""
 
     answers: dict[tuple[str, int], dict[tuple[str, int], Answered]]
     open_after: list[bool]
@@ -214,7 +214,7 @@ def broker() -> Iterator[KafkaBroker]:
 def test_answers_and_records_are_those_of_kafka_3_9(
     of_3_9: Seen, broker: KafkaBroker, knows_topics: bool
 ) -> None:
-    """Either the broker refuses, or the gate, where it knows how topics are configured."""
+    # Either the broker refuses, or the gate, where it knows how topics are configured.
     policies, prefix = TopicPolicies(), "known-" if knows_topics else "other-"
     if knows_topics:
         globs = {

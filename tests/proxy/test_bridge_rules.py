@@ -38,7 +38,7 @@ def messages(*values: bytes, codec: int = 0, magic: int = 1) -> bytes:
 
 
 def answered(policies: TopicPolicies, *sets: bytes, mode: str = "enforce") -> tuple[list[int], int]:
-    """The codes of one request with these partitions, and how many of them the broker got."""
+    """Return the codes of one request with these partitions, and how many the broker got."""
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, policies=policies, bridge=BRIDGE, mode=mode) as proxy,

@@ -159,8 +159,7 @@ def test_who_holds_much_stops_before_who_holds_little(total: Callable[[int], Non
 
 
 def test_frames_in_part_do_not_wait_for_each_other(total: Callable[[int], None]) -> None:
-    """All that is held are frames in part: a few at a time may be finished."""
-
+    # All that is held are frames in part: a few at a time may be finished.
     async def test(budget: Budget) -> None:
         ones = [One(MB, MB, SMALL) for _ in range(80)]
         total(80 * MB)
@@ -199,8 +198,7 @@ def test_one_large_frame_at_a_time(total: Callable[[int], None]) -> None:
 
 
 def test_one_large_answer_goes_on_until_it_is_whole(total: Callable[[int], None]) -> None:
-    """With a moment each, all of them would grow, and none would be whole."""
-
+    # With a moment each, all of them would grow, and none would be whole.
     async def test(budget: Budget) -> None:
         ones = [One(3 * MB, 0, 4 * MB) for _ in range(30)]
         for one in ones:
@@ -252,8 +250,7 @@ def test_the_frame_that_does_not_grow_is_closed(total: Callable[[int], None]) ->
 
 
 def test_paused_frames_that_do_not_grow_are_closed_together(total: Callable[[int], None]) -> None:
-    """Nothing of theirs waits in the kernel: their clients do not send."""
-
+    # Nothing of theirs waits in the kernel: their clients do not send.
     async def test(budget: Budget) -> None:
         silent = [One(MB, MB, SMALL) for _ in range(50)]
         sending = [One(MB, MB, SMALL) for _ in range(50)]
@@ -319,8 +316,7 @@ def test_nobody_goes_on_while_whole_requests_are_above_the_limit(
 
 
 def test_clients_that_take_nothing_are_closed_above_the_limit(total: Callable[[int], None]) -> None:
-    """The one that holds most first, and no more of them than it takes."""
-
+    # The one that holds most first, and no more of them than it takes.
     async def test(budget: Budget) -> None:
         large, small, slow = One(3 * MB), One(2 * MB), One(4 * MB)
         paused = One(60 * MB)
@@ -398,8 +394,7 @@ def test_large_requests_come_one_after_the_other(total: Callable[[int], None]) -
 
 
 def test_a_large_request_that_stalls_gives_way(total: Callable[[int], None]) -> None:
-    """Only where another waits, and only where nothing of it waits to be read."""
-
+    # Only where another waits, and only where nothing of it waits to be read.
     async def test(budget: Budget) -> None:
         size = budget.threshold
         stalled, next_one = One(MB, MB, size), One(MB, MB, size)

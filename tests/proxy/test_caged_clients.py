@@ -28,7 +28,7 @@ CAGE = Path(__file__).resolve().parents[1] / "support" / "cage.c"
 
 @pytest.fixture(scope="module")
 def cage(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The library to be loaded first."""
+    """Return the library to be loaded first."""
     library = tmp_path_factory.mktemp("cage") / "cage.so"
     compiler = os.environ.get("CC", "cc").split()
     subprocess.run([*compiler, "-shared", "-fPIC", "-O1", "-o", library, CAGE, "-ldl"], check=True)
@@ -40,7 +40,7 @@ def client(*words: str) -> list[str]:
 
 
 def run_all(runs: dict[str, tuple[list[str], dict[str, str]]]) -> dict[str, list[str]]:
-    """What each says, all at once."""
+    """Return what each client prints; all run at once."""
     started = {
         name: subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
         for name, (words, environment) in runs.items()
@@ -50,7 +50,7 @@ def run_all(runs: dict[str, tuple[list[str], dict[str, str]]]) -> dict[str, list
     }
 
 
-def test_in_a_namespace_and_behind_a_connect_that_refuses(broker: KafkaBroker, cage: str) -> None:
+def test_in_a_namespace_and_with_a_connect_that_refuses(broker: KafkaBroker, cage: str) -> None:
     with neighbour() as there:
         host = "127.0.0.1" if there is None else there.here
         with RunningProxy(broker.bootstrap, listen=(host, 0)) as gate:
@@ -70,16 +70,17 @@ def test_in_a_namespace_and_behind_a_connect_that_refuses(broker: KafkaBroker, c
                 if there is not None:
                     words = client(kind, gate.bootstrap, f"far-{kind}", f"{COUNT}", *elsewhere)
                     runs[f"far-{kind}"] = (there.command(*words), environment)
-            said = run_all(runs)
-            assert said == {name: [*["out of reach"] * 2, f"{COUNT} of {COUNT}"] for name in runs}
+            printed = run_all(runs)
+            assert printed == {
+                name: [*["out of reach"] * 2, f"{COUNT} of {COUNT}"] for name in runs
+            }
             assert gate.counters.produce_requests_total > 0
             assert gate.proxy.traffic.requests_by_api()[1] > 0
 
 
 def test_the_cage_is_one(broker: KafkaBroker, cage: str) -> None:
-    """What is said above cannot be said of everything: without the cage the broker is reached, with
-    it nothing is.
-    """
+    # The check above can fail: without the cage the broker is reached, with
+    # it nothing is.
     free = client("L", broker.bootstrap, "free", "1", broker.bootstrap)
     environment = dict(os.environ)
     assert shutil.which(free[0])

@@ -29,7 +29,7 @@ class FakeTransport:
 async def test_messages_of_one_read_are_taken_in_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The parent's event loop belongs to others, too: here a turn has time for one message."""
+    # The parent's event loop belongs to others, too: here a turn has time for one message.
     monkeypatch.setattr("batchval.proxy.workers.channel.TURN_S", 0)
     received: list[object] = []
     channel, transport = Channel(received.append, lambda: received.append("ended")), FakeTransport()

@@ -17,7 +17,7 @@ NAMES = ServerNames("Kafka.Example.com", "Broker-{node}.kafka.example.com")
 
 
 def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> bytes:
-    """The first record of OpenSSL's client."""
+    """Return the first record of OpenSSL's client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.maximum_version = version
     context.check_hostname = False
@@ -28,7 +28,7 @@ def hello(name: str | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) ->
 
 
 def built(*extensions: tuple[int, bytes], count: bool = True) -> bytes:
-    """A ClientHello with these extensions alone."""
+    """Return a ClientHello with these extensions alone."""
     listed = b"".join(struct.pack(">HH", kind, len(data)) + data for kind, data in extensions)
     body = struct.pack(">H32sBHHBB", 0x0303, b"r" * 32, 0, 2, 0x1301, 1, 0)
     if count:
@@ -74,7 +74,7 @@ def test_names_that_openssl_refuses_too(extension: tuple[int, bytes]) -> None:
 
 
 def test_every_cut_and_many_changes() -> None:
-    """Only ValueError, whatever the bytes are; nothing is read past the end of a record."""
+    # Only ValueError, whatever the bytes are; nothing is read past the end of a record.
     whole = hello("kafka.example.com")
     for size in range(len(whole)):
         with pytest.raises(ValueError, match="ClientHello"):

@@ -1,4 +1,4 @@
-"""Who uses the gate: the table of clients, what sessions put into it, and versions too old."""
+"""The table of clients, its rows from sessions, and versions that are too old."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_versions_of_a_client_are_bounded_and_old_ones_are_never_left_out() -> N
 
 @pytest.mark.alone
 def test_the_memory_of_the_table_is_bounded() -> None:
-    """Clients with the longest names, each with all old versions and as many new ones."""
+    # Clients with the longest names, each with all old versions and as many new ones.
     every = [
         pair(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)
     ]
@@ -311,7 +311,7 @@ async def test_a_session_that_goes_on_is_collected_from_time_to_time() -> None:
 
 
 async def test_turns_of_the_loop_are_short_however_often_the_client_id_changes() -> None:
-    """Each change costs as much as the native path allows for hundreds of requests."""
+    # Each change costs as much as the native path allows for hundreds of requests.
     side = Side(short=True)
     side.session.budget.take_turn = lambda _: None  # type: ignore[method-assign]
     ids = [b"%d" % n for n in range(2_000)]
@@ -389,7 +389,7 @@ def hangs_up(broker: ScriptedBroker, *, from_the: int = 0) -> None:
 def test_the_broker_ends_the_connection_at_a_version_too_old(
     version: int, answered_before: int, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker that has answered the version before ends the connection for another reason."""
+    # A broker that has answered the version before ends the connection for another reason.
     with ScriptedBroker() as broker, RunningProxy(broker.address) as proxy:
         hangs_up(broker, from_the=answered_before)
         with connected(proxy) as sock:

@@ -93,7 +93,7 @@ def ends(proxy: RunningProxy, *requests: bytes) -> str:
 
 
 def test_each_connection_that_the_gate_ended_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
-    """About fifty connections of ten reasons; the log and the metric have the same counts."""
+    # About fifty connections of ten reasons; the log and the metric have the same counts.
     limits = Limits(handshake_s=0.2, idle_s=0.3)
     too_long = struct.pack(">i", limits.max_frame_bytes + 1)
     what = {
@@ -238,7 +238,7 @@ def test_versions_that_are_carried_are_named(caplog: pytest.LogCaptureFixture) -
         (line,) = eventually(lambda: ended(caplog))
     assert (line["api"], line["version"]) == ("Metadata", 99)
     first, last = proxy.proxy.carried[3]
-    assert line["detail"] == f"carried are {first} to {last}"
+    assert line["detail"] == f"the gate supports versions {first} to {last}"
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_credentials_that_the_broker_does_not_accept(
 def secured(
     tmp_path: Path, broker: ScriptedBroker
 ) -> Iterator[tuple[RunningProxy, ssl.SSLContext]]:
-    """A proxy that asks for client certificates, and a client's context with one."""
+    """Yield a proxy that requires client certificates, and a client's context with one."""
     authority = trustme.CA()
     server, client = (
         authority.issue_cert("127.0.0.1"),
@@ -351,7 +351,7 @@ def test_tls_that_fails_says_why_in_the_librarys_words(
 
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_a_probe_of_a_tls_port_is_a_client_that_closes(tmp_path: Path, is_reset: bool) -> None:
-    """As it is without TLS: health checks connect and close, and nothing has failed."""
+    # As it is without TLS: health checks connect and close, and nothing has failed.
     with ScriptedBroker() as broker, secured(tmp_path, broker) as (proxy, _):
         with connected(proxy) as sock:
             eventually(lambda: proxy.counters.connections_open)

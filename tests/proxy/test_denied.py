@@ -49,7 +49,7 @@ def deleted(frame: bytes, version: int = 3) -> tuple[int, dict[str, int]]:
 
 
 def authenticate_as(sock: socket.socket, name: str, version: int) -> None:
-    """PLAIN, by SaslHandshake of this version."""
+    """Authenticate by PLAIN after SaslHandshake of this version."""
     token = b"\0" + name.encode() + b"\0secret"
     sock.sendall(handshake(1, version))
     read_frame(sock)
@@ -77,7 +77,7 @@ def test_a_denied_request_is_answered_in_its_place() -> None:
 
 
 def test_a_large_one_keeps_its_place_too() -> None:
-    """It is answered in a thread; what comes after it waits."""
+    # It is answered in a thread; what comes after it waits.
     names = [f"topic-{i:04}" for i in range(1000)]
     with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
         with connected(proxy) as sock:
@@ -195,7 +195,7 @@ def test_a_principal_is_known_once_the_broker_has_authenticated_it(version: int)
 
 
 def test_a_request_cannot_overtake_the_authentication() -> None:
-    """The broker would see it as bob's; here nobody knows yet that he is bob."""
+    # The broker would see it as bob's; here nobody knows yet that he is bob.
     rule = DenyRule(frozenset({ApiKey.DELETE_TOPICS}), "User:bob")
     has_ended = threading.Event()
 
@@ -246,7 +246,7 @@ def test_a_principal_that_is_too_long_to_compare_may_use_no_guarded_api() -> Non
 
 
 def test_the_answer_to_a_large_request_has_no_messages() -> None:
-    """Each element of 3 bytes would have a message of 60."""
+    # Each element of 3 bytes would have a message of 60.
     with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
         with connected(proxy) as sock:
             for count in (3, 20_000):
@@ -257,7 +257,7 @@ def test_the_answer_to_a_large_request_has_no_messages() -> None:
 
 
 def test_answers_that_are_made_count_as_waiting() -> None:
-    """A client that sends 400 requests and reads nothing gets no more than one session may hold."""
+    # A client that sends 400 requests and reads nothing gets no more than one session may hold.
     large = delete_topics(1, *["t"] * 20_000)
     broker, denied = ScriptedBroker(), (DELETE_TOPICS,)
     with broker, RunningProxy(broker.address, deny=denied) as proxy, connected(proxy) as sock:
@@ -284,7 +284,7 @@ def test_nothing_is_answered_before_a_client_has_authenticated() -> None:
 
 
 def test_a_session_that_has_not_followed_yet_sends_requests_on() -> None:
-    """A reload that takes all rules away reaches so many sessions in one turn of the loop."""
+    # A reload that takes all rules away reaches so many sessions in one turn of the loop.
     with ScriptedBroker() as broker, RunningProxy(broker.address, deny=(DELETE_TOPICS,)) as proxy:
         with connected(proxy) as sock:
             sock.sendall(other_frame(1))
@@ -321,7 +321,7 @@ def test_rules_may_change_while_clients_are_connected() -> None:
 
 
 def test_answers_that_have_a_class_are_read_by_it() -> None:
-    """Heartbeat and DescribeConfigs, by the classes of batchval.protocol.messages."""
+    # Heartbeat and DescribeConfigs, by the classes of batchval.protocol.messages.
     from batchval.protocol.messages.describe_configs import (
         DescribeConfigsRequest,
         DescribeConfigsResource,

@@ -253,7 +253,7 @@ async def test_all_brokers_gone_and_back(caplog: pytest.LogCaptureFixture) -> No
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[BrokerAddress]:
-    """An address that answers no SYN: its backlog is full."""
+    """Yield an address that answers no SYN: its backlog is full."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind((LOOPBACK, 0))
@@ -341,7 +341,7 @@ async def test_with_the_gates_own_credentials(authenticates: bool) -> None:
 
 @contextlib.contextmanager
 def speaking(answer: Callable[[socket.socket], None]) -> Iterator[BrokerAddress]:
-    """A server that is not a broker."""
+    """Run a server that is not a broker."""
     listener = socket.create_server((LOOPBACK, 0))
 
     def serve() -> None:
@@ -369,7 +369,7 @@ def hasty_http(sock: socket.socket) -> None:
 
 
 def patient_http(sock: socket.socket) -> None:
-    """As most do: nothing before the end of a line."""
+    """Answer as most such servers do: nothing before the end of a line."""
     came = b""
     while b"\n" not in came:
         piece = sock.recv(4096)
@@ -506,7 +506,7 @@ def test_a_broker_that_advertises_the_gates_address(caplog: pytest.LogCaptureFix
 
 
 def test_broker_ports_end_where_the_settings_say(caplog: pytest.LogCaptureFixture) -> None:
-    """The ports after them may be another listener's."""
+    # The ports after them may be another listener's.
     first = free_ports(2)
     with NamingBroker() as broker:
         broker.named = {0: broker.at, 1: broker.at, 2: broker.at}
@@ -722,7 +722,7 @@ def test_ports_listen_again_while_the_cluster_is_down(
     assert (
         len(
             lines(
-                caplog, f"port {before[1][1]} for broker 1 cannot be had (Address already in use)"
+                caplog, f"port {before[1][1]} of broker 1 cannot be bound (Address already in use)"
             )
         )
         == 1
@@ -731,7 +731,7 @@ def test_ports_listen_again_while_the_cluster_is_down(
 
 @contextlib.contextmanager
 def relay(to: tuple[str, int]) -> Iterator[str]:
-    """A port that leads to another one."""
+    """Open a port that leads to another one."""
 
     def copy(source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -763,7 +763,7 @@ def relay(to: tuple[str, int]) -> Iterator[str]:
 def test_the_gates_own_credentials_do_not_hide_that_it_is_its_own_upstream(
     mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The address is a relay's, so that the settings cannot tell."""
+    # The address is a relay's, so that the settings cannot tell.
     port = free_port()
     admin = {"mechanism": mechanism} | (
         {} if mechanism == "NONE" else {"username": "gate", "password": "secret"}

@@ -1,5 +1,5 @@
-"""How long requests take: on both paths, with many under way, and where the gate, the broker or the
-client is slow.
+"""The durations of requests: on both paths, with many under way, and where the gate, the broker or
+the client is slow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def found(traffic: Traffic) -> Found:
 
 
 def counts(side: Side) -> dict[int, tuple[int, int]]:
-    """API key -> (requests, those measured at the broker)."""
+    """Return API key -> (requests, those measured at the broker)."""
     return {key: (one[0], one[2]) for key, one in found(traffic_of(side)).items()}
 
 
@@ -116,7 +116,7 @@ async def test_a_refused_request_never_was_at_the_broker() -> None:
 @pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize("before", [0, 0x7FFFFFFF - 700])
 async def test_many_requests_under_way(short: bool, before: int) -> None:
-    """Each gets its own duration, also where correlation ids start anew; too many are counted."""
+    # Each gets its own duration, also where correlation ids start anew; too many are counted.
     side = Side(short=short, limits=Limits(max_waiting=10_000))
     path = side.session.fast_path
     path.sent = path.received = before
@@ -163,7 +163,7 @@ async def test_what_the_budget_holds_up_is_the_gates_time() -> None:
 
 
 def test_durations_through_sockets() -> None:
-    """A broker that takes 50 ms, a large answer that is streamed, and /clients' latencies."""
+    # A broker that takes 50 ms, a large answer that is streamed, and /clients' latencies.
     from tests.auth.gates import RunningSettings
 
     large = 300_000

@@ -40,7 +40,7 @@ TIMED = {"bytes_held", "judging_cpu_seconds_total", "reading_paused_total"}
 
 
 class Wire:
-    """What stands for a transport: what is written to it is kept."""
+    """A stand-in for a transport, which keeps what is written to it."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -117,15 +117,15 @@ class Side:
     def read(self, of: ClientConnection | BrokerConnection, data: bytes) -> None:
         at = 0
         while at < len(data):
-            room = of.get_buffer(-1)
-            size = min(len(room), len(data) - at)
-            room[:size] = data[at : at + size]
-            del room
+            buffer = of.get_buffer(-1)
+            size = min(len(buffer), len(data) - at)
+            buffer[:size] = data[at : at + size]
+            del buffer
             of.buffer_updated(size)
             at += size
 
     def answer(self, split: int) -> None:
-        """The broker answers what it has, some of it in the next read."""
+        """Let the broker answer what it has, some of it in the next read."""
         out = bytearray()
         while self.answered + 4 <= len(self.broker.data):
             size = struct.unpack_from(">i", self.broker.data, self.answered)[0]
@@ -155,7 +155,7 @@ class Side:
 
 
 def measured(served: tuple[int, int, int, int, int], traffic: Traffic) -> dict[Any, Any]:
-    """What does not depend on how long it takes: bytes and answers, and the durations' numbers."""
+    """Return the facts that do not depend on time: bytes, answers, and the durations' numbers."""
     of_api = {
         key: [sum(counts) for counts, _ in histograms_of(taken)]
         for key, taken in traffic.taken().items()
@@ -164,7 +164,7 @@ def measured(served: tuple[int, int, int, int, int], traffic: Traffic) -> dict[A
 
 
 def claimed(frame: bytes, tags: list[bytes | None]) -> bytes:
-    """A Produce request's frame with these claims in its partitions."""
+    """Return a Produce request's frame with these claims in its partitions."""
     return b"".join(ProduceRequestView(frame[4:]).rewritten(claims=tags))
 
 
@@ -235,7 +235,7 @@ async def both_ways(rng: random.Random) -> None:
                 side.read(side.session.client, data[:cut])
             if side.session.ending is None:
                 side.read(side.session.client, data[cut:])
-        for side in sides:  # what threads judge is settled before the broker answers
+        for side in sides:  # what threads validate is settled before the broker answers
             for _ in range(2000):
                 if not side.session.outbox and not side.session.untaken:
                     break
@@ -253,7 +253,7 @@ async def both_ways(rng: random.Random) -> None:
 
 
 def test_the_fast_path_is_taken() -> None:
-    """Else the test above compares the long way with itself."""
+    # Else the test above compares the long way with itself.
     asyncio.run(the_fast_path())
 
 
@@ -286,9 +286,8 @@ async def the_fast_path() -> None:
 @pytest.mark.parametrize("word", ["verify", "audit:0.2", "trust"])
 @pytest.mark.parametrize("sizes", [True, False])
 def test_only_the_whole_limit_makes_a_bomb(short: bool, word: str, sizes: bool) -> None:
-    """A batch above what the loop decompresses, and within the whole limit, is not a lie; above
-    both it is.
-    """
+    # A batch above what the loop decompresses, and within the whole limit, is not a lie; above both
+    # it is.
     asyncio.run(only_the_whole_limit(short, word, sizes))
 
 
@@ -325,7 +324,7 @@ async def only_the_whole_limit(short: bool, word: str, sizes: bool) -> None:
 
 
 async def judged(side: Side, frames: list[bytes]) -> None:
-    """Read the frames, and wait for what is judged in a thread."""
+    """Read the frames, and wait for what is validated in a thread."""
     side.read(side.session.client, b"".join(frames))
     for _ in range(10_000):
         if not side.session.outbox and not side.session.untaken:

@@ -1,6 +1,4 @@
-"""What is not as it should be: frames cut anywhere, strangers' bytes, brokers that stall or die,
-clients that do.
-"""
+"""Faults: frames cut anywhere, strangers' bytes, brokers that stall or die, clients that do."""
 
 from __future__ import annotations
 
@@ -40,12 +38,12 @@ AFTER = b"\0\xff"  # bytes after the end of a message
 
 
 def longer(frame: bytes) -> bytes:
-    """The frame with bytes after the end of its message."""
+    """Return the frame with bytes after the end of its message."""
     return struct.pack(">i", len(frame) - 4 + len(AFTER)) + frame[4:] + AFTER
 
 
 def ended(sock: socket.socket) -> bytes:
-    """What still comes before the end."""
+    """Read until the end of the stream."""
     got = bytearray()
     with contextlib.suppress(ConnectionResetError):
         while piece := sock.recv(1 << 16):
@@ -90,7 +88,7 @@ def test_a_hundred_frames_in_one_write():
 
 @pytest.mark.parametrize("how", ["closed", "reset"])
 def test_cut_at_every_byte_of_a_frame(how):
-    """Nothing of an unfinished frame reaches the broker, what was whole before it does."""
+    # Nothing of an unfinished frame reaches the broker, what was whole before it does.
     gc.collect()  # the memory of frames is counted for the process
     whole = produce_frame(1, ("t", 0, GOOD), acks=0)
     cut = produce_frame(2, ("t", 0, batch(b"never")), acks=0)
@@ -292,7 +290,7 @@ def test_no_broker_no_connection():
 
 
 @pytest.mark.parametrize("what", ["swapped", "twice", "unasked", "empty"])
-def test_an_answer_out_of_turn_is_given_to_nobody(what):
+def test_an_answer_out_of_turn_is_not_passed_on(what):
     held: list[bytes] = []
 
     def answer(frame: bytes) -> bytes | None:
@@ -324,8 +322,7 @@ def test_an_answer_out_of_turn_is_given_to_nobody(what):
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1])
 def test_an_answer_of_a_length_that_is_none(length):
-    """The client still gets the answer before it."""
-
+    # The client still gets the answer before it.
     def answer(frame: bytes) -> bytes:
         return (answered(frame) or b"") + struct.pack(">i", length) + b"\0" * 8
 
@@ -438,7 +435,7 @@ def test_a_broker_that_stalls_stops_the_reading_and_loses_nothing():
 
 @pytest.mark.alone
 def test_a_client_that_does_not_read_is_not_filled_up():
-    """A thousand answers of a megabyte for somebody who takes none."""
+    # A thousand answers of a megabyte for somebody who takes none.
     large = 1 << 20
 
     def answer(frame: bytes) -> bytes:
@@ -460,7 +457,7 @@ def test_a_client_that_does_not_read_is_not_filled_up():
             assert read_exactly(sock, size)[:4] == struct.pack(">i", i)
 
 
-def test_refusals_do_not_pile_up_behind_an_answer_that_does_not_come():
+def test_refusals_are_bounded_while_an_answer_does_not_come():
     limits = Limits(max_waiting=50)
     bad = produce_frame(1, ("t", 0, BAD))
     with (

@@ -1,5 +1,5 @@
-"""What clients are told of their batches: the answer of each partition, and in which order answers
-come.
+"""What clients get as the answer to their batches: the answer of each partition, and in which order
+answers come.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_an_accepted_request_goes_on_untouched_but_for_its_correlation_id():
 
 
 @pytest.mark.parametrize("version", range(3, 13))
-def test_a_refused_partition_is_answered_beside_what_the_broker_says_of_the_others(version):
+def test_a_refused_partition_is_answered_with_the_brokers_answers_to_the_others(version):
     sent = produce_frame(
         5, ("t", 0, GOOD), ("t", 1, BAD), ("u", 0, BAD), ("v", 2, GOOD), version=version
     )
@@ -85,7 +85,7 @@ def test_a_refused_partition_is_answered_beside_what_the_broker_says_of_the_othe
 
 @pytest.mark.parametrize(("size", "code"), [(13, 2), (2**31 - 12, 87)])
 def test_a_batch_that_cannot_be_iterated_fails_the_whole_request(size, code):
-    """As in Kafka: every partition gets the code, and nothing reaches the broker."""
+    # As in Kafka: every partition gets the code, and nothing reaches the broker.
     bad = GOOD[:8] + struct.pack(">i", size) + GOOD[12:]
     sent = produce_frame(5, ("t", 0, GOOD), ("t", 1, bad), ("u", 0, COMPRESSED))
     with (
@@ -145,7 +145,7 @@ def test_policies_that_come_and_go_cost_no_memory(monkeypatch):
     assert 0 < len(gate._by_policy) <= 10
 
 
-def test_answers_keep_the_order_of_requests_whoever_gives_them():
+def test_answers_keep_the_order_of_requests():
     held: list[bytes] = []
     with (
         ScriptedBroker(held.append) as broker,
@@ -266,7 +266,7 @@ def test_acks_0_forwards_what_passes_delivers_what_is_queued_then_closes():
         assert proxy.counters.connections_closed == {"acks_0_refused": 1}
 
 
-def test_acks_0_then_acks_1_are_told_apart():
+def test_acks_0_then_acks_1_are_distinguished():
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address) as proxy,
@@ -381,7 +381,7 @@ def test_claims_go_out_for_what_was_decompressed_here():
 
 
 def test_a_stranger_is_not_vouched_for():
-    """A lie that comes in is replaced by what is true."""
+    # A lie that comes in is replaced by what is true.
     lie = tag_of(COMPRESSED, null_keys=1)
     sent = produce_frame(1, ("t", 0, COMPRESSED), tags=((CLAIMS_TAG, lie),))
     for claims_in in ("ignore", "verify"):
@@ -401,7 +401,7 @@ GZIPPED = batch(b"one" * 50, b"two" * 50, codec=GZIP)
 
 
 def sent_on(broker: ScriptedBroker) -> list[tuple[bytes, bytes | None]]:
-    """The records and the claims tag of each partition of the first request."""
+    """Return the records and the claims tag of each partition of the first request."""
     view = ProduceRequestView(broker.frames[0])
     return [(bytes(view.records(i) or b""), view.claims(i)) for i in range(len(view))]
 
@@ -433,7 +433,7 @@ def test_claims_that_come_in_a_payload_do_not_go_on(version, claims_in, mode):
 @pytest.mark.parametrize("version", [7, 9])
 @pytest.mark.parametrize("came", [False, True])
 def test_claims_go_out_in_the_payload(version, came):
-    """Of a codec without a place there, and where the topic's limit is exceeded, in the tag."""
+    # Of a codec without a place there, and where the topic's limit is exceeded, in the tag.
     lz4 = batch(b"one" * 50, b"two" * 50, codec=3)
     first = (
         attach(COMPRESSED, compute(COMPRESSED)._replace(null_keys=0), carrier="payload")
@@ -474,7 +474,7 @@ def test_claims_go_out_in_the_payload(version, came):
 
 
 def test_a_tag_is_made_for_the_batch_that_goes_on():
-    """The crc of a batch without the claims that came is another one."""
+    # The crc of a batch without the claims that came is another one.
     options = {"claims_out": "tag"}
     with (
         ScriptedBroker() as broker,
@@ -502,7 +502,7 @@ def test_a_payload_that_lies_is_counted_and_replaced(claims_out):
         assert sent_on(broker) == [expected]
 
 
-def test_a_liar_is_found_and_demoted_and_its_batch_judged_on_its_own():
+def test_false_claims_demote_their_sender_and_the_batch_is_validated():
     lie = tag_of(COMPRESSED, null_keys=1)
     options = {"claims_in": ClaimsPolicy.parse("audit:0.001")}
     with (
@@ -519,7 +519,7 @@ def test_a_liar_is_found_and_demoted_and_its_batch_judged_on_its_own():
 
 
 def test_trusted_claims_are_believed_and_nothing_is_decompressed():
-    """Shown with a payload that is none: under trust it passes, and so it was not looked at."""
+    # Shown with a payload that is none: under trust it passes, and so it was not looked at.
     claims = compute(COMPRESSED)
     assert claims is not None
     from batchval.core.crc32c import crc32c
@@ -591,7 +591,7 @@ def test_a_chain_of_two_proxies_makes_claims_and_believes_them():
 
 
 def test_batches_that_were_made_are_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place of Charge, which counts for the whole process: its size, as long as it lives."""
+    # In place of Charge, which counts for the whole process: its size, as long as it lives.
     charges: weakref.WeakSet[Any] = weakref.WeakSet()
 
     class Noted:

@@ -34,18 +34,17 @@ MB = 1 << 20
 def options_of(transport) -> dict[str, int]:
     sock = transport.get_extra_info("socket")
     names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT", "TCP_NODELAY")
-    told = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names}
-    return told | {"SO_KEEPALIVE": sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)}
+    options = {name: sock.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names}
+    return options | {"SO_KEEPALIVE": sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)}
 
 
 @pytest.mark.parametrize(
     ("limits", "idle", "interval", "timeout_ms"),
     [(LONG, 60, 10, 120_000), (SHORT, 1, 1, int(SHORT_S * 1000))],
 )
-def test_what_the_kernel_is_told(limits, idle, interval, timeout_ms):
-    """Needs no namespace. The bound on unacknowledged bytes is the broker's alone: consumers may go
-    long unread.
-    """
+def test_options_of_sockets(limits, idle, interval, timeout_ms):
+    # Needs no namespace. The bound on unacknowledged bytes is the broker's alone: consumers may go
+    # long unread.
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=limits) as proxy,
@@ -67,7 +66,7 @@ def test_what_the_kernel_is_told(limits, idle, interval, timeout_ms):
 
 
 def gone(sock: socket.socket, timeout: float) -> float:
-    """Seconds until the gate ends a connection."""
+    """Return the seconds until the gate ends a connection."""
     started = time.monotonic()
     sock.settimeout(timeout)
     with contextlib.suppress(ConnectionResetError):
@@ -76,20 +75,18 @@ def gone(sock: socket.socket, timeout: float) -> float:
 
 
 def test_a_broker_that_is_gone_without_a_word():
-    """With a request under way to it, and with nothing under way; other brokers' connections go
-    on.
-    """
+    # With a request under way to it, and with nothing under way; other brokers' connections go on.
     with neighbour() as there:
         if there is None:
-            return  # test_what_the_kernel_is_told shows what the kernel has to do it with
+            return  # test_options_of_sockets shows what the kernel has to do it with
         with (
             ScriptedBroker(lambda _: None, there.listen()) as broker,
             ScriptedBroker() as other,
             RunningProxy(broker.address, limits=SHORT) as proxy,
-            RunningProxy(other.address, limits=SHORT) as beside,
+            RunningProxy(other.address, limits=SHORT) as other_proxy,
             connected(proxy) as asking,
             connected(proxy) as waiting,
-            connected(beside) as well,
+            connected(other_proxy) as well,
         ):
             for sock in (asking, waiting, well):
                 sock.sendall(other_frame(1))
@@ -108,10 +105,8 @@ def test_a_broker_that_is_gone_without_a_word():
 
 
 def test_a_client_that_is_gone_without_a_word_and_one_that_only_does_not_read():
-    """Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his
-    answers unread.
-    """
-
+    # Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his
+    # answers unread.
     def answer(frame: bytes) -> bytes | None:
         if frame[:2] == b"\0\1":  # fetch
             return struct.pack(">i", 4 * MB) + frame[4:8] + bytes(4 * MB - 4)

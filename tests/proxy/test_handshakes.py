@@ -107,9 +107,8 @@ async def until(what: Callable[[], object]) -> None:
 async def test_a_request_may_follow_the_handshake_at_once(
     context: ssl.SSLContext, client: ssl.SSLContext, version: ssl.TLSVersion
 ) -> None:
-    """In the same segment, and in its order with what comes later; as large as the buffers and
-    larger.
-    """
+    # In the same segment, and in its order with what comes later; as large as the buffers and
+    # larger.
     client.maximum_version = version
     sent = bytes(range(256)) * 2000
     async with SecuredServer(lambda: context) as server:
@@ -133,9 +132,8 @@ async def test_a_request_may_follow_the_handshake_at_once(
 async def test_a_hello_in_pieces_and_a_group_that_is_asked_for_again(
     context: ssl.SSLContext, client: ssl.SSLContext
 ) -> None:
-    """The server takes P-256 alone: a client that offers a key for another group is asked for a
-    second hello.
-    """
+    # The server takes P-256 alone: a client that offers a key for another group is asked for a
+    # second hello.
     context.set_ecdh_curve("prime256v1")
     async with SecuredServer(lambda: context) as server:
         with Peer(server, client) as peer:
@@ -230,7 +228,7 @@ async def test_garbage_after_the_hello(
 async def test_the_deadline_covers_everything(
     context: ssl.SSLContext, client: ssl.SSLContext, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing sent; half a hello; a hello, and no answer to the server's."""
+    # Nothing sent; half a hello; a hello, and no answer to the server's.
     async with SecuredServer(lambda: context, timeout_s=0.3) as server:
         with (
             Peer(server, client) as silent,
@@ -268,8 +266,7 @@ async def test_silent_connections_take_no_slot(
 async def test_addresses_take_turns(
     context: ssl.SSLContext, client: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thirty of one address wait; one of each of two others comes last, and is not last."""
-
+    # Thirty of one address wait; one of each of two others comes last, and is not last.
     async def secured(peer: Peer) -> None:
         await peer.send(await peer.shake())
 
@@ -332,9 +329,7 @@ async def test_where_all_slots_are_taken_the_oldest_ends(
 async def test_a_connection_that_ends_while_the_thread_works(
     context: ssl.SSLContext, client: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """The memory of OpenSSL is the thread's alone until it has ended: nothing is closed under
-    it.
-    """
+    # The memory of OpenSSL is the thread's alone until it has ended: nothing is closed under it.
     working, go_on = threading.Event(), threading.Event()
     real = handshakes._do_handshake
     after: list[bool] = []
@@ -418,7 +413,7 @@ for n in range(4):
 def test_a_flood_of_handshakes_does_not_stall_the_others(
     tmp_path: Path, client: ssl.SSLContext, key: str
 ) -> None:
-    """One RSA 4096 handshake costs 5 ms of CPU: more than a callback of the loop may take."""
+    # One RSA 4096 handshake costs 5 ms of CPU: more than a callback of the loop may take.
     private = rsa.generate_private_key(65537, 4096) if key == "RSA 4096" else None
     AUTHORITY.issue(tmp_path, "gate", "server", private)
     tls = {"certificate": str(tmp_path / "server.pem"), "key": str(tmp_path / "server.key")}
@@ -458,7 +453,7 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(
 
 
 def round_trips(sock: socket.socket, seconds: float) -> float:
-    """The 99th percentile."""
+    """Return the 99th percentile."""
     until_s = time.perf_counter() + seconds
     took = []
     while (start := time.perf_counter()) < until_s:

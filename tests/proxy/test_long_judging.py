@@ -1,4 +1,6 @@
-"""What the gate judges on the loop, in a thread, and as heavy; what is answered; what it costs."""
+"""Batches that the gate validates on the loop, in a thread, and as heavy; their answers and their
+cost.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def finished(gate: Gate, request: ProduceRequestView) -> RequestVerdict:
 
 
 def many_records(count: int, codec: int = 0, attributes: int = 0) -> bytes:
-    """A batch of the smallest records, 7 bytes each, with offset delta 0. ``codec`` 1 is gzip."""
+    """Return a batch of the smallest records, 7 bytes each, with offset delta 0. ``codec`` 1 is
+    gzip.
+    """
     records = b"\x0c\0\0\0\x01\x01\0" * count
     payload = records
     if codec:
@@ -66,7 +70,9 @@ def many_records(count: int, codec: int = 0, attributes: int = 0) -> bytes:
 
 
 def cpu_ms(step: Callable[[], Any], times: int = 3) -> float:
-    """The least CPU time of some runs, in ms: another process costs caches, and nothing else."""
+    """Return the least CPU time of some runs, in ms: another process costs caches, and nothing
+    else.
+    """
     found = []
     for _ in range(times):
         began = time.thread_time()
@@ -313,7 +319,7 @@ def test_an_id_that_nobody_knows_is_never_forwarded() -> None:
 
 
 def test_long_names_are_answered_whole_and_logged_in_part() -> None:
-    """The answer repeats a name of 32 kB; nobody decodes all of it."""
+    # The answer repeats a name of 32 kB; nobody decodes all of it.
     lines: list[Refusal] = []
     names = [f"{i}" + "\N{GRINNING FACE}" * 8_000 for i in range(3)]
     request = view_of(*[(name, 0, BAD) for name in names])
@@ -331,7 +337,7 @@ def test_long_names_are_answered_whole_and_logged_in_part() -> None:
 
 @pytest.mark.alone
 def test_the_loop_spends_a_millisecond_or_two_on_any_request() -> None:
-    """Measured: 0.02 to 1.3 ms. What goes to a thread costs the loop nothing."""
+    # Measured: 0.02 to 1.3 ms. What goes to a thread costs the loop nothing.
     worst = {
         "partitions": view_of(*[("t", i, None) for i in range(10_000)]),
         "topics": view_of(*[(f"t{i}", i, None) for i in range(10_000)]),
@@ -351,7 +357,7 @@ def test_the_loop_spends_a_millisecond_or_two_on_any_request() -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("topics", [1, 10_000])
 def test_ten_thousand_partitions_cost_little_each(topics: int) -> None:
-    """3 us of CPU each in a thread, 2 ms on the loop to settle. Measured: 0.3 and 2 us, 0.3 ms."""
+    # 3 us of CPU each in a thread, 2 ms on the loop to settle. Measured: 0.3 and 2 us, 0.3 ms.
     policies = TopicPolicies(
         TopicPolicy(), {"a*": TopicPolicy(), "b*": TopicPolicy(max_message_bytes=300)}
     )

@@ -1,5 +1,5 @@
-"""What clients and brokers that stall can cost: memory of the gate's process, by the kernel's
-account of it.
+"""The cost of clients and brokers that stall: memory of the gate's process, as the kernel counts
+it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def small(sock: socket.socket) -> socket.socket:
 
 
 def narrow_listener() -> socket.socket:
-    """What it accepts has its sizes. The kernel's send buffer is sized by segments, which are 64 kB
-    on a loopback.
+    """Listen with small buffers, which accepted connections inherit. The kernel's send buffer is
+    sized by segments, which are 64 kB on a loopback.
     """
     listener = small(socket.create_server(("127.0.0.1", 0), backlog=2048))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1400)
@@ -64,9 +64,8 @@ def narrow_listener() -> socket.socket:
     ("clients", "each"), [(100, 2 * MB), pytest.param(1000, MB // 2, marks=pytest.mark.slow)]
 )
 def test_many_clients_on_a_stalled_broker(clients, each):
-    """Each has megabytes to send, and the broker takes none of them: the limit holds, and nothing
-    is lost.
-    """
+    # Each has megabytes to send, and the broker takes none of them: the limit holds, and nothing is
+    # lost.
     enough_files(clients)
     held = 16 * MB
     limits = {"max_bytes_held": held, "max_frame_bytes": MB, "write_buffer": MB}
@@ -110,15 +109,16 @@ def test_many_clients_on_a_stalled_broker(clients, each):
                         left[sock] = data[sent:]
                         quiet = time.monotonic()
             time.sleep(0.001)
-        told = gate.counters()
+        counters = gate.counters()
         grown = gate.peak_bytes() - before
         print(
-            f"{clients} clients: {told['bytes_held'] / MB:.0f} MB held, {grown / MB:.0f} MB more resident"
+            f"{clients} clients: {counters['bytes_held'] / MB:.0f} MB held, "
+            f"{grown / MB:.0f} MB more resident"
         )
         assert same == []
-        assert told["connections_open"] == clients
+        assert counters["connections_open"] == clients
         # what is held is counted as memory: of each client, the frame that was read last
-        assert held // 2 < told["bytes_held"] <= held + MB + clients * 128_000
+        assert held // 2 < counters["bytes_held"] <= held + MB + clients * 128_000
         assert grown < held + clients * (len(frame) + 100_000) + 32 * MB
         for sock in broker.connections:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MB)
@@ -145,10 +145,8 @@ def test_many_clients_on_a_stalled_broker(clients, each):
 @pytest.mark.alone
 @pytest.mark.parametrize("queued", [64 * MB, pytest.param(1024 * MB, marks=pytest.mark.slow)])
 def test_much_queued_for_a_stalled_client(queued):
-    """Answers of a megabyte for somebody who takes none yet: they stay with the broker, and all
-    come in the end.
-    """
-
+    # Answers of a megabyte for somebody who takes none yet: they stay with the broker, and all come
+    # in the end.
     def answer(frame: bytes) -> bytes:
         return struct.pack(">i", MB) + frame[4:8] + bytes(MB - 4)
 
@@ -164,12 +162,13 @@ def test_much_queued_for_a_stalled_client(queued):
         sock.sendall(b"".join(other_frame(n) for n in range(count)))
         eventually(lambda: gate.counters()["answers_total"] > 0)
         time.sleep(1.0)
-        told = gate.counters()
+        counters = gate.counters()
         grown = gate.peak_bytes() - before
         print(
-            f"{queued // MB} MB asked for: {told['answers_total']} answers taken, {grown / MB:.1f} MB more resident"
+            f"{queued // MB} MB requested: {counters['answers_total']} answers taken, "
+            f"{grown / MB:.1f} MB more resident"
         )
-        assert told["answers_total"] < 16
+        assert counters["answers_total"] < 16
         assert grown < 16 * MB
         for n in range(count):
             assert read_exactly(sock, 8) == struct.pack(">ii", MB, n)
@@ -179,7 +178,7 @@ def test_much_queued_for_a_stalled_client(queued):
 
 @pytest.mark.alone
 def test_old_consumers_of_tiny_records():
-    """Messages of formats 0 and 1 are many times as large: a piece of them is there at once."""
+    # Messages of formats 0 and 1 are many times as large: a piece of them is there at once.
     count, consumers = 300_000, 20
     content = b"".join(record(i, value=b"x") for i in range(count))
     sent = batch_of([content], codec=ZSTD, records_count=count, last_offset_delta=count - 1)

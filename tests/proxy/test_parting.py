@@ -1,4 +1,4 @@
-"""How a client's connection ends when the gate chooses to: drain, idle, age of connections."""
+"""The end of a client's connection that the gate chooses: drain, idle, age of connections."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def closed(proxy: RunningProxy) -> dict[str, int]:
 
 
 def test_no_answer_is_destroyed_by_requests_that_come_after_the_end() -> None:
-    """A connection that is closed with something unread is reset, and loses what is on its way."""
+    # A connection that is closed with something unread is reset, and loses what is on its way.
     large = struct.pack(">i", 3 << 20) + bytes(3 << 20)
     go = threading.Event()
 

@@ -109,7 +109,7 @@ def test_a_refused_batch_is_copied_with_its_verdict(tmp_path: Path) -> None:
 
 
 def test_a_large_batch_is_whole_although_its_memory_is_used_again(tmp_path: Path) -> None:
-    """Small ones are copied, large ones keep their memory: the thread begins only at the end."""
+    # Small ones are copied, large ones keep their memory: the thread begins only at the end.
     large = [damaged(batch(bytes([65 + n]) * 3 * COPIED)) for n in range(8)]
     small = [damaged(batch(bytes([97 + n]) * 100)) for n in range(8)]
     filled = Filled(tmp_path)

@@ -1,4 +1,4 @@
-"""A real broker behind the gate, and clients that know nothing of it: librdkafka, kafka-python,
+"""A gate in front of a real broker, and clients that know nothing of it: librdkafka, kafka-python,
 aiokafka.
 """
 
@@ -212,7 +212,7 @@ def test_admin(proxy, broker):
 
 
 def test_clients_talk_to_the_gate_alone(proxy, broker):
-    """The broker's port is watched through the kernel: nobody but the gate is connected to it."""
+    # The broker's port is watched through the kernel: nobody but the gate is connected to it.
     topic = made(proxy, fresh())
     producer, consumer = producer_of(proxy, **{"enable.idempotence": True}), consumer_of(proxy)
     consumer.subscribe([topic])
@@ -241,9 +241,8 @@ def test_clients_talk_to_the_gate_alone(proxy, broker):
 
 
 def test_a_refusal_is_the_brokers_own(proxy, broker):
-    """Each bad batch straight to the broker and through the gate: the same code, the same record
-    errors.
-    """
+    # Each bad batch straight to the broker and through the gate: the same code, the same record
+    # errors.
     topic = made(proxy, fresh())
     good = batch(b"one", b"two")
     bad = {
@@ -257,12 +256,12 @@ def test_a_refusal_is_the_brokers_own(proxy, broker):
     }
     for name, records in bad.items():
         for version in (3, 8, 9, 12):
-            said = []
+            answers = []
             for address in (("127.0.0.1", broker.port), proxy.address):
                 with socket.create_connection(address, 10) as sock:
                     sock.sendall(produce_frame(1, (topic, 0, records), version=version))
-                    said.append(codes(read_frame(sock), version))
-            assert said[0] == said[1], (name, version)
+                    answers.append(codes(read_frame(sock), version))
+            assert answers[0] == answers[1], (name, version)
 
 
 def test_each_client_sees_the_refusal_and_goes_on(proxy):

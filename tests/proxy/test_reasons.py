@@ -82,9 +82,8 @@ def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
 
 
 def test_no_module_ends_sessions_that_is_not_looked_at() -> None:
-    """A module with a reason of its own belongs in the list above. (``refuse`` of record_stage is
-    another method.)
-    """
+    # A module with a reason of its own belongs in the list above. (``refuse`` of record_stage is
+    # another method.)
     for path in (ROOT / "batchval/proxy").glob("*.py"):
         for reason in reasons_in(path.read_text("utf-8")):
             if re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", reason) and path.stem != "record_stage":

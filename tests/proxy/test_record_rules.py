@@ -42,7 +42,7 @@ TOPIC = "orders"
 
 
 def value_of(schema_id: int, text: bytes = b"payload" * 20) -> bytes:
-    """A value in Confluent's wire format."""
+    """Return a value in Confluent's wire format."""
     return b"\0" + struct.pack(">i", schema_id) + text
 
 
@@ -205,7 +205,7 @@ def test_the_ids_of_many_partitions_are_read_in_slices(
 
 
 def test_the_ids_of_many_records_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numpy keeps the interpreter while it reads: for 0.6 s of a million records."""
+    # Numpy keeps the interpreter while it reads: for 0.6 s of a million records.
     sizes: list[int] = []
     unique = np.unique
 
@@ -265,7 +265,7 @@ def test_the_other_rules_hold_for_a_batch_that_waited(registry: ScriptedRegistry
 
 
 def test_nobody_waits_for_a_batch_that_waits(registry: ScriptedRegistry) -> None:
-    """More sessions wait for the registry than there are threads; others and other topics go on."""
+    # More sessions wait for the registry than there are threads; others and other topics go on.
     gate = Registered(registry, threads=1)
     registry.go_on.clear()
     with gate.running() as (broker, proxy), contextlib.ExitStack() as stack:

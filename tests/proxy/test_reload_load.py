@@ -33,7 +33,9 @@ VARIATIONS: Final[list[dict[str, Any]]] = [
 
 
 class Writer(threading.Thread):
-    """Writes numbers until it is stopped. ``count``: of those that were acknowledged."""
+    """A producer that writes numbers until it is stopped. ``count``: of those that were
+    acknowledged.
+    """
 
     def __init__(self, bootstrap: str, topic: str, *, transactional: bool) -> None:
         super().__init__(daemon=True)

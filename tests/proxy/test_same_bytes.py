@@ -1,7 +1,7 @@
 """The fast path and the full path send the same bytes to the broker, and count the same.
 
 Every frame goes through both: a fixed corpus, and requests that follow from a number, good and
-damaged. What the fast path does not take is judged by the full path alone.
+damaged. What the fast path does not take is validated by the full path alone.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def gate_of(word: str, claims_out: ClaimsOut, **validator: Any) -> Gate:
 
 
 def _received(frame: bytes) -> memoryview:
-    """The frame as a connection receives it."""
+    """Return the frame as a connection receives it."""
     splitter, at = FrameSplitter(8 << 20, whole=True), 0
     found: list[memoryview] = []
     while at < len(frame):
@@ -119,7 +119,7 @@ def _received(frame: bytes) -> memoryview:
 
 
 def by_fast_path(gate: Gate, frame: bytes) -> bytes | None:
-    """What goes to the broker; None where the fast path does not take the frame."""
+    """Return what goes to the broker; None where the fast path does not take the frame."""
     answers: deque[Any] = deque()
     path = FastPath(ROUTES, gate, gate.counters, answers, {})
     path.name(FACTS.sender)
@@ -132,7 +132,7 @@ def by_fast_path(gate: Gate, frame: bytes) -> bytes | None:
 
 
 def by_full_path(gate: Gate, frame: bytes) -> bytes | None:
-    """What goes to the broker; None where nothing does."""
+    """Return what goes to the broker; None where nothing does."""
     request = ProduceRequestView(frame[4:])
     wire_id = 1 if request.expects_response else 0
     verdict = gate.validate(request, FACTS.sender)
@@ -147,7 +147,7 @@ def by_full_path(gate: Gate, frame: bytes) -> bytes | None:
 
 
 def compared(word: str, claims_out: ClaimsOut, frame: bytes) -> bool:
-    """Whether the fast path took the frame."""
+    """Return whether the fast path took the frame."""
     fast, full = gate_of(word, claims_out), gate_of(word, claims_out)
     sent = by_fast_path(fast, frame)
     if sent is None:
@@ -198,7 +198,7 @@ def test_requests_that_follow_from_a_number(word: str, claims_out: ClaimsOut) ->
 def test_claims_do_not_enter_a_payload_with_bytes_after_the_batch(
     mode: str, more: bytes, claims_out: ClaimsOut
 ) -> None:
-    """Kafka cuts them off; a batch that counted them would have a wrong crc."""
+    # Kafka cuts them off; a batch that counted them would have a wrong crc.
     frame = produce_frame(5, ("t", 0, COMPRESSED + more), version=9)
     sent = [by_full_path(gate_of("ignore", claims_out, mode=mode), frame)]
     if mode == "kafka":  # strict rules report the bytes

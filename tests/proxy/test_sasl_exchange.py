@@ -1,4 +1,4 @@
-"""Whom a client's SASL token claims to be."""
+"""The name that a client's SASL token claims."""
 
 from __future__ import annotations
 

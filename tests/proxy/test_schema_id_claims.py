@@ -42,7 +42,7 @@ def policies() -> TopicPolicies:
 
 
 def tag_of(records: bytes, *ids: int) -> bytes:
-    """The true claims in a tag, with these ids in field 1."""
+    """Return the true claims in a tag, with these ids in field 1."""
     claims = compute(records)
     assert claims is not None
     field = (1, struct.pack(f">B{len(ids)}i", 1, *ids))
@@ -56,7 +56,7 @@ def running(broker: ScriptedBroker, word: str = "ignore", **more: Any) -> Runnin
 
 
 def test_trusted_ids_settle_and_ids_that_are_not_allowed_are_named() -> None:
-    """Shown with a false list: under trust it passes, and so no record was looked at."""
+    # Shown with a false list: under trust it passes, and so no record was looked at.
     good, bad = with_ids(7, 8), with_ids(7, 9)
     cases = [(good, (7, 8), 0), (bad, (7, 9), INVALID_RECORD), (bad, (7, 8), 0)]
     with ScriptedBroker() as broker, running(broker, "trust") as proxy, connected(proxy) as sock:
@@ -103,7 +103,7 @@ def test_claims_that_go_out_state_the_ids_of_topics_with_a_rule(
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_claims_of_converted_batches_state_the_ids_too(magic: int) -> None:
-    """Of topics with a rule, where the claims go out. They also state whether a value is null."""
+    # Of topics with a rule, where the claims go out. They also state whether a value is null.
     now = int(time.time() * 1000)
     values = [b"\0" + struct.pack(">i", one) + b"payload" * 20 for one in (8, 7, 8)]
     for last, topic, claims_out, expected in (

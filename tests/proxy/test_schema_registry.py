@@ -43,7 +43,7 @@ def registry() -> Iterator[SchemaRegistry]:
 
 
 def parts_of(registry: SchemaRegistry, on_error: str) -> RecordParts:
-    """What the settings of a gate make of this registry."""
+    """Return the part that a gate's settings make of this registry."""
     schema_id = {"registry": "main", "place": "value"}
     main = {
         "name": "main",

@@ -1,4 +1,4 @@
-"""What a client gets, and in which order, while requests wait, are refused, or end the session.
+"""The answers of a client and their order, while requests wait, are refused, or end the session.
 
 A session without sockets: the test plays the client and the broker, and gives turns on the loop.
 """
@@ -94,7 +94,7 @@ class Rig(Side):
 
 
 def frames_of(data: bytes | bytearray) -> list[bytes]:
-    """Whole frames, without their lengths."""
+    """Return whole frames, without their lengths."""
     found, at = [], 0
     while at + 4 <= len(data):
         size = struct.unpack_from(">i", data, at)[0]
@@ -123,7 +123,7 @@ def ids(frames: list[bytes], at: int = 0) -> list[int]:
 
 
 def test_nothing_that_came_after_a_refused_acks_0_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither what waits after it, nor what has not been taken; no answer changes its owner."""
+    # Neither what waits after it, nor what has not been taken; no answer changes its owner.
     monkeypatch.setattr("batchval.proxy.session.SLICE_S", 0.0)
 
     async def test() -> None:
@@ -203,7 +203,7 @@ class Full(Wire):
 
 
 async def connecting(rig: Rig, frames: list[bytes], wire: Callable[[Any], Wire]) -> None:
-    """The client sends before the broker is connected."""
+    """Send requests before the broker is connected."""
     rig.session.unsent, rig.session.broker, rig.session.state = [], None, State.CONNECTING
 
     async def connect(listener: object, broker: BrokerConnection) -> None:
@@ -244,8 +244,7 @@ def test_a_client_is_read_on_after_a_large_first_request_without_an_answer() -> 
 
 
 def test_what_came_with_acks_0_is_judged_after_its_client_has_left() -> None:
-    """Also where it waits for a thread while another request is dropped: nobody gets its answer."""
-
+    # Also where it waits for a thread while another request is dropped: nobody gets its answer.
     async def test() -> None:
         rig = Rig(in_threads=True, threads=1)
         rig.go.clear()
@@ -305,8 +304,7 @@ def test_a_client_that_leaves_with_requests_not_taken_is_forgotten_at_once(
 
 
 def test_what_comes_while_the_handshake_is_not_answered_waits() -> None:
-    """TLS hands over what it has decrypted in several pieces, also to a client that is not read."""
-
+    # TLS hands over what it has decrypted in several pieces, also to a client that is not read.
     async def test() -> None:
         rig = Rig()
         rig.send(other_frame(1, key=17, body=struct.pack(">h", 5) + b"PLAIN"))
@@ -336,18 +334,17 @@ def handshake(correlation_id: int, mechanism: bytes = b"PLAIN", version: int = 1
 
 
 def accepted(correlation_id: int) -> bytes:
-    """The answer to a handshake."""
+    """Return the answer to a handshake."""
     return struct.pack(">iihi", 10, correlation_id, 0, 0)
 
 
 def authenticated(correlation_id: int) -> bytes:
-    """The answer to SaslAuthenticate 1."""
+    """Return the answer to SaslAuthenticate 1."""
     return struct.pack(">iihhiq", 20, correlation_id, 0, -1, 0, 0)
 
 
 def test_a_principal_is_that_of_the_token_which_the_broker_has_accepted() -> None:
-    """Brokers refuse a second exchange within a second, and leave the connection as it is."""
-
+    # Brokers refuse a second exchange within a second, and leave the connection as it is.
     async def test() -> None:
         rig = Rig()
         rig.session.authenticated = False
@@ -376,8 +373,7 @@ def test_a_token_of_version_0_names_its_own_principal() -> None:
 
 
 def test_tokens_follow_the_handshake_of_version_0_alone() -> None:
-    """The answer to one of version 1 does not accept the one of version 0 that came after it."""
-
+    # The answer to one of version 1 does not accept the one of version 0 that came after it.
     async def test() -> None:
         rig = Rig()
         rig.send(handshake(1, version=1), handshake(2, version=0))
@@ -441,7 +437,7 @@ KINDS = ["good", "bad", "acks0", "large", "large bad", "part", "other", "answer"
 
 
 class Model:
-    """What the broker has to be asked and the client to be answered, for requests of all kinds."""
+    """The expected requests to the broker and answers to the client, for requests of all kinds."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -483,7 +479,7 @@ class Model:
 
 
 def replied(frame: bytes, seen: list[bytes], script: Broker) -> bytes:
-    """What the broker answers; ``seen`` gets what it was asked."""
+    """Return the broker's answer; ``seen`` gets its requests."""
     from batchval.protocol.messages.produce import ProduceRequest
 
     key, version = struct.unpack_from(">hh", frame)

@@ -31,7 +31,7 @@ def test_each_pair_moves_as_the_table_says_or_not_at_all(state: State, event: Ev
 
 
 def test_the_table() -> None:
-    """Each line of the table is written here once more, as states that follow each other."""
+    # Each line of the table is written here once more, as states that follow each other.
     ways = {
         (State.CONNECTING, Event.CONNECTED): State.AUTHENTICATING,
         (State.AUTHENTICATING, Event.AUTHENTICATED): State.OPEN,

@@ -96,13 +96,13 @@ class Rig:
             yield secured
 
     def ask(self, name: str, **options: Any) -> None:
-        """One request and its answer."""
+        """Send one request and return its answer."""
         with self.client(name, **options) as sock:
             sock.sendall(other_frame(7))
             assert read_frame(sock) == struct.pack(">i", 7)
 
     def asked(self) -> tuple[int, int]:
-        """Requests that each broker has seen."""
+        """Return the requests that each broker has seen."""
         return len(self.brokers[1].frames), len(self.brokers[2].frames)
 
     def closed(self) -> dict[str, int]:
@@ -131,7 +131,7 @@ def test_the_name_chooses_the_broker(rig: Rig) -> None:
 
 
 def test_both_versions_of_tls_and_no_resumption(rig: Rig) -> None:
-    """A session of one broker's name does not lead there with another name."""
+    # A session of one broker's name does not lead there with another name.
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = rig.certificates.context()
         context.maximum_version = version
@@ -246,7 +246,7 @@ def test_a_name_may_come_before_its_broker_is_known(certificates: Certificates) 
 def test_the_cluster_is_asked_at_once_for_a_broker_that_a_client_asks_for(
     certificates: Certificates,
 ) -> None:
-    """Another gate may have sent the client the new broker's name; rounds are 30 seconds apart."""
+    # Another gate may have sent the client the new broker's name; rounds are 30 seconds apart.
     with Rig(certificates, (1,)) as rig:
         eventually(lambda: rig.is_known(1))
         rig.name(1, 2)

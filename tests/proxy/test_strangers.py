@@ -1,4 +1,4 @@
-"""What a client may use that nobody has authenticated, and what it costs the others."""
+"""The resources of unauthenticated clients, and their cost for other clients."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def authenticate(correlation_id: int, user: bytes = b"ann") -> bytes:
 
 
 def requiring(proxy: RunningProxy) -> None:
-    """What the gate learns where brokers hang up on clients that they do not know."""
+    """Note that brokers answer only authenticated clients, as where they hang up."""
     eventually(lambda: proxy.proxy.ready)
     proxy.proxy.discovery._requires = True
 
@@ -185,7 +185,7 @@ def test_a_large_request_does_not_wait_for_ever():
 
 
 def test_a_broker_that_answers_shows_that_it_asks_nobody():
-    """The gate may have taken a broker that was just stopping for one that wants credentials."""
+    # The gate may have taken a broker that was just stopping for one that wants credentials.
     with ScriptedBroker(guarded) as broker, RunningProxy(broker.address) as proxy:
         requiring(proxy)
         with connected(proxy) as sock:
@@ -198,8 +198,7 @@ def test_a_broker_that_answers_shows_that_it_asks_nobody():
 
 
 def test_nothing_is_judged_for_a_client_that_nobody_knows():
-    """The broker is asked first; it hangs up, and the batch is not looked at."""
-
+    # The broker is asked first; it hangs up, and the batch is not looked at.
     def hangs_up(frame: bytes) -> bytes | None:
         if frame[:2] == struct.pack(">h", 3):
             broker.talking.shutdown(socket.SHUT_RDWR)
@@ -247,7 +246,7 @@ def test_a_request_that_drips_is_ended_too():
 
 
 def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
-    """While the gate does not read the client, the time of its request stands still."""
+    # While the gate does not read the client, the time of its request stands still.
     limits = Limits(frame_s=0.3, idle_s=60.0, handshake_s=1.0)
     with (
         ScriptedBroker() as broker,
@@ -284,7 +283,7 @@ def test_one_address_has_its_share_of_connections():
 
 
 def test_no_answer_is_merged_from_megabytes_of_names():
-    """No topic has such a name, and the loop would copy all of them."""
+    # No topic has such a name, and the loop would copy all of them.
     names = [f"{i}" + "n" * 32_000 for i in range(150)]
     with (
         ScriptedBroker() as broker,
@@ -300,7 +299,7 @@ def test_no_answer_is_merged_from_megabytes_of_names():
 
 
 def test_many_requests_of_one_client_take_turns_with_the_others():
-    """One write of thousands of requests is taken in slices, other clients' requests in between."""
+    # One write of thousands of requests is taken in slices, other clients' requests in between.
     many = b"".join(produce_frame(n, ("t", 0, BAD)) for n in range(3000))
     with (
         ScriptedBroker() as broker,

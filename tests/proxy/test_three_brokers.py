@@ -31,7 +31,7 @@ PARTITIONS = 3
 
 @pytest.fixture
 def cluster() -> Iterator[list[KafkaBroker]]:
-    """Nodes 1, 2 and 3, each of them broker and controller."""
+    """Run nodes 1, 2 and 3, each of them broker and controller."""
     needs_kafka()
     first = KafkaBroker()
     brokers = [first, *(KafkaBroker(cluster_id=first.cluster_id) for _ in range(2))]
@@ -62,7 +62,7 @@ def readiness(gate: RunningSettings) -> tuple[int, str]:
 
 
 class Watch:
-    """Reads /readyz twenty times a second; ``seen`` are the answers other than 200."""
+    """A thread that reads /readyz 20 times a second; ``seen`` are the answers other than 200."""
 
     def __init__(self, gate: RunningSettings) -> None:
         self.gate = gate
@@ -88,7 +88,7 @@ class Watch:
 
 
 def new_client_writes_and_reads(gate: RunningSettings, topic: str) -> None:
-    """A producer and a consumer that know nothing but the gate's bootstrap address."""
+    """Run a producer and a consumer that know nothing but the gate's bootstrap address."""
     mark = uuid.uuid4().bytes
     errors: list[KafkaError | None] = []
     producer = Producer(

@@ -1,4 +1,4 @@
-"""Names that cannot be topics: never kept, never asked for, judged under the default policy."""
+"""Names that cannot be topics: never kept, never asked for, validated under the default policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two real brokers behind the gate: leaders that change under producers, and a broker that stops
+"""A gate in front of two real brokers: leaders that change under producers, and a broker that stops
 without a word.
 """
 
@@ -49,7 +49,7 @@ def gate(cluster: tuple[KafkaBroker, KafkaBroker]) -> Iterator[RunningProxy]:
 
 
 def made(gate: RunningProxy, topic: str, *replicas: list[int]) -> str:
-    """A topic whose partition n has these replicas, the first of them its leader."""
+    """Create a topic whose partition n has these replicas, the first of them its leader."""
     admin = AdminClient({"bootstrap.servers": gate.bootstrap})
     admin.create_topics([NewTopic(topic, len(replicas), replica_assignment=list(replicas))])[
         topic
@@ -73,16 +73,16 @@ class Nodes:
 
     def __init__(self) -> None:
         self.ports: set[int] = set()
-        self.config = {"statistics.interval.ms": 50, "stats_cb": self.told}
+        self.config = {"statistics.interval.ms": 50, "stats_cb": self.on_statistics}
 
-    def told(self, statistics: str) -> None:
+    def on_statistics(self, statistics: str) -> None:
         for broker in json.loads(statistics)["brokers"].values():
             if not broker["nodename"].startswith(("GroupCoordinator", ":")):
                 self.ports.add(int(broker["nodename"].rpartition(":")[2]))
 
 
 def sending(sender: Sender, until: threading.Event) -> threading.Thread:
-    """Ten records every ten milliseconds or so."""
+    """Send ten records about every ten milliseconds."""
 
     def run() -> None:
         while not until.is_set():
@@ -99,15 +99,15 @@ def sending(sender: Sender, until: threading.Event) -> threading.Thread:
 def to_the_wrong_one(
     gate: RunningProxy, node: int, topic: str, version: int = 12
 ) -> ProduceResponse:
-    """What a broker answers to whom it does not lead."""
+    """Return the answer of a broker that is not the leader."""
     with socket.create_connection(gate.proxy.listening[node], 10) as sock:
         sock.sendall(produce_frame(1, (topic, 0, batch(b"astray")), version=version))
         return ProduceResponse.decode(read_frame(sock), version)
 
 
 def leads(gate: RunningProxy, node: int, topic: str) -> bool:
-    """Whether the broker itself takes itself for partition 0's leader: it hears of a new one when
-    it hears of it.
+    """Return whether the broker takes itself for partition 0's leader: it learns of a new one with
+    a delay.
     """
     asked = ListOffsetsRequest(
         -1, 0, [ListOffsetsTopic(topic, [ListOffsetsPartition(0, -1, -1)])], api_version=5
@@ -121,12 +121,12 @@ def leads(gate: RunningProxy, node: int, topic: str) -> bool:
 def test_leaders_change_under_producers(
     cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, request: pytest.FixtureRequest
 ) -> None:
-    """Nothing of an idempotent producer is lost, doubled or reordered; nothing of another is lost.
-
-    The idempotent one is Java's. librdkafka's (2.16) may send a batch to the new leader before the
-    one that the old leader has refused is back in its queue. It goes on with another epoch then,
-    which doubles what was under way to other leaders, without the gate, too (its issue 4953).
-    """
+    # Nothing of an idempotent producer is lost, doubled or reordered; nothing of another is lost.
+    #
+    # The idempotent one is Java's. librdkafka's (2.16) may send a batch to the new leader before
+    # the one that the old leader has refused is back in its queue. It goes on with another epoch
+    # then, which doubles what was under way to other leaders, without the gate, too (its issue
+    # 4953).
     topic = made(gate, "moving", [1, 2], [2, 1])
     own, brokers = gate.own_ports(), {broker.port for broker in cluster}
     nodes, stop = Nodes(), threading.Event()
@@ -155,8 +155,8 @@ def test_leaders_change_under_producers(
         eventually(lambda: leaders(gate, topic) == [first, second], 20)  # noqa: B023
         eventually(lambda: not leads(gate, second, topic), 20)  # noqa: B023
         answer = to_the_wrong_one(gate, second, topic)
-        (told,) = answer.responses[0].partition_responses
-        assert (told.error_code, told.current_leader.leader_id) == (NOT_LEADER, first)
+        (answered,) = answer.responses[0].partition_responses
+        assert (answered.error_code, answered.current_leader.leader_id) == (NOT_LEADER, first)
         assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [
             (first, *gate.proxy.listening[first])
         ]
@@ -184,9 +184,8 @@ def of_producer(stored: list[Stored], producer: int) -> list[Stored]:
 def test_a_broker_that_stops(
     cluster: tuple[KafkaBroker, KafkaBroker], gate: RunningProxy, seconds: float
 ) -> None:
-    """SIGSTOP: its connections stay, nothing is answered. The other's go on; the client's own
-    timeout ends it.
-    """
+    # SIGSTOP: its connections stay, nothing is answered. The other's go on; the client's own
+    # timeout ends it.
     topic = made(gate, f"stopping-{seconds:.0f}", [1], [2], [2])
     stop = threading.Event()
     sender = Sender(0, gate.bootstrap, topic, 2, IDEMPOTENT)

@@ -1,4 +1,4 @@
-"""The queue of what is judged in threads: which goes first, and what is dropped."""
+"""The queue of what is validated in threads: which goes first, and what is dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Verdict:
 
 
 class Gate:
-    """Judges by a script: ``words`` of each request, which wait for ``open``."""
+    """Validates by a script: ``words`` of each request, which wait for ``open``."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -171,8 +171,7 @@ def test_an_error_is_the_session_s() -> None:
 
 
 def test_a_few_small_jobs_are_with_the_threads_already() -> None:
-    """A thread that has done one need not wait for the loop; the others go by what was used."""
-
+    # A thread that has done one need not wait for the loop; the others go by what was used.
     async def test(queue: ValidationQueue, gate: Gate) -> None:
         gate.open["first"] = threading.Event()
         busy, idle = One(gate), One(gate)
@@ -192,7 +191,7 @@ def test_a_few_small_jobs_are_with_the_threads_already() -> None:
 
 
 def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One outcome that takes long ends the turn, and one that raises does not keep the others."""
+    # One outcome that takes long ends the turn, and one that raises does not keep the others.
     monkeypatch.setattr("batchval.proxy.validation_queue.COLLECT_S", 0.0)
 
     async def test(queue: ValidationQueue, gate: Gate) -> None:

@@ -1,4 +1,4 @@
-"""What workers and their parent send, and what a worker knows of the cluster by it."""
+"""The messages of workers and their parent, and a worker's view of the cluster."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ KAFKA = ("kafka", 9092)
 
 
 class Parent:
-    """Answers with a port, and keeps what is reported."""
+    """A parent that answers with a port, and keeps what is reported."""
 
     def __init__(self) -> None:
         self.reported: list[object] = []

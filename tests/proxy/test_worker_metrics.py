@@ -1,4 +1,4 @@
-"""What the parent of workers adds up: metrics, rows of refusals, clients."""
+"""The sums of a workers' parent: metrics, rows of refusals, clients."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def ask(client: socket.socket, frame: bytes) -> bytes:
 
 
 def is_served(client: socket.socket) -> bool:
-    """Whether the gate answers; it closes a connection that it refuses."""
+    """Return whether the gate answers; it closes a connection that it refuses."""
     try:
         return bool(ask(client, produce_frame(1, ("t", 0, batch(b"x")))))
     except (EOFError, ConnectionError):
@@ -46,7 +46,7 @@ def is_served(client: socket.socket) -> bool:
 
 
 def answers(frame: bytes) -> bytes | None:
-    """FindCoordinator names a broker that no Metadata answer has."""
+    """Send FindCoordinator, whose answer names a broker that no Metadata answer has."""
     if frame[:2] != b"\0\x0a":
         return answered(frame)
     answer = FindCoordinatorResponse(node_id=7, host="broker7.example.com", port=9777)
@@ -68,7 +68,7 @@ def by_worker(found: dict[str, float]) -> list[float]:
 
 
 def test_connections_limits_kills_and_the_end_of_the_parent() -> None:
-    """One gate for all of it: its start takes longest."""
+    # One gate for all of it: its start takes longest.
     limits = {"max_connections": 100}
     with (
         ScriptedBroker(answers) as broker,
@@ -88,7 +88,7 @@ def test_connections_limits_kills_and_the_end_of_the_parent() -> None:
 
 
 def test_a_signal_to_all_processes_ends_a_gate_once_all_is_answered() -> None:
-    """As systemd and terminals send it."""
+    # As systemd and terminals send it.
     with (
         ScriptedBroker() as broker,
         GateCommand(broker.address, workers=2) as gate,

@@ -126,7 +126,7 @@ async def test_the_later_of_two_scrapes_wins_whichever_is_merged_last(
 
 
 async def test_all_workers_open_their_audit_files_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGHUP reaches the parent alone, which writes no row."""
+    # SIGHUP reaches the parent alone, which writes no row.
     rig = Rig(2, monkeypatch)
     sent: dict[int, list[object]] = {0: [], 1: []}
     for one in rig.pool.workers:

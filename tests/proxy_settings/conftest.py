@@ -1,4 +1,4 @@
-"""Coroutine tests are run on both loops, each within 20 seconds, and must leave nothing behind."""
+"""Coroutine tests are run on both loops, each within 20 seconds, and must leave no task or file."""
 
 from __future__ import annotations
 

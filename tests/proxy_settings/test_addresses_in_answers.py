@@ -40,7 +40,7 @@ REFUSED = [
     ({"advertised_host": "b{id}.e"}, "'b{id}.e' has the unknown placeholder {id}: only {node} is"),
     (
         {"advertised_host": "{node}.{node}"},
-        "'{node}.{node}' has {node} 2 times: it may stand there once",
+        "'{node}.{node}' has {node} 2 times, expected once",
     ),
     ({"advertised_host": "b{node.example"}, "cannot be a host: at most 255 letters, digits"),
     ({"advertised_host": "b" * 250 + "{node}"}, "cannot be a host: at most 255"),
@@ -65,11 +65,11 @@ REFUSED = [
     ),
     (
         {"advertised_first_port": 30000, "first_broker_port": 0},
-        "advertised_first_port: needs known ports of brokers, and they get any free ones",
+        "advertised_first_port: needs fixed ports of brokers, and theirs are any free ones",
     ),
     (
         {"advertised_port": 1, "advertised_host": "b{node}", "address": "127.0.0.1:0"},
-        "advertised_port: needs known ports of brokers",
+        "advertised_port: needs fixed ports of brokers",
     ),
     ({"sni": SNI}, "sni: needs tls: the server name is a part of the TLS handshake"),
     (
@@ -138,7 +138,7 @@ def test_a_wrong_name_hides_no_other_fault() -> None:
 
 
 def test_an_sni_listener_takes_one_port(tmp_path: Path) -> None:
-    """Neither the range of broker_ports nor its descriptors are reserved."""
+    # Neither the range of broker_ports nor its descriptors are reserved.
     Authority("A").issue(tmp_path, "gate", "a")
     two: dict[str, Any] = settings(**sni())
     two["listeners"].append({"name": "plain", "address": "127.0.0.1:9093", "first_broker_port": 0})

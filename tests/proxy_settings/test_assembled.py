@@ -39,7 +39,7 @@ def tag(records: bytes, lie: bool = False) -> tuple[tuple[int, bytes], ...]:
 async def asked(
     address: tuple[str, int], frame: bytes, tls: ssl.SSLContext | None = None
 ) -> dict[int, int]:
-    """Partition -> error code, of the answer to a produce request of one topic."""
+    """Return partition -> error code of the answer to a Produce request of one topic."""
     name = "127.0.0.1" if tls else None
     reader, writer = await asyncio.open_connection(*address, ssl=tls, server_hostname=name)
     try:
@@ -57,12 +57,12 @@ async def with_gate(
     listeners: list[dict[str, Any]],
     **more: Any,
 ) -> None:
-    given = {
+    options = {
         "listeners": listeners,
         "upstream": {"bootstrap": broker.address},
         "metrics": {"address": None},
     }
-    gate = RunningGate(settings_from(given | more))
+    gate = RunningGate(settings_from(options | more))
     await gate.start()
     try:
         await use(gate)
@@ -101,9 +101,8 @@ async def test_topics_allow_what_the_file_says_and_others_anything() -> None:
     ("version", "length", "future"), [("3.9", 0, 0), ("4.1", 0, 32), ("4.4", 87, 32)]
 )
 async def test_the_version_of_kafka_decides(version: str, length: int, future: int) -> None:
-    """A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not
-    bound.
-    """
+    # A length that brokers before 4.4 do not check; a timestamp that brokers before 4.0 do not
+    # bound.
     of_length = batches.of_wrong_length(batches.GZIP)
     next_century = batches.batch(base_timestamp=4_200_000_000_000, max_timestamp=4_200_000_000_000)
 
@@ -123,7 +122,7 @@ async def test_the_version_of_kafka_decides(version: str, length: int, future: i
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> tuple[dict[str, Any], ssl.SSLContext]:
-    """The listener's settings, and a client that is edge-1."""
+    """Return the listener's settings, and a client that is edge-1."""
     authority = trustme.CA()
     server, client = (
         authority.issue_cert("127.0.0.1"),
@@ -138,7 +137,7 @@ def certificates(tmp_path: Path) -> tuple[dict[str, Any], ssl.SSLContext]:
     return {key: str(tmp_path / name) for key, name in files.items()}, context
 
 
-async def test_a_sender_is_its_certificate_and_is_known_at_every_door(
+async def test_a_sender_is_its_certificate_and_is_known_at_every_listener(
     certificates: tuple[dict[str, Any], ssl.SSLContext],
 ) -> None:
     tls, client = certificates
@@ -197,13 +196,13 @@ async def test_the_age_of_what_waits_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         await with_gate(broker, use, [{"address": "127.0.0.1:0"}])
 
 
-async def test_what_cannot_be_read_is_said_before_anything_listens(tmp_path: Path) -> None:
+async def test_what_cannot_be_read_is_reported_before_anything_listens(tmp_path: Path) -> None:
     tls = {"certificate": str(tmp_path / "none.pem"), "key": str(tmp_path / "none.key")}
     with ScriptedBroker() as broker, pytest.raises(ConfigError, match=r"none\.pem"):
         await with_gate(broker, lambda _: None, [{"address": "127.0.0.1:0", "tls": tls}])
 
 
-async def test_connections_are_bounded_at_each_door_and_together() -> None:
+async def test_connections_are_bounded_at_each_listener_and_together() -> None:
     async def use(gate: RunningGate) -> None:
         held = []
 

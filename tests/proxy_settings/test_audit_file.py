@@ -126,7 +126,7 @@ def test_a_file_that_was_moved_is_made_anew(audit: AuditFile, path: Path) -> Non
 def test_an_error_of_the_disk_is_logged_once_and_nothing_is_lost(
     audit: AuditFile, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk takes a part of a row, and then nothing for a while."""
+    # The disk takes a part of a row, and then nothing for a while.
     caplog.set_level(logging.INFO)
     write, is_full = os.write, threading.Event()
 
@@ -160,7 +160,7 @@ def test_an_error_of_the_disk_is_logged_once_and_nothing_is_lost(
 def test_no_file_ends_in_half_a_row_that_another_one_has_the_rest_of(
     audit: AuditFile, path: Path, monkeypatch: pytest.MonkeyPatch, may_cut: bool
 ) -> None:
-    """The disk is full in the middle of a row; then the file is rotated."""
+    # The disk is full in the middle of a row; then the file is rotated.
     write, is_full, aside = os.write, threading.Event(), path.with_name("aside")
 
     def full(descriptor: int, data: bytes) -> int:
@@ -194,7 +194,7 @@ def test_no_file_ends_in_half_a_row_that_another_one_has_the_rest_of(
 
 
 def test_gates_that_append_to_one_file_write_whole_rows(path: Path) -> None:
-    """Each waits for the other's lock: half a row is cut before the next row is appended."""
+    # Each waits for the other's lock: half a row is cut before the next row is appended.
     first, second = (AuditFile(path, lambda: TIME_NS, look_s=0.01) for _ in range(2))
     first.start(), second.start()
     for partition in range(500):
@@ -207,7 +207,7 @@ def test_gates_that_append_to_one_file_write_whole_rows(path: Path) -> None:
 def test_rows_without_a_place_are_counted(
     audit: AuditFile, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The disk hangs: the caller does not wait, and the queue is bounded."""
+    # The disk hangs: the caller does not wait, and the queue is bounded.
     monkeypatch.setattr(audit_file, "MOST_ROWS", 100)
     hangs, goes_on, write = threading.Event(), threading.Event(), os.write
 
@@ -234,7 +234,7 @@ def test_rows_without_a_place_are_counted(
 
 
 def test_a_pipe_is_written_to(tmp_path: Path) -> None:
-    """As /dev/stdout of a container. One that nobody reads is an error, not a wait."""
+    # As /dev/stdout of a container. One that nobody reads is an error, not a wait.
     path = tmp_path / "pipe"
     os.mkfifo(path)
     audit = AuditFile(path)

@@ -268,7 +268,7 @@ NO_EFFECT = [
         "trusted: has no effect: clients show certificates",
     ),
     (upstream(allow_plaintext=True, tls={}), "allow_plaintext: has no effect: upstream.tls is set"),
-    (upstream(bootstrap="a:1,b:1,a:1"), "a:1 stands there twice"),
+    (upstream(bootstrap="a:1,b:1,a:1"), "a:1 is listed twice"),
     (upstream(tls={"key_password": {"env": "A"}}), "key_password: has no effect without key"),
     (
         upstream(admin=ADMIN | {"password": PLANTED}),
@@ -324,7 +324,7 @@ def test_a_setting_without_effect(values: dict[str, Any], words: str) -> None:
 
 
 def test_a_default_may_be_without_effect() -> None:
-    """--print-config writes them all."""
+    # --print-config writes them all.
     limits = {"max_frame_bytes": 6000}
     values = listener(broker_ports=100, first_broker_port=0) | {
         "limits": limits,
@@ -551,7 +551,7 @@ WANTED = """\
 34: limits.idle_timeout_ms: must be a whole number
 34: limits.max_connections_per_address: 20000 has no effect
 35: claims_in: audit needs a rate
-37: metrics.address: 0.0.0.0:9464 can be reached from elsewhere
+37: metrics.address: 0.0.0.0:9464 can be reached from other machines
 38: state_directory: nowhere: is not a directory
 39: log.refusals_per_second: has no effect
 """
@@ -575,9 +575,7 @@ def test_every_fault_of_a_file_is_reported_at_once(
 
 
 def test_a_fault_hides_only_what_depends_on_it(tmp_path: Path) -> None:
-    """A wrong ``claims_in`` says nothing about ``claims_out``; the rest is compared all the
-    same.
-    """
+    # A wrong ``claims_in`` says nothing about ``claims_out``; the rest is compared all the same.
     values = {
         "claims_in": "audit:2",
         "claims_out": "tag",

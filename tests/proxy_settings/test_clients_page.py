@@ -215,7 +215,7 @@ def test_a_large_table_is_in_order_and_bounded() -> None:
 
 @pytest.mark.alone
 def test_taking_the_rows_is_quick() -> None:
-    """It happens on the event loop; the text is made elsewhere."""
+    # It happens on the event loop; the text is made elsewhere.
     rows = [(f"c-{n}", Software(), {pair(PRODUCE, n % 5): 1}) for n in range(10_000)]
     table = table_of(*rows, most=MOST_CLIENTS)
     used = []
@@ -323,7 +323,7 @@ async def test_a_server_without_clients_has_no_such_page() -> None:
 
 
 async def test_health_is_answered_while_a_page_takes_long() -> None:
-    """Those who ask for the same share a page; others wait for their turn."""
+    # Those who ask for the same share a page; others wait for their turn.
     slow = threading.Event()
     taken: list[Asked] = []
 
@@ -352,7 +352,7 @@ async def test_health_is_answered_while_a_page_takes_long() -> None:
 
 
 async def test_a_gate_knows_its_clients_at_once() -> None:
-    """Also those whose session goes on, and has not been collected."""
+    # Also those whose session goes on, and has not been collected.
     with ScriptedBroker() as broker:
         gate = RunningGate(
             settings_from(

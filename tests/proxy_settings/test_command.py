@@ -57,11 +57,11 @@ class Gate:
             text=True,
         )
         assert self.process.stdout is not None
-        self.said = self.process.stdout.readline()
-        if not self.said:
+        self.printed = self.process.stdout.readline()
+        if not self.printed:
             self.err = self.process.communicate()[1]
             pytest.fail(f"it did not start: {self.err}")
-        self.facts: dict[str, Any] = json.loads(self.said)
+        self.facts: dict[str, Any] = json.loads(self.printed)
         self.err = ""
 
     def __enter__(self) -> Gate:
@@ -74,7 +74,7 @@ class Gate:
         if self.process.returncode is None:
             self.process.send_signal(number)
             out, self.err = self.process.communicate(timeout=20)
-            self.said += out
+            self.printed += out
         return self.process.returncode
 
     @contextlib.contextmanager
@@ -119,7 +119,7 @@ def logged(err: str, event: str) -> list[dict[str, Any]]:
 # ---- runs ----------------------------------------------------------------------------------------
 
 
-def test_it_refuses_counts_and_logs_and_ends_when_told() -> None:
+def test_it_refuses_counts_and_logs_and_ends_on_a_signal() -> None:
     with ScriptedBroker() as broker, gate(broker) as running:
         assert running.get("/livez") == (200, "ok\n")
         eventually(lambda: running.get("/readyz") == (200, "ok\n"))
@@ -365,12 +365,12 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "said"), USAGE)
-def test_usage(words: list[str], said: str) -> None:
+@pytest.mark.parametrize(("words", "message"), USAGE)
+def test_usage(words: list[str], message: str) -> None:
     code, out, (line,) = ran(*words)
     assert (code, out) == (2, "")
     assert line.startswith("batchval proxy: ")
-    assert said in line
+    assert message in line
 
 
 def test_a_file_that_is_not_there() -> None:
@@ -438,9 +438,8 @@ def of_admin(frame: bytes) -> bytes | None:
 
 
 def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
-    """In records, keys, SASL bytes, settings, the environment: nothing that the gate writes has
-    them.
-    """
+    # In records, keys, SASL bytes, settings, the environment: nothing that the gate writes has
+    # them.
     with ScriptedBroker(of_admin) as broker:
         path = tmp_path / "gate.yaml"
         (tmp_path / "password").write_text(SECRET)
@@ -481,7 +480,7 @@ def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
                 assert sock.recv(1) == b""
             shown += [running.get("/metrics")[1], running.get("/readyz")[1]]
             assert running.end() == 0
-            shown += [running.said, running.err]
+            shown += [running.printed, running.err]
             assert len(logged(running.err, "refused")) == 4
         assert any(word in frame for frame in broker.frames)  # SASL passed through
         for text in shown:

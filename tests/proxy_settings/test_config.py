@@ -1,4 +1,4 @@
-"""What settings are taken, what is refused, and in which words."""
+"""Settings that are accepted, settings that are refused, and the messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def settings(**more: Any) -> Settings:
 
 
 def problems(text: str, tmp_path: Path) -> list[str]:
-    """Of a file: without its own name."""
+    """Return the problems of a file, without its own name."""
     path = tmp_path / "gate.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as refused:
@@ -38,7 +38,7 @@ def problems(text: str, tmp_path: Path) -> list[str]:
 
 
 def problem(**more: Any) -> str:
-    """The only one of these settings."""
+    """Return the only problem of these settings."""
     with pytest.raises(ConfigError) as refused:
         settings(**more)
     (line,) = refused.value.problems
@@ -48,20 +48,23 @@ def problem(**more: Any) -> str:
 # ---- defaults ------------------------------------------------------------------------------------
 
 
-def test_what_holds_where_nothing_is_said() -> None:
-    given = settings()
-    assert given.mode == "enforce"
-    assert str(given.claims_in) == "ignore"
-    assert given.claims_out == "none"
-    assert (given.bridge, given.bridge_isolation_level) == ((), "read_uncommitted")
-    assert given.limits.max_frame_bytes == 104_857_600
-    assert (given.limits.handshake_timeout_ms, given.limits.idle_timeout_ms) == (10_000, 600_000)
-    assert given.metrics.address is not None
-    assert given.metrics.address.is_loopback
-    assert not given.reads_topic_configs
+def test_defaults() -> None:
+    options = settings()
+    assert options.mode == "enforce"
+    assert str(options.claims_in) == "ignore"
+    assert options.claims_out == "none"
+    assert (options.bridge, options.bridge_isolation_level) == ((), "read_uncommitted")
+    assert options.limits.max_frame_bytes == 104_857_600
+    assert (options.limits.handshake_timeout_ms, options.limits.idle_timeout_ms) == (
+        10_000,
+        600_000,
+    )
+    assert options.metrics.address is not None
+    assert options.metrics.address.is_loopback
+    assert not options.reads_topic_configs
 
 
-def test_extras_are_reported_unless_told_otherwise() -> None:
+def test_extras_are_reported_by_default() -> None:
     extras = settings(validation={"extras": {"S1": "refuse"}}).validation.all_extras
     assert extras == {"S1": "refuse"} | {f"S{n}": "report" for n in (2, 3, 4, 5, 6, 7, 9, 10)}
     LogValidator(TopicPolicy(), mode="strict", extras=extras)  # which takes them
@@ -81,7 +84,7 @@ def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("options", "found"),
     [
         ("none", ()),
         ([], ()),
@@ -89,14 +92,14 @@ def test_the_version_of_kafka_chooses_the_defaults_of_topics() -> None:
         (["consumers", "producers", "consumers"], ("producers", "consumers")),
     ],
 )
-def test_the_old_clients_that_are_served(given: Any, found: tuple[str, ...]) -> None:
-    assert settings(bridge=given).bridge == found
+def test_the_old_clients_that_are_served(options: Any, found: tuple[str, ...]) -> None:
+    assert settings(bridge=options).bridge == found
 
 
-@pytest.mark.parametrize("given", ["brokers", ["producers", "none"], [1], 7, None])
-def test_other_words_for_old_clients_are_errors(given: Any) -> None:
+@pytest.mark.parametrize("options", ["brokers", ["producers", "none"], [1], 7, None])
+def test_other_words_for_old_clients_are_errors(options: Any) -> None:
     assert "bridge: must be none, producers, consumers or a list of the last two" in problem(
-        bridge=given
+        bridge=options
     )
 
 
@@ -197,7 +200,7 @@ def test_a_tag_goes_out_only_for_what_was_checked_here(word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["audit:0.001", "trust"])
-def test_whoever_is_believed_must_be_someone(word: str) -> None:
+def test_believed_claims_need_a_sender(word: str) -> None:
     assert "needs a sender" in problem(claims_in=word)
     assert "needs a sender" in problem(
         claims_in=word, listeners=[{"address": "127.0.0.1:1", "tls": TLS}]
@@ -225,8 +228,8 @@ def test_claims_without_a_sender_are_not_read() -> None:
         ("ignore", "ignore"),
     ):
         listeners[1]["trusted"] = word in ("trust", "audit:0.5")
-        given = settings(claims_in=word, listeners=listeners)
-        assert [str(given.claims_in_of(listener)) for listener in given.listeners] == [
+        options = settings(claims_in=word, listeners=listeners)
+        assert [str(options.claims_in_of(listener)) for listener in options.listeners] == [
             plain,
             word,
             plain,
@@ -237,11 +240,11 @@ def test_claims_without_a_sender_are_not_read() -> None:
 def test_what_clients_encrypt_is_not_sent_on_in_the_open_unasked() -> None:
     far = {"bootstrap": "broker.example.com:9092"}
     secure = [{"address": "127.0.0.1:9092", "tls": TLS}]
-    assert "has TLS and the way to broker.example.com:9092 has none" in problem(
+    assert "has TLS and the connection to broker.example.com:9092 has none" in problem(
         listeners=secure, upstream=far
     )
     several = {"bootstrap": "127.0.0.1:1,broker.example.com:9092"}
-    assert "the way to broker.example.com:9092 has none" in problem(
+    assert "the connection to broker.example.com:9092 has none" in problem(
         listeners=secure, upstream=several
     )
     assert settings(listeners=secure, upstream=far | {"allow_plaintext": True})
@@ -318,9 +321,9 @@ TOGETHER = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), TOGETHER)
-def test_what_does_not_go_together(given: dict[str, Any], words: str) -> None:
-    assert words in problem(**given)
+@pytest.mark.parametrize(("options", "words"), TOGETHER)
+def test_what_does_not_go_together(options: dict[str, Any], words: str) -> None:
+    assert words in problem(**options)
 
 
 def test_metrics_may_be_remote_when_asked_or_off() -> None:
@@ -346,7 +349,7 @@ def test_addresses(text: str, host: str, port: int) -> None:
     "text", ["", "9092", "a:", "a:65536", "::1:9092", "a:-1", "a b:1", "a:١", "http://a:1"]
 )
 def test_no_addresses(text: str) -> None:
-    with pytest.raises(ValueError, match=r"HOST:PORT|brackets|no port"):
+    with pytest.raises(ValueError, match=r"HOST:PORT|brackets|out of range"):
         Address.parse(text)
 
 
@@ -372,8 +375,8 @@ def test_the_command_line_wins(tmp_path: Path) -> None:
     path.write_text(
         "listeners: [{address: ':1'}]\nupstream: {bootstrap: 'a:1'}\nmode: observe\nlog:\n"
     )
-    given = load(path, {"mode": "enforce", "log.format": "json", "upstream.bootstrap": "b:2"})
-    assert (given.mode, given.log.format, given.upstream.bootstrap) == (
+    options = load(path, {"mode": "enforce", "log.format": "json", "upstream.bootstrap": "b:2"})
+    assert (options.mode, options.log.format, options.upstream.bootstrap) == (
         "enforce",
         "json",
         (("b", 2),),
@@ -400,13 +403,18 @@ def test_a_secret_comes_from_the_file_another_file_or_the_environment(
             f"listeners: [{{address: ':1'}}]\n"
             f"upstream: {{bootstrap: 'a:1', admin: {{username: u, password: {source}}}}}\n"
         )
-        given = load(path)
-        assert given.upstream.admin is not None
-        assert given.upstream.admin.password is not None
-        assert given.upstream.admin.password.reveal() == PLANTED
-        for text in (shown(given), repr(given), str(given), given.model_dump_json(fallback=repr)):
+        options = load(path)
+        assert options.upstream.admin is not None
+        assert options.upstream.admin.password is not None
+        assert options.upstream.admin.password.reveal() == PLANTED
+        for text in (
+            shown(options),
+            repr(options),
+            str(options),
+            options.model_dump_json(fallback=repr),
+        ):
             assert PLANTED not in text
-        assert yaml.safe_load(shown(given))["upstream"]["admin"]["username"] == "u"
+        assert yaml.safe_load(shown(options))["upstream"]["admin"]["username"] == "u"
     assert str(tmp_path / "password") in shown(
         load(path, {"upstream.admin.password": {"file": "password"}})
     )

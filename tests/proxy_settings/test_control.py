@@ -280,7 +280,7 @@ def test_a_file_in_place_of_the_socket_is_a_fault_of_the_settings(tmp_path: Path
 
 async def test_a_socket_that_another_gate_has_and_a_file(tmp_path: Path) -> None:
     gate = Running(tmp_path / "gate.sock")
-    with pytest.raises(OSError, match=r"gate.sock cannot be had: a running gate has it"):
+    with pytest.raises(OSError, match=r"gate.sock cannot be opened: a running gate has it"):
         Running(tmp_path / "gate.sock")
     assert gate.state is State.SERVING
     gate.end()

@@ -31,7 +31,7 @@ PATHS = {"state_directory", "quarantine|directory"}
 
 
 def models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Those that a field may hold."""
+    """Yield the models that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
@@ -46,13 +46,13 @@ def keys(model: type[BaseModel], path: str = "") -> Iterator[str]:
             yield from keys(inner, key)
 
 
-def values(given: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Of a file: lists do not count as a step."""
-    if isinstance(given, list):
-        for one in given:
+def values(options: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a file: lists do not count as a step."""
+    if isinstance(options, list):
+        for one in options:
             yield from values(one, path)
-    elif isinstance(given, dict):
-        for key, value in given.items():
+    elif isinstance(options, dict):
+        for key, value in options.items():
             yield f"{path}|{key}".lstrip("|"), value
             yield from values(value, f"{path}|{key}")
 
@@ -68,22 +68,22 @@ def test_the_example_has_every_key_and_is_taken(tmp_path: Path) -> None:
     assert wanted - in_example == set()
 
 
-def test_what_is_printed_is_what_was_given_and_can_be_given_again(tmp_path: Path) -> None:
+def test_what_is_printed_is_what_was_set_and_can_be_set_again(tmp_path: Path) -> None:
     path = tmp_path / "gate.yaml"
     path.write_text(yaml.safe_dump(EXAMPLE))
     first = shown(load(path))
     printed = list(values(yaml.safe_load(first)))
     for key, value in values(EXAMPLE):
         is_path = str(value).startswith("tls/") or key in PATHS
-        given = str(tmp_path / value) if is_path else value
+        options = str(tmp_path / value) if is_path else value
         if not isinstance(value, dict | list):
-            assert (key, given) in printed
+            assert (key, options) in printed
     path.write_text(first)
     assert shown(load(path)) == first
 
 
 def test_the_example_differs_from_the_defaults() -> None:
-    """Only where another value would not go with the rest of the example does a default stand."""
+    # Only where another value would not go with the rest of the example does a default stand.
     least = {"listeners": [{"address": "127.0.0.1:1"}], "upstream": {"bootstrap": "127.0.0.1:2"}}
     plain = Settings.model_validate(overridden(least, {}))
     by_default = dict(values(yaml.safe_load(shown(plain))))
@@ -106,24 +106,24 @@ def test_the_metrics_that_it_names_exist() -> None:
     from batchval.proxy.reloading import Reloader
 
     admin = {"mechanism": "NONE"}
-    given = {
+    options = {
         "listeners": [{"address": "127.0.0.1:0"}],
         "upstream": {"bootstrap": "127.0.0.1:2", "admin": admin},
     }
     record_rules = {"schema_id": {"registry": "default"}}
-    given |= {
+    options |= {
         "topics": {
             "policies": [
                 {"match": "*", "record_rules": record_rules, "custom_rules": ["builtins:len"]}
             ]
         }
     }
-    given |= {
+    options |= {
         "schema_registries": [{"url": "http://127.0.0.1:1"}],
         "log": {"audit_file": "/dev/null"},
     }
-    given |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
-    gate = RunningGate(settings_from(given))
+    options |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
+    gate = RunningGate(settings_from(options))
     gate.metrics.add(Reloader(gate, None, {}).families)
     text = gate.metrics.text().decode()
     table = METRICS.split("## Metrics and health")[1].split("## The log")[0]

@@ -45,7 +45,7 @@ def test_a_signal_is_noted_and_asks_for_one_reload() -> None:
 def test_settings_that_change_while_the_gate_starts_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The signal comes after the file was read, before there is a loop."""
+    # The signal comes after the file was read, before there is a loop.
     gates: list[RunningGate] = []
     made = RunningGate.__init__
 

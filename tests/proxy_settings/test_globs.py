@@ -80,7 +80,7 @@ def test_random_globs_as_fnmatch_reads_them() -> None:
 
 @pytest.mark.alone
 def test_the_search_is_bounded() -> None:
-    """Sets of positions may double with each character; many globs are compared with all before."""
+    # Sets of positions may double with each character; many globs are compared with all before.
     began = time.thread_time()
     long = "*a" + "?" * 60 + "b*"
     assert name_for(long, ["*b" + "?" * 62 + "*"] + [f"*{c}*" for c in "Zq_z9-"]) is not None

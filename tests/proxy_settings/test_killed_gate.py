@@ -54,7 +54,7 @@ class NewGate:
         self.at("accept")
 
     def succeeded(self) -> None:
-        """It reads the connection from here on: two readers would take each other's messages."""
+        """Read the connection from here on: two readers would take each other's messages."""
         assert self.accepts
         self.succeeds = True
 

@@ -64,7 +64,7 @@ def test_each_pair_moves_as_the_table_says_or_not_at_all(phase: Phase, event: Ev
 
 
 def test_the_table() -> None:
-    """A second signal is the only thing that shortens a phase, and nothing leads back."""
+    # A second signal is the only thing that shortens a phase, and nothing leads back.
     ends = {Event.TERMINATE, Event.INTERRUPT}
     ways = {(Phase.SERVING, Event.TERMINATE): Phase.LEAVING}
     ways |= {
@@ -95,7 +95,7 @@ async def test_sigterm_waits_and_then_drains(caplog: pytest.LogCaptureFixture) -
     assert gate.asked == ["reload", "closed", "leave", "reload", "draining", "stop"]
     assert caplog.messages == [
         "this gate stops: /readyz is 503, ports close after 0.05 s",
-        "this gate drains: ports are closed, what is under way is delivered",
+        "this gate drains: ports are closed, pending answers are delivered",
         "this gate has ended",
     ]
 
@@ -135,7 +135,7 @@ async def test_sigint_and_a_hand_over_drain_without_a_delay(
 
 
 async def test_the_first_signal_after_a_hand_over_ends_nothing_that_is_under_way() -> None:
-    """A service manager sends SIGTERM to the old gate when the new one runs."""
+    # A service manager sends SIGTERM to the old gate when the new one runs.
     gate = FakeGate()
     life, task = await lived(gate, Event.HANDED, Event.TERMINATE)
     assert life.state is Phase.DRAINING

@@ -66,7 +66,7 @@ def test_lines_are_written_in_their_order(pipe: Pipe) -> None:
 
 
 def test_a_reader_that_hangs_holds_up_nobody(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipe has 64 KiB, the queue as much: what comes then is counted, and a line says so."""
+    # The pipe has 64 KiB, the queue as much: what comes then is counted, and a line says so.
     monkeypatch.setattr(log_thread, "MOST_BYTES", 64 << 10)
     lines = LineWriter(pipe.writer, count_line)
     for _ in range(1_000):
@@ -91,7 +91,7 @@ def test_a_reader_that_hangs_holds_up_nobody(pipe: Pipe, monkeypatch: pytest.Mon
 
 
 def test_what_logs_while_a_line_is_taken_does_not_wait_for_itself(pipe: Pipe) -> None:
-    """The cycle collector comes anywhere, and what it frees may log: in this thread."""
+    # The cycle collector comes anywhere, and what it frees may log: in this thread.
     lines = LineWriter(pipe.writer, count_line)
 
     def log() -> None:
@@ -184,7 +184,7 @@ def test_all_lines_are_there_at_the_end_of_the_process() -> None:
 
 
 def test_a_closed_stderr_is_never_written_to() -> None:
-    """Its number may be that of a client's connection by then."""
+    # Its number may be that of a client's connection by then.
     opened = "import os, sys\nfile = os.memfd_create('client')\nassert file == 2, file\n"
     checked = """
 import time

@@ -1,4 +1,4 @@
-"""What is counted is what is shown; labels are bounded; the port for it is hard to wear out."""
+"""/metrics shows the counts; labels are bounded; the port withstands many clients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counts:
 
 
 def values(metrics: GateMetrics) -> dict[tuple[str, ...], float]:
-    """(name, labels… by their names) of the gate's own."""
+    """Return (name, labels… by their names) of the gate's own metrics."""
     found = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:
@@ -53,7 +53,7 @@ def test_what_is_counted_is_what_is_shown() -> None:
     counts.partitions_refused["crc-mismatch"] = 2
     for _ in range(2):
         metrics.topics(Refused())
-    metrics.topics(Refused(rule=""))  # a report is no refusal
+    metrics.topics(Refused(rule=""))  # a report is not a refusal
     shown = values(metrics)
     assert shown["batchval_gate_requests_total",] == 3
     assert shown["batchval_gate_bytes_held",] == 5
@@ -134,7 +134,7 @@ def test_what_is_not_a_topic_name_has_no_label(topic: str | None) -> None:
 
 
 def test_only_topics_that_exist_have_a_label() -> None:
-    """Names that clients invent take none of the labels, however many come first."""
+    # Names that clients invent take none of the labels, however many come first.
     known = {f"real-{n}" for n in range(5)}
     topics = TopicCounts(5, known.__contains__)
     for n in range(1_000):
@@ -168,7 +168,7 @@ def test_pairs_of_topic_and_rule_are_bounded() -> None:
 
 
 def test_the_cluster_and_the_settings_know_topics() -> None:
-    """A glob names no topic: clients could invent names that it matches."""
+    # A glob names no topic: clients could invent names that it matches.
     policies = [{"match": match, "max.message.bytes": 1_000} for match in ("small", "keyed-*")]
     gate = RunningGate(
         settings_from(
@@ -189,7 +189,7 @@ def test_the_cluster_and_the_settings_know_topics() -> None:
 
 @pytest.mark.alone
 def test_taking_the_values_is_quick() -> None:
-    """It happens on the event loop; the text is made elsewhere."""
+    # It happens on the event loop; the text is made elsewhere.
     metrics = GateMetrics(Counters(), mode="enforce", version="1", topics=10_000)
     for n in range(40_000):
         metrics.topics(Refused(topic=f"topic-{n % 10_000}", rule=f"rule-{n // 10_000}"))
@@ -257,7 +257,7 @@ async def test_a_slow_connection_is_closed() -> None:
 
 
 async def test_many_connections_of_one_address_shut_nobody_out() -> None:
-    """The oldest makes way: a probe that asks at once is answered, from the same address too."""
+    # The oldest makes way: a probe that asks at once is answered, from the same address too.
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
     address = await server.start("127.0.0.1", 0)
     idle = [await asyncio.open_connection(*address) for _ in range(3 * MOST_CONNECTIONS)]
@@ -289,7 +289,7 @@ async def test_many_addresses_shut_nobody_out() -> None:
 
 
 async def test_one_scraper_does_not_close_the_connection_of_another() -> None:
-    """A text takes long, and another address opens more than all connections meanwhile."""
+    # A text takes long, and another address opens more than all connections meanwhile.
     slow = threading.Event()
     server = HealthServer(lambda: lambda: b"%d\n" % slow.wait(10), lambda: None)
     address = await server.start("127.0.0.1", 0)

@@ -1,7 +1,7 @@
 """After a mixed run every number of /metrics is compared with what was really sent, and what a
 broker really saw.
 
-The account is kept by the test beside the gate: what goes into a socket, what the scripted broker
+The account is kept by the test itself: what goes into a socket, what the scripted broker
 takes and answers.
 """
 
@@ -67,7 +67,7 @@ CODES = {"crc-mismatch": 2, "batch-too-large": 10, "key-missing": 87}
 
 
 class Account:
-    """What was sent and received, by the names of the metrics."""
+    """The counts of what was sent and received, by the names of the metrics."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, ...]] = Counter()
@@ -84,14 +84,14 @@ class Account:
         self.add("requests_by_version_total", api, "default", "bootstrap", version)
 
     def answer(self, api: str, *, broker: bool) -> None:
-        """One that the client got; ``broker``: the broker had a part in it."""
+        """Count an answer that the client got; ``broker``: the broker took part in it."""
         self.add("request_duration_seconds_count", api, "default", "bootstrap")
         self.add("broker_duration_seconds_count", api, "default", "bootstrap", by=broker)
 
     def produce(
         self, frame: bytes, kinds: list[tuple[str, bytes, str, str, str]], tags: bool = False
     ) -> None:
-        """One request; ``tags``: every partition has one, which is taken off."""
+        """Count one request; ``tags``: every partition has one, which is removed."""
         self.request(frame, "Produce")
         self.add("produce_requests_total")
         self.add("produce_partitions_total", by=len(kinds))
@@ -121,7 +121,7 @@ def account() -> Account:
 
 
 def shown(gate: RunningSettings) -> dict[tuple[str, ...], float]:
-    """From /metrics, asked for as Prometheus does; without what is 0."""
+    """Return the values of /metrics, requested as Prometheus does, without those that are 0."""
     host, port = gate.gate.metrics_at or ("", 0)
     with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -137,16 +137,16 @@ def shown(gate: RunningSettings) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture
 def running() -> Iterator[tuple[ScriptedBroker, RunningSettings, Counter[str]]]:
-    """The broker's own account: answers that it gave, and their bytes."""
-    given: Counter[str] = Counter()
+    """Return the broker's own counts: its answers, and their bytes."""
+    answered_by_broker: Counter[str] = Counter()
 
     def answer(frame: bytes) -> bytes | None:
-        said = answered(frame)
-        if said is not None:
-            given["answers"] += 1
-            given["bytes"] += len(said)
-        given["requests"] += 1
-        return said
+        answer = answered(frame)
+        if answer is not None:
+            answered_by_broker["answers"] += 1
+            answered_by_broker["bytes"] += len(answer)
+        answered_by_broker["requests"] += 1
+        return answer
 
     with (
         ScriptedBroker(answer) as broker,
@@ -158,7 +158,7 @@ def running() -> Iterator[tuple[ScriptedBroker, RunningSettings, Counter[str]]]:
             limits={"max_connections": 6},
         ) as gate,
     ):
-        yield broker, gate, given
+        yield broker, gate, answered_by_broker
 
 
 def test_every_number_is_what_was_sent(
@@ -166,7 +166,7 @@ def test_every_number_is_what_was_sent(
     account: Account,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    _, gate, given = running
+    _, gate, answered_by_broker = running
     rng = random.Random(49)
     socks = [socket.create_connection(gate.address, 20) for _ in range(4)]
     account.add("connections_total", by=4)
@@ -228,9 +228,11 @@ def test_every_number_is_what_was_sent(
         account.add("connections_refused_by_total", "max_connections")
     account.add("connections_open", by=6)
     # what passed on, and came back, as the broker has it
-    eventually(lambda: given["requests"] >= given["answers"] + 2)  # those of acks=0 have arrived
-    account.add("answers_total", by=given["answers"])
-    account.add("answer_bytes_total", by=given["bytes"])
+    eventually(
+        lambda: answered_by_broker["requests"] >= answered_by_broker["answers"] + 2
+    )  # those of acks=0 have arrived
+    account.add("answers_total", by=answered_by_broker["answers"])
+    account.add("answer_bytes_total", by=answered_by_broker["bytes"])
     found = shown(gate)
     lines = sum(record.getMessage() in ("refused", "reported") for record in caplog.records)
     left_out = found.pop(("batchval_gate_log_refusals_left_out_total",), 0)
@@ -251,15 +253,15 @@ def test_every_number_is_what_was_sent(
 def one(
     sock: socket.socket, n: int, account: Account, kinds: list[tuple[str, bytes, str, str, str]]
 ) -> None:
-    """A request of these, and its answer."""
+    """Return a request of these, and its answer."""
     partitions = [(topic, i, records) for i, (topic, records, *_) in enumerate(kinds)]
     frame = produce_frame(n, *partitions)
     # the request has its partitions by topic
     account.produce(frame, kinds)
     sock.sendall(frame)
     account.answer("Produce", broker=any(not kind[2] for kind in kinds))
-    said = codes(read_frame(sock))
-    assert said == {(kind[0], i): CODES.get(kind[2], 0) for i, kind in enumerate(kinds)}
+    answer = codes(read_frame(sock))
+    assert answer == {(kind[0], i): CODES.get(kind[2], 0) for i, kind in enumerate(kinds)}
 
 
 def ended(sock: socket.socket) -> None:
@@ -273,12 +275,12 @@ OTHERS = {
     "batchval_gate_info",
     "batchval_gate_ready",
     "batchval_gate_reading_paused_total",
-    "batchval_gate_judging_cpu_seconds_total",
+    "batchval_gate_validation_cpu_seconds_total",
 }
 
 
 def compare(found: dict[tuple[str, ...], float], account: Account) -> None:
-    """Nothing more, nothing less."""
+    """Check that the counts are exactly these."""
     expected: dict[tuple[str, ...], float] = dict(account.counts)
     expected["batchval_gate_claims_batches_total",] = 3
     expected["batchval_gate_claims_honest_total",] = 2
@@ -324,8 +326,7 @@ def test_what_waits_is_seen_while_it_waits(
 
 
 def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
-    """Of every version of Produce and Fetch, on the short way and where an answer is merged."""
-
+    # Of every version of Produce and Fetch, on the fast path and where an answer is merged.
     def answer(frame: bytes) -> bytes:
         key, version, correlation_id = struct.unpack_from(">hhi", frame)
         if key == 22:

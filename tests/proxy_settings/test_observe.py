@@ -1,4 +1,4 @@
-"""What is observed, for whom; and what is counted of it, also over restarts."""
+"""Batches that are observed, by topic and principal, and their counts, also over restarts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_is_remembered_of_names_is_bounded() -> None:
 
 @pytest.mark.alone
 def test_names_that_were_never_seen_cost_little() -> None:
-    """50 rules and 10,000 names: it is asked on the event loop."""
+    # 50 rules and 10,000 names: it is asked on the event loop.
     rules = globs(*((f"team-{n}.*.events-*-[abc]", "User:*") for n in range(50)))
     names = [f"team-{n % 60}.{'x.' * 60}events-{n}-d" for n in range(10_000)]
     rules.observes("x", ANONYMOUS)  # compiles

@@ -101,9 +101,8 @@ def got(address: str, path: str) -> int:
 
 @pytest.mark.alone
 def test_health_answers_however_many_clients_come(tmp_path: Path) -> None:
-    """1,000 clients at once: the first are served, others are hung up on, and nothing runs out of
-    files.
-    """
+    # 1,000 clients at once: the first are served, others are hung up on, and nothing runs out of
+    # files.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     listeners = [{"address": "127.0.0.1:0", "broker_ports": 100, "first_broker_port": 20100}]
@@ -171,9 +170,8 @@ def test_too_few_open_files_to_start(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_a_listener_that_runs_out_of_files_goes_on_later(tmp_path: Path) -> None:
-    """Something else may use up all files: the loop is not kept busy, and accepts when there are
-    files again.
-    """
+    # Something else may use up all files: the loop is not kept busy, and accepts when there are
+    # files again.
     program = """
 import asyncio, resource, socket, sys, os, time
 from batchval.proxy.accepting import Acceptor

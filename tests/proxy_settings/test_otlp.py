@@ -27,7 +27,7 @@ from tests.support.proxy import ScriptedBroker, other_frame
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes OTLP over HTTP, or answers with ``status``."""
+    """A collector that takes OTLP over HTTP, or answers with ``status``."""
 
     daemon_threads = True
 
@@ -145,7 +145,7 @@ async def test_failures_are_counted_and_logged_once(
 
 
 async def test_a_collector_that_does_not_answer_holds_nothing_up() -> None:
-    """Neither the loop nor the end of the gate."""
+    # Neither the loop nor the end of the gate.
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
         port = silent.getsockname()[1]
         gate = RunningGate(settings_from(values({"endpoint": f"http://127.0.0.1:{port}"})))

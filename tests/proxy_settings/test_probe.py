@@ -1,4 +1,4 @@
-"""What listens on an upstream's address: Kafka, TLS, HTTP, something else, or nothing."""
+"""Probes of an upstream address: Kafka, TLS, HTTP, something else, or nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ async def alert(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @contextlib.contextmanager
 def handshakes(context: ssl.SSLContext) -> Iterator[tuple[str, int]]:
-    """A server that makes handshakes and reads: it sends its alerts, which asyncio's leaves out."""
+    """Run a server that makes handshakes and reads: it sends its alerts, which asyncio's leaves
+    out.
+    """
 
     def serve() -> None:
         with contextlib.suppress(OSError):
@@ -217,7 +219,7 @@ async def test_a_broker_that_is_slow_is_one_all_the_same() -> None:
 
 @contextlib.contextmanager
 def answering(answer: bytes) -> Any:
-    """A server in a thread that answers each connection with the same bytes."""
+    """Run a server in a thread that answers each connection with the same bytes."""
 
     def serve() -> None:
         with contextlib.suppress(OSError):

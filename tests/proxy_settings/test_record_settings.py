@@ -100,7 +100,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (ruled({"max_key_bytes": "1"}), f"{AT}.max_key_bytes: must be a whole number"),
     (ruled({"required_headers": ["a", "a"]}), f"{AT}.required_headers: has 'a' twice"),
     (ruled({"tombstones": "maybe"}), f"{AT}.tombstones: must be allow or refuse"),
-    (ruled({}), f"{AT}: has no effect: it asks nothing"),
+    (ruled({}), f"{AT}: has no effect: it requires nothing"),
     (
         ruled({"required_headers": ["a"], "forbidden_headers": ["a"]}),
         f"{AT}: header 'a' is both required and forbidden",
@@ -179,7 +179,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (
         policies({"match": "a", "custom_rules": ["a:b", "a:b"]}),
-        "topics.policies[0].custom_rules[1]: 'a:b' stands there",
+        "topics.policies[0].custom_rules[1]: 'a:b' is listed twice",
     ),
 ]
 

@@ -97,7 +97,7 @@ LONG = "\U0001f600" * 5_000
 
 @pytest.mark.parametrize("kind", ["text", "json"])
 def test_a_pipe_takes_the_longest_line_as_one_piece(kind: str) -> None:
-    """Several workers write to one pipe: what is above PIPE_BUF is cut by the lines of others."""
+    # Several workers write to one pipe: what is above PIPE_BUF is cut by the lines of others.
     (line,) = lines(
         kind, Refused(client_id=LONG, topic=LONG, reason=LONG, principal=LONG, partition=7)
     )
@@ -148,16 +148,16 @@ def test_a_flood_is_bounded_and_counted() -> None:
     clock.now += 0.5
     for _ in range(20):
         log(Refused())
-    told = stream.getvalue().splitlines()[10:]
-    assert "left out of the log count=990" in told[0]
-    assert len(told) == 6
+    lines = stream.getvalue().splitlines()[10:]
+    assert "left out of the log count=990" in lines[0]
+    assert len(lines) == 6
     log.flush()
     assert "count=15" in stream.getvalue().splitlines()[-1]
     assert log.suppressed_total == 1_005
 
 
 def test_few_lines_come_at_once() -> None:
-    """The event loop writes them: 20 now, and the rest of a hundred in the course of a second."""
+    # The event loop writes them: 20 now, and the rest of a hundred in the course of a second.
     stream, clock = io.StringIO(), Clock()
     install(Log(), logging.StreamHandler(stream))
     log = RefusalLog(100, clock)
@@ -195,7 +195,7 @@ def test_no_reason_of_the_engine_quotes_a_record() -> None:
             batch = bytes.fromhex(json.loads(text)["batch_hex"])
             result = LogValidator().check(batch, now_ms=1_700_000_000_000)
             for word in re.findall(rb"(?:key|value)-[0-9]+", batch):
-                said = [result.reason, *(message for _, message in result.record_errors)]
-                assert not any(word.decode() in str(one) for one in said), (path, said)
+                shown = [result.reason, *(message for _, message in result.record_errors)]
+                assert not any(word.decode() in str(one) for one in shown), (path, shown)
                 looked_at += not result.ok
     assert looked_at > 100

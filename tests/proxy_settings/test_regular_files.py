@@ -64,7 +64,7 @@ def test_a_secret_has_so_many_bytes(tmp_path: Path) -> None:
 
 
 def test_every_file_that_settings_name_is_checked_and_compared(tmp_path: Path) -> None:
-    """Each is a pipe without a writer: to open one as usual would wait for ever."""
+    # Each is a pipe without a writer: to open one as usual would wait for ever.
     names = iter(range(100))
 
     def pipe() -> str:

@@ -81,7 +81,7 @@ async def test_a_thread_that_cannot_start_does_not_end_the_looks(
 async def test_a_registry_is_closed_when_nobody_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each settings keep theirs for RETIRE_S, whatever was retired before and after them."""
+    # Each settings keep theirs for RETIRE_S, whatever was retired before and after them.
     closed: list[str] = []
 
     def parts(**timeouts: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def small(size: int) -> dict[str, Any]:
 
 
 def tagged() -> bytes:
-    """A request with claims that are true."""
+    """Return a request with claims that are true."""
     claims = compute(COMPRESSED)
     assert claims is not None
     tag = to_tag(claims, int.from_bytes(COMPRESSED[17:21], "big"))
@@ -132,7 +132,7 @@ async def test_many_sessions_take_turns(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_a_bridge_is_offered_to_new_connections(tmp_path: Path) -> None:
-    """Clients ask for versions once a connection."""
+    # Clients ask for versions once a connection.
     with ScriptedBroker() as broker:
         async with (
             ReloadedGate(tmp_path, broker, bridge=["producers"]) as one,
@@ -188,7 +188,7 @@ def pass_rule(columns: Any) -> None:
 
 
 class SLOW:
-    """What the slow rule waits for."""
+    """The event that the slow rule waits for."""
 
     entered = threading.Event()
     go_on = threading.Event()
@@ -368,7 +368,7 @@ def test_a_content_is_tried_once_and_after_two_looks() -> None:
 
 
 async def test_a_change_of_the_file_is_found(tmp_path: Path) -> None:
-    """The file is a link into a folder that is replaced, as Kubernetes does."""
+    # The file is a link into a folder that is replaced, as Kubernetes does.
     with ScriptedBroker() as broker:
         (tmp_path / "v1").mkdir()
         (tmp_path / "data").symlink_to("v1")
@@ -492,7 +492,7 @@ async def test_a_defect_ends_no_later_reload(
 
 @pytest.mark.alone
 async def test_the_loop_does_as_much_for_many_policies_as_for_few(tmp_path: Path) -> None:
-    """The CPU time of ``apply``, in ms: what grows with the policies was done in a thread."""
+    # The CPU time of ``apply``, in ms: what grows with the policies was done in a thread.
     policies = [{"match": f"topic-{n}-*", "max.message.bytes": 1_000_000 + n} for n in range(500)]
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:

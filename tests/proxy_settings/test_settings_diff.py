@@ -1,4 +1,4 @@
-"""What differs between two settings: what a log line says of it, and what needs a restart."""
+"""The differences between two settings: their log line, and which of them need a restart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(**values: Any) -> Settings:
 
 
 def test_each_key_has_an_effect() -> None:
-    """A key that is new has to say when a change of it is felt."""
+    # A key that is new has to say when a change of it is felt.
     named = {key.partition(".")[0] for key in EFFECTS}
     assert named == set(keys_of(Settings).values())
 

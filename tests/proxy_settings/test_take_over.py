@@ -29,7 +29,7 @@ from tests.support.proxy import (
 
 
 def served(gate: GateCommand, n: int = 1) -> bool:
-    """Whether a new client gets an answer."""
+    """Return whether a new client gets an answer."""
     with gate.connected() as sock:
         sock.sendall(other_frame(n))
         return read_frame(sock) == struct.pack(">i", n)

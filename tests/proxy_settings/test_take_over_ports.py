@@ -36,7 +36,7 @@ def settings(port: int) -> Settings:
 
 
 class Offered:
-    """What the new gate has of the old one, whose end a test decides."""
+    """The new gate's view of the old one, whose end a test decides."""
 
     def __init__(self, gate: RunningGate) -> None:
         offer = gate.succession.offer()
@@ -138,7 +138,7 @@ async def test_a_gate_that_ends_binds_nothing_later() -> None:
 
 
 async def test_a_broker_that_moves_is_named_at_its_new_port() -> None:
-    """A worker opens a port that its parent awaits, and the parent may get another one."""
+    # A worker opens a port that its parent awaits, and the parent may get another one.
     port = free_ports(10)
     gate = RunningGate(settings(port))
     await gate.start()

@@ -1,5 +1,5 @@
-"""Whose certificate a client shows: names that no other authority can issue, and certificates that
-are revoked.
+"""The identity of a client's certificate: names that no other authority can issue, and certificates
+that are revoked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def test_two_authorities_that_issue_the_same_subject(clients: Clients) -> 
 
 
 async def test_intermediate_authorities_of_the_same_name(clients: Clients) -> None:
-    """Also one that is named like the other root, by an authority that imitates it."""
+    # Also one that is named like the other root, by an authority that imitates it.
     roots = [Authority("A"), Authority("B")]
     issuers = [
         Authority("Sub", roots[0]),
@@ -108,9 +108,8 @@ async def test_a_subject_cannot_imitate_an_issuer(clients: Clients) -> None:
 
 
 async def test_authorities_whose_names_differ_in_case_alone(clients: Clients) -> None:
-    """OpenSSL takes the two names for one when it looks for an issuer; the identity has the
-    authority's own spelling.
-    """
+    # OpenSSL takes the two names for one when it looks for an issuer; the identity has the
+    # authority's own spelling.
     authorities = [Authority("Clients"), Authority("CLIENTS")]
     for n, authority in enumerate(authorities):
         authority.issue(clients.folder, "edge", f"edge{n}")
@@ -211,7 +210,7 @@ async def test_a_list_that_is_not_valid_refuses_its_clients_and_says_so(
 
 
 async def test_a_revoked_intermediate_authority(clients: Clients) -> None:
-    """Every certificate of the chain is looked up, so each authority has to have its list."""
+    # Every certificate of the chain is looked up, so each authority has to have its list.
     root = Authority("Root")
     good, bad = Authority("Good", root), Authority("Bad", root)
     good.issue(clients.folder, "edge", "good")

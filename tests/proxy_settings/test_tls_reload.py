@@ -42,20 +42,23 @@ class Files:
         certificate.private_key_pem.write_to_path(self.folder / f"{name}.key")
 
     def listener(self, **more: Any) -> ListenerTls:
-        given = {
+        options = {
             "certificate": self.folder / "server.pem",
             "key": self.folder / "server.key",
         } | more
-        return ListenerTls.model_validate(given)
+        return ListenerTls.model_validate(options)
 
     def mutual(self, **more: Any) -> ListenerTls:
         return self.listener(client_ca=self.folder / "clients.pem", **more)
 
     def client(self, certificate: bool = True) -> UpstreamContext:
-        given: dict[str, Any] = {"ca": self.folder / "servers.pem"}
+        options: dict[str, Any] = {"ca": self.folder / "servers.pem"}
         if certificate:
-            given |= {"certificate": self.folder / "client.pem", "key": self.folder / "client.key"}
-        return UpstreamContext(UpstreamTls.model_validate(given))
+            options |= {
+                "certificate": self.folder / "client.pem",
+                "key": self.folder / "client.key",
+            }
+        return UpstreamContext(UpstreamTls.model_validate(options))
 
 
 @pytest.fixture
@@ -111,7 +114,7 @@ async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -
         assert (await server.ask(second)).startswith("CN=edge-1")
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await server.ask(first)  # neither side believes the other any more
-        # an authority that is gone is gone, for whoever already had a session too
+        # an authority that is gone is gone, also for clients that had a session
         half = files.client()
         files.clients = trustme.CA()
         files.renew()

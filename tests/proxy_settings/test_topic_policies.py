@@ -1,5 +1,5 @@
-"""What a topic allows: the file's globs, then the cluster's own configuration, read with the gate's
-credentials.
+"""The configuration of a topic: the file's globs, then the cluster's own configuration, read with
+the gate's credentials.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ BY_KEY: dict[int, Any] = {kind.api_key: kind for kind in REQUESTS}
 
 
 class Broker:
-    """Answers what the gate asks, to whoever knows the password."""
+    """A broker that answers the gate's requests to clients that know the password."""
 
     def __init__(
         self, configs: Mapping[str, Mapping[str, str]], mechanism: str | None = None
@@ -203,9 +203,11 @@ POLICIES = {
 @pytest.mark.parametrize("mechanism", ["NONE", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 async def test_topic_configurations_are_read(mechanism: str) -> None:
     async with Broker(CONFIGS, None if mechanism == "NONE" else mechanism) as broker:
-        given = upstream(broker, mechanism)
-        assert await read_topic_configs(given, None, None) == POLICIES
-        assert await read_topic_configs(given, None, ["logs", "none"]) == {"logs": POLICIES["logs"]}
+        settings = upstream(broker, mechanism)
+        assert await read_topic_configs(settings, None, None) == POLICIES
+        assert await read_topic_configs(settings, None, ["logs", "none"]) == {
+            "logs": POLICIES["logs"]
+        }
 
 
 async def test_any_broker_serves_for_asking() -> None:
@@ -230,7 +232,7 @@ async def test_plain_shows_no_remote_broker_the_password(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-async def test_a_wrong_password_is_said_and_not_shown(
+async def test_a_wrong_password_is_reported_and_not_shown(
     mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Broker(CONFIGS, mechanism) as broker:
@@ -315,8 +317,8 @@ async def until(condition: Any) -> None:
 
 async def test_new_topics_are_asked_for_and_old_ones_read_again() -> None:
     async with Broker(CONFIGS) as broker:
-        given = upstream(broker)
-        topics = ClusterTopics(lambda names: read_topic_configs(given, None, names), 1.5)
+        settings = upstream(broker)
+        topics = ClusterTopics(lambda names: read_topic_configs(settings, None, names), 1.5)
         assert topics("orders") is None
         assert topics.age_s == -1
         async with running(topics):
@@ -406,12 +408,14 @@ async def test_with_a_real_broker(broker: KafkaBroker, loop_kind: str) -> None:
         admin.close()
 
     await asyncio.to_thread(create)
-    given = Upstream.model_validate({"bootstrap": broker.bootstrap, "admin": {"mechanism": "NONE"}})
-    found = await read_topic_configs(given, None, None)
+    settings = Upstream.model_validate(
+        {"bootstrap": broker.bootstrap, "admin": {"mechanism": "NONE"}}
+    )
+    found = await read_topic_configs(settings, None, None)
     deadline = time.monotonic() + 60
     while topic not in found and time.monotonic() < deadline:  # the controller answers first
         await asyncio.sleep(0.1)
-        found = await read_topic_configs(given, None, None)
+        found = await read_topic_configs(settings, None, None)
     assert found[topic] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
     with_password = {"mechanism": "PLAIN", "username": "a", "password": "b"}
     with pytest.raises(NetworkError):

@@ -17,7 +17,7 @@ Shown = dict[tuple[str, ...], float]
 
 
 def shown(table: TrafficTable) -> Shown:
-    """(name, labels by their names' order) of what the table adds to /metrics."""
+    """Return (name, labels by their names' order) of what the table adds to /metrics."""
     metrics = GateMetrics(Counters(), mode="enforce", version="1")
     metrics.add(table.families)
     return {
@@ -91,7 +91,7 @@ def test_nodes_without_a_label_share_one() -> None:
 
 
 def test_brokers_that_nobody_has_named_take_no_label() -> None:
-    """TLS clients may ask for any node id by its name."""
+    # TLS clients may ask for any node id by its name.
     table = TrafficTable(2)
     assert (
         len({id(table.of("edge", node, is_known=False)) for node in range(100_000, 100_050)}) == 1

@@ -14,7 +14,7 @@ ABSENT = b'{"error_code": 40403, "message": "Schema not found"}'
 
 
 def answer(status: int, body: bytes, *headers: str) -> bytes:
-    """A whole answer."""
+    """Return a whole answer."""
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 

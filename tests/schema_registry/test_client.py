@@ -126,7 +126,7 @@ def test_versions_are_numbers(registry: ScriptedRegistry, body: bytes) -> None:
 
 
 def test_a_slow_answer_ends_in_time(registry: ScriptedRegistry) -> None:
-    """However little comes at a time."""
+    # However little comes at a time.
     registry.trickle = True
     began = time.monotonic()
     with pytest.raises(RegistryError, match="timed out"):

@@ -1,6 +1,4 @@
-"""What is kept of a registry's answers: ids that are known, ids that are not there, and how often
-it is asked.
-"""
+"""The cache of a registry's answers: known ids, missing ids, and the rate of requests."""
 
 from __future__ import annotations
 
@@ -142,7 +140,7 @@ def test_subjects_are_read_in_the_background_and_what_was_deleted_is_forgotten(
 def test_an_id_that_is_found_while_versions_are_read_stays(
     registry: ScriptedRegistry, subjects: SubjectIds
 ) -> None:
-    """The list of versions may be older than the answer about the id."""
+    # The list of versions may be older than the answer about the id.
     subjects.ids("s")
     versions = subjects.client.versions
 

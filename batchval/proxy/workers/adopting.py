@@ -13,7 +13,7 @@ __all__ = ["AdoptingProxy"]
 
 
 class AdoptingProxy(Proxy):
-    """Serves connections that another process has accepted."""
+    """A listener whose connections another process has accepted."""
 
     def __init__(self, options: ProxyOptions, shared: Shared) -> None:
         super().__init__(options, shared=shared)

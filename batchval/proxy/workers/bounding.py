@@ -16,7 +16,7 @@ _ALWAYS: Final[dict[str, Collection[str]]] = {"topic": {OTHER}, "node": {OTHER, 
 
 
 class BoundedLabels:
-    """Lets as many topics and nodes have a label of their own as the settings allow.
+    """A limit on the topics and nodes that have their own label, as the settings set it.
 
     Those that came first have one; the others become ``(other)``. For one thread at a time.
     """

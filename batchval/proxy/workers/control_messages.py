@@ -1,4 +1,4 @@
-"""What a parent and its workers say to each other.
+"""The messages between a parent and its workers.
 
     control  both directions, in order: the messages below, with their length, pickled
     passing  parent to worker: PassedHeader with the connection's descriptor, one packet each
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class ClusterNews(NamedTuple):
-    """What the parent knows of the cluster.
+    """The parent's view of the cluster.
 
     ``endpoints``  state and problem of each address
     ``ports``      (listener, node id) -> port
@@ -64,7 +64,7 @@ class ClusterNews(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a worker is made of.
+    """The facts from which a worker is made.
 
     ``settings``       of this worker: its part of the gate's limits
     ``instance``       begins the client ids of the parent's own requests to brokers
@@ -93,7 +93,7 @@ class Drain(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Is answered with an Answer of the same number."""
+    """A question, which an Answer of the same number answers."""
 
     number: int
     what: Literal["families", "clients", "prepare"]
@@ -198,14 +198,14 @@ class Unauthenticated(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """To a Question. ``content`` is pickled again, so that a thread can read it."""
+    """The answer to a Question. ``content`` is pickled again, so that a thread can read it."""
 
     number: int
     content: bytes
 
 
 class PortOf(NamedTuple):
-    """Asks for the port of a broker."""
+    """A question for the port of a broker."""
 
     listener: str
     node_id: int
@@ -213,6 +213,6 @@ class PortOf(NamedTuple):
 
 
 class OwnRequest(NamedTuple):
-    """Asks whether the parent has sent a request with this client id."""
+    """A question whether the parent has sent a request with this client id."""
 
     client_id: str

@@ -92,7 +92,7 @@ class FollowingDiscovery(Discovery):
         """Wait for news."""
 
     async def stop(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no request is pending."""
 
     def follow(self, news: ClusterNews) -> None:
         """Take over what the parent knows. The ports must be known before.

@@ -40,7 +40,7 @@ _NOT_INHERITED: Final = (
 
 
 class WorkerOwner(Protocol):
-    """What a worker's messages reach."""
+    """The receiver of a worker's messages."""
 
     def received(self, worker: Worker, message: object) -> None: ...
     def asked(self, question: object) -> object: ...
@@ -54,7 +54,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
     ``limit``        of connections, which its open files suffice for
     ``connections``  number -> what the parent has passed and is not gone yet
     ``heard``        when it has sent something last, by the loop's clock
-    ``judged``       batches that this process has judged
+    ``judged``       batches that this process has validated
     ``is_full``      it has not taken the connections that were passed last
     """
 
@@ -80,12 +80,12 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
 
     @property
     def key(self) -> tuple[int, int]:
-        """Which process of which worker this is."""
+        """Return which process of which worker this is."""
         return self.index, self.starts
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while it runs."""
+        """Return the id of the process, while it runs."""
         return None if self._process is None else self._process.pid
 
     async def spawn(self, parts: Callable[[], Parts]) -> None:

@@ -115,7 +115,7 @@ class ParentGate(RunningGate):
         self._tasks.append(asyncio.create_task(self._spread_news()))
 
     def start_validation(self) -> None:
-        """Judge nothing: workers do."""
+        """Validate nothing: workers do."""
 
     def read_topics_anew(self) -> None:
         """Read nothing: workers do."""
@@ -133,7 +133,7 @@ class ParentGate(RunningGate):
         wanted = settings.limits.max_connections
         if self._capacity is None or self._capacity >= wanted:
             return wanted
-        why = f"the open files of {len(self.pool.workers)} workers suffice for no more"
+        why = f"the open files of {len(self.pool.workers)} workers suffice for no more connections"
         log_fewer(settings, self._capacity, f"{why}: raise their limit (ulimit -n, LimitNOFILE=)")
         return self._capacity
 
@@ -159,7 +159,7 @@ class ParentGate(RunningGate):
             self.shared.budget.bound_connections(self.max_connections)
 
     def unready(self) -> str | None:
-        """Why clients cannot be served; None if they can."""
+        """Return why clients cannot be served; None if they can."""
         if not self.is_draining and not self.pool.serving:
             return "no worker serves clients"
         return super().unready()

@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 
 class PassingProxy(Proxy):
-    """Has the ports of one listener. ``passed``: its clients, which workers serve."""
+    """The ports of one listener. ``passed``: its clients, which workers serve."""
 
     def __init__(self, options: ProxyOptions, shared: Shared, pool: WorkerPool) -> None:
         super().__init__(options, shared=shared)

@@ -101,17 +101,17 @@ class WorkerPool:
 
     @property
     def serving(self) -> list[Worker]:
-        """The workers that take connections."""
+        """Return the workers that take connections."""
         return self._in(WorkerState.SERVING)
 
     @property
     def judged(self) -> int:
-        """Batches that all workers have judged."""
+        """Return the number of batches that all workers have validated."""
         return self._judged_before + sum(one.judged for one in self.workers)
 
     @property
     def capacity(self) -> int:
-        """Connections that the open files of all workers suffice for."""
+        """Return the number of connections that the open files of all workers suffice for."""
         return sum(one.limit for one in self.workers)
 
     def pids(self) -> list[int]:

@@ -32,7 +32,9 @@ log = logging.getLogger("batchval.proxy")
 
 
 class Outcome(NamedTuple):
-    """What a worker answers: the problems of the settings, or how many connections it can serve."""
+    """The answer of a worker: the problems of the settings, or how many connections it can
+    serve.
+    """
 
     problems: list[str]
     connections: int
@@ -75,7 +77,7 @@ class PreparedWorkers:
 
 
 class Preparing:
-    """A worker's side: what it has prepared last."""
+    """The worker's side: the settings that it has prepared last."""
 
     def __init__(self, gate: RunningGate) -> None:
         self._gate = gate

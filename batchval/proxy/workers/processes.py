@@ -24,7 +24,7 @@ _MOST: Final = "process_max_fds"
 
 
 class Processes:
-    """Its method belongs to one thread at a time: it reads /proc."""
+    """The usage of processes by /proc. One thread at a time may call its method."""
 
     def __init__(self) -> None:
         self._own = ProcessCollector(registry=None)

@@ -1,4 +1,4 @@
-"""How many workers a gate has, and which part of its limits each of them has."""
+"""The number of workers of a gate, and the part of its limits that each has."""
 
 from __future__ import annotations
 

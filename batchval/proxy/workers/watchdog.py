@@ -1,4 +1,4 @@
-"""Ends a worker whose event loop does not turn any more, where its parent cannot: it is gone.
+"""End a worker whose event loop does not turn any more, where its parent is gone and cannot.
 
 Time in which the process is frozen (SIGSTOP, docker pause, a suspended machine) does not count:
 
@@ -27,7 +27,9 @@ LOOKS: Final = 18
 
 
 class Watchdog:
-    """Watches from ``start`` to the end of the process. The event loop calls ``turned``."""
+    """A watchdog of the event loop, from ``start`` to the end of the process. The event loop calls
+    ``turned``.
+    """
 
     def __init__(self, stuck_s: float = STUCK_S) -> None:
         self._stuck_s = stuck_s

@@ -75,7 +75,7 @@ log = logging.getLogger("batchval.proxy")
 
 
 class ReportedClients(ClientTable):
-    """Keeps what the parent's table is to add: one row for each client."""
+    """The rows that the parent's table is to add: one for each client."""
 
     def __init__(self) -> None:
         super().__init__(most=1)
@@ -137,7 +137,7 @@ class WorkerGate(RunningGate):
 
     @property
     def awaits_topics(self) -> bool:
-        """Whether the first attempt to read the configurations of topics is under way."""
+        """Return whether the first attempt to read the configurations of topics is pending."""
         topics = self.cluster_topics
         return topics is not None and topics.age_s < 0 and not topics.failures_total
 
@@ -183,8 +183,8 @@ class WorkerGate(RunningGate):
 
 
 class _Worker:
-    """Serves until the parent says otherwise, or is gone. ConfigError where a gate of these
-    settings cannot be made.
+    """One worker, which serves until the parent ends it or is gone. Raises ConfigError where a gate
+    of these settings cannot be made.
     """
 
     def __init__(self, parts: Parts, pairs: Pairs) -> None:
@@ -231,7 +231,7 @@ class _Worker:
         return None
 
     async def _wait_for_topics(self) -> None:
-        """Wait for the configurations of topics: a new worker is to judge as the others do."""
+        """Wait for the configurations of topics: a new worker must validate as the others do."""
         until = self._loop.time() + TOPICS_S
         while self.gate.awaits_topics and self._loop.time() < until:
             await asyncio.sleep(0.02)
@@ -358,7 +358,7 @@ class _Worker:
 
 
 class _WithWorker(logging.Filter):
-    """Adds ``worker`` to the facts of each line."""
+    """A logging filter that adds ``worker`` to the facts of each line."""
 
     def __init__(self, index: int) -> None:
         super().__init__()

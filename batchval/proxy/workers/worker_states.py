@@ -25,7 +25,7 @@ class WorkerState(enum.Enum):
 
 
 class WorkerEvent(enum.Enum):
-    """What changes them."""
+    """The events that change them."""
 
     SPAWN = "spawn"  # its process is created
     READY = "ready"  # it can serve
