@@ -275,7 +275,7 @@ OTHERS = {
     "batchval_gate_info",
     "batchval_gate_ready",
     "batchval_gate_reading_paused_total",
-    "batchval_gate_validation_cpu_seconds_total",
+    "batchval_gate_judging_cpu_seconds_total",
 }
 
 
