@@ -61,7 +61,7 @@ class ReportError(BatchvalError):
 
 
 def page(facts: Facts, title: str = "batchval audit") -> str:
-    """The page. ReportError where jinja2 is missing."""
+    """Return the page. Raises ReportError where jinja2 is missing."""
     topics = sorted(
         facts.topics.items(), key=lambda item: (-item[1].findings, -item[1].bytes, item[0])
     )
@@ -108,7 +108,9 @@ def page(facts: Facts, title: str = "batchval audit") -> str:
 
 
 def write(out: str, path: Path | str) -> None:
-    """The page of the outputs in this folder, into a file. ReportError, OutputError, OSError."""
+    """Write the page of an audit's outputs into a file. Raises ReportError, OutputError and
+    OSError.
+    """
     Path(path).write_text(page(facts_of(out, FINDINGS)), "utf-8")
 
 
@@ -199,8 +201,8 @@ def _chart(
 
 
 def _columns(hours: dict[int | None, Totals]) -> tuple[str, list[tuple[str, list[Totals]]]]:
-    """The smallest of hour, day, month, year that gives no more than so many columns; empty ones
-    between are there too.
+    """Return the hours in columns of the smallest unit (hour, day, month, year) that needs at most
+    this number of them. Empty columns in between are included.
 
     Where a damaged timestamp lies so far from the others that these would be too many: only those
     that hold something.

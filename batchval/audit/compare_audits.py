@@ -98,7 +98,9 @@ class Comparison:
         return sums | {"lag_ms": max((pair.lag_ms for pair in self.topics.values()), default=0)}
 
     def table(self) -> str:
-        """For people: the topics that differ, the first hours that do, the sums."""
+        """Return a text for people: the topics that differ, the first differing hours, the
+        totals.
+        """
         parts = []
         if topics := {
             name: pair for name, pair in self.topics.items() if pair.differs or pair.lag_ms
@@ -165,9 +167,7 @@ def _hours_table(differences: Iterable[Difference]) -> Table:
 
 
 def compare(first: pa.Table, second: pa.Table) -> Comparison:
-    """Of two summary/ tables. Topics and partitions of either are compared; what one has not has 0
-    records there.
-    """
+    """Compare two summary/ tables: topics and partitions of either. A missing one has 0 records."""
     answer = Comparison()
     joined = _by_hour(first, "first").join(
         _by_hour(second, "second"),
@@ -226,7 +226,7 @@ def _by_topic(joined: pa.Table) -> list[dict[str, Any]]:
 
 
 def _newest(summary: pa.Table) -> dict[tuple[str, int], int | None]:
-    """Each partition's highest timestamp in milliseconds, None where none has one."""
+    """Return each partition's highest timestamp in milliseconds, None where it has no timestamp."""
     keys = ["topic", "partition"]
     stamps = summary.select(keys).append_column(
         "max_timestamp", summary["max_timestamp"].cast(pa.int64())
@@ -236,7 +236,7 @@ def _newest(summary: pa.Table) -> dict[tuple[str, int], int | None]:
 
 
 def _judge(answer: Comparison, rows: list[dict[str, Any]], newest: int | None) -> None:
-    """The differing hours of one partition, in order. ``newest`` is the copy's highest
+    """Return the differing hours of one partition in order. ``newest`` is the copy's highest
     timestamp.
     """
     left = [row["first"] - row["second"] for row in rows]  # above 0: fewer in the second

@@ -28,8 +28,8 @@ WAYS = ("kafka", "shallow", "claims", "header")
 
 @functools.cache
 def known() -> dict[str, Any]:
-    """The whole file: ``sources`` (a bench's result -> machine, date, versions), ``ways`` (way ->
-    codec -> costs).
+    """Return the whole file: ``sources`` (a bench's result -> machine, date, versions), ``ways``
+    (way -> codec -> costs).
     """
     found: dict[str, Any] = json.loads(
         files("batchval.audit").joinpath("costs.json").read_text("utf-8")
@@ -38,8 +38,8 @@ def known() -> dict[str, Any]:
 
 
 def cpu_seconds(way: str, codec: str, batches: float, records: float, size: float) -> float:
-    """Of so many batches, records and stored bytes. Claims save nothing where nothing is
-    compressed: that is walked.
+    """Return the CPU seconds of a number of batches, records and stored bytes. Claims save nothing
+    without compression: those batches are walked.
     """
     ways = known()["ways"]
     costs = ways[way].get(codec) or ways["shallow"][codec]
@@ -54,15 +54,15 @@ def cpu_seconds(way: str, codec: str, batches: float, records: float, size: floa
 
 
 def measured(way: str, codec: str) -> tuple[float, float] | None:
-    """CPU-s/GB of batches of 100 records of 1,000 bytes, and by what factor a bench's cell is from
-    its sum at most.
+    """Return CPU seconds per GB of batches of 100 records of 1,000 bytes, and the largest factor
+    between a bench's cell and its sum.
     """
     costs = known()["ways"][way].get(codec)
     return None if costs is None else (costs["cpu_s_a_gb"], costs["within"])
 
 
 def measured_on() -> str:
-    """The processor, Kafka's version and the day of the bench, for people."""
+    """Return the processor, Kafka's version and the day of the bench, for people."""
     sources = known()["sources"]
     machine = sources["bench/results/validation.json"]
     days = sorted({source["date"][:10] for source in sources.values() if "kafka" in source})
@@ -72,14 +72,14 @@ def measured_on() -> str:
 
 
 def engine(name: str, rows: str, deep: bool) -> tuple[float, float] | None:
-    """CPU-s a task and CPU-s/GB of a whole audit by this engine; None where that was not
-    measured.
+    """Return CPU seconds per task and per GB of a whole audit by this engine; None where that was
+    not measured.
     """
     found = known()["engines"].get(name, {}).get(f"{rows}, deep" if deep else rows)
     return None if found is None else (found["cpu_s_a_task"], found["cpu_s_a_gb"])
 
 
 def engines_measured_on() -> str:
-    """The processor, the batches and the day, for people."""
+    """Return the processor, the batches and the day, for people."""
     source = known()["sources"]["bench/results/audit-engines.json"]
     return f"{source['processor']}; {source['batches']}; {source['date'][:10]}"

@@ -96,12 +96,12 @@ class Totals:
 
     @property
     def offset_anomalies(self) -> int:
-        """L2, L3 and L4: offsets and leader epochs."""
+        """Return the count of L2, L3 and L4: offsets and leader epochs."""
         return self.rules["L2"] + self.rules["L3"] + self.rules["L4"]
 
     @property
     def sequence_anomalies(self) -> int:
-        """L5: sequences of producers."""
+        """Return the count of L5: sequences of producers."""
         return self.rules["L5"]
 
     @property
@@ -110,8 +110,8 @@ class Totals:
 
     @property
     def ratio(self) -> float | None:
-        """Uncompressed bytes of the compressed batches' records, over those batches as stored.
-        None: not known.
+        """Return the compression ratio: uncompressed over stored bytes of the compressed batches.
+        None: unknown.
         """
         packed = [codec for name, codec in self.codecs.items() if name != "none" and codec.bytes]
         if not packed or any(codec.uncompressed_bytes is None for codec in packed):
@@ -122,9 +122,7 @@ class Totals:
 
     @property
     def claims_share(self) -> float | None:
-        """Of the bytes, those of batches that would pass by claims. None where there are no
-        bytes.
-        """
+        """Return the share of bytes in batches that would pass by claims. None without bytes."""
         return (
             sum(codec.claims_bytes for codec in self.codecs.values()) / self.bytes
             if self.bytes
@@ -133,7 +131,7 @@ class Totals:
 
     @property
     def cpu_kafka(self) -> float:
-        """CPU-s of a broker's validation of all these batches, as it is today."""
+        """Return the CPU seconds of a broker's validation of all these batches, as it is today."""
         return sum(
             costs.cpu_seconds("kafka", name, c.batches, c.records, c.bytes)
             for name, c in self.codecs.items()
@@ -141,15 +139,15 @@ class Totals:
 
     @property
     def cpu_saved(self) -> float:
-        """CPU-s that a broker which honours claims would not spend on those that would pass by
-        them.
+        """Return the CPU seconds that a broker which honours claims would save on those that would
+        pass by them.
         """
         return sum(saved(name, codec) for name, codec in self.codecs.items())
 
 
 def saved(name: str, codec: Codec) -> float:
-    """CPU-s: Kafka's validation less the claims path, of the batches of this codec that would pass
-    by claims.
+    """Return CPU seconds: Kafka's validation less the claims path, of the batches of this codec
+    that would pass by claims.
     """
     if not codec.claims_batches or not codec.batches:
         return 0.0
@@ -182,14 +180,14 @@ class Facts:
 
     @functools.cached_property
     def hours(self) -> dict[int | None, Totals]:
-        """The sums of each hour."""
+        """Return the sums of each hour."""
         return {
             key[0]: totals for key, totals in of_group(self.summary, self.rules, ["hour"]).items()
         }
 
     @functools.cached_property
     def span(self) -> tuple[int, int] | None:
-        """The first and the last timestamp, in milliseconds; None where no batch has one."""
+        """Return the first and the last timestamp in milliseconds; None where no batch has one."""
         first, last = (
             how(self.summary[name].cast(pa.int64())).as_py()
             for how, name in ((pc.min, "min_timestamp"), (pc.max, "max_timestamp"))
@@ -330,9 +328,7 @@ def _partitions(table: pa.Table) -> Iterator[tuple[str, int]]:
 
 
 def hour_words(hour: int | None, unit: str = "h") -> str:
-    """``2026-11-21 14:00``, or the day or the month of it; any year, as a damaged timestamp may say
-    any.
-    """
+    """Return ``2026-11-21 14:00``, or its day or month. A damaged timestamp may have any year."""
     if hour is None:
         return "no timestamp"
     words = str(np.datetime64(hour, "s").astype(f"datetime64[{unit}]"))

@@ -51,7 +51,7 @@ class WorkersLost(BatchvalError):
 def start_early(
     ranges: Iterable[Range], processes: int | None = None, *, deep: bool = False
 ) -> None:
-    """Begins to make what the workers of ``run_local`` are forked from, where there will be any.
+    """Start to import what the workers of ``run_local`` are forked from, if there will be any.
     Returns at once.
 
     It imports what an audit needs, which takes as long there as here: call it before importing
@@ -120,8 +120,8 @@ def _cores() -> int:
 
 
 def _context() -> ForkServerContext:
-    """A server that has imported everything forks the workers: each importing it would cost a
-    second of CPU.
+    """Return a context whose server has imported everything and forks the workers: an import in
+    each would cost a second of CPU.
 
     An interrupt of the terminal goes to all processes, and is the first one's matter. The server is
     told so by the signals it is born with, since an interrupted import would print a stack trace;

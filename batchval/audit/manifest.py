@@ -60,8 +60,8 @@ _STORED: Final = (
 
 
 def options_word(options: Options) -> str:
-    """The options that findings depend on. Audits that differ in them do not go on from each
-    other.
+    """Return the options that findings depend on as text. Audits with different options cannot
+    continue each other.
     """
     stored = {name: getattr(options, name) for name in _STORED}
     stored["record_rules"] = rules_word(options.record_rules)
@@ -180,8 +180,8 @@ def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:
 
 
 def _is_there(header: bytes, entry: Entry) -> bool:
-    """A checksum is of neither offset nor epoch: records sent again to a new leader of a log cut
-    off have the same.
+    """Return whether the segment still has the last batch. A checksum covers neither offset nor
+    epoch: records that are sent again to a new leader of a truncated log have the same one.
     """
     magic = header[MAGIC] if len(header) == RECORDS else 0
     offset, epoch = int.from_bytes(header[:BATCH_LENGTH], "big", signed=True), -1
@@ -192,7 +192,7 @@ def _is_there(header: bytes, entry: Entry) -> bool:
 
 
 def _name(segment: SegmentInfo) -> str:
-    """As the manifest has it, in which no credentials are kept."""
+    """Return the name that the manifest has, which holds no credentials."""
     return text_of(shown(segment.uri))
 
 

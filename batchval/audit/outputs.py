@@ -162,7 +162,7 @@ _WRITTEN = re.compile(r"(?s).*\.parquet|\..*\.parquet\.[0-9a-f]{32}|\..*\.crc|_S
 
 @functools.lru_cache(maxsize=8)
 def place_of(out: str) -> tuple[Any, str]:
-    """The file system that a URI or local path lies in, and its path there. BatchvalError."""
+    """Return the file system of a URI or local path, and the path in it. Raises BatchvalError."""
     out = plain_uri(out)
     if reason := refusal(out):
         raise BatchvalError(f"{shown(out)}: {reason}")
@@ -178,8 +178,8 @@ def place_of(out: str) -> tuple[Any, str]:
 
 
 def prepare(out: str) -> None:
-    """Makes the folder ready: what an earlier audit wrote there goes. BatchvalError: it is somebody
-    else's.
+    """Prepare the folder: remove the files of an earlier audit. Raises BatchvalError for files of
+    others.
     """
     place, path = place_of(out)
     try:
@@ -208,7 +208,7 @@ def prepare(out: str) -> None:
 
 
 def _foreign(place: Any, folder: str) -> str | None:
-    """A file that no audit has written there, which must not be removed with the others."""
+    """Return a file that no audit has written, and that must not be removed with the others."""
     for info in place.get_file_info(fs.FileSelector(folder, recursive=True)):
         if info.type == fs.FileType.File and not _WRITTEN.fullmatch(info.base_name):
             return str(info.path)
@@ -216,7 +216,7 @@ def _foreign(place: Any, folder: str) -> str | None:
 
 
 def ended(folder: str) -> None:
-    """BatchvalError, if in this folder an audit was interrupted, or is under way."""
+    """Raise BatchvalError if an audit in this folder was interrupted or is running."""
     place, path = place_of(folder)
     try:
         ours, done = place.get_file_info([f"{path}/{_OURS}", f"{path}/{_DONE}"])
@@ -228,7 +228,7 @@ def ended(folder: str) -> None:
 
 
 def not_written(out: str, error: OSError) -> OSError:
-    """The same, with the words for a person; what is not written all of it, is not written."""
+    """Return the error with a text for a person. An incomplete output counts as not written."""
     return OSError(error.errno, f"cannot be written: {one_line(error)}", shown(out))
 
 

@@ -37,7 +37,9 @@ class PlanError(BatchvalError):
 
 
 def parse_rate(text: str) -> float:
-    """``1GB/s``, ``10PB/day``, ``3.5 TiB/h`` as bytes a second. PlanError."""
+    """Return a rate such as ``1GB/s``, ``10PB/day`` or ``3.5 TiB/h`` in bytes per second. Raises
+    PlanError.
+    """
     match = _RATE.fullmatch(text)
     if match is None:
         raise PlanError(f"{text!r} is no rate: 1GB/s, 500MiB/s, 2TB/h, 10PB/day")
@@ -116,14 +118,14 @@ class Plan:
 
     @property
     def limit(self) -> str:
-        """What more of would help: ``network`` or ``CPU``."""
+        """Return the resource that limits the audit: ``network`` or ``CPU``."""
         return "network" if self.executors_network > self.executors_cpu else "CPU"
 
     def json(self) -> dict[str, Any]:
         return asdict(self) | {"executors": self.executors, "limit": self.limit}
 
     def text(self) -> str:
-        """For people. Ends a line."""
+        """Return the plan as text for people. Ends a line."""
         rate = self.bytes_a_second
         head = (
             f"{_g(rate / 1e9)} GB/s, {_g(rate * _DAY / 1e15)} PB a day, {_g(rate * 8 / 1e9)} Gbit/s"
@@ -131,21 +133,26 @@ class Plan:
         return "\n".join([head, "", *self._audit(), "", *self._brokers(), "", *self._assumed(), ""])
 
     def _audit(self) -> Iterator[str]:
-        given = self.assumptions
+        assumed = self.assumptions
         cpu, network = (
             plural(self.executors_cpu, "executor"),
             plural(self.executors_network, "executor"),
         )
-        yield f"audit: {plural(self.executors, 'executor')} of {plural(given.cores, 'core')}, by {self.limit}"
+        executors = plural(self.executors, "executor")
+        yield f"audit: {executors} of {plural(assumed.cores, 'core')}, by {self.limit}"
         yield f"  by CPU:     {cpu}: {_g(self.cores)} cores at full speed, {_g(self.cpu_s_a_gb)} CPU-s/GB"
-        yield f"  by network: {network}: {_g(given.network_gbit * given.network_utilisation)} Gbit/s each"
-        size = f"{given.split_bytes >> 20} MiB each"
+        usable = _g(assumed.network_gbit * assumed.network_utilisation)
+        yield f"  by network: {network}: {usable} Gbit/s each"
+        size = f"{assumed.split_bytes >> 20} MiB each"
         yield f"  tasks:      {self.tasks_a_day:,} a day, {_g(self.tasks_a_second)} a second, {size}"
         often = f", one every {_g(self.hours_a_job)} h" if self.jobs_a_day > 1 else ""
-        yield f"  jobs:       {self.jobs_a_day:,} a day at least{often}: a driver holds {given.tasks_a_job:,} tasks"
+        yield (
+            f"  jobs:       {self.jobs_a_day:,} a day at least{often}: "
+            f"a driver holds {assumed.tasks_a_job:,} tasks"
+        )
 
     def _brokers(self) -> Iterator[str]:
-        given = self.assumptions
+        assumed = self.assumptions
         yield "brokers: validation at the leaders alone, without network threads, disks and copies"
         yield ""
         table = plain_table()
@@ -157,18 +164,19 @@ class Plan:
             by_claims = (_g(row.cpu_s_a_gb_claims), _g(row.cores_claims), f"{row.brokers_claims:,}")
             table.add_row(*map(Text, (row.codec, *today, *by_claims)))
         yield render(table)
-        readers = plural(given.readers, "reader")
-        copies = f"{given.replication_factor} copies, {readers} of each byte"
+        readers = plural(assumed.readers, "reader")
+        copies = f"{assumed.replication_factor} copies, {readers} of each byte"
         yield f"{plural(self.brokers_network, 'broker')} by network: {copies}"
 
     def _assumed(self) -> Iterator[str]:
-        given = self.assumptions
-        depth = "every record" if given.deep else "compressed payloads unopened"
+        assumed = self.assumptions
+        depth = "every record" if assumed.deep else "compressed payloads unopened"
         yield "assumed:"
-        yield f"  machines of {plural(given.cores, 'core')}, {given.utilisation:.0%} of them used"
-        used = f"{given.network_utilisation:.0%} of it used"
-        yield f"  {_g(given.network_gbit)} Gbit/s each, {used}; storage that delivers this"
-        yield f"  engine {given.engine}, rows={given.rows}, {depth}"
+        cores = plural(assumed.cores, "core")
+        yield f"  machines of {cores}, {assumed.utilisation:.0%} of them used"
+        used = f"{assumed.network_utilisation:.0%} of it used"
+        yield f"  {_g(assumed.network_gbit)} Gbit/s each, {used}; storage that delivers this"
+        yield f"  engine {assumed.engine}, rows={assumed.rows}, {depth}"
         yield "  bytes as stored; 1 GB is 10^9 bytes"
         yield "  at brokers: batches of 100 records of 1,000 bytes; claims honoured by a broker or gate, none sampled"
         yield f"  CPU-s/GB of the audit: {costs.engines_measured_on()}"
@@ -176,30 +184,36 @@ class Plan:
 
 
 def _g(value: float) -> str:
-    """Three digits, without an exponent."""
+    """Return a number with three digits and without an exponent."""
     return f"{float(f'{value:.3g}'):,.12g}"
 
 
 def plan(rate: float, assumptions: Assumptions | None = None) -> Plan:
-    """For ``rate`` bytes a second, as stored. PlanError where the engine was not measured."""
-    given = assumptions or Assumptions()
-    engine = costs.engine(given.engine, given.rows, given.deep)
+    """Return the plan for ``rate`` stored bytes per second. Raises PlanError where the engine was
+    not measured.
+    """
+    assumed = assumptions or Assumptions()
+    engine = costs.engine(assumed.engine, assumed.rows, assumed.deep)
     if engine is None:
         raise PlanError(
-            f"engine {given.engine}, rows={given.rows}{', deep' * given.deep} was not measured"
+            f"engine {assumed.engine}, rows={assumed.rows}{', deep' * assumed.deep} was "
+            "not measured"
         )
     a_task, a_gb = engine
-    cpu = a_gb + a_task * 1e9 / given.split_bytes
+    cpu = a_gb + a_task * 1e9 / assumed.split_bytes
     gb = rate / 1e9
-    usable, wire = given.cores * given.utilisation, given.network_gbit * given.network_utilisation
-    tasks = rate / given.split_bytes
-    jobs = math.ceil(tasks * _DAY / given.tasks_a_job)
+    usable, wire = (
+        assumed.cores * assumed.utilisation,
+        assumed.network_gbit * assumed.network_utilisation,
+    )
+    tasks = rate / assumed.split_bytes
+    jobs = math.ceil(tasks * _DAY / assumed.tasks_a_job)
     # a byte comes in once from its producer, and once at each follower; it goes out to followers
     # and readers
-    busier = max(given.replication_factor, given.replication_factor - 1 + given.readers)
+    busier = max(assumed.replication_factor, assumed.replication_factor - 1 + assumed.readers)
     return Plan(
         bytes_a_second=rate,
-        assumptions=given,
+        assumptions=assumed,
         cpu_s_a_gb=cpu,
         cores=gb * cpu,
         executors_cpu=math.ceil(gb * cpu / usable),

@@ -40,7 +40,7 @@ def _dataset(out: str, name: str) -> Any:
 
 
 def read(out: str, name: str, columns: list[str] | None = None) -> pa.Table:
-    """One of the tables, whole. OutputError."""
+    """Return a whole table. Raises OutputError."""
     dataset = _dataset(out, name)
     try:
         return dataset.to_table(columns=columns)

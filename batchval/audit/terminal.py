@@ -25,7 +25,7 @@ _HEADS = (
 
 
 def terminal_summary(facts: Facts) -> str:
-    """The topics with findings and the largest ones, the rules that were broken, and the sums. Ends
+    """Return the topics with findings and the largest ones, the broken rules, and the totals. Ends
     a line.
     """
     parts = []

@@ -22,14 +22,14 @@ __all__ = ["cli", "main"]
 
 class _Batchval(Commands):
     COMMANDS: ClassVar = {
-        "audit": ("audit", "Judge whole folders of segments, with Spark or many processes."),
-        "check": ("check", "Judge segments, folders of them, or files of batches."),
+        "audit": ("audit", "Check whole folders of segments, with Spark or many processes."),
+        "check": ("check", "Check segments, folders of them, or files of batches."),
         "claims": ("claims", "Show, attach, strip and verify claims about batches."),
         "conformance": ("conformance", "Compare batchval's answers with Apache Kafka's own."),
         "dump": ("dump", "Show every batch of a segment, and its records."),
         "perf": ("perf", "Measure producing and consuming, in microseconds."),
-        "proxy": ("proxy", "Stand in front of a cluster and refuse bad batches."),
-        "rule": ("rule", "Explain a rule: what it asks, why, and what to do."),
+        "proxy": ("proxy", "Run a proxy that refuses bad batches before the brokers."),
+        "rule": ("rule", "Explain a rule: what it requires, why, and what to do."),
     }
 
 
@@ -70,7 +70,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Versions, codecs and CRC kernel.",
 )
 def cli() -> None:
-    """Decides whether Kafka record batches may enter a log: Apache Kafka's own verdict, and
+    """Check whether Kafka record batches may be appended to a log, by Apache Kafka's own rules and
     stricter ones.
     """
 

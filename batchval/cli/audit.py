@@ -1,5 +1,5 @@
-"""``batchval audit``: whole folders of segments, on Spark or on this machine's processes, and what
-their audits say.
+"""``batchval audit``: checks whole folders of segments, on Spark or on processes of this machine,
+and compares and plans audits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
     examples=(
         "batchval audit --engine local --out monday /var/lib/kafka/data",
         "batchval audit --since monday --out tuesday --report tuesday.html /var/lib/kafka/data",
-        "batchval audit --replicas --engine local b1=/mnt/b1/data b2=/mnt/b2/data b3=/mnt/b3/data",
         "batchval audit --compare source mirror",
         "batchval audit --plan 10PB/day --assume cores=32",
     ),
@@ -67,65 +66,67 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @click.option(
     "--out",
     metavar="DIR",
-    help="Folder or URI for batches/ errors/ summary/ segments/, in Parquet.",
+    help="Output folder or URI for the tables batches/ errors/ summary/ segments/, in Parquet.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["spark", "local"]),
     default="spark",
     show_default=True,
-    help="Spark; or processes of this machine, also where Spark has no Java.",
+    help="Engine: Spark, or processes of this machine (also used if Spark finds no Java).",
 )
 @click.option(
     "--master",
     metavar="URL",
-    help="Spark's master, such as local[4], yarn, sc://host. Default: all cores.",
+    help="URL of Spark's master: local[4], yarn, sc://host. Default: all cores.",
 )
 @click.option(
     "--conf",
     "conf",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of Spark's (again for each).",
+    help="Spark setting. Can be repeated.",
 )
 @click.option(
     "--processes",
     type=click.IntRange(1),
     metavar="N",
-    help="With --engine local. Default: one a core.",
+    help="Number of processes of --engine local. Default: one per core.",
 )
 @click.option(
     "--rows",
     type=click.Choice(["all", "bad", "none"]),
     default="all",
     show_default=True,
-    help="Which batches have a row in batches/.",
+    help="Batches that have a row in batches/.",
 )
 @click.option(
     "--columns",
     default="default",
     show_default=True,
     metavar="default|all|NAME,…",
-    help="Which columns the rows of batches/ have.",
+    help="Columns of the rows of batches/.",
 )
-@click.option("--deep", is_flag=True, help="Open compressed batches too, and look at every record.")
+@click.option(
+    "--deep", is_flag=True, help="Full validation: decompress batches and check every record."
+)
 @mode_option
-@kafka_version_option("Version of the brokers: their answers.")
+@kafka_version_option("Version of the brokers, whose answers apply.")
 @click.option(
     "--split-bytes",
     type=SIZE,
     default="256m",
     show_default=True,
-    help="About so much of a segment is one task.",
+    help="Approximate size of one task: this much of a segment.",
 )
 @click.option(
     "--topics",
     multiple=True,
     metavar="NAME,…",
-    help="Only these; patterns such as orders-* are allowed.",
+    help="Topics to read. Patterns such as orders-* are allowed.",
 )
 @record_rules_option
-@cleanup_policy_option("Which gaps are legal.")
+@cleanup_policy_option("Cleanup policy of the topics: compact allows gaps.")
 @producer_expiration_option
 @transactions_option
 @accept_claims_option
@@ -134,48 +135,57 @@ _SHOWN = 200  # findings in the table, files that could not be read; --json and 
 @click.option(
     "--since",
     metavar="DIR",
-    help="An earlier audit's folder: read only what is new, keep its findings.",
+    help="Folder of an earlier audit: only new bytes are read, its findings are kept.",
 )
 @click.option(
     "--reread",
     "reread_ms",
     type=DURATION,
     metavar="TIME",
-    help="With --since: within 30d (s, m, h, d, w), read also everything that has not changed.",
+    help=(
+        "Time in which --since also reads all unchanged segments again, for example 30d "
+        "(s, m, h, d, w)."
+    ),
 )
 @click.option(
     "--now",
     "now_ms",
     type=click.IntRange(0, (1 << 63) - 1),
     metavar="MS",
-    help="The time of the run, in milliseconds since 1970. Default: the clock.",
+    help="Time of the run, in milliseconds since 1970. Default: the clock.",
 )
 @click.option(
     "--fail-on",
     multiple=True,
     metavar="RULE",
-    help="Exit with 1 for this rule (14, crc-mismatch; again for each), for any (default), or for none.",
+    help=(
+        "Rules that make the exit code 1: an id or a slug (14, crc-mismatch), any "
+        "(default), or none."
+    ),
 )
 @click.option(
     "--report",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Also a report as one HTML file.",
+    help="HTML report, in one file.",
 )
 @click.option(
     "--compare",
     nargs=2,
     metavar="A B",
-    help="Compare two audits' folders instead: loss, duplicates, lag.",
+    help="Folders of two audits to compare: loss, duplicates, lag.",
 )
 @click.option(
-    "--plan", "rate", metavar="RATE", help="Say what auditing 10GB/s or 1PB/day takes instead."
+    "--plan",
+    "rate",
+    metavar="RATE",
+    help="Rate of a log, 10GB/s or 1PB/day, for an estimate of machines and time.",
 )
 @click.option(
     "--assume",
     multiple=True,
     metavar="KEY=VALUE",
-    help="With --plan: cores=32, network_gbit=100, …",
+    help="Assumption of --plan: cores=32, network_gbit=100, …",
 )
 @json_option
 def command(
@@ -210,7 +220,7 @@ def command(
     assume: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Audits the log segments below PATH…: folders or URIs (s3://, hdfs://) with one folder a
+    """Audit the log segments below PATH…: folders or URIs (s3://, hdfs://) with one folder per
     topic-partition.
 
     Exit code 1 if something was found that --fail-on names, 3 if something could not be read, 0 if
@@ -219,9 +229,11 @@ def command(
     if sum((bool(paths), compare is not None, rate is not None)) != 1:
         raise click.UsageError("expected one of PATH…, --compare A B and --plan RATE")
     if "" in (*paths, *(compare or ()), out, since, rate):
-        raise click.UsageError("a path is empty: expected a folder or URI (is a variable not set?)")
+        raise click.UsageError(
+            "a PATH is empty: expected a folder or URI (check for an unset variable)"
+        )
     if not paths and (out, since, report, replicas) != (None, None, None, False):
-        raise click.UsageError("--out, --since, --report and --replicas need PATH…")
+        raise click.UsageError("--out, --since, --report and --replicas need PATH")
     if reread_ms is not None and since is None:
         raise click.UsageError(
             "--reread needs --since DIR: the earlier audit knows what was read when"
@@ -230,7 +242,7 @@ def command(
         raise click.UsageError("--assume needs --plan RATE")
     trust_rate = trusted_rate(trust_claims, seed, mode)
     if trust_rate is not None and not paths:
-        raise click.UsageError("--trust-claims needs PATH…")
+        raise click.UsageError("--trust-claims needs PATH")
     if record_rules is not None and not (paths and deep):
         raise click.UsageError(
             "--record-rules needs PATH… and --deep: they are asked of each record"
@@ -365,14 +377,14 @@ def _manifest(since: str, options: Options) -> Manifest:
 
 
 def _can_be_written(report: Path) -> None:
-    """Told before hours of work, not behind them."""
+    """Check that an output file can be written, before hours of work. Raises UsageError."""
     place = report if report.exists() else report.parent
     if report.is_dir():
-        why = "is a folder"
+        why = "this is a folder: expected a file"
     elif not report.parent.is_dir():
-        why = f"there is no folder {report.parent}"
+        why = f"the folder {report.parent} does not exist"
     elif not os.access(place, os.W_OK):
-        why = "no permission to write there"
+        why = "permission to write is missing"
     else:
         return
     raise click.UsageError(f"--report {report}: {why}")
@@ -383,7 +395,7 @@ def _say(line: str) -> None:
 
 
 def _failing(words: Sequence[str]) -> frozenset[Rule]:
-    """The rules that make the exit code 1."""
+    """Return the rules whose findings make the exit code 1."""
     found: set[Rule] = set()
     for word in [name for text in words or ("any",) for name in text.split(",")]:
         if word == "none":
@@ -412,7 +424,7 @@ def _pairs(words: Iterable[str], option: str) -> dict[str, str]:
 
 
 def _inside(since: str, out: str) -> bool:
-    """Is the manifest one that this run would remove?"""
+    """Return whether this run would remove the manifest."""
     from batchval.audit.outputs import place_of
 
     (a, inner), (b, outer) = place_of(since), place_of(out)
@@ -430,8 +442,8 @@ def _engine(
     advance: Callable[[int], None],
     deep: bool,
 ) -> tuple[str, Engine]:
-    """The engine that was asked for, or local processes where Spark cannot start. One line says
-    so.
+    """Return the requested engine, or local processes where Spark cannot start. Print one line
+    about the change.
     """
     if name == "spark":
         why = _no_spark(master)
@@ -443,7 +455,7 @@ def _engine(
             )
         if master is not None:
             raise click.UsageError(f"--master {master}: {why}")
-        _say(f"{why}; going on with --engine local")
+        _say(f"{why}; using --engine local")
     from batchval.audit.local import run_local, start_early
 
     start_early(ranges, processes, deep=deep)
@@ -455,14 +467,14 @@ def _engine(
 
 
 def _no_spark(master: str | None) -> str | None:
-    """Why Spark cannot be had here; None where it can."""
+    """Return why Spark cannot start here, or None where it can."""
     if find_spec("pyspark") is None:
-        return "Spark's Python package is not here (pip install batchval[spark])"
+        return "pyspark is not installed (pip install batchval[spark])"
     try:
         import batchval.spark.engine  # noqa: F401
         from batchval.spark.start import java_home
     except ImportError as error:
-        return f"no Spark here ({error})"
+        return f"Spark cannot be imported: {error}"
     if master is None or not master.startswith("sc://"):
         try:
             java_home()
@@ -562,7 +574,8 @@ def _compare(folders: tuple[str, str], as_json: bool, fails: bool) -> int:
         known = pc.sum(read(folder, "segments", ["batches"])["batches"]).as_py() or 0
         if known != (pc.sum(summary["batches"]).as_py() or 0):
             _say(
-                f"{shown(folder)}: made with --since, so it counts what was new then alone, and the rest looks lost"
+                f"{shown(folder)}: this audit was made with --since: it counts only the segments "
+                "that were new then, so the others appear lost"
             )
     answer = compare(first, second)
     if as_json:
@@ -579,10 +592,10 @@ def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_
     from batchval.audit.plan import Assumptions, parse_rate, plan
 
     kinds = {one.name: str(one.type) for one in dataclasses.fields(Assumptions)}
-    told: dict[str, Any] = {"engine": engine} | {
+    known: dict[str, Any] = {"engine": engine} | {
         name: getattr(options, name) for name in ("rows", "deep", "split_bytes")
     }
-    settable = sorted(set(kinds) - set(told))
+    settable = sorted(set(kinds) - set(known))
     numbers: dict[str, Any] = {}
     for key, value in assumed.items():
         if key not in settable:
@@ -593,7 +606,7 @@ def _plan(rate: str, engine: str, options: Options, assumed: dict[str, str], as_
             numbers[key] = int(value) if kinds[key] == "int" else float(value)
         except ValueError:
             raise click.UsageError(f"invalid --assume {key}={value}: expected a number") from None
-    answer = plan(parse_rate(rate), Assumptions(**told, **numbers))
+    answer = plan(parse_rate(rate), Assumptions(**known, **numbers))
     if as_json:
         print_json({"type": "plan", **answer.json()})
     else:

@@ -1,4 +1,4 @@
-"""``batchval conformance``: are our answers Apache Kafka's?
+"""Cases of ``batchval conformance``: JSON lines with Apache Kafka's own answers.
 
 Reads cases as JSON lines (``.jsonl``, ``.jsonl.gz``) and folders of them. A line holds ``id``,
 ``cfg``, ``batch_hex`` and ``expect``, Kafka's own answer to four stages that are asked
@@ -36,7 +36,7 @@ Case = dict[str, Any]
 Answer = dict[str, Any]
 
 STAGES = ("request", "analyze", "validate", "append")
-#: compared on success of the validate stage, beside the bytes
+#: compared with the bytes if the validate stage succeeds
 VALIDATED = ("next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
 #: compared on success of the append stage, in addition to the bytes
 APPENDED = ("next_offset",)
@@ -45,7 +45,7 @@ BYTES = {"validate": "out", "append": "stored"}
 
 
 class Disagreement(NamedTuple):
-    """One way in which one case differs."""
+    """A difference between a case and an answer."""
 
     case_id: str
     stage: str
@@ -60,16 +60,17 @@ class Disagreement(NamedTuple):
 
 
 class NotACase(Exception):
-    """A line, or a file, that holds no case. The text names it."""
+    """A line, or a file, that does not hold a case. The text names it."""
 
 
 def read_cases(
     paths: list[Path], kafka_version: str = DEFAULT_KAFKA_VERSION
 ) -> Iterator[Case | NotACase]:
-    """Every case of the files, and of the .jsonl files below the folders, in order of their names.
+    """Yield every case of the files, and of the .jsonl files below the folders, in order of their
+    names.
 
     ``kafka_version`` is that of cases that name none.
-    What is no case comes as a NotACase in its place: one bad line does not hide the others.
+    A line that is not a case is yielded as a NotACase: one bad line does not hide the others.
     """
     for path in paths:
         if path.is_dir():
@@ -121,15 +122,15 @@ _INT_RANGES = {"leader_epoch": 31, "produce_version": 15, "to_magic": 2}  # bits
 
 
 def _case(case: object, default_id: str, kafka_version: str) -> Case:
-    """A case that has been looked at; ValueError says what is wrong with it."""
+    """Return the validated case of a line. Raises ValueError with what is wrong."""
     if not isinstance(case, dict):
-        raise ValueError("no object")
+        raise ValueError("expected an object")
     if not isinstance(case.get("batch_hex"), str):
-        raise ValueError("no batch_hex")
+        raise ValueError("batch_hex is missing")
     case["batch"] = bytes.fromhex(case["batch_hex"])
     cfg = case.setdefault("cfg", {})
     if not isinstance(cfg, dict):
-        raise ValueError("cfg is no object")
+        raise ValueError("invalid cfg: expected an object")
     for name, kind in _CFG.items():
         if name in cfg and (
             not isinstance(cfg[name], kind) or (kind is int and isinstance(cfg[name], bool))
@@ -142,11 +143,14 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
     if not isinstance(expect, dict) or not any(
         isinstance(expect.get(stage), dict) for stage in STAGES
     ):
-        raise ValueError("no expect with a stage request, analyze, validate or append")
+        raise ValueError(
+            "expect is missing: expected an object with a stage request, analyze, "
+            "validate or append"
+        )
     for name in (*STAGES, "strict"):
         answer = case.get("expect_strict", {}) if name == "strict" else expect.get(name, {})
         if not isinstance(answer, dict):
-            raise ValueError(f"the expected answer to {name} is no object")
+            raise ValueError(f"invalid expect.{name}: expected an object")
     if case.get("profile", "produce") not in ("produce", "log"):
         raise ValueError(f"profile is {case['profile']!r}")
     _golden_case(case)
@@ -169,32 +173,34 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
 
 
 def _golden_case(case: Case) -> None:
-    """What golden lines alone have; ValueError says what is wrong with it."""
+    """Validate the fields that only golden lines have. Raises ValueError with what is wrong."""
     for name in ("rule", "shows"):
         if not isinstance(case.get(name, {}), dict):
-            raise ValueError(f"{name} is no object")
+            raise ValueError(f"invalid {name}: expected an object")
     if "rule" in case and case["rule"].get("stage") not in (*STAGES, "log"):
         raise ValueError(f"rule.stage is {case['rule'].get('stage')!r}")
     findings = case.get("expect_log", [])
     if not isinstance(findings, list) or not all(isinstance(finding, dict) for finding in findings):
-        raise ValueError("expect_log is no list of findings")
+        raise ValueError("invalid expect_log: expected a list of findings")
     if not isinstance(case.get("index_hex", ""), str):
-        raise ValueError("index_hex is no text")
+        raise ValueError("invalid index_hex: expected a string")
     case["index"] = bytes.fromhex(case.get("index_hex", ""))
 
 
 def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
-    """The validator's own settings, of golden lines alone."""
+    """Return the validator's own settings, which only golden lines have."""
     return {name: cfg[name] for name in ("extras", "max_decompressed_bytes") if name in cfg}
 
 
 def version_of(case: Case) -> dict[str, Any]:
-    """LogValidator's ``kafka_version``: whose classes answered the case."""
+    """Return LogValidator's ``kafka_version``: the version of the classes that answered the
+    case.
+    """
     return {"kafka_version": case["kafka_version"]}
 
 
 def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
-    """The topic's part of a case's configuration; defaults as the corpus has them."""
+    """Return the topic's part of a case's configuration, with the defaults of the corpus."""
     return TopicPolicy(
         message_timestamp_before_max_ms=cfg.get("before_max_ms", 2**63 - 1),
         message_timestamp_after_max_ms=cfg.get("after_max_ms", 3_600_000),
@@ -212,8 +218,8 @@ def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
 
 
 def logical_sha256(records: bytes) -> str:
-    """sha256 over offset, timestamp, key, value and headers of every record: what a recompressed
-    batch says.
+    """Return the sha256 of offset, timestamp, key, value and headers of every record: the contents
+    of a recompressed batch.
     """
     digest = hashlib.sha256()
 
@@ -246,7 +252,7 @@ def _stage(result: Any) -> Answer:
 
 
 def kafka_answers(case: Case) -> dict[str, Answer]:
-    """Our answers to the four stages, in kafka mode."""
+    """Return our answers to the four stages in kafka mode."""
     cfg = case.get("cfg", {})
     batch: bytes = case["batch"]
     validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
@@ -264,7 +270,7 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
     if source == "auto" and not analyzed.ok:
         answers["validate"] = {"skipped": True}
         return answers
-    # the broker trims what stands behind the last whole batch
+    # the broker trims the bytes after the last complete batch
     trimmed = (
         batch[: analyzed.valid_bytes]
         if analyzed.ok and 0 < analyzed.valid_bytes < len(batch)
@@ -288,12 +294,14 @@ def kafka_answers(case: Case) -> dict[str, Answer]:
 
 
 def _recompressed(result: Any) -> bool:
-    """Whether the bytes are a compression library's, so that only what they say can be compared."""
+    """Return whether a compression library wrote the bytes, so that only their contents can be
+    compared.
+    """
     return result.size_maybe_changed and any(b.compression_type for b in batches(result.output))
 
 
 def _appended(result: Any) -> Answer:
-    """The answer of a whole append: the log's end offset and the bytes that are stored."""
+    """Return the answer to a whole append: the log's end offset and the stored bytes."""
     answer = _stage(result)
     if result.ok:
         answer["next_offset"] = result.next_offset
@@ -337,7 +345,7 @@ def _compare_stage(
 
 
 def compare_kafka(case: Case) -> Iterator[Disagreement]:
-    """Kafka mode against Kafka's own answers."""
+    """Compare kafka mode with Kafka's own answers."""
     answers = kafka_answers(case)
     for stage in STAGES:
         # a real log has no answer for some settings: magic below 2, offsets below 0
@@ -348,7 +356,7 @@ def compare_kafka(case: Case) -> Iterator[Disagreement]:
 
 
 def compare_strict(case: Case) -> Iterator[Disagreement]:
-    """Strict mode against the line's own expectation."""
+    """Compare strict mode with the line's own expectation."""
     cfg, expected = case.get("cfg", {}), case["expect_strict"]
     validator = LogValidator(
         policy_of(cfg),
@@ -357,7 +365,7 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
         **strict_settings(cfg),
         **version_of(case),
     )
-    # check leaves rule 40 to whoever appends
+    # check leaves rule 40 to the caller that appends
     ask = validator.validate if case.get("rule", {}).get("stage") == "append" else validator.check
     result = ask(case["batch"], **_append_context(cfg))
     got = {
@@ -372,7 +380,7 @@ def compare_strict(case: Case) -> Iterator[Disagreement]:
 
 
 def _append_context(cfg: dict[str, Any]) -> dict[str, Any]:
-    """The whole door's arguments."""
+    """Return the arguments of a whole append."""
     return {
         "now_ms": cfg.get("now", 0),
         "origin": cfg.get("origin", "CLIENT"),
@@ -384,8 +392,8 @@ def _append_context(cfg: dict[str, Any]) -> dict[str, Any]:
 
 
 def compare_rule(case: Case) -> Iterator[Disagreement]:
-    """Kafka mode must name the rule where a golden line breaks it, and must not where the line
-    obeys it.
+    """Check that kafka mode names the rule where a golden line breaks it, and does not where the
+    line obeys it.
     """
     cfg, rule = case["cfg"], case["rule"]
     validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
@@ -407,7 +415,7 @@ def compare_rule(case: Case) -> Iterator[Disagreement]:
     else:
         result = validator.validate(case["batch"], **_append_context(cfg))
     named = result.rule.id if result.rule else None
-    # an extra is no rule of Kafka's, and rules 1 and 11 refuse nothing: their effect is in "shows"
+    # extras are not Kafka's rules, and rules 1 and 11 refuse nothing: their effect is in "shows"
     silent = rule["id"].startswith("S") or (result.ok and "shows" in case)
     if (named == rule["id"]) != bool(rule["broken"]) and not (rule["broken"] and silent):
         yield Disagreement(
@@ -416,7 +424,9 @@ def compare_rule(case: Case) -> Iterator[Disagreement]:
 
 
 def compare_log(case: Case) -> Iterator[Disagreement]:
-    """What the log profile finds in a segment that holds the line's bytes."""
+    """Compare the findings of the log profile in a segment of the line's bytes with
+    ``expect_log``.
+    """
     cfg = case["cfg"]
     options = Options(
         profile="log",
@@ -467,7 +477,9 @@ def kafka_refuses(case: Case) -> int | None:
 
 
 def strict_results(case: Case) -> dict[str, ValidationResult]:
-    """Judge a case in strict mode with its default extras, by each method that judges one batch."""
+    """Return the verdicts on a case in strict mode with the default extras, by each method that
+    checks one batch.
+    """
     cfg, batch = case.get("cfg", {}), case["batch"]
     validator = LogValidator(policy_of(cfg))
     arguments = _append_context(cfg)
@@ -475,7 +487,7 @@ def strict_results(case: Case) -> dict[str, ValidationResult]:
         "check": validator.check(batch, **arguments),
         "validate": validator.validate(batch, **arguments),
     }
-    # check_ranges assumes an offset that leaves room for the records
+    # check_ranges assumes a base offset to which the record count can be added
     if arguments["first_offset"] <= 1 << 62:
         results["check_ranges"] = validator.check_ranges(
             batch, [(0, len(batch))], **arguments
@@ -489,7 +501,7 @@ _OTHER_LIBRARIES = ("snappy", "lz4", "zstd")
 
 
 def compare_promise(case: Case) -> Iterator[Disagreement]:
-    """Strict mode against Kafka's own answers: it accepts only what Kafka accepts, and never
+    """Compare strict mode with Kafka's own answers: it accepts only what Kafka accepts, and never
     answers -1.
     """
     refused = kafka_refuses(case)
@@ -512,7 +524,9 @@ def compare_promise(case: Case) -> Iterator[Disagreement]:
 
 
 def compare(case: Case) -> list[Disagreement]:
-    """All ways in which our answers to a case differ from what it expects; empty: they agree."""
+    """Return all differences between our answers to a case and its expectation. An empty list: they
+    agree.
+    """
     found = [*compare_kafka(case), *compare_promise(case)]
     if case.get("rule", {}).get("stage", "log") != "log":
         found += compare_rule(case)

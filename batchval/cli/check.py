@@ -1,4 +1,4 @@
-"""``batchval check``: judges segments, folders of them, and raw dumps of batches."""
+"""``batchval check``: checks segments, folders of segments, and files of batches."""
 
 from __future__ import annotations
 
@@ -37,10 +37,8 @@ if TYPE_CHECKING:
     cls=Command,
     examples=(
         "batchval check /var/lib/kafka/data/orders-0",
-        "batchval check --json 00000000000000000000.log",
         "batchval check --salvage /tmp/sound /var/lib/kafka/data/orders-0",
         "batchval check --replicas b1=/mnt/b1/data/orders-0 b2=/mnt/b2/data/orders-0",
-        "batchval check --config max.message.bytes=2097152 request.bin",
         "kubectl exec kafka-0 -- cat 00000000000000000000.log | batchval check -",
     ),
 )
@@ -49,26 +47,28 @@ if TYPE_CHECKING:
     "--as",
     "profile",
     type=click.Choice(["log", "produce"]),
-    help="Profile for all files. Default: log for .log files and standard input, produce for others.",
+    help=(
+        "Profile of all files. Default: log for .log files and standard input, produce for others."
+    ),
 )
 @mode_option
-@kafka_version_option("Version of the brokers: their answers, and the defaults of a topic.")
+@kafka_version_option("Version of the brokers, whose answers and topic defaults apply.")
 @click.option(
     "--extra",
     "extras",
     multiple=True,
     metavar="S1=report",
-    help="Only report an extra of strict mode (again for each).",
+    help="Extra of strict mode that is reported without a refusal. Can be repeated.",
 )
 @click.option(
     "--config",
     "config",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A topic configuration, such as max.message.bytes=2097152 (again for each).",
+    help="Topic configuration, such as max.message.bytes=2097152. Can be repeated.",
 )
 @record_rules_option
-@cleanup_policy_option("For segments: which gaps are legal.")
+@cleanup_policy_option("Cleanup policy of the topic of a segment: compact allows gaps.")
 @producer_expiration_option
 @transactions_option
 @click.option(
@@ -77,14 +77,14 @@ if TYPE_CHECKING:
     metavar="BYTES",
     default=DEFAULT_MAX_DECOMPRESSED_BYTES,
     show_default=True,
-    help="Limit a batch, in strict mode.",
+    help="Largest decompressed size of a batch, in strict mode.",
 )
 @click.option(
     "--now",
     "now_ms",
     type=int,
     metavar="MS",
-    help="The time to judge timestamps by, with the produce profile. Default: the clock.",
+    help="Time that timestamps are compared with, in the produce profile. Default: the clock.",
 )
 @accept_claims_option
 @trust_claims_options
@@ -95,14 +95,14 @@ if TYPE_CHECKING:
     default="ignore",
     show_default=True,
     metavar="ignore|verify|audit:RATE|trust",
-    help="What to make of claims in payloads and headers, with the produce profile.",
+    help="Policy for claims in payloads and headers, in the produce profile.",
 )
 @click.option(
     "--salvage",
     "salvage",
     type=click.Path(path_type=Path),
     metavar="OUT",
-    help="Write the sound batches of each partition to this new folder, and list the lost offsets.",
+    help="New folder for the valid batches of each partition and a list of the lost offsets.",
 )
 @json_option
 def command(
@@ -126,8 +126,7 @@ def command(
     salvage: Path | None,
     as_json: bool,
 ) -> int:
-    """Judges every batch of PATH…: segments (.log), folders of segments, files of batches back to
-    back.
+    """Check every batch of PATH…: segments (.log), folders of segments, files of batches in a row.
 
     PATH may be - for standard input. Prints each finding with file, position, offset, rule and
     reason; `batchval rule` explains a rule. Exit code 1 if there is a finding, 3 if something could
@@ -146,12 +145,13 @@ def command(
         cleanup_policy = policy.cleanup_policy
     if replicas and salvage is not None:
         raise click.UsageError(
-            "--salvage cannot be combined with --replicas: name the one folder to write again"
+            "--salvage cannot be combined with --replicas: name one folder to salvage"
         )
     rate = trusted_rate(trust_claims, seed, mode)
     if rate is not None and salvage is not None:
         raise click.UsageError(
-            "--salvage cannot be combined with --trust-claims: it writes what it has read"
+            "--salvage cannot be combined with --trust-claims: it writes only batches "
+            "that were read in full"
         )
     if rate is not None and profile == "produce":
         raise click.UsageError(
@@ -179,5 +179,5 @@ def command(
         raise click.UsageError(
             f"invalid --now {now_ms}: expected milliseconds since 1970 that fit in 64 bits"
         )
-    validator_of(options, "produce")  # wrong settings are refused before the first file
+    validator_of(options, "produce")  # report wrong settings before the first file is read
     return run(paths, options, as_json, salvage, transactions=transactions)

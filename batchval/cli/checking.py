@@ -1,4 +1,4 @@
-"""Run ``batchval check``: judge files, print findings and the sums."""
+"""Run ``batchval check``: check files, print findings and totals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
 from batchval.cli.options import explained_by, finding_columns
-from batchval.cli.output import print_json
+from batchval.cli.output import note_empty_files, print_json
 from batchval.cli.progress import progress
 from batchval.cli.standard_input import DASH, spooled
 from batchval.core.columns import BatchColumns, scan_batches
@@ -41,7 +41,7 @@ def run(
     *,
     transactions: bool = False,
 ) -> int:
-    """Judge the files of all paths, print the findings and return the exit code."""
+    """Check the files of all paths, print the findings and return the exit code."""
     summary = Summary()
     salvage = None
     if salvage_to is not None:
@@ -82,6 +82,7 @@ def run(
             click.echo(summary.trust.words(options.seed))
         if salvage is not None:
             click.echo(_salvage_lines(salvage), nl=False)
+    note_empty_files("check", paths)
     for line in (*summary.unreadable, *summary.unsettled):
         click.echo(f"batchval check: {printable(line)}", err=True)
     return UNREADABLE if summary.unreadable else FINDINGS if summary.findings else 0
@@ -177,9 +178,9 @@ def _summary_line(summary: Summary) -> str:
 
 
 def checker_of(claims: str, policy: TopicPolicy, mode: str) -> ClaimsJudge | None:
-    """Return what judges claims in produce batches, None where --claims ignores them.
+    """Return the function that checks claims in produce batches; None where --claims ignores them.
 
-    All files of one call are one sender: nothing in them proves who wrote which.
+    All files of one call count as one sender: a file does not prove its writer.
     """
     try:
         wanted = ClaimsPolicy.parse(claims)

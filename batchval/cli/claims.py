@@ -1,4 +1,4 @@
-"""``batchval claims``: shows, attaches, strips and verifies the claims that batches carry."""
+"""``batchval claims``: shows, attaches, removes and verifies the claims of batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     ),
 )
 def command() -> None:
-    """Claims are facts about a batch that spare a broker the decompression (KAFKA-8364).
+    """Show, attach, remove and verify claims: facts about a batch that spare a broker the
+    decompression (KAFKA-8364).
 
     A batch carries them in its payload (zstd and gzip), which brokers and clients pass over, or in
     a header of magic 3, which stock brokers refuse. FILE holds batches back to back.
@@ -39,7 +40,7 @@ _out = click.option(
     "--out",
     type=click.Path(path_type=Path, allow_dash=True),
     default="-",
-    help="Where the batches go. Default: standard output.",
+    help="Output file of the batches. Default: standard output.",
 )
 
 
@@ -52,7 +53,7 @@ _out = click.option(
 @_file
 @json_option
 def show(file: Path, as_json: bool) -> int:
-    """Shows, for every batch, the claims that it carries, or those that would be true.
+    """Show the claims that each batch carries, or those that would be true.
 
     Exit code 1 if a batch carries others than those that are true.
     """
@@ -98,8 +99,11 @@ def show(file: Path, as_json: bool) -> int:
 @command.command(
     "attach",
     cls=Command,
-    short_help="Write batches with the claims that are true of them.",
-    examples=("batchval claims attach batches.bin --out claimed.bin",),
+    short_help="Attach true claims to batches.",
+    examples=(
+        "batchval claims attach batches.bin --out claimed.bin",
+        "batchval claims attach --carrier payload batches.bin --out claimed.bin",
+    ),
 )
 @_file
 @_out
@@ -108,13 +112,16 @@ def show(file: Path, as_json: bool) -> int:
     type=click.Choice(["header", "payload"]),
     default="header",
     show_default=True,
-    help="Where claims go: a header of magic 3, or the payload of zstd and gzip batches.",
+    help="Place of the claims: a header of magic 3, or the payload of zstd and gzip batches.",
 )
 @click.option(
     "--max-message-bytes",
     type=click.IntRange(min=0),
     metavar="BYTES",
-    help="Leave batches as they are that would become larger. Default: no limit.",
+    help=(
+        "Largest batch with claims: a batch that would become larger stays unchanged. "
+        "Default: no limit."
+    ),
 )
 @json_option
 def attach(
@@ -124,7 +131,7 @@ def attach(
     max_message_bytes: int | None,
     as_json: bool,
 ) -> int:
-    """Writes the batches with the claims that are true of them.
+    """Write the batches with the claims that are true of them.
 
     A batch stays as it is if no claim would be true of it (magic 0 and 1, damaged, a wrong max
     timestamp, ...), or if it cannot carry claims there. --json needs --out.
@@ -140,7 +147,7 @@ def attach(
 @command.command(
     "strip",
     cls=Command,
-    short_help="Write batches without claims.",
+    short_help="Remove the claims from batches.",
     examples=(
         "batchval claims strip claimed.bin --out batches.bin",
         "batchval claims strip claimed.bin | wc -c",
@@ -150,7 +157,7 @@ def attach(
 @_out
 @json_option
 def strip(file: Path, out: Path, as_json: bool) -> int:
-    """Writes the batches without the claims in their headers and payloads, as batches of magic 2.
+    """Write the batches without the claims in their headers and payloads, as batches of magic 2.
 
     --json needs --out.
     """
@@ -167,14 +174,14 @@ def strip(file: Path, out: Path, as_json: bool) -> int:
     "verify",
     cls=Command,
     short_help="Compare the claims of every batch with its records.",
-    examples=("batchval claims verify claimed.bin",),
+    examples=("batchval claims verify claimed.bin", "batchval claims verify --json claimed.bin"),
 )
 @_file
-@kafka_version_option("Version of the brokers: their answers.")
+@kafka_version_option("Version of the brokers, whose answers apply.")
 @json_option
 def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
-    """Compares the claims of every batch with its records. Exit code 1 if one lies, or its batch is
-    refused.
+    """Compare the claims of every batch with its records. Exit code 1 if a claim is false, or a
+    batch is refused.
     """
     from batchval.cli.claims_batches import batches, named, refuted, true_claims
     from batchval.core import claims as core_claims

@@ -19,6 +19,7 @@ from batchval.core.layout import MAGIC
 from batchval.core.result import ValidationResult
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
+from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.reader import Damage, SegmentFile
 
 __all__ = [
@@ -44,14 +45,17 @@ class Batch(NamedTuple):
 
 
 class _Unreadable(OSError):
-    """Bytes that are not a batch. What follows them is unknown, so nothing is written."""
+    """Bytes that are not a batch. The bytes after them are unknown, so nothing is written."""
 
 
 def batches(file: Path) -> Iterator[Batch]:
     with SegmentFile(file, accept_claims_header=True) as source:
         for part in source.stretches():
             if isinstance(part, Damage):
-                raise _Unreadable(0, f"no batch at position {part.position}", str(file))
+                reason = f"no batch at position {part.position}"
+                if part.position == 0 and part.size >= source.size:
+                    reason = foreign_reason(file, bytes(source.read(0, START_SIZE))) or reason
+                raise _Unreadable(0, reason, str(file))
             sizes = part.columns["size_in_bytes"].tolist()
             for start, size in zip(part.columns["position"].tolist(), sizes, strict=True):
                 yield Batch(part.position + start, part.data[start : start + size])

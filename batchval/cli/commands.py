@@ -32,7 +32,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class _Explained(click.Command):
-    """Prints examples after the help."""
+    """A command whose help ends with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*args, **more)
@@ -93,9 +93,7 @@ class Commands(Group):
         return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was called. ReaderGone instead of the error that click exits 1
-        for.
-        """
+        """Run the called command. Raises ReaderGone where click would exit with 1."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -105,8 +103,8 @@ class Commands(Group):
 
 
 def _output_is_closed() -> bool:
-    """Return whether nobody can read standard output any more. A connection may have broken
-    instead.
+    """Return whether the reader of standard output is gone. A broken connection raises the same
+    error.
     """
     import select
     import sys

@@ -35,24 +35,27 @@ _PROFILES = ("broker", "reader")
 @optional_paths_argument
 @kafka_version_option("Kafka that answered the cases that name no kafka_version.")
 @click.option(
-    "--exec", "command_line", metavar="CMD", help="Runner to ask in place of batchval: a command."
+    "--exec",
+    "command_line",
+    metavar="CMD",
+    help="Command of the runner to test in place of batchval.",
 )
 @click.option(
     "--profile",
     type=click.Choice(_PROFILES),
-    help="With --exec: verdicts of a broker (default), or of a decoder of stored batches.",
+    help="Profile of --exec: verdicts of a broker (default), or of a decoder of stored batches.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1, max=3600),
     metavar="SECONDS",
-    help="With --exec: silence after which the runner is started again (default: 20).",
+    help="Seconds without an answer after which --exec restarts the runner. Default: 20.",
 )
 @click.option(
     "--page",
     "page_path",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="With --exec: write the score as HTML.",
+    help="HTML file for the score of --exec.",
 )
 @json_option
 def command(
@@ -64,7 +67,7 @@ def command(
     page_path: Path | None,
     as_json: bool,
 ) -> int:
-    """Compares answers with Apache Kafka's own, for .jsonl and .jsonl.gz files of cases, or folders
+    """Compare answers with Apache Kafka's own, for .jsonl and .jsonl.gz files of cases, or folders
     of them.
 
     Prints each disagreement; the last line is ``conformance: N of M agree`` (with --json on stderr,

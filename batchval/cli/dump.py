@@ -23,18 +23,18 @@ _LONG = 2**63 - 1
     ),
 )
 @paths_argument
-@click.option("--records", "with_records", is_flag=True, help="Show every record of every batch.")
+@click.option("--records", "with_records", is_flag=True, help="Also the records of every batch.")
 @click.option(
     "--offset",
     type=click.IntRange(0, _LONG),
     metavar="N",
-    help="Start at the batch that holds this offset, in every file.",
+    help="First offset to show, in every file.",
 )
 @click.option(
-    "--limit", type=click.IntRange(1, _LONG), metavar="N", help="Show at most this many batches."
+    "--limit", type=click.IntRange(1, _LONG), metavar="N", help="Largest number of batches to show."
 )
 @click.option(
-    "--bad", "only_bad", is_flag=True, help="Only batches that check refuses, and damaged places."
+    "--bad", "only_bad", is_flag=True, help="Only the batches that check refuses, and damage."
 )
 @accept_claims_option
 @json_option
@@ -47,8 +47,7 @@ def command(
     accept_claims_header: bool,
     as_json: bool,
 ) -> int:
-    """Shows every batch of PATH…: segments (.log), folders of segments, files of batches back to
-    back.
+    """Show every batch of PATH…: segments (.log), folders of segments, files of batches in a row.
 
     PATH may be - for standard input. All header fields have Kafka's names; on a terminal a shorter
     form is shown. Exit code 1 if bytes are damaged, a checksum is wrong, --bad shows a batch, or

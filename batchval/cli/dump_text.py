@@ -34,7 +34,7 @@ def plain_lines(row: dict[str, Any]) -> Iterator[str]:
 
 
 def compact_lines(row: dict[str, Any], width: int) -> Iterator[str]:
-    """Yield a line for a batch or a damaged place, one for what is not usual, and one for each
+    """Yield a line for a batch or a damaged place, one for unusual header fields, and one for each
     record.
 
     Records are cut at ``width`` columns.
@@ -70,7 +70,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def _notes(row: dict[str, Any]) -> Iterator[str]:
-    """Yield what most batches do not have."""
+    """Yield the unusual header fields."""
     if row["magic"] != 2:
         yield f"magic {row['magic']}"
     if row["producer_id"] >= 0:
@@ -108,7 +108,7 @@ def _time(milliseconds: int) -> str:
 
 
 def _word(value: Any) -> str:
-    """Return one word, or JSON that no terminal takes for a command."""
+    """Return plain text without blanks, or JSON without control characters."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -13,7 +13,7 @@ import click
 from batchval.cli.dump_rows import Selection, rows
 from batchval.cli.dump_text import HEADER, compact_lines, plain_lines
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
-from batchval.cli.output import print_json
+from batchval.cli.output import note_empty_files, print_json
 from batchval.cli.standard_input import DASH, spooled
 from batchval.report.units import printable
 from batchval.segment.check import find_files, is_segment
@@ -53,6 +53,7 @@ class Dump:
                     break
         if not self._printed and chosen and self._selection.offset is not None and not self._failed:
             _say(f"no batch has offset {self._selection.offset} or a higher one")
+        note_empty_files("dump", paths)
         return UNREADABLE if self._unreadable else FINDINGS if self._failed else 0
 
     @property

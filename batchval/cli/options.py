@@ -136,7 +136,7 @@ def transactions_option(command: F) -> F:
     return click.option(
         "--transactions",
         is_flag=True,
-        help="Also show open transactions, the last stable offset and markers without data.",
+        help="Table of open transactions, last stable offsets and markers without data.",
     )(command)
 
 
@@ -144,7 +144,10 @@ def accept_claims_option(command: F) -> F:
     return click.option(
         "--accept-claims-header",
         is_flag=True,
-        help="Also read batches of magic 3, which carry claims in their header (no stock broker does).",
+        help=(
+            "Support for batches of magic 3, which carry claims in their header (not in "
+            "Apache Kafka)."
+        ),
     )(command)
 
 
@@ -153,12 +156,18 @@ def trust_claims_options(command: F) -> F:
         "--seed",
         type=click.IntRange(0, LARGEST_SEED),
         metavar="N",
-        help="With --trust-claims: verify the same batches as the run that printed N. Default: random.",
+        help=(
+            "Random seed of --trust-claims: repeats the choice of batches of an earlier "
+            "run. Default: random."
+        ),
     )(command)
     return click.option(
         "--trust-claims",
         metavar="RATE",
-        help="Take zstd and gzip batches by the claims in their payload; verify this share of them (0.01).",
+        help=(
+            "Share of zstd and gzip batches with claims to verify (0.01); the claims of "
+            "the others are trusted."
+        ),
     )(command)
 
 
@@ -168,7 +177,7 @@ def mode_option(command: F) -> F:
         type=click.Choice(["strict", "kafka"]),
         default="strict",
         show_default=True,
-        help="Kafka's rules and the extras, or Kafka's answers alone.",
+        help="Rules: Kafka's and the extras (strict), or Kafka's alone (kafka).",
     )(command)
 
 
@@ -199,7 +208,10 @@ def producer_expiration_option(command: F) -> F:
         default=86_400_000,
         show_default=True,
         metavar="MS",
-        help="The brokers' producer.id.expiration.ms, after which any sequence may follow (L5).",
+        help=(
+            "Setting producer.id.expiration.ms of the brokers: any sequence may follow "
+            "after it (L5)."
+        ),
     )(command)
 
 
@@ -208,7 +220,7 @@ def record_rules_option(command: F) -> F:
         "--record-rules",
         "record_rules",
         metavar="FILE|JSON",
-        help='Record rules of topics: {"orders-*": {"max_key_bytes": 100}} in a JSON file, or here.',
+        help='Record rules of topics: {"orders-*": {"max_key_bytes": 100}} as a JSON file or text.',
     )(command)
 
 
@@ -229,7 +241,10 @@ def replicas_option(command: F) -> F:
     return click.option(
         "--replicas",
         is_flag=True,
-        help="Compare replicas: each PATH is NAME=PATH, the log folder of one broker or a partition's folder.",
+        help=(
+            "Comparison of replicas. Each PATH is NAME=PATH: a broker's log folder or a "
+            "partition's folder."
+        ),
     )(command)
 
 
@@ -258,7 +273,7 @@ def replicas_from(words: Sequence[str]) -> tuple[Replica, ...]:
 
 
 def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
-    """``S1=report`` words."""
+    """Return the extras of ``S1=report`` values. Raises UsageError."""
     extras = {}
     for value in values:
         name, equals, setting = value.partition("=")
@@ -271,7 +286,8 @@ def parse_extras(values: tuple[str, ...]) -> dict[str, str]:
 def policy_from(
     values: tuple[str, ...], *, kafka_version: str = DEFAULT_KAFKA_VERSION, **more: object
 ) -> TopicPolicy:
-    """``max.message.bytes=2097152`` words, as topic configurations are written.
+    """Return the policy of ``max.message.bytes=2097152`` values, as topic configurations are
+    written.
 
     What they leave out has the default of ``kafka_version``.
     """

@@ -1,16 +1,21 @@
-"""JSON of the command line: one document a line, each with the version of its schema."""
+"""Output of the command line. JSON: one document a line, each with the version of its schema."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import click
 
-__all__ = ["SCHEMA_VERSION", "discard_output", "print_json", "with_version"]
+from batchval.report.units import printable
+
+__all__ = ["SCHEMA_VERSION", "discard_output", "note_empty_files", "print_json", "with_version"]
 
 #: Version of all JSON that --json prints; docs/reference/cli/json.md describes the fields.
 SCHEMA_VERSION = 1
@@ -29,3 +34,13 @@ def print_json(row: Mapping[str, Any], *, default: Callable[[Any], Any] | None =
 def discard_output() -> None:
     """Open the null device as standard output, so that the interpreter's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def note_empty_files(command: str, paths: Iterable[Path]) -> None:
+    """Print a line on stderr for each path that is an empty file: it holds no batch to show."""
+    for path in paths:
+        with suppress(OSError):
+            status = path.stat()
+            if S_ISREG(status.st_mode) and status.st_size == 0:
+                line = f"batchval {command}: {printable(str(path))}: the file is empty"
+                click.echo(line, err=True)

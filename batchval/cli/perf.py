@@ -31,4 +31,4 @@ class _Perf(Commands):
     ),
 )
 def command() -> None:
-    """Measures a cluster with the flags and lines of Kafka's own tools, in microseconds."""
+    """Measure a cluster with the flags and lines of Kafka's own tools, in microseconds."""

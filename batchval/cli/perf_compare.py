@@ -64,8 +64,8 @@ def command(
     as_json: bool,
     report: Path | None,
 ) -> int:
-    """From A to B: each figure's change, and its spread. Latencies are those from the intended
-    times, where the runs had a schedule.
+    """Compare two results: print each figure's change from A to B, and its spread. Latencies count
+    from the intended times where the runs had a schedule.
 
     With two results the spread is what rounding leaves open. With several a side (--from, --to)
     medians are compared, and the spread is that of all pairs of runs. More files without --from

@@ -30,21 +30,27 @@ _say = partial(perf_options.say, "consume")
     "consume",
     cls=Command,
     examples=(
-        "batchval perf consume --bootstrap-server localhost:9092 --topic t --num-records 100000",
+        "batchval perf consume --bootstrap-server b:9092 --topic t --num-records 100000",
+        "batchval perf consume --bootstrap-server b:9092 --include 't.*' --num-records 9 "
+        "--threads 2",
     ),
 )
 @perf_options.bootstrap_option
-@click.option("--topic", metavar="TOPIC", help="Required, or --include: the topic to read.")
-@click.option("--include", metavar="REGEX", help="Read all topics whose whole name matches this.")
+@click.option("--topic", metavar="TOPIC", help="Topic to read (required, or --include).")
 @click.option(
-    "--num-records", type=click.IntRange(1, LONG), help="Required: how many, over all threads."
+    "--include", metavar="REGEX", help="Regular expression for the names of the topics to read."
+)
+@click.option(
+    "--num-records",
+    type=click.IntRange(1, LONG),
+    help="Number of records over all threads (required).",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1, INT),
     default=10,
     show_default=True,
-    help="Each with a consumer of its own.",
+    help="Number of threads, each with its own consumer.",
 )
 @perf_options.client_option("reads")
 @click.option(
@@ -52,37 +58,43 @@ _say = partial(perf_options.say, "consume")
     type=click.Choice(["records", "headers"]),
     default="records",
     show_default=True,
-    help="Walk every record, or count by batch headers: then MB are wire bytes.",
+    help="Decoding: every record, or only batch headers (MB are then wire bytes).",
 )
-@click.option("--group", metavar="ID", help="Default: perf-consumer-<random>.")
-@click.option("--from-latest", is_flag=True, help="Without a committed offset begin at the end.")
+@click.option("--group", metavar="ID", help="Consumer group. Default: perf-consumer-<random>.")
+@click.option(
+    "--from-latest", is_flag=True, help="Start at the end where the group has no committed offset."
+)
 @click.option(
     "--fetch-size",
     type=click.IntRange(1, INT),
     default=1_048_576,
     show_default=True,
-    help="Bytes a partition in a fetch.",
+    help="Bytes per partition in a fetch.",
 )
 @click.option(
     "--socket-buffer-size",
     type=click.IntRange(1, INT),
-    help="SO_RCVBUF. Default: the kernel's autotuning.",
+    help="Receive buffer of sockets (SO_RCVBUF). Default: the kernel's autotuning.",
 )
-@click.option("--check-crcs", is_flag=True, help="Check the CRC of each batch.")
+@click.option("--check-crcs", is_flag=True, help="CRC check of each batch.")
 @click.option(
     "--timeout",
     type=click.IntRange(0, LONG // 10**6),
     default=10_000,
     show_default=True,
-    help="Milliseconds between records, a thread.",
+    help="Longest time between records of a thread, in milliseconds.",
 )
 @click.option(
-    "--show-detailed-stats", is_flag=True, help="A row a thread each --reporting-interval."
+    "--show-detailed-stats", is_flag=True, help="One row per thread each --reporting-interval."
 )
 @click.option(
-    "--reporting-interval", type=int, default=5_000, show_default=True, help="Milliseconds."
+    "--reporting-interval",
+    type=int,
+    default=5_000,
+    show_default=True,
+    help="Milliseconds between rows.",
 )
-@click.option("--hide-header", is_flag=True, help="Print no header.")
+@click.option("--hide-header", is_flag=True, help="Output without the header row.")
 @click.option(
     "--date-format",
     type=click.Choice(["yyyy-MM-dd HH:mm:ss:SSS", "iso"]),
@@ -95,9 +107,11 @@ _say = partial(perf_options.say, "consume")
     "--command-property",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A consumer's property; again for each.",
+    help="Consumer property. Can be repeated.",
 )
-@click.option("--command-config", type=FILE, metavar="FILE", help="Properties of a consumer.")
+@click.option(
+    "--command-config", type=FILE, metavar="FILE", help="File with properties of the consumers."
+)
 @perf_options.output_option
 @perf_options.result_option
 @perf_options.report_option
@@ -107,8 +121,8 @@ _say = partial(perf_options.say, "consume")
 @click.option(
     "--consumer.config", "consumer_config", type=FILE, help="Deprecated: use --command-config."
 )
-def command(**given: Any) -> int:
-    """Reads records with several consumers of one group and prints rates in the rows of Kafka's own
+def command(**arguments: Any) -> int:
+    """Read records with several consumers of one group and print rates in the rows of Kafka's own
     tool.
 
     The clock starts before the consumers are made; fetch.time.ms when every partition is assigned.
@@ -119,21 +133,25 @@ def command(**given: Any) -> int:
     from batchval.perf.consume import ConsumeError
     from batchval.perf.properties import check_servers
 
-    perf_options.take_deprecated("consume", given, _INSTEAD)
-    if given["num_fetch_threads"] is not None:
+    perf_options.take_deprecated("consume", arguments, _INSTEAD)
+    if arguments["num_fetch_threads"] is not None:
         _say("--num-fetch-threads is deprecated and has no effect, use --threads instead")
-    bootstrap, topic, include = given["bootstrap_server"], given["topic"], given["include"]
+    bootstrap, topic, include = (
+        arguments["bootstrap_server"],
+        arguments["topic"],
+        arguments["include"],
+    )
     if not bootstrap:
         raise click.UsageError("Missing option '--bootstrap-server'.")
     if not topic and not include:
         raise click.UsageError("Missing option '--topic' or '--include'.")
     if topic and include:
-        raise click.UsageError("Give one of '--topic' and '--include'.")
-    if given["num_records"] is None:
+        raise click.UsageError("--topic cannot be combined with --include: use one of them")
+    if arguments["num_records"] is None:
         raise click.UsageError("Missing option '--num-records'.")
-    if given["reporting_interval"] <= 0:
+    if arguments["reporting_interval"] <= 0:
         raise click.UsageError(consumer_lines.INTERVAL_MESSAGE)
-    if given["decode"] == "headers" and given["client"] != "batchval":
+    if arguments["decode"] == "headers" and arguments["client"] != "batchval":
         raise click.UsageError(
             "--decode headers needs --client batchval: librdkafka takes every record apart."
         )
@@ -143,65 +161,71 @@ def command(**given: Any) -> int:
         except re.error as error:
             raise click.UsageError(f"--include {include!r}: {error}") from None
     check_servers(bootstrap)
-    perf_options.can_be_written(given["output"], given["report"])
-    given["group"] = given["group"] or f"perf-consumer-{random.randrange(100_000)}"
+    perf_options.can_be_written(arguments["output"], arguments["report"])
+    arguments["group"] = arguments["group"] or f"perf-consumer-{random.randrange(100_000)}"
     try:
-        return _run(given)
+        return _run(arguments)
     except ConsumeError as error:
         _say(str(error))
         return UNREADABLE
 
 
-def _run(given: Mapping[str, Any]) -> int:
+def _run(arguments: Mapping[str, Any]) -> int:
     from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf import consumer_lines
     from batchval.perf.clients import consumers
     from batchval.perf.consume import ConsumeRun, RunOptions
 
-    properties = _properties(given)
-    say = partial(click.echo, err=given["as_json"])
-    if not given["hide_header"]:
+    properties = _properties(arguments)
+    say = partial(click.echo, err=arguments["as_json"])
+    if not arguments["hide_header"]:
         say(
             consumer_lines.DETAILED_HEADER
-            if given["show_detailed_stats"]
+            if arguments["show_detailed_stats"]
             else consumer_lines.SUMMARY_HEADER
         )
-    if given["decode"] == "headers":
+    if arguments["decode"] == "headers":
         _say("only batch headers are decoded: MB are wire bytes")
-    client = consumers.open_client(given, properties, _say)
+    client = consumers.open_client(arguments, properties, _say)
     partitions = client.partitions
-    threads = given["threads"]
+    threads = arguments["threads"]
     if threads > len(partitions):
         say(consumer_lines.threads_warning(threads, len(partitions)))
         threads = len(partitions)
     line = ProgressLine()
 
     def interval(part: Any) -> None:
-        line.echo(consumer_lines.detailed_row(part, given["date_format"]), err=given["as_json"])
+        line.echo(
+            consumer_lines.detailed_row(part, arguments["date_format"]), err=arguments["as_json"]
+        )
 
     run = ConsumeRun(
-        RunOptions(given["num_records"], threads, given["timeout"], given["reporting_interval"]),
+        RunOptions(
+            arguments["num_records"], threads, arguments["timeout"], arguments["reporting_interval"]
+        ),
         client.make,
         partitions,
-        on_interval=interval if given["show_detailed_stats"] else None,
+        on_interval=interval if arguments["show_detailed_stats"] else None,
     )
 
     def far(sample: Sample) -> None:
-        line.show(how_far(sample.records, given["num_records"], sample.t_ms / 1000))
+        line.show(how_far(sample.records, arguments["num_records"], sample.t_ms / 1000))
 
     outcome = run.run(far if line.watched else None)
     line.clear()
     if outcome.error is not None and outcome.summary is None:
         raise outcome.error
     if outcome.timed_out and outcome.short:
-        say(consumer_lines.timeout_warning(given["timeout"]))
-    if outcome.summary is not None and not given["show_detailed_stats"]:
-        say(consumer_lines.summary_row(outcome.summary, given["date_format"]))
-    if given["print_metrics"]:
+        say(consumer_lines.timeout_warning(arguments["timeout"]))
+    if outcome.summary is not None and not arguments["show_detailed_stats"]:
+        say(consumer_lines.summary_row(outcome.summary, arguments["date_format"]))
+    if arguments["print_metrics"]:
         for thread, metrics in enumerate(outcome.metrics):
-            perf_options.print_metrics(thread, metrics, err=given["as_json"])
-    if outcome.summary is not None and (given["output"] or given["report"] or given["as_json"]):
-        _keep(given, threads, client.version, outcome)
+            perf_options.print_metrics(thread, metrics, err=arguments["as_json"])
+    if outcome.summary is not None and (
+        arguments["output"] or arguments["report"] or arguments["as_json"]
+    ):
+        _keep(arguments, threads, client.version, outcome)
     if outcome.interrupted:
         _say("interrupted")
         return INTERRUPTED
@@ -219,8 +243,8 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def _keep(given: Mapping[str, Any], threads: int, version: str, outcome: Outcome) -> None:
-    """The result as a file, for perf merge and compare; and as a page."""
+def _keep(arguments: Mapping[str, Any], threads: int, version: str, outcome: Outcome) -> None:
+    """Write the result to a file, for perf merge and compare, and as a page."""
     from batchval.perf.results import Result
 
     summary = outcome.summary
@@ -239,8 +263,8 @@ def _keep(given: Mapping[str, Any], threads: int, version: str, outcome: Outcome
             at = (sample.t_ms, sample.records, sample.bytes)
     result = Result(
         kind="consume",
-        client=given["client"],
-        settings={name: given[name] for name in _SETTINGS} | {"threads": threads},
+        client=arguments["client"],
+        settings={name: arguments[name] for name in _SETTINGS} | {"threads": threads},
         totals={
             "records": summary.records,
             "bytes": summary.bytes,
@@ -255,12 +279,12 @@ def _keep(given: Mapping[str, Any], threads: int, version: str, outcome: Outcome
         histogram=None,
     )
     result.versions["client"] = version
-    perf_options.keep(given, result)
+    perf_options.keep(arguments, result)
 
 
-def _properties(given: Mapping[str, Any]) -> dict[str, str]:
-    """The file's, then those of the command line."""
+def _properties(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file's properties, replaced by those of the command line."""
     from batchval.perf.properties import gathered
 
-    files = [given["command_config"]] if given["command_config"] is not None else []
-    return gathered(files, given["command_property"])
+    files = [arguments["command_config"]] if arguments["command_config"] is not None else []
+    return gathered(files, arguments["command_property"])

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @click.command(
     "merge",
     cls=Command,
-    examples=("batchval perf merge host1.json host2.json --output both.json",),
+    examples=(
+        "batchval perf merge host1.json host2.json",
+        "batchval perf merge host1.json host2.json --output both.json",
+    ),
 )
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A.json B.json…"
@@ -28,9 +31,9 @@ if TYPE_CHECKING:
 @output_option
 @json_option
 def command(files: tuple[Path, ...], latency_unit: str, output: Path | None, as_json: bool) -> int:
-    """Adds results that --output wrote: histograms exactly, records and bytes as sums, the time of
-    the longest run. Prints the total line of Kafka's producer tool, and that of the steady state
-    if all have one.
+    """Add results that --output wrote: histograms exactly, records and bytes as sums, the time of
+    the longest run. Print the total line of Kafka's producer tool, and that of the steady state if
+    all results have one.
     """
     from batchval.perf.merge import merge
     from batchval.perf.results import Result

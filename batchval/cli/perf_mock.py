@@ -31,11 +31,11 @@ _LOOK_S = 0.5
     type=click.IntRange(1, MOST_BROKERS),
     default=1,
     show_default=True,
-    help="How many brokers.",
+    help="Number of brokers.",
 )
 @click.argument("command_line", nargs=-1, metavar="[COMMAND [ARGUMENT]…]")
 def command(brokers: int, command_line: tuple[str, ...]) -> int:
-    """Starts a cluster without Kafka and Java: librdkafka's mock brokers, in memory, on 127.0.0.1.
+    """Start a cluster without Kafka and Java: librdkafka's mock brokers, in memory, on 127.0.0.1.
 
     Runs COMMAND with their addresses in $BOOTSTRAP, ends with it, and has its exit code. Without
     COMMAND: prints the addresses and runs until it is interrupted. Topics are made when they are

@@ -1,6 +1,4 @@
-"""What ``perf produce`` and ``perf consume`` have in common: options, deprecated ones, and what is
-said at the end.
-"""
+"""Options, deprecated options and final output that ``perf produce`` and ``perf consume`` share."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ FILE = click.Path(path_type=Path)
 
 def bootstrap_option(command: F) -> F:
     return click.option(
-        "--bootstrap-server", metavar="HOST:PORT,…", help="Required: brokers to begin with."
+        "--bootstrap-server", metavar="HOST:PORT,…", help="Bootstrap brokers (required)."
     )(command)
 
 
@@ -56,13 +54,13 @@ def broker_list_option(command: F) -> F:
 
 
 def client_option(does: str) -> Callable[[F], F]:
-    """``does``: sends, or reads."""
+    """Return the option --client. ``does``: sends, or reads."""
     return click.option(
         "--client",
         type=click.Choice(["batchval", "librdkafka"]),
         default="batchval",
         show_default=True,
-        help=f"Who {does}.",
+        help=f"Client that {does}.",
     )
 
 
@@ -72,13 +70,16 @@ def latency_unit_option(command: F) -> F:
         type=click.Choice(["us", "ms"]),
         default="us",
         show_default=True,
-        help="us: three decimals of ms. ms: Kafka's whole ms, and no details on stderr.",
+        help=(
+            "Unit of latencies: ms with three decimals (us), or Kafka's whole ms without "
+            "details (ms)."
+        ),
     )(command)
 
 
 def print_metrics_option(command: F) -> F:
     return click.option(
-        "--print-metrics", is_flag=True, help="Print the clients' metrics at the end."
+        "--print-metrics", is_flag=True, help="Metrics of the clients, printed at the end."
     )(command)
 
 
@@ -87,7 +88,7 @@ def output_option(command: F) -> F:
         "--output",
         type=FILE,
         metavar="FILE",
-        help="Write the result as JSON, for merge and compare.",
+        help="JSON file for the result, which merge and compare read.",
     )(command)
 
 
@@ -96,53 +97,55 @@ def result_option(command: F) -> F:
         "--json",
         "as_json",
         is_flag=True,
-        help="Print the result as JSON on standard output, and the text lines on stderr.",
+        help="JSON result on standard output, text lines on stderr.",
     )(command)
 
 
 def report_option(command: F) -> F:
-    return click.option("--report", type=FILE, metavar="FILE.html", help="The result as a page.")(
-        command
-    )
+    return click.option(
+        "--report", type=FILE, metavar="FILE.html", help="HTML page for the result."
+    )(command)
 
 
 def say(tool: str, line: str) -> None:
-    """One line on stderr, behind what was printed before it."""
+    """Print one line on stderr, after all earlier output."""
     sys.stdout.flush()
     click.echo(" ".join(f"batchval perf {tool}: {line}".split()), err=True)
 
 
-def take_deprecated(tool: str, given: dict[str, Any], instead: Mapping[str, str]) -> None:
-    """Options of Kafka's old names, said and taken for the new ones, which win; of several values
-    all are taken.
+def take_deprecated(tool: str, arguments: dict[str, Any], instead: Mapping[str, str]) -> None:
+    """Copy values of Kafka's deprecated options to the new ones and print a warning. The new option
+    wins; an option with several values gets all.
     """
     for old, new in instead.items():
         of, to = (flag[2:].replace("-", "_").replace(".", "_") for flag in (old, new))
-        if not given[of]:
+        if not arguments[of]:
             continue
         say(tool, f"{old} is deprecated, use {new} instead")
-        given[to] = (
-            given[of] + given[to] if isinstance(given[to], tuple) else given[to] or given[of]
+        arguments[to] = (
+            arguments[of] + arguments[to]
+            if isinstance(arguments[to], tuple)
+            else arguments[to] or arguments[of]
         )
 
 
 def can_be_written(*files: Path | None) -> None:
-    """Better now than after an hour. OSError."""
+    """Open the output files, so that a run of an hour does not fail at its end. Raises OSError."""
     for file in files:
         if file is not None:
             file.open("a").close()
 
 
-def keep(given: Mapping[str, Any], result: Result) -> None:
+def keep(arguments: Mapping[str, Any], result: Result) -> None:
     """Write and print a result as --output, --json and --report ask."""
-    if given["output"] is not None:
-        result.write(given["output"])
-    if given["as_json"]:
+    if arguments["output"] is not None:
+        result.write(arguments["output"])
+    if arguments["as_json"]:
         print_result(result)
-    if given["report"] is not None:
+    if arguments["report"] is not None:
         from batchval.perf.result_report import write
 
-        write(given["report"], [("this run", result)])
+        write(arguments["report"], [("this run", result)])
 
 
 def print_result(result: Result) -> None:

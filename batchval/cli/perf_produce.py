@@ -55,93 +55,97 @@ class _WithProps(Command):
     ),
 )
 @perf_options.bootstrap_option
-@click.option("--topic", metavar="TOPIC", required=True, help="The topic to write to.")
+@click.option("--topic", metavar="TOPIC", required=True, help="Topic to write to.")
 @click.option(
     "--num-records",
     type=click.IntRange(1, LONG),
-    help="Over all threads. This or --duration is required.",
+    help="Number of records over all threads (required, or --duration).",
 )
 @click.option(
     "--duration",
     type=click.FloatRange(0, 1e9, min_open=True),
     metavar="S",
-    help="Seconds to send for.",
+    help="Seconds to send.",
 )
 @click.option(
-    "--record-size", type=click.IntRange(0, INT), metavar="BYTES", help="Bytes of each value."
+    "--record-size", type=click.IntRange(0, INT), metavar="BYTES", help="Size of each value."
 )
 @click.option(
     "--payload-file",
     type=FILE,
     metavar="FILE",
-    help="Take values from a file, one at random for each record.",
+    help="File of values: each record gets a random one.",
 )
 @click.option(
     "--payload-delimiter",
     default="\\n",
     show_default=True,
-    help="What separates the values in the file: a regular expression.",
+    help="Separator of the values in the file: a regular expression.",
 )
-@click.option("--payload-monotonic", is_flag=True, help="Values are 0, 1, 2, … as text.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of what is chosen at random.")
+@click.option("--payload-monotonic", is_flag=True, help="Values 0, 1, 2, … as text.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 @click.option(
     "--throughput",
     type=click.FloatRange(-1, 1e9),
     default=-1,
     show_default=True,
-    help="Records a second, all threads together; -1: as fast as can be.",
+    help="Records per second over all threads. -1: no limit.",
 )
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
-    help="Each with a producer of its own.",
+    help="Number of threads, each with its own producer.",
 )
 @click.option(
     "--warmup-records",
     type=click.IntRange(0, LONG),
     default=0,
-    help="Sent first; the second line of totals leaves them out.",
+    help="Number of first records that the second line of totals leaves out.",
 )
-@click.option("--partition", type=click.IntRange(0, INT), help="Send all to this partition.")
+@click.option("--partition", type=click.IntRange(0, INT), help="Partition of all records.")
 @click.option(
     "--partitioner",
     type=click.Choice(["default", "round_robin", "murmur2"]),
     default="default",
     show_default=True,
-    help="Which partition a record goes to. default: one until its batch is full.",
+    help="Partitioner. default: one partition until its batch is full.",
 )
 @click.option(
     "--acks",
     type=click.Choice(["all", "-1", "1", "0"]),
-    help="Which acknowledgement to wait for. Default: all.",
+    help="Acknowledgements to wait for. Default: all.",
 )
 @click.option(
-    "--max-in-flight", type=click.IntRange(1, 1_000_000), help="Requests a connection. Default: 5."
+    "--max-in-flight",
+    type=click.IntRange(1, 1_000_000),
+    help="Requests in flight per connection. Default: 5.",
 )
 @click.option(
     "--compression-type",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Of batches. Default: none.",
+    help="Compression codec. Default: none.",
 )
 @click.option(
     "--idempotence/--no-idempotence",
     default=None,
-    help="Default: on where --acks and --max-in-flight allow it.",
+    help="Idempotence. Default: on if --acks and --max-in-flight allow it.",
 )
-@click.option("--transactional-id", metavar="ID", help="Send in transactions.")
+@click.option(
+    "--transactional-id", metavar="ID", help="Transactional id; records are sent in transactions."
+)
 @click.option(
     "--transaction-duration-ms",
     type=click.IntRange(1, INT),
-    help="How long each is open. Default: 3000.",
+    help="Duration of each transaction. Default: 3000.",
 )
 @click.option(
     "--claims",
     type=click.Choice(["tag", "payload", "none"]),
     default="none",
     show_default=True,
-    help="Attach claims to batches.",
+    help="Claims to attach to batches.",
 )
 @perf_options.client_option("sends")
 @click.option(
@@ -149,23 +153,26 @@ class _WithProps(Command):
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="Properties of a producer, by Kafka's names.",
+    help="File with properties of the producers, by Kafka's names.",
 )
 @click.option(
     "--command-property",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A producer's property; several may follow.",
+    help="Producer properties, one or more.",
 )
 @click.option(
     "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
-    help="Milliseconds between lines.",
+    help="Time between lines, in milliseconds.",
 )  # fmt: skip
 @perf_options.latency_unit_option
 @click.option(
     "--calibrate",
     is_flag=True,
-    help="Measure the tool itself afterwards, at a built-in broker of known delay, for at most 5 seconds.",
+    help=(
+        "Measurement of the tool itself afterwards, at a built-in broker of known delay, "
+        "for at most 5 s."
+    ),
 )
 @perf_options.print_metrics_option
 @perf_options.output_option
@@ -175,7 +182,7 @@ class _WithProps(Command):
     "histogram_file",
     type=FILE,
     metavar="FILE",
-    help="Latencies as an HdrHistogram log.",
+    help="File for the latencies as an HdrHistogram log.",
 )
 @perf_options.report_option
 @perf_options.broker_list_option
@@ -192,9 +199,8 @@ class _WithProps(Command):
     multiple=True,
     help="Deprecated: use --command-config.",
 )
-def command(**given: Any) -> int:
-    """Sends records and prints rates and latencies in the lines of Kafka's own tool, in
-    microseconds.
+def command(**arguments: Any) -> int:
+    """Send records and print rates and latencies in the lines of Kafka's own tool, in microseconds.
 
     Exit codes: 0 all were acknowledged, 1 some failed, 2 wrong usage, 3 no broker, no topic or no
     permission, 130 interrupted (what was sent is waited for up to 10 s, and the totals are printed;
@@ -203,64 +209,75 @@ def command(**given: Any) -> int:
     from batchval.perf import properties
     from batchval.perf.produce import ProduceError
 
-    perf_options.take_deprecated("produce", given, _INSTEAD)
-    _check(given)
-    found = properties.gathered(given["command_config"], given["command_property"])
-    _flags(given, found)
+    perf_options.take_deprecated("produce", arguments, _INSTEAD)
+    _check(arguments)
+    found = properties.gathered(arguments["command_config"], arguments["command_property"])
+    _flags(arguments, found)
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
     properties.check_servers(found["bootstrap.servers"])
-    perf_options.can_be_written(given["output"], given["histogram_file"], given["report"])
+    perf_options.can_be_written(
+        arguments["output"], arguments["histogram_file"], arguments["report"]
+    )
     try:
-        return _run(given, found)
+        return _run(arguments, found)
     except ProduceError as error:
         _say(str(error))
         return UNREADABLE
 
 
-def _check(given: dict[str, Any]) -> None:
-    """What one option says against another."""
-    if given["num_records"] is None and given["duration"] is None:
+def _check(arguments: dict[str, Any]) -> None:
+    """Check the options against each other. Raises UsageError."""
+    if arguments["num_records"] is None and arguments["duration"] is None:
         raise click.UsageError("Missing option '--num-records' or '--duration'.")
     payloads = [
-        given["record_size"] is not None,
-        given["payload_file"] is not None,
-        given["payload_monotonic"],
+        arguments["record_size"] is not None,
+        arguments["payload_file"] is not None,
+        arguments["payload_monotonic"],
     ]
     if sum(payloads) != 1:
         raise click.UsageError(
             "Give one of '--record-size', '--payload-file' and '--payload-monotonic'."
         )
-    if given["duration"] is not None and not given["duration"] > 0:
-        raise click.UsageError("--duration is a number of seconds above 0.")
-    if not (given["throughput"] == -1 or given["throughput"] > 0):
-        raise click.UsageError("--throughput is above 0, or -1.")
-    if given["num_records"] is not None and given["warmup_records"] >= given["num_records"]:
+    if arguments["duration"] is not None and not arguments["duration"] > 0:
+        raise click.UsageError(
+            f"invalid --duration {arguments['duration']}: expected seconds above 0"
+        )
+    if not (arguments["throughput"] == -1 or arguments["throughput"] > 0):
+        raise click.UsageError(
+            f"invalid --throughput {arguments['throughput']}: expected a number above 0, or -1"
+        )
+    if (
+        arguments["num_records"] is not None
+        and arguments["warmup_records"] >= arguments["num_records"]
+    ):
         raise click.UsageError("--warmup-records must be less than --num-records.")
-    if given["claims"] != "none" and given["client"] != "batchval":
-        raise click.UsageError(f"--claims {given['claims']} needs --client batchval.")
-    if given["partition"] is not None and given["partitioner"] != "default":
-        raise click.UsageError("Give one of '--partition' and '--partitioner'.")
-    if given["transaction_duration_ms"] is not None and given["transactional_id"] is None:
-        given["transactional_id"] = f"perf-producer-{time.time_ns():x}"
+    if arguments["claims"] != "none" and arguments["client"] != "batchval":
+        raise click.UsageError(f"--claims {arguments['claims']} needs --client batchval.")
+    if arguments["partition"] is not None and arguments["partitioner"] != "default":
+        raise click.UsageError("--partition cannot be combined with --partitioner: use one of them")
+    if arguments["transaction_duration_ms"] is not None and arguments["transactional_id"] is None:
+        arguments["transactional_id"] = f"perf-producer-{time.time_ns():x}"
 
 
-def _flags(given: dict[str, Any], found: dict[str, str]) -> None:
-    """Flags as properties, over those that were given; and what follows from them."""
+def _flags(arguments: dict[str, Any], found: dict[str, str]) -> None:
+    """Write the flags into the properties, which they replace, and set the options that follow from
+    both.
+    """
     flags = {
-        "bootstrap.servers": given["bootstrap_server"],
-        "acks": given["acks"],
-        "max.in.flight.requests.per.connection": given["max_in_flight"],
-        "compression.type": given["compression_type"],
-        "transactional.id": given["transactional_id"],
+        "bootstrap.servers": arguments["bootstrap_server"],
+        "acks": arguments["acks"],
+        "max.in.flight.requests.per.connection": arguments["max_in_flight"],
+        "compression.type": arguments["compression_type"],
+        "transactional.id": arguments["transactional_id"],
     }
     found |= {name: str(value) for name, value in flags.items() if value is not None}
-    if given["idempotence"] is not None:
-        found["enable.idempotence"] = str(given["idempotence"]).lower()
+    if arguments["idempotence"] is not None:
+        found["enable.idempotence"] = str(arguments["idempotence"]).lower()
     transactional = "transactional.id" in found
-    given["transactional_id"] = found.get("transactional.id")
-    if transactional and given["transaction_duration_ms"] is None:
-        given["transaction_duration_ms"] = 3000
+    arguments["transactional_id"] = found.get("transactional.id")
+    if transactional and arguments["transaction_duration_ms"] is None:
+        arguments["transaction_duration_ms"] = 3000
     cap = found.setdefault("max.in.flight.requests.per.connection", "5")
     possible = found.setdefault("acks", "all") in {"all", "-1"} and cap.isdigit() and int(cap) <= 5
     wanted = found.setdefault("enable.idempotence", str(possible).lower()).lower() == "true"
@@ -269,66 +286,66 @@ def _flags(given: dict[str, Any], found: dict[str, str]) -> None:
         raise click.UsageError(f"{what} --acks all and --max-in-flight of at most 5.")
 
 
-def _payloads(given: dict[str, Any], found: dict[str, str]) -> Any:
-    """Makes the values of a thread; those of all threads together are looked at first."""
+def _payloads(arguments: dict[str, Any], found: dict[str, str]) -> Any:
+    """Return a factory of one thread's values. Validates the options of all threads first."""
     from batchval.perf.payloads import FilePayloads, Letters, Monotonic, Payloads, parts_of
 
     for name, usual in (("max.request.size", "1048576"), ("buffer.memory", "33554432")):
         limit = found.get(name, usual)
         if (
-            given["record_size"] is not None
+            arguments["record_size"] is not None
             and limit.isdigit()
-            and given["record_size"] > int(limit)
+            and arguments["record_size"] > int(limit)
         ):
             raise click.UsageError(
-                f"--record-size {given['record_size']} is above {name}, which is {limit}."
+                f"--record-size {arguments['record_size']} is above {name}, which is {limit}."
             )
     compressed = found.get("compression.type", "none").lower() != "none"
     parts = (
         []
-        if given["payload_file"] is None
-        else parts_of(given["payload_file"], given["payload_delimiter"])
+        if arguments["payload_file"] is None
+        else parts_of(arguments["payload_file"], arguments["payload_delimiter"])
     )
 
     def make(thread: int) -> Payloads:
-        seed = given["seed"] * 1024 + thread
+        seed = arguments["seed"] * 1024 + thread
         if parts:
             return FilePayloads(parts, seed=seed)
-        if given["payload_monotonic"]:
-            return Monotonic(thread, given["threads"])
-        return Letters(given["record_size"], many=compressed, seed=seed)
+        if arguments["payload_monotonic"]:
+            return Monotonic(thread, arguments["threads"])
+        return Letters(arguments["record_size"], many=compressed, seed=seed)
 
     return make
 
 
-def _run(given: dict[str, Any], found: dict[str, str]) -> int:
+def _run(arguments: dict[str, Any], found: dict[str, str]) -> int:
     from batchval.cli.progress_line import ProgressLine, how_far
     from batchval.perf.clients import producers
     from batchval.perf.details import details
     from batchval.perf.produce import ProduceRun, ProduceSettings
     from batchval.perf.producer_lines import interval_line
 
-    unit = given["latency_unit"]
-    client = producers.open_client(given, found, _say)
+    unit = arguments["latency_unit"]
+    client = producers.open_client(arguments, found, _say)
     settings = ProduceSettings(
-        num_records=given["num_records"],
-        duration_s=given["duration"],
-        throughput=given["throughput"],
-        warmup_records=given["warmup_records"],
-        threads=given["threads"],
-        reporting_interval_ms=given["reporting_interval"],
-        transaction_duration_ms=given["transaction_duration_ms"],
+        num_records=arguments["num_records"],
+        duration_s=arguments["duration"],
+        throughput=arguments["throughput"],
+        warmup_records=arguments["warmup_records"],
+        threads=arguments["threads"],
+        reporting_interval_ms=arguments["reporting_interval"],
+        transaction_duration_ms=arguments["transaction_duration_ms"],
     )
 
     line = ProgressLine()
 
     def interval(window: Window, _: Mapping[str, Any]) -> None:
-        line.echo(interval_line(window, unit), err=given["as_json"])
+        line.echo(interval_line(window, unit), err=arguments["as_json"])
 
     def far(acked: int, seconds: float) -> None:
-        line.show(how_far(acked, given["num_records"], seconds, given["duration"]))
+        line.show(how_far(acked, arguments["num_records"], seconds, arguments["duration"]))
 
-    make_payloads = _payloads(given, found)
+    make_payloads = _payloads(arguments, found)
     run = ProduceRun(settings, client.make, make_payloads, interval, client.new_loop)
     run.on_progress = far if line.watched else None
     begin = time.time()
@@ -346,19 +363,21 @@ def _run(given: dict[str, Any], found: dict[str, str]) -> int:
         for text in details(run, total):
             click.echo(text, err=True)
     calibration = None
-    if given["calibrate"] and error is None and not run.interrupted:
-        calibration = _calibrated(given, found, run, make_payloads)
+    if arguments["calibrate"] and error is None and not run.interrupted:
+        calibration = _calibrated(arguments, found, run, make_payloads)
     for text in _lines(run, total, unit):
-        click.echo(text, err=given["as_json"])
-    if given["print_metrics"]:
+        click.echo(text, err=arguments["as_json"])
+    if arguments["print_metrics"]:
         for worker in run.workers:
-            perf_options.print_metrics(worker.number, worker.client.metrics(), err=given["as_json"])
-    _files(given, found, client.version, run, total, begin, calibration)
+            perf_options.print_metrics(
+                worker.number, worker.client.metrics(), err=arguments["as_json"]
+            )
+    _files(arguments, found, client.version, run, total, begin, calibration)
     return _verdict(run, total, error)
 
 
 def _calibrated(
-    given: dict[str, Any], found: dict[str, str], run: ProduceRun, make_payloads: Any
+    arguments: dict[str, Any], found: dict[str, str], run: ProduceRun, make_payloads: Any
 ) -> dict[str, Any] | None:
     """Run once more at a broker of known delay, print what that shows, and return it for the
     result.
@@ -369,7 +388,7 @@ def _calibrated(
     from batchval.perf.details import calibration_lines
 
     def open_at(bootstrap: str) -> Any:
-        return producers.open_client(given, calibrate.plain(found, bootstrap), lambda _: None)
+        return producers.open_client(arguments, calibrate.plain(found, bootstrap), lambda _: None)
 
     try:
         measured = calibrate.calibrate(run, open_at, make_payloads, calibrate.delay_like(run))
@@ -394,7 +413,7 @@ def _lines(run: ProduceRun, total: Tally, unit: str) -> Iterator[str]:
 
 
 def _files(
-    given: dict[str, Any],
+    arguments: dict[str, Any],
     found: dict[str, str],
     version: str,
     run: ProduceRun,
@@ -407,7 +426,7 @@ def _files(
     from batchval.perf.results import Result
 
     steady = run.steady()
-    if given["histogram_file"] is not None:
+    if arguments["histogram_file"] is not None:
         seen = total if steady is None else steady
         length = seen.elapsed_ns / 1e9
         start = (seen.begin_ns - total.begin_ns) / 1e9
@@ -420,8 +439,8 @@ def _files(
             )
             if histogram is not None and histogram.count
         ]
-        given["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
-    if given["output"] is None and given["report"] is None and not given["as_json"]:
+        arguments["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
+    if arguments["output"] is None and arguments["report"] is None and not arguments["as_json"]:
         return
     flags = [
         "topic",
@@ -453,10 +472,10 @@ def _files(
         if steady is None
         else steady.as_json() | {"histogram": steady.headline.to_json()},
     }
-    settings = {name: given[name] for name in flags} | {"properties": shown(found)}
+    settings = {name: arguments[name] for name in flags} | {"properties": shown(found)}
     result = Result(
         "produce",
-        given["client"],
+        arguments["client"],
         settings,
         totals,
         run.intervals,
@@ -466,7 +485,7 @@ def _files(
         calibration=calibration,
     )
     result.versions["client"] = version
-    perf_options.keep(given, result)
+    perf_options.keep(arguments, result)
 
 
 def _verdict(run: ProduceRun, total: Tally, error: BaseException | None) -> int:

@@ -28,7 +28,10 @@ _say = partial(perf_options.say, "roundtrip")
 @click.command(
     "roundtrip",
     cls=Command,
-    examples=("batchval perf roundtrip --bootstrap-server b:9092 --workload workload.yaml",),
+    examples=(
+        "batchval perf roundtrip --bootstrap-server b:9092 --workload workload.yaml",
+        "batchval perf roundtrip --bootstrap-server b:9092 --workload workload.yaml --json",
+    ),
 )
 @perf_options.bootstrap_option
 @click.option(
@@ -40,26 +43,29 @@ _say = partial(perf_options.say, "roundtrip")
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="Properties of all clients, by Kafka's names.",
+    help="File with properties of all clients, by Kafka's names.",
 )
 @click.option(
-    "--command-property", multiple=True, metavar="NAME=VALUE", help="A property of all clients."
+    "--command-property",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Property of all clients. Can be repeated.",
 )
 @click.option(
     "--timeout", type=click.IntRange(0, INT), default=10_000, show_default=True, metavar="MS",
-    help="A consumer that lacks records ends when its last one is longer ago.",
+    help="Longest time that a consumer waits for missing records.",
 )  # fmt: skip
 @click.option(
     "--reporting-interval", type=click.IntRange(1, INT), default=5000, show_default=True, metavar="MS",
-    help="Milliseconds between lines on stderr.",
+    help="Time between lines on stderr, in milliseconds.",
 )  # fmt: skip
 @perf_options.output_option
 @perf_options.result_option
 @perf_options.report_option
 def command(**options: Any) -> int:
-    """Produces and consumes the topics of a workload, and prints two latencies for each: from the
-    instant at which the schedule intended a record to its acknowledgement, and to the moment it was
-    handed to a consumer.
+    """Produce and consume the topics of a workload, and print two latencies for each: from the time
+    at which the schedule intended a record to its acknowledgement, and to the time at which a
+    consumer received it.
 
     Producers and consumers are threads of one process, so that one monotonic clock serves both. The
     schedule begins when all consumers have their partitions.

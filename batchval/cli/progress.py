@@ -1,4 +1,4 @@
-"""A bar of bytes, for commands that read files."""
+"""A progress bar in bytes, for commands that read files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["progress"]
 
 @contextmanager
 def progress(name: str, as_json: bool, total: Callable[[], int]) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr where somebody watches it, and no JSON lines run through it; else nothing."""
+    """Return a progress bar on stderr where stderr is a terminal and standard output has no JSON
+    lines; else one that prints nothing.
+    """
     if not sys.stderr.isatty() or (as_json and sys.stdout.isatty()):
         yield lambda _: None
         return

@@ -1,5 +1,4 @@
-"""One line that says how far a long run is: on stderr, where somebody watches it, and gone when it
-is over.
+"""One progress line of a long run, on stderr of a terminal. It is removed at the end.
 
 \\r ESC [K  text       written over and over; never wider than the terminal, or it could not be taken back
 """
@@ -16,8 +15,8 @@ __all__ = ["ProgressLine", "how_far"]
 
 
 class ProgressLine:
-    """``show`` writes it anew, ``echo`` prints a line of output past it. Nothing is shown but on a
-    terminal.
+    """A line that ``show`` replaces. ``echo`` prints output above it. Prints nothing if stderr is
+    not a terminal.
     """
 
     def __init__(self) -> None:
@@ -26,14 +25,14 @@ class ProgressLine:
         self._there = False
 
     def show(self, text: str) -> None:
-        """Instead of the last one."""
+        """Replace the line."""
         if self.watched:
             with self._lock:
                 click.echo(f"\r\x1b[K{text[: _columns() - 1]}", nl=False, err=True)
                 self._there = True
 
     def clear(self) -> None:
-        """Until the next ``show``."""
+        """Remove the line until the next ``show``."""
         with self._lock:
             if self._there:
                 click.echo("\r\x1b[K", nl=False, err=True)
@@ -46,7 +45,7 @@ class ProgressLine:
 
 
 def _columns() -> int:
-    """Of the terminal that stderr is; shutil asks stdout, which may be a file."""
+    """Return the width of the terminal of stderr. shutil reads stdout, which may be a file."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):
@@ -56,7 +55,9 @@ def _columns() -> int:
 def how_far(
     records: int, wanted: int | None, seconds: float, duration_s: float | None = None
 ) -> str:
-    """So many records, which share of all (by number, or by time), at which rate."""
+    """Return a text with the number of records, their share of all (by number, or by time) and the
+    rate.
+    """
     shares = [100 * records / wanted] if wanted else []
     if duration_s:
         shares.append(100 * seconds / duration_s)

@@ -20,70 +20,76 @@ from batchval.cli.options import json_option
     examples=(
         "batchval proxy --listen :9092 --upstream kafka-1:9092",
         "batchval proxy --config gate.yaml --check-config",
-        "batchval proxy --config gate.yaml --take-over",
         "batchval proxy --config gate.yaml --report",
-        "batchval proxy --clients http://127.0.0.1:9464",
         "batchval proxy --clients http://127.0.0.1:9464 --slowest",
     ),
 )
 @click.option(
-    "--listen", metavar="HOST:PORT", help="Where clients connect. Brokers get the ports above it."
+    "--listen", metavar="HOST:PORT", help="Address for clients. Brokers get the ports above it."
 )
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings (YAML). Options here win.",
+    help="Settings file (YAML). Command-line options win.",
 )
 @click.option(
-    "--check-config", is_flag=True, help="Only check settings, files, upstreams and certificates."
+    "--check-config",
+    is_flag=True,
+    help="Check of settings, files, upstreams and certificates, without a start.",
 )
 @click.option(
-    "--print-config", is_flag=True, help="Only print all settings as YAML, secrets hidden."
+    "--print-config", is_flag=True, help="All settings as YAML, secrets hidden, without a start."
 )
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Take over the ports of the gate that runs; it drains and ends.",
+    help="Takeover of the running gate's ports; the old gate drains and ends.",
 )
 @click.option(
     "--report",
     "as_report",
     is_flag=True,
-    help="Only print what was refused or observed, and for whom.",
+    help="Report of refused or observed batches and their clients, without a start.",
 )
 @click.option(
     "--clients",
     metavar="URL",
-    help="Only print who uses the gate whose metrics are at http://HOST:PORT.",
+    help="Metrics address http://HOST:PORT of a running gate, to list its clients.",
 )
 @click.option(
-    "--slowest", is_flag=True, help="With --clients: those whose requests take longest come first."
+    "--slowest", is_flag=True, help="Order of --clients by mean latency, the longest first."
 )
 @click.option(
     "--state-directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the gate keeps the counts of --report. Default: $STATE_DIRECTORY.",
+    help="Folder for the counts of --report. Default: $STATE_DIRECTORY.",
 )
 @click.option(
-    "--mode", metavar="MODE", help="enforce (default), or observe: forward, count and log."
+    "--mode", metavar="MODE", help="Mode: enforce (default), or observe (forward, count and log)."
 )
 @click.option(
-    "--claims-in", metavar="POLICY", help="ignore (default), verify, audit:RATE or trust."
+    "--claims-in",
+    metavar="POLICY",
+    help="Policy for clients' claims: ignore (default), verify, audit:RATE or trust.",
 )
 @click.option(
-    "--claims-out", metavar="WHAT", help="none (default), or tag: add claims to compressed batches."
+    "--claims-out",
+    metavar="WHAT",
+    help="Claims for brokers: none (default), or tag (add claims to compressed batches).",
 )
-@click.option("--log-format", metavar="FORMAT", help="text (default) or json.")
+@click.option("--log-format", metavar="FORMAT", help="Log format: text (default) or json.")
 @click.option(
-    "--workers", metavar="N", help="Processes that serve clients: 1 (default) to 64, or auto."
+    "--workers",
+    metavar="N",
+    help="Number of processes that serve clients: 1 (default) to 64, or auto.",
 )
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Where /metrics, /clients, /readyz are. Default: 127.0.0.1:9464.",
+    help="Address of /metrics, /clients, /readyz. Default: 127.0.0.1:9464.",
 )
 @json_option
 def command(
@@ -105,8 +111,8 @@ def command(
     metrics: str | None,
     as_json: bool,
 ) -> int:
-    """Stands between clients and brokers, which change nothing, and refuses bad batches as a broker
-    would.
+    """Run a proxy between clients and brokers, which need no change, and refuse bad batches as a
+    broker would.
 
     Runs until SIGTERM or SIGINT, then delivers what is under way. Settings and certificates are
     read again on SIGHUP, settings also when their file has changed (reload.watch). With --take-over
@@ -126,7 +132,7 @@ def command(
             "--take-over": take_over,
         }
     )
-    given = {
+    options = {
         "mode": mode,
         "claims_in": claims_in,
         "claims_out": claims_out,
@@ -138,7 +144,7 @@ def command(
         "upstream.bootstrap": upstream,
         "state_directory": state_directory,
     }
-    overrides: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    overrides: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     is_question = as_report or clients is not None or check_config or print_config
     early = None if is_question else EarlyReload()
     try:
@@ -186,7 +192,7 @@ def command(
                 click.echo(f"batchval proxy: warning: {line}", err=True)
         settings = draft.finished()
         if check_config:
-            click.echo("the settings are sound", err=print_config)
+            click.echo("the settings are valid", err=print_config)
         return (
             0
             if early is None

@@ -43,7 +43,7 @@ def draft_of(config: Path | None, listen: str | None, overrides: dict[str, Any])
         if value is None
     ]
     if missing:
-        raise click.UsageError(f"{' and '.join(missing)} (HOST:PORT) or --config FILE needed")
+        raise click.UsageError(f"{' and '.join(missing)} (HOST:PORT) or --config FILE is required")
     return loading.drafted(loading.overridden({"listeners": [{"address": listen}]}, overrides))
 
 

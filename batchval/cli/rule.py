@@ -52,7 +52,7 @@ class _RuleName(click.ParamType[str]):
 @click.argument("name", metavar="[ID|SLUG]", required=False, type=_RuleName())
 @json_option
 def command(name: str | None, as_json: bool) -> int:
-    """Explains a rule: what it asks, Kafka's class and method, the answer, why, and what to do.
+    """Explain a rule: what it requires, Kafka's class and method, the answer, why, and what to do.
 
     Without a name it lists all rules.
     """

@@ -80,25 +80,25 @@ class Chart:
 
 
 def path(points: Sequence[tuple[float, float]]) -> str:
-    """The ``d`` of a line through these points."""
+    """Return the ``d`` of a line through these points."""
     return "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
 def _nice_step(span: float, steps: int) -> float:
-    """1, 2 or 5 times a power of ten."""
+    """Return 1, 2 or 5 times a power of ten."""
     raw = span / steps
     power = 10.0 ** math.floor(math.log10(raw))
     return next(power * factor for factor in (1, 2, 5, 10) if raw <= power * factor * 1.0001)
 
 
 def linear(high: float, steps: int) -> list[float]:
-    """Ticks from 0 to at least ``high``, about ``steps`` of them."""
+    """Return ticks from 0 to at least ``high``, about ``steps`` of them."""
     step = _nice_step(high or 1.0, steps)
     return [i * step for i in range(math.ceil((high or 1.0) / step - 1e-9) + 1)]
 
 
 def short_number(value: float) -> str:
-    """``1.5 M``: powers of 1000."""
+    """Return a number as ``1.5 M``, in powers of 1000."""
     for size, unit in ((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= size:
             return f"{value / size:g}{unit}"
@@ -115,8 +115,8 @@ def stacked(
     width: int = WIDTH,
     height: int = HEIGHT,
 ) -> Chart | None:
-    """A column for each (words, an amount of each part), its parts one upon the other. None where
-    there is no amount.
+    """Return a column for each (label, amounts of the parts), with the parts stacked. None where
+    all amounts are 0.
 
     ``parts`` are (colour, name) from the bottom up. As many columns as have room get their words
     below them, and the last one if it can.

@@ -18,7 +18,9 @@ _SHARED = Path(__file__).parent
 
 
 def render(template: Path, **values: Any) -> str:
-    """The page of this template. ModuleNotFoundError where jinja2 is not installed."""
+    """Return the page of this template. Raises ModuleNotFoundError where jinja2 is not
+    installed.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

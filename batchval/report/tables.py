@@ -22,12 +22,14 @@ _NARROW = 120  # below this a finding takes two lines: its rule, then its reason
 
 
 def _terminal_width() -> int | None:
-    """None where the output is no terminal."""
+    """Return the width of the terminal; None where the output is not a terminal."""
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else None
 
 
 def render(table: Table) -> str:
-    """As text: in colour and as wide as the window on a terminal, plain and unfolded elsewhere."""
+    """Return a table as text: in colour and as wide as the window on a terminal, plain and unfolded
+    elsewhere.
+    """
     width = _terminal_width()
     out = StringIO()
     # legacy: rich would leave the window's last column free on some terminals; markup in file names
@@ -43,7 +45,7 @@ def render(table: Table) -> str:
 
 
 def plain_table(*, header: bool = True) -> Table:
-    """Columns with two blanks between them and no lines."""
+    """Return columns with two blanks between them and no lines."""
     return Table(
         box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=header
     )

@@ -11,7 +11,7 @@ _STEP = 1024
 
 
 def human_bytes(count: float) -> str:
-    """``12.3 MiB``; powers of 1024."""
+    """Return a size as ``12.3 MiB``, in powers of 1024."""
     for unit in _UNITS[:-1]:
         if count < _STEP:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
@@ -20,15 +20,15 @@ def human_bytes(count: float) -> str:
 
 
 def plural(count: int, word: str, words: str = "") -> str:
-    """``1 batch``, ``2 batches``, ``1,234 files``."""
+    """Return a count with its noun: ``1 batch``, ``2 batches``, ``1,234 files``."""
     if count == 1:
         return f"1 {word}"
     return f"{count:,} {words or (word + 'es' if word.endswith('ch') else word + 's')}"
 
 
 def printable(name: str | os.PathLike[str]) -> str:
-    """A file's name that cannot move the cursor, colour the terminal or break the encoding of the
-    output.
+    """Return a file's name escaped, so that it cannot move the cursor, colour the terminal or break
+    the encoding of the output.
     """
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(
@@ -37,7 +37,7 @@ def printable(name: str | os.PathLike[str]) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """``1.2 ms``, ``3.4 s``, ``5.6 h``: of CPU, so days are hours."""
+    """Return CPU time as ``1.2 ms``, ``3.4 s`` or ``5.6 h``; days are hours."""
     for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
         if seconds >= size:
             return f"{seconds / size:,.1f} {unit}"

@@ -97,13 +97,13 @@ class Summary:
 
 
 def is_segment(file: Path) -> bool:
-    """Has the file the name that Kafka gives a segment: its base offset in 20 digits?"""
+    """Return whether the file has the name of a segment: its base offset in 20 digits."""
     return SEGMENT_NAME.fullmatch(file.name) is not None
 
 
 def find_files(paths: list[Path]) -> Iterator[tuple[Path, OSError | None]]:
-    """Files as they are named; below folders, segments by the names that Kafka gives them (and raw
-    .bin dumps).
+    """Yield files as they are named and, below folders, the segments by Kafka's names (and raw .bin
+    dumps).
 
     Links to folders are followed, no folder is walked twice below one path.
     Files of one folder come together and in the order of their names, each once, however they were

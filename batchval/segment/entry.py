@@ -120,7 +120,7 @@ class Entry:
 
     @property
     def end(self) -> int:
-        """Where the last batch that was believed ends."""
+        """Return where the last believed batch ends."""
         return self.last.position + self.last.size if self.last else 0
 
     def go_on(self, before: Entry, results: Sequence[RangeResult]) -> None:

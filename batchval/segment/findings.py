@@ -108,12 +108,14 @@ class Finding(NamedTuple):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two audits' findings the same one. How much follows may change."""
+        """Return the fields by which two audits' findings are the same one. The count of what
+        follows may change.
+        """
         return self.broker, text_of(self.file), self.topic, self.partition, self.rule, self.position
 
     @property
     def reported(self) -> bool:
-        """Whether it leaves the exit code alone."""
+        """Return whether the finding leaves the exit code unchanged."""
         return self.level is not Level.FINDING
 
 
@@ -125,7 +127,7 @@ class FoundList:
         self._kept: list[Found] = []
         self._counts: Counter[tuple[Rule, Level]] = Counter()
 
-    def room(self, rule: Rule, level: Level = Level.FINDING) -> int:
+    def free(self, rule: Rule, level: Level = Level.FINDING) -> int:
         """Return how many more of a rule are kept."""
         return max(MOST - self._counts[rule, level], 0)
 

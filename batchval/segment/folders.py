@@ -73,8 +73,8 @@ def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
 
 
 def read_small(file: SegmentReader) -> bytes:
-    """A whole small file, such as an index. OSError for one that is none: its name buys no
-    memory.
+    """Return a whole small file, such as an index. Raises OSError for a large one: a file's name
+    must not decide how much memory is used.
     """
     if file.size > _SMALL:
         raise OSError(errno.EFBIG, f"{file.size:,} bytes are too many for such a file")
@@ -82,7 +82,9 @@ def read_small(file: SegmentReader) -> bytes:
 
 
 def cleaned_partitions(checkpoint: bytes) -> frozenset[tuple[str, str]]:
-    """The topics and partitions (both as text) that a checkpoint names. UnicodeDecodeError."""
+    """Return the topics and partitions (both as text) that a checkpoint names. Raises
+    UnicodeDecodeError.
+    """
     words = (line.split()[:2] for line in checkpoint.decode().splitlines()[2:])
     return frozenset((pair[0], pair[1]) for pair in words if len(pair) == 2)
 

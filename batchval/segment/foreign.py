@@ -1,4 +1,4 @@
-"""Files that are not segments: Kafka's other files, and formats that people pass by mistake."""
+"""Names and first bytes of files that are not segments: Kafka's other files and common formats."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ _SUFFIXES = {
     ".snapshot": "a producer snapshot of Kafka",
     ".checkpoint": "a KRaft snapshot of Kafka",
 }
+_NAMES = {
+    "leader-epoch-checkpoint": "a leader epoch checkpoint of Kafka",
+    "partition.metadata": "the partition.metadata of Kafka",
+    "meta.properties": "the meta.properties of Kafka",
+    "recovery-point-offset-checkpoint": "an offset checkpoint of Kafka",
+    "replication-offset-checkpoint": "an offset checkpoint of Kafka",
+    "log-start-offset-checkpoint": "an offset checkpoint of Kafka",
+    "cleaner-offset-checkpoint": "an offset checkpoint of Kafka",
+}
 _STARTS = {
     b"\x1f\x8b": "gzip data",
     b"\x28\xb5\x2f\xfd": "zstd data",
@@ -25,12 +34,11 @@ _STARTS = {
 
 
 def foreign_reason(file: PurePath, start: bytes) -> str | None:
-    """Return why a file without one record batch is not a segment, or None if nothing shows what it
-    is.
+    """Return why a file without record batches is not a segment, or None if its kind is unknown.
 
     ``start``: the first START_SIZE bytes of the file.
     """
-    kind = _SUFFIXES.get(file.suffix) or _kind_of(start)
+    kind = _NAMES.get(file.name) or _SUFFIXES.get(file.suffix) or _kind_of(start)
     if kind is None:
         return None
     return f"this is not a segment: the file holds no record batch; it looks like {kind}"

@@ -78,8 +78,8 @@ class IndexLie(NamedTuple):
 def index_lies(
     offsets: np.ndarray, positions: np.ndarray, starts: np.ndarray, bases: np.ndarray
 ) -> Iterator[IndexLie]:
-    """L6: an entry must point at the start of a batch that does not begin behind the entry's
-    offset.
+    """Yield the entries that break L6: an entry must point at the start of a batch that does not
+    begin after the entry's offset.
 
     ``offsets``, ``positions``: the entries'. ``starts``: where batches start, ascending; ``bases``:
     their base offsets, the least int64 where that is not known.
@@ -89,10 +89,10 @@ def index_lies(
     rows[~found] = 0
     if len(starts):
         found &= starts[rows] == positions
-        behind = found & (bases[rows] > offsets)
+        is_late = found & (bases[rows] > offsets)
     else:
-        behind = found
-    for i in np.flatnonzero(behind | ~found):
+        is_late = found
+    for i in np.flatnonzero(is_late | ~found):
         offset, position = int(offsets[i]), int(positions[i])
         reason = f"offset {offset}: no batch starts at position {position}"
         if found[i]:
@@ -109,4 +109,4 @@ def index_out_of_order(offsets: np.ndarray, positions: np.ndarray) -> Iterator[I
 
 
 def index_rest_reason(rest: int) -> str:
-    return f"{plural(rest, 'byte')} behind the last whole entry"
+    return f"{plural(rest, 'byte')} after the last complete entry"

@@ -113,7 +113,7 @@ class Options:
 
     @property
     def reads_claims(self) -> bool:
-        """Whether batches of magic 3 are read as batches."""
+        """Return whether batches of magic 3 are read as batches."""
         return self.accept_claims_header or (
             self.policy is not None and self.policy.accept_claims_header
         )

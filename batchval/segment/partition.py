@@ -65,7 +65,7 @@ class Part:
 
     @property
     def seen(self) -> Seen:
-        """What the checks of the whole folder ask."""
+        """Return what the checks of the whole folder need."""
         return self.entry.seen
 
 
@@ -104,7 +104,7 @@ class Joined:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether what was seen may come of a broker that was writing meanwhile."""
+        """Return whether a broker that was writing meanwhile may have caused the findings."""
         return bool(self.moved or self.unreadable) or any(
             one.level is Level.FINDING for one in self.findings
         )
@@ -279,7 +279,8 @@ def _add(part: Part, *found: Found) -> None:
 
 
 def _ask_names(parts: Sequence[Part]) -> None:
-    """L8: a name is at most the first offset, and above the last offset of the segment before.
+    """Check L8: a name is at most the first offset, and above the last offset of the segment
+    before.
 
     What a wrong name brings with it, at this segment and at the start of the next, is not a finding
     of its own.
@@ -345,7 +346,9 @@ def _is_gap_before(finding: Finding) -> bool:
 
 
 def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
-    """L6 and L9 of segments that are no longer written: files that are missing or end too early."""
+    """Check L6 and L9 of segments that are no longer written: files that are missing or end too
+    early.
+    """
     suffixes = {
         suffix
         for part in parts
@@ -381,7 +384,7 @@ def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
 
 
 def _ask_epochs(parts: Sequence[Part], state: Continuity) -> None:
-    """L12: the leader-epoch-checkpoint against the epochs of the batches."""
+    """Check L12: compare the leader-epoch-checkpoint with the epochs of the batches."""
     starts = next((part.seen.starts for part in parts if part.seen.starts is not None), None)
     if starts is None or any(one.rule in _LOG_RULES for part in parts for one in part.findings):
         return
@@ -394,7 +397,7 @@ def _ask_epochs(parts: Sequence[Part], state: Continuity) -> None:
 
 
 def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
-    """L13: the log folder's checkpoints against the end of the log."""
+    """Check L13: compare the log folder's checkpoints with the end of the log."""
     first, last = parts[0], parts[-1].segment
     checkpoints = first.segment.checkpoints
     for name, reason in checkpoints.broken:

@@ -242,8 +242,8 @@ def blocks(part: Range, options: Options) -> Iterator[Block]:
 
 
 def _read(file: SegmentReader, part: Range, options: Options) -> Iterator[Block]:
-    """Small stretches are read and judged while they are in the processor's cache; large blocks are
-    handed on.
+    """Yield blocks. Small stretches are read and checked while they are in the processor's cache;
+    blocks are large.
 
     Damage does not end a block: each block has a cost of its own, and a hostile segment may have
     damage after each batch.
@@ -397,7 +397,7 @@ class _Noted:
         level: Level = Level.FINDING,
     ) -> None:
         """Note one finding for each row: only those that may be kept are made."""
-        kept = self._into.room(rule, level)
+        kept = self._into.free(rule, level)
         self._found += map(make, rows[:kept].tolist())
         if len(rows) > kept:
             self._more[rule, level] += len(rows) - kept
@@ -582,7 +582,9 @@ def _ask_sides(result: RangeResult, places: Places, sides: dict[str, bytes]) -> 
 
 
 def _ask_time_index(result: RangeResult, places: Places, data: bytes) -> None:
-    """L9: the order of all entries by the first range, and each entry by the range of its batch."""
+    """Check L9: the order of all entries in the first range, and each entry in the range of its
+    batch.
+    """
     segment = result.range.segment
     entries = time_entries(data, segment.base_offset)
     is_open = _is_open(segment, data, TIME_ENTRY, len(entries.offsets))
@@ -624,8 +626,9 @@ def _size_now(segment: SegmentInfo) -> int:
 
 
 def _ask_index(result: RangeResult, places: Places, data: bytes) -> None:
-    """L6 of the entries that point into this range; the last range has those that point to the end
-    or beyond."""
+    """Check L6 of the entries that point into this range; the last range has those that point to
+    the end or beyond.
+    """
     segment, start, end = result.range
     is_end = end >= segment.size
     offsets, positions = index_entries(data, segment.base_offset)

@@ -60,16 +60,16 @@ def together(weighed: Sequence[tuple[int, T]], split_bytes: int) -> list[list[T]
     """
     most = min(split_bytes, max(LEAST, sum(weight for weight, _ in weighed) // TASKS))
     found = [(weight, [one]) for weight, one in weighed if 2 * weight > most]
-    room = 0
+    free = 0
     for weight, one in weighed:
         if 2 * weight > most:
             continue
-        if weight > room:
+        if weight > free:
             found.append((0, []))
-            room = most
-        room -= weight
+            free = most
+        free -= weight
         found[-1][1].append(one)
-        found[-1] = most - room, found[-1][1]
+        found[-1] = most - free, found[-1][1]
     return [task for _, task in sorted(found, key=lambda pair: -pair[0])]
 
 
@@ -81,8 +81,8 @@ def _near(part: Range) -> tuple[str, int, int, str, int]:
 def not_there(
     paths: Sequence[str], topics: Sequence[str] | None, listed: Iterable[SegmentInfo | Unreadable]
 ) -> Iterator[Unreadable]:
-    """A topic that was asked for and is nowhere: its name may be misspelt, and no news of it is not
-    good news.
+    """Yield the requested topics that were not found: a misspelt name must not look like a topic
+    without findings.
     """
     found = {one.topic for one in listed if isinstance(one, SegmentInfo)}
     missed = [
@@ -94,7 +94,7 @@ def not_there(
 
 
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
-    """A segment's ranges, in order, of about ``split_bytes`` each, at most MOST.
+    """Return a segment's ranges, in order, of about ``split_bytes`` each, at most MOST.
 
     An empty segment has one, so that it is seen. One that cannot be opened stays in one piece: one
     task says so, once.
@@ -114,7 +114,7 @@ def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:
 
 
 def _positions(segment: SegmentInfo, store: Store) -> np.ndarray:
-    """Where the index says that batches start."""
+    """Return where the index says that batches start."""
     assert segment.index_uri is not None
     try:
         data = store.read_bytes(Store.of(segment.index_uri)[1])
@@ -126,7 +126,7 @@ def _positions(segment: SegmentInfo, store: Store) -> np.ndarray:
 
 
 def _at_entries(places: list[int], positions: np.ndarray, size: int) -> list[int]:
-    """Each place moved to the next entry, where there is one before the next place."""
+    """Return each place moved to the next entry, if there is one before the next place."""
     positions = positions[(positions > 0) & (positions < size)]
     moved = []
     for place, limit in zip(places, [*places[1:], size], strict=True):

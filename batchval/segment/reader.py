@@ -110,17 +110,19 @@ class SegmentReader:
 
     @property
     def size(self) -> int:
-        """The file's when it was opened; it goes down when a read shows that the file has
-        shrunk.
+        """Return the file's size when it was opened. It goes down when a read shows that the file
+        has shrunk.
         """
         return self.source.size
 
     def read(self, position: int, size: int) -> memoryview:
-        """At most ``size`` bytes; fewer at the file's end."""
+        """Return at most ``size`` bytes; fewer at the file's end."""
         return Memory(self.source).at(position, self._possible(position, size))
 
     def _possible(self, position: int, size: int) -> int:
-        """Memory follows what there can be; the file may have grown by a block."""
+        """Return the size limited by the file, so that memory follows the file; the file may have
+        grown by a block.
+        """
         return max(min(size, max(self.size, position + RECORDS) - position + BLOCK), 0)
 
     def scan(self, data: memoryview) -> BatchColumns:
@@ -134,8 +136,8 @@ class SegmentReader:
         scan: Callable[[memoryview], BatchColumns] | None = None,
         reuse: bool = False,
     ) -> Iterator[Stretch | Damage]:
-        """All batches that start in [start, end), in order, with the damage between them; ``start``
-        is on the walk.
+        """Yield all batches that start in [start, end), in order, with the damage between them.
+        ``start`` is on the walk.
 
         ``scan`` makes the columns, scan_batches if None. With ``reuse`` a stretch's data stand only
         until the next one is asked for: memory that is still in the processor's cache is twice as
@@ -180,7 +182,7 @@ class SegmentReader:
     # ---- sizes that can be believed --------------------------------------------------------------
 
     def _believed(self, columns: BatchColumns, base: int) -> int:
-        """How many rows from the start are batches whose sizes can be believed."""
+        """Return how many rows from the start are batches with believed sizes."""
         row = columns.first_doubtful()
         while row >= 0:
             proven = self._search.leads_on(base + int(columns["position"][row]))
@@ -192,7 +194,7 @@ class SegmentReader:
     # ---- damage ----------------------------------------------------------------------------------
 
     def _damage(self, position: int, kind: str) -> Damage:
-        """From ``position`` to the next proven batch, or to the file's end.
+        """Return the damage from ``position`` to the next proven batch, or to the file's end.
 
         A batch of more than SEARCHED bytes right after damage counts as damaged too.
         """
@@ -208,8 +210,8 @@ class SegmentReader:
     # ---- the middle of a file --------------------------------------------------------------------
 
     def first_at(self, position: int, known: int = 0) -> int:
-        """Where the first batch or damage at or behind ``position`` starts, on the walk from the
-        file's start.
+        """Return where the first batch or damage at or after ``position`` starts, on the walk from
+        the file's start.
 
         Exact up to LOOKBACK, and behind it if no batch is larger than CLEAR: a chain of headers
         that has met nothing odd over that length left every value that it may have started in.
@@ -232,7 +234,7 @@ class SegmentReader:
         return -1
 
     def _hop(self, at: int, until: int, through_damage: bool) -> int:
-        """Along the walk to its first place at or behind ``until``; -1 at damage, unless that is
+        """Return the first place of the walk at or after ``until``; -1 at damage, unless that is
         part of the walk.
         """
         memory = Memory(self.source)
@@ -267,8 +269,8 @@ class SegmentReader:
         return at
 
     def _stride(self, at: int, start: bytes, until: int) -> int:
-        """As ``follow``, over batches so large that a read for each header costs less than what
-        lies between them.
+        """Do the same as ``follow`` over batches so large that a read for each header costs less
+        than reading what lies between them.
         """
         header, unpack, least = self.source.header, START.unpack, self.source.chunk
         offset, size, magic = unpack(start)
@@ -298,8 +300,8 @@ class SegmentFile(SegmentReader):
 
 
 def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
-    """Is what follows a batch of the same magic, its offset behind that of the one before, and not
-    far?
+    """Return whether a batch of the same magic follows, with an offset after that of the one
+    before, and not far.
     """
     if len(following) <= MAGIC or following[MAGIC] != header[MAGIC]:
         return False
@@ -308,15 +310,15 @@ def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
 
 
 def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
-    """The entries of an .index file, without the zeros of preallocation and without a last entry
-    that is cut off.
+    """Return the entries of an .index file, without the zeros of preallocation and without an
+    incomplete last entry.
     """
     offsets, positions = index_entries(path.read_bytes(), base_offset)
     return [IndexEntry(*entry) for entry in zip(offsets.tolist(), positions.tolist(), strict=True)]
 
 
 def index_entries(data: bytes, base_offset: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same of an index file's bytes, as two arrays: offsets, positions."""
+    """Return the entries of an index file's bytes as two arrays: offsets, positions."""
     pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2).astype("<i8")
     used = np.flatnonzero(pairs[:, 0] | pairs[:, 1])
     pairs = pairs[: int(used[-1]) + 1 if len(used) else 0]

@@ -40,7 +40,9 @@ _START_OF_A_BATCH = 17  # bytes: offset:8 size:4 crc or epoch:4 magic:1
 
 @functools.lru_cache(maxsize=32)
 def _connected(uri: str) -> Any:
-    """One connection a process; pyarrow's connections are for many threads."""
+    """Return the one connection of the process; pyarrow's connections can be used by many
+    threads.
+    """
     with _as_os_errors():
         return fs.FileSystem.from_uri(uri)[0]
 
@@ -82,7 +84,7 @@ class _RemoteFile:
         return bytes(memory[: self.read_into(position, memory)])
 
     def after_hole(self, position: int) -> int:
-        """A store does not tell."""
+        """Return ``position``: a store does not report holes."""
         return position
 
     def close(self) -> None:

@@ -119,13 +119,14 @@ class Cursor:
 
     @property
     def offset(self) -> int:
-        """The base offset of the next batch."""
+        """Return the base offset of the next batch."""
         return int(self.base[self.row])
 
     @property
     def is_displaced(self) -> bool:
-        """Whether the batch after the next one has a lower offset. To wait for the others at the
-        higher offset would lose all between."""
+        """Return whether the batch after the next one has a lower offset. Waiting for the others at
+        the higher offset would lose all between.
+        """
         return self.row + 1 < self.stop and bool(self.base[self.row + 1] < self.base[self.row])
 
     def ready(self) -> bool:
@@ -203,7 +204,7 @@ class Walk:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much differs that the comparison ends."""
+        """Return whether so much differs that the comparison ends."""
         return len(self.differences) >= MOST_DIFFERENCES
 
     def run(self, sides: Sequence[Side], *, compacted: bool) -> None:

@@ -65,7 +65,7 @@ class Lost(NamedTuple):
 
     @property
     def offsets(self) -> int:
-        """The number of offsets."""
+        """Return the number of offsets."""
         return self.last_offset - self.first_offset + 1
 
     def row(self) -> dict[str, Any]:
@@ -85,7 +85,7 @@ class Salvaged:
 
     @property
     def lost_offsets(self) -> int:
-        """The number of offsets that are lost."""
+        """Return the number of lost offsets."""
         return sum(one.offsets for one in self.lost)
 
 

@@ -28,17 +28,15 @@ class Source(Protocol):
     chunk: int
 
     def read_into(self, position: int, memory: memoryview) -> int:
-        """How many bytes came; fewer than there is room for may come at any place, 0 only at the
-        end.
+        """Read into a buffer and return the number of bytes. Fewer than the buffer holds may come
+        at any place, 0 only at the end.
         """
 
     def header(self, position: int) -> bytes:
-        """The first bytes of a batch, up to its magic; fewer at the file's end."""
+        """Return the first bytes of a batch, up to its magic; fewer at the file's end."""
 
     def after_hole(self, position: int) -> int:
-        """``position``, or one behind it, if all between are zeros that need not be read to know
-        it.
-        """
+        """Return ``position``, or a later one if all between are zeros that need not be read."""
 
     def close(self) -> None: ...
 
@@ -70,8 +68,8 @@ class LocalFile:
         return os.pread(self._fd, START.size, position)
 
     def after_hole(self, position: int) -> int:
-        """A preallocated or sparse tail is one hole: gigabytes that cost a call, for each range
-        that begins there.
+        """Return the end of a hole. A preallocated or sparse tail is one: gigabytes for the cost of
+        a call, for each range that begins there.
         """
         try:
             found = os.lseek(self._fd, position, os.SEEK_DATA)
@@ -101,11 +99,11 @@ class InMemory:
         return bytes(self._data[position : position + START.size])
 
     def after_hole(self, position: int) -> int:
-        """Memory has no holes."""
+        """Return ``position``: memory has no holes."""
         return position
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: memory is not opened."""
 
 
 class Memory:

@@ -132,12 +132,14 @@ class SegmentInfo(NamedTuple):
 
     @property
     def is_tiered(self) -> bool:
-        """Whether it lies in tiered storage, to which a broker copies what it has closed."""
+        """Return whether the segment lies in tiered storage, to which a broker copies closed
+        segments.
+        """
         return is_tiered(folder_and_name(self.uri)[1])
 
     @property
     def index_uri(self) -> str | None:
-        """The URI of the offset index."""
+        """Return the URI of the offset index."""
         return self.side_uri(".index")
 
 
@@ -157,7 +159,9 @@ class LogFolder:
 
     @functools.cached_property
     def cleaned(self) -> frozenset[tuple[str, str]] | None:
-        """The partitions that the cleaner's checkpoint names; None where it cannot be read."""
+        """Return the partitions that the cleaner's checkpoint names; None where it cannot be
+        read.
+        """
         try:
             return cleaned_partitions(self.files[CLEANER_CHECKPOINT])
         except (KeyError, UnicodeDecodeError):
@@ -165,12 +169,12 @@ class LogFolder:
 
     @functools.cached_property
     def meta(self) -> Mapping[str, str]:
-        """The entries of meta.properties."""
+        """Return the entries of meta.properties."""
         return properties(self.files.get(META_PROPERTIES, b""))
 
     @functools.cached_property
     def offsets(self) -> Mapping[str, Mapping[tuple[str, int], int] | str]:
-        """The offsets of each checkpoint, or what is wrong with it."""
+        """Return the offsets of each checkpoint, or what is wrong with it."""
         found: dict[str, Mapping[tuple[str, int], int] | str] = {}
         for name in CHECKPOINTS:
             if name in self.files:
@@ -217,13 +221,13 @@ class _Folder(NamedTuple):
 
 
 def text_of(name: str) -> str:
-    """A name as text that can be stored: bytes that are none are escaped."""
+    """Return a name as text that can be stored: bytes that are not UTF-8 are escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def folder_and_name(uri: str) -> tuple[str, str]:
-    """Of what Store.uri gives: a query stands behind the name of a file, and goes with the
-    folder.
+    """Return folder and name of a URI of Store.uri. A query stands after the name of a file, and
+    belongs to the folder.
     """
     path, mark, query = uri.partition("?") if "://" in uri else (uri, "", "")
     folder, _, name = path.rpartition("/")
@@ -237,8 +241,8 @@ def sibling(uri: str, name: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, without the line breaks and the credentials that storage services like to
-    send.
+    """Return an error as one line, without the line breaks and the credentials that storage
+    services send.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return without_secrets(" ".join(text.split())) or type(error).__name__
@@ -254,8 +258,8 @@ class Store:
 
     @staticmethod
     def of(uri: str) -> tuple[Store, str]:
-        """The store that a URI or a local path lies in, and its path there. BatchvalError: a scheme
-        nobody knows.
+        """Return the store of a URI or a local path, and the path in it. Raises BatchvalError for
+        an unknown scheme.
         """
         uri = plain_uri(uri)
         if reason := refusal(uri):
@@ -274,26 +278,26 @@ class Store:
         return RemoteStore(scheme, parts.netloc, parts.query), path
 
     def uri(self, path: str) -> str:
-        """The name of a file of this store that holds wherever the store can be reached."""
+        """Return the name of a file of this store, valid wherever the store can be reached."""
         raise NotImplementedError
 
     def size(self, path: str) -> int:
-        """In bytes."""
+        """Return a file's size in bytes."""
         raise NotImplementedError
 
     def source(self, path: str) -> Source:
-        """Opens a file for the walk of a SegmentReader, which closes it."""
+        """Open a file for the walk of a SegmentReader, which closes it."""
         raise NotImplementedError
 
     def open(self, path: str, *, accept_claims_header: bool = False) -> SegmentReader:
-        """A context manager with ``.read(position, size)`` and ``.size``, and the walk over its
-        batches.
+        """Return a context manager with ``.read(position, size)`` and ``.size``, and the walk over
+        its batches.
         """
         return SegmentReader(self.source(path), accept_claims_header=accept_claims_header)
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole small file, such as an index. OSError also for one that is none: its name buys no
-        memory.
+        """Return a whole small file, such as an index. Raises OSError also for a large one: a
+        file's name must not decide how much memory is used.
         """
         with self.open(path) as file:
             return read_small(file)

@@ -33,11 +33,11 @@ __all__ = [
 require(__name__)
 
 _HOMES = {
-    "KafkaSegments": "source",
+    "KafkaSegments": "batch_source",
     "NoJava": "start",
     "SparkAudit": "audits",
     "audit": "audits",
-    "register": "source",
+    "register": "batch_source",
     "session": "start",
     "validate_batches": "udf",
 }

@@ -119,7 +119,9 @@ def run_on(
 
 
 def _told(error: Exception) -> Exception:
-    """The same for a user. What a task says of its outputs is an OSError here too."""
+    """Return the error with a text for a user. A task's error about its outputs is an OSError here
+    too.
+    """
     name, words = python_cause(str(error)) or ("", "")
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, OSError):
@@ -208,7 +210,7 @@ def _worked(
     out: str | None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Iterator[RangeResult]:
-    """What one task of Spark's does."""
+    """Return the result of one Spark task."""
     for share in shares:
         for one in share:
             yield from work(one, options, out, progress)

@@ -24,7 +24,7 @@ _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*): (.*)$", re.MULTILINE)
 
 
 def of_log(text: str) -> str:
-    """The first line of a JVM's stderr that is more than its usual talk."""
+    """Return the first line of a JVM's stderr that is not one of its usual messages."""
     telling = (
         _BEFORE.sub("", line.strip(), count=1)
         for line in text.splitlines()
@@ -34,22 +34,22 @@ def of_log(text: str) -> str:
 
 
 def python_cause(text: str) -> tuple[str, str] | None:
-    """The class and the words of the Python error that a worker sent home, if one did."""
+    """Return class and text of the Python error that a worker reported, if one did."""
     _, found, trace = text.partition("Traceback (most recent call last):\n")
     errors = _PYTHON.findall(trace.partition("\n\tat ")[0]) if found else []
     return errors[-1] if errors else None
 
 
 def of_error(error: BaseException) -> str:
-    """The Python error of a task; else what Java says, and why."""
+    """Return the Python error of a task; else Java's error and its cause."""
     try:
         text = str(error)
     except Exception:  # py4j asks a JVM for the words, which may be gone
         return type(error).__name__
     if cause := python_cause(text):
         return without_secrets(f"{cause[0]}: {cause[1]}")[:_LONGEST]
-    said = _JAVA.findall(text)
-    if not said:
+    errors = _JAVA.findall(text)
+    if not errors:
         return without_secrets(text.strip().partition("\n")[0])[:_LONGEST] or type(error).__name__
-    first, last = said[0].strip(), said[-1].strip()
+    first, last = errors[0].strip(), errors[-1].strip()
     return without_secrets(first if last in first else f"{first}: {last}")[:_LONGEST]

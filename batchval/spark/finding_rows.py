@@ -77,7 +77,7 @@ class KafkaFindings(DataSource):
             return FindingsReader(paths(self.options), row_options(self.options), shape)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Refuse: a finding belongs to a whole partition, not to the bytes that are new."""
+        """Refuse to stream: a finding belongs to a whole partition, not to the new bytes."""
 
         def refuse() -> DataSourceStreamReader:
             raise BatchvalError(

@@ -93,9 +93,9 @@ class Wanted:
     numbers: Mapping[str, tuple[int, ...]] | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Wanted:
+    def of(cls, passed: Mapping[str, str]) -> Wanted:
         """Read the one option that names topics. Raises BatchvalError."""
-        names = [name for name in _TOPICS if name in given]
+        names = [name for name in _TOPICS if name in passed]
         if not names:
             raise BatchvalError(
                 "no option subscribe is set: expected names of topics with commas between them"
@@ -104,13 +104,13 @@ class Wanted:
             raise BatchvalError(
                 f"options {' and '.join(names)} are set: both name topics, one of them is allowed"
             )
-        text = given[names[0]]
+        text = passed[names[0]]
         if names[0] == "subscribePattern":
             return cls(pattern=_checked_pattern(text))
         if names[0] == "assign":
             numbers = _assigned(text)
             return cls(tuple(numbers), numbers=numbers)
-        return cls(topics(given, names[0]) or ())
+        return cls(topics(passed, names[0]) or ())
 
     async def partitions(self, consumer: Consumer) -> dict[str, tuple[int, ...]]:
         """Return the partitions of each topic, in order, as the brokers have them."""
@@ -164,28 +164,29 @@ class Cluster:
     timeout_ms: int
 
     @classmethod
-    def of(cls, given: Mapping[str, str]) -> Cluster:
-        """BatchvalError for what is missing or cannot be."""
-        servers = given.get("kafka.bootstrap.servers", "")
+    def of(cls, passed: Mapping[str, str]) -> Cluster:
+        """Return the options. Raises BatchvalError for a missing or invalid one."""
+        servers = passed.get("kafka.bootstrap.servers", "")
         if not servers.strip():
             raise BatchvalError(
-                "no option kafka.bootstrap.servers is given: host:port with commas between them"
+                "option kafka.bootstrap.servers is missing: expected host:port with "
+                "commas between them"
             )
-        wanted = Wanted.of(given)
-        lower = {key.lower(): value for key, value in given.items()}
+        wanted = Wanted.of(passed)
+        lower = {key.lower(): value for key, value in passed.items()}
         properties = {name: lower[_PREFIX + name] for name in PROPERTIES if _PREFIX + name in lower}
         cluster = cls(
             bootstrap_servers=tuple(one.strip() for one in servers.split(",") if one.strip()),
             properties=properties,
             wanted=wanted,
-            starting=one_of(given, "startingOffsets", ("earliest", "latest")),
-            timeout_ms=size(given, "timeoutMs", 60_000),
+            starting=one_of(passed, "startingOffsets", ("earliest", "latest")),
+            timeout_ms=size(passed, "timeoutMs", 60_000),
         )
         cluster.consumer()  # refuses settings that do not fit together, here and not on a worker
         return cluster
 
     def consumer(self) -> Consumer:
-        """A new one, to be opened."""
+        """Return a new consumer, to be opened."""
         return Consumer(
             ConsumerOptions(
                 bootstrap_servers=self.bootstrap_servers,
@@ -199,7 +200,7 @@ class Cluster:
         )
 
     def offsets(self, where: str) -> Offset:
-        """The ``earliest`` or ``latest`` offsets of all partitions, topics and partitions in
+        """Return the ``earliest`` or ``latest`` offsets of all partitions, topics and partitions in
         order.
         """
 
@@ -313,10 +314,10 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.shape(_rows(self.cluster, partition, self.options))
 
     def commit(self, end: Offset) -> None:
-        """Spark's checkpoint holds all there is to hold; no group is there."""
+        """Do nothing: Spark's checkpoint holds the offsets, without a consumer group."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def _stretches(start: Offset, end: Offset) -> list[InputPartition]:
@@ -329,7 +330,7 @@ def _stretches(start: Offset, end: Offset) -> list[InputPartition]:
 
 
 def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
-    """What cannot be had of it is a row that says so."""
+    """Yield the rows of a stretch. An error is a row with the reason."""
     if not isinstance(stretch, Stretch):  # Spark's own empty one, where there is nothing to read
         return
     source = SegmentInfo("", stretch.topic, stretch.partition, base_offset=-1, size=0, mtime_ns=0)
@@ -351,8 +352,8 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
 
 
 def _fetched(cluster: Cluster, stretch: Stretch) -> Iterator[memoryview]:
-    """The batches of the stretch, and perhaps some behind it, as they come. OSError where none come
-    for long.
+    """Yield the batches of the stretch, and perhaps some after it, as they come. Raises OSError
+    where none come for long.
     """
     place = (stretch.topic, stretch.partition)
     with asyncio.Runner() as runner:

@@ -69,16 +69,16 @@ _VERSIONS: Final = tuple(sorted(KAFKA_VERSIONS, key=DEFAULT_KAFKA_VERSION.__ne__
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
-Given = Mapping[str, str]  # Spark's, which takes keys in any case
+SparkOptions = Mapping[str, str]  # Spark's, which takes keys in any case
 
 
-def known(given: Given, names: tuple[str, ...], format_name: str) -> None:
-    """BatchvalError for an option that nobody reads: a slip of the pen must not change what is
-    audited in silence.
+def known(passed: SparkOptions, names: tuple[str, ...], format_name: str) -> None:
+    """Raise BatchvalError for an unknown option: a misspelt one must not change silently what is
+    audited.
     """
     lower = {name.lower() for name in names}
     between = {name.lower() for name in BETWEEN_OPTIONS}
-    for name in given:
+    for name in passed:
         if name.lower() in between - lower:
             raise BatchvalError(
                 f"{format_name} has no option {name!r}: it matters between batches, "
@@ -88,24 +88,24 @@ def known(given: Given, names: tuple[str, ...], format_name: str) -> None:
             raise BatchvalError(f"{format_name} has no option {name!r}: it has {', '.join(names)}")
 
 
-def one_of(given: Given, name: str, words: tuple[str, ...]) -> str:
-    """One of the words; the first where nothing is said."""
-    word = given.get(name, words[0]).strip().lower()
+def one_of(passed: SparkOptions, name: str, words: tuple[str, ...]) -> str:
+    """Return one of the allowed values; the first where the option is missing."""
+    word = passed.get(name, words[0]).strip().lower()
     if word not in words:
         raise BatchvalError(
-            f"option {name} is {given[name]!r}: {', '.join(words[:-1])} or {words[-1]} is possible"
+            f"option {name} is {passed[name]!r}: {', '.join(words[:-1])} or {words[-1]} is possible"
         )
     return word
 
 
-def flag(given: Given, name: str) -> bool:
-    """``true`` or ``false``; false where nothing is said."""
-    return one_of(given, name, ("false", "true")) == "true"
+def flag(passed: SparkOptions, name: str) -> bool:
+    """Return a ``true`` or ``false`` option; false where it is missing."""
+    return one_of(passed, name, ("false", "true")) == "true"
 
 
-def size(given: Given, name: str, default: int, least: int = 1) -> int:
-    """Bytes: ``268435456``, ``256m``, ``256MiB`` (powers of 1,024)."""
-    text = given.get(name)
+def size(passed: SparkOptions, name: str, default: int, least: int = 1) -> int:
+    """Return a size in bytes: ``268435456``, ``256m``, ``256MiB`` (powers of 1,024)."""
+    text = passed.get(name)
     if text is None:
         return default
     found = _SIZE.fullmatch(text.strip())
@@ -117,19 +117,19 @@ def size(given: Given, name: str, default: int, least: int = 1) -> int:
     return number
 
 
-def milliseconds(given: Given, name: str, default: int) -> int:
-    """Milliseconds, at least 1: ``86400000``."""
-    text = given.get(name, str(default)).strip()
+def milliseconds(passed: SparkOptions, name: str, default: int) -> int:
+    """Return milliseconds, at least 1: ``86400000``."""
+    text = passed.get(name, str(default)).strip()
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 1 << 31:
         raise BatchvalError(
-            f"option {name} is {given[name]!r}: expected milliseconds, from 1 to 2147483647"
+            f"option {name} is {passed[name]!r}: expected milliseconds, from 1 to 2147483647"
         )
     return int(text)
 
 
-def seed(given: Given) -> int | None:
+def seed(passed: SparkOptions) -> int | None:
     """Return the option ``seed``; None for a random one. Raises BatchvalError."""
-    text = given.get("seed")
+    text = passed.get("seed")
     if text is None:
         return None
     if not text.strip().isascii() or not text.strip().isdigit() or int(text) > LARGEST_SEED:
@@ -139,9 +139,9 @@ def seed(given: Given) -> int | None:
     return int(text)
 
 
-def rate(given: Given, name: str) -> float | None:
+def rate(passed: SparkOptions, name: str) -> float | None:
     """Return a rate above 0 and at most 1; None without the option. Raises BatchvalError."""
-    text = given.get(name)
+    text = passed.get(name)
     if text is None:
         return None
     try:
@@ -150,15 +150,15 @@ def rate(given: Given, name: str) -> float | None:
         raise BatchvalError(f"option {name}: {error}") from None
 
 
-def record_rules(given: Given) -> TopicRules:
+def record_rules(passed: SparkOptions) -> TopicRules:
     """Return the rules of the option ``recordRules``; empty without it. A file is read now.
 
     Raises BatchvalError for rules that are wrong, or that no record would be asked.
     """
-    text = given.get(RECORD_RULES)
+    text = passed.get(RECORD_RULES)
     if text is None:
         return ()
-    if not flag(given, "deep"):
+    if not flag(passed, "deep"):
         raise BatchvalError(
             f"option {RECORD_RULES} needs deep true: record rules are asked of each record"
         )
@@ -168,9 +168,9 @@ def record_rules(given: Given) -> TopicRules:
         raise BatchvalError(f"option {RECORD_RULES}: {error}") from None
 
 
-def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
-    """Names with commas between them; None where nothing is said: all."""
-    text = given.get(name)
+def topics(passed: SparkOptions, name: str = "topics") -> tuple[str, ...] | None:
+    """Return the names of a comma-separated option; None where it is missing: all topics."""
+    text = passed.get(name)
     if text is None:
         return None
     names = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
@@ -181,37 +181,38 @@ def topics(given: Given, name: str = "topics") -> tuple[str, ...] | None:
     return names
 
 
-def paths(given: Given) -> tuple[str, ...]:
-    """Of ``load(path)`` or ``load([path, …])``."""
-    found = [given["path"]] if given.get("path") else []
-    found += json.loads(given.get("paths") or "[]")
+def paths(passed: SparkOptions) -> tuple[str, ...]:
+    """Return the paths of ``load(path)`` or ``load([path, …])``."""
+    found = [passed["path"]] if passed.get("path") else []
+    found += json.loads(passed.get("paths") or "[]")
     if not found:
         raise BatchvalError(
-            "no path is given: load(PATH), a folder of topic-partition folders or a URI of one"
+            "the path is missing: expected load(PATH), a folder of topic-partition "
+            "folders or a URI of one"
         )
     return tuple(found)
 
 
-def row_options(given: Given) -> Options:
-    """What ``batchval.audit.arrow_rows`` is told. Options of others, such as those of a stream, are
-    left alone.
+def row_options(passed: SparkOptions) -> Options:
+    """Return the options of ``batchval.audit.arrow_rows``. Other options, such as those of a
+    stream, are ignored.
     """
     plain = Options()
     return Options(
-        rows=cast(Any, one_of(given, "rows", ("all", "bad", "none"))),
-        columns=column_names(topics(given, "columns") or ("default",)),
-        split_bytes=size(given, "splitBytes", plain.split_bytes),
-        deep=flag(given, "deep"),
-        mode=cast(Any, one_of(given, "mode", ("strict", "kafka"))),
-        kafka_version=cast(Any, one_of(given, "kafkaVersion", _VERSIONS)),
-        cleanup_policy=one_of(given, "cleanupPolicy", ("auto", "delete", "compact")),
+        rows=cast(Any, one_of(passed, "rows", ("all", "bad", "none"))),
+        columns=column_names(topics(passed, "columns") or ("default",)),
+        split_bytes=size(passed, "splitBytes", plain.split_bytes),
+        deep=flag(passed, "deep"),
+        mode=cast(Any, one_of(passed, "mode", ("strict", "kafka"))),
+        kafka_version=cast(Any, one_of(passed, "kafkaVersion", _VERSIONS)),
+        cleanup_policy=one_of(passed, "cleanupPolicy", ("auto", "delete", "compact")),
         producer_id_expiration_ms=milliseconds(
-            given, "producerIdExpirationMs", plain.producer_id_expiration_ms
+            passed, "producerIdExpirationMs", plain.producer_id_expiration_ms
         ),
-        accept_claims_header=flag(given, "acceptClaimsHeader"),
-        topics=topics(given),
-        max_decompressed_bytes=size(given, "maxDecompressedBytes", plain.max_decompressed_bytes),
-        trust_claims=rate(given, "trustClaims"),
-        seed=seed(given),
-        record_rules=record_rules(given),
+        accept_claims_header=flag(passed, "acceptClaimsHeader"),
+        topics=topics(passed),
+        max_decompressed_bytes=size(passed, "maxDecompressedBytes", plain.max_decompressed_bytes),
+        trust_claims=rate(passed, "trustClaims"),
+        seed=seed(passed),
+        record_rules=record_rules(passed),
     )

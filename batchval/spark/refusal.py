@@ -24,15 +24,15 @@ _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 
 
 def _in_a_worker() -> bool:
-    """Is this process one of Spark's workers, or somebody's own?"""
+    """Return whether this process is one of Spark's workers."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return main is not None and main.name.startswith("pyspark.")
 
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Errors that say all there is to say travel without a traceback. (``BATCHVAL_TRACEBACK=1``
-    keeps it.)
+    """Return a function whose BatchvalErrors travel without a traceback: their text is complete.
+    (``BATCHVAL_TRACEBACK=1`` keeps it.)
     """
     try:
         yield
@@ -43,8 +43,8 @@ def sentences() -> Iterator[None]:
 
 
 def stream_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceStreamReader:
-    """A stream's reader; in a worker one that refuses later: in 4.3 Spark's own error hides one
-    that is raised here.
+    """Return a stream's reader; in a worker one that refuses later: in Spark 4.3 its own error
+    hides one that is raised here.
     """
     try:
         return make()
@@ -71,4 +71,4 @@ class _Refused(DataSourceStreamReader):
     read: Any = _refuse
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

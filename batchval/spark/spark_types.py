@@ -63,7 +63,7 @@ class Shape:
         return replace(options, columns=tuple(self.schema.names))
 
     def __call__(self, blocks: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows, some thousands together."""
+        """Yield the same rows, some thousands together."""
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for block in blocks:

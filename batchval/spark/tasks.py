@@ -42,7 +42,7 @@ def pieces(
 
 
 def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:
-    """The rows of a task. What storage refuses is a row, and the other ranges are read."""
+    """Yield the rows of a task. A storage error is a row, and the other ranges are read."""
     for lost in piece.unreadable:
         yield placeless(unreadable_row(_NOWHERE, f"{lost.uri}: {lost.reason}", options), _WHICH)
     for one in piece.ranges:
@@ -55,8 +55,8 @@ def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:
 
 @functools.cache
 def settle() -> None:
-    """Called at the end of a task, done once a worker: its modules are left out of the garbage
-    collector's rounds.
+    """Exclude the worker's modules from the garbage collector's rounds. Called at the end of each
+    task, done once per worker.
 
     A worker collects after each task, which looks through all that Spark, pyarrow, pandas and numpy
     have made (80,000 objects, 50 ms of CPU: what judging 100 MB costs).
@@ -65,7 +65,7 @@ def settle() -> None:
 
 
 def placeless(rows: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
-    """The rows without what is not known of them: these columns are null."""
+    """Return the rows with null in the columns that are unknown."""
     arrays = [
         pa.nulls(rows.num_rows, field.type) if field.name in columns else rows.column(field.name)
         for field in rows.schema

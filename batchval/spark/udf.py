@@ -46,12 +46,12 @@ _NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
 
 
 def verdict_type() -> StructType:
-    """What is said of one batch."""
+    """Return the type of a verdict on one batch."""
     return row_type(_COLUMNS)
 
 
 def validate_batches(column: Column | str, **options: str | bool | int) -> Column:
-    """Judges the batches in each value of a binary column: an array of ``verdict_type``.
+    """Validate the batches in each value of a binary column. Returns an array of ``verdict_type``.
 
     ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``kafkaVersion="3.9"``,
     ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``, ``trustClaims``, ``seed``,
@@ -59,12 +59,12 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     rules of ``*``.
     BatchvalError for a wrong one.
     """
-    given = {
+    passed = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()
     }
-    known(given, CHECK_OPTIONS, "validate_batches")
-    judging = _judging(given)
+    known(passed, CHECK_OPTIONS, "validate_batches")
+    judging = _judging(passed)
 
     def validate(values: pa.Array) -> pa.Array:
         with sentences():
@@ -77,9 +77,9 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     return judge(_binary(value)).alias("validate_batches")
 
 
-def _judging(given: Mapping[str, str]) -> Options:
+def _judging(passed: Mapping[str, str]) -> Options:
     """Return the options. Raises BatchvalError, also for record rules of topics alone."""
-    options = row_options(given)
+    options = row_options(passed)
     if options.record_rules and rules_of(options.record_rules, _NOWHERE.topic) is None:
         raise BatchvalError(
             f"option {RECORD_RULES} needs the pattern '*': values of validate_batches have no topic"
@@ -126,19 +126,19 @@ def _options_of(texts: pa.Array) -> Options:
         raise BatchvalError(
             "options of validate_batches are literals: they cannot differ from row to row"
         )
-    given = json.loads(different[0] if different else "{}")
-    rules = given.get(RECORD_RULES)
+    passed = json.loads(different[0] if different else "{}")
+    rules = passed.get(RECORD_RULES)
     if rules is not None and not is_json(rules):
         # this is a worker, which may be on another machine
         raise BatchvalError(
             f"option {RECORD_RULES} is {shown_value(rules)}: SQL takes a JSON object, not a file"
         )
-    return _judging(given)
+    return _judging(passed)
 
 
 def judged(values: pa.Array, options: Options) -> pa.Array:
-    """One array of verdicts a value. Values that are nothing but whole batches are judged in one
-    call together.
+    """Return one array of verdicts per value. Values that hold only complete batches are validated
+    in one call.
 
     BatchvalError for a column that is not of bytes: text is none, whatever lies in its buffers.
     """
@@ -173,7 +173,7 @@ def judged(values: pa.Array, options: Options) -> pa.Array:
 
 
 def _ends(values: pa.Array) -> NDArray[np.int64]:
-    """Where values begin in their buffer, and where the last one ends."""
+    """Return where values begin in their buffer, and where the last one ends."""
     width = "<i4" if values.type == pa.binary() else "<i8"
     offsets = values.buffers()[1]
     if offsets is None or not len(values):
@@ -189,7 +189,9 @@ def _lists(
     base: NDArray[np.int64],
     null: pa.Array | None,
 ) -> pa.Array:
-    """``counts``: rows of each value; ``base``: what a row's position counts from."""
+    """Return the rows as lists. ``counts``: rows of each value; ``base``: what a row's position
+    counts from.
+    """
     joined = (
         pa.concat_batches(rows)
         if rows
@@ -211,7 +213,7 @@ def _lists(
 
 
 def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> list[pa.RecordBatch]:
-    """As of a segment file that holds these bytes."""
+    """Return rows as of a segment file that holds these bytes."""
     found = []
     with SegmentReader(InMemory(data), accept_claims_header=options.accept_claims_header) as file:
         scan = functools.partial(

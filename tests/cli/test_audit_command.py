@@ -155,7 +155,7 @@ def test_since_says_what_was_left_out(run: Run, tmp_path: Path) -> None:
     code, _, err = run("audit", "--compare", tmp_path / "a", tmp_path / "b")
     assert (code, err.splitlines()) == (1, [err.rstrip("\n")])
     assert err.startswith(
-        f"batchval audit: {tmp_path / 'b'}: made with --since, so it counts what was new then alone"
+        f"batchval audit: {tmp_path / 'b'}: this audit was made with --since: it counts only"
     )
 
 
@@ -201,9 +201,9 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
             ("--compare", tmp_path / "a", tmp_path / "a", "--assume", "cores=32"),
             "--assume needs --plan",
         ),
-        (("",), "a path is empty"),
-        ((tmp_path / "in", "--out", ""), "a path is empty"),
-        ((tmp_path / "in", "--since", ""), "a path is empty"),
+        (("",), "a PATH is empty"),
+        ((tmp_path / "in", "--out", ""), "a PATH is empty"),
+        ((tmp_path / "in", "--since", ""), "a PATH is empty"),
         ((tmp_path / "in", "--report", ""), "is a folder"),
         ((tmp_path / "in", "--report", tmp_path / "none" / "page.html"), "there is no folder"),
         ((tmp_path / "in", "--topics", ","), "invalid --topics"),
@@ -360,7 +360,7 @@ def test_where_spark_cannot_be_had_processes_do_it(
     assert code == 1
     assert out == run(*LOCAL, faulty)[1]
     assert len(err.splitlines()) == 1
-    assert err.endswith("going on with --engine local\n")
+    assert err.endswith("using --engine local\n")
     code, _, err = run("audit", "--master", "spark://host:7077", faulty)
     assert (code, len(err.splitlines())) == (2, 1)
 

@@ -304,7 +304,9 @@ def test_binary_junk_is_a_finding(
 
 @pytest.mark.parametrize("command", ["check", "dump"])
 def test_an_empty_file_is_clean(run: Run, tmp_path: Path, command: str) -> None:
-    assert run(command, write(tmp_path))[0] == 0
+    path = write(tmp_path)
+    code, _, err = run(command, path)
+    assert (code, err) == (0, f"batchval {command}: {path}: the file is empty\n")
 
 
 # ---- several at once -----------------------------------------------------------------------------
@@ -430,6 +432,7 @@ def test_the_version_of_kafka_changes_the_rule_that_names_a_length(
         ),
         ("00000000000000000000.timeindex", b"\0\0\1" * 40, "a time index of Kafka"),
         ("00000000000000000042.snapshot", b"\0\1\2\3" * 20, "a producer snapshot of Kafka"),
+        ("leader-epoch-checkpoint", b"0\n1\n0 0\n", "a leader epoch checkpoint of Kafka"),
         ("a.gz", b"\x1f\x8b\x08" + bytes(range(100)), "gzip data"),
         ("a.parquet", b"PAR1" + bytes(range(100)), "a Parquet file"),
         ("a.jar", b"PK\x03\x04" + bytes(range(100)), "a ZIP or JAR file"),
@@ -442,6 +445,10 @@ def test_a_file_that_is_not_a_segment_is_named(
     code, out, err = run(command, write(tmp_path, content, name=name))
     assert (code, err) == (1, "")
     assert f"this is not a segment: the file holds no record batch; it looks like {kind}" in out
+    if command == "check":
+        code, _, err = run("claims", "verify", tmp_path / name)
+        assert code == 3
+        assert f"this is not a segment: the file holds no record batch; it looks like {kind}" in err
 
 
 def test_unknown_bytes_are_damage(run: Run, tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ def consume(*options: str) -> subprocess.CompletedProcess[str]:
         ([], "Missing option '--bootstrap-server'."),
         (NEEDED[:2], "Missing option '--topic' or '--include'."),
         (NEEDED[:4], "Missing option '--num-records'."),
-        ([*NEEDED, "--include", "x.*"], "Give one of '--topic' and '--include'."),
+        (
+            [*NEEDED, "--include", "x.*"],
+            "--topic cannot be combined with --include: use one of them",
+        ),
         ([*NEEDED[:2], *NEEDED[4:], "--include", "x("], "--include 'x(': "),
         ([*NEEDED, "--reporting-interval", "0"], "Reporting interval must be greater than 0."),
         ([*NEEDED, "--reporting-interval", "-5"], "Reporting interval must be greater than 0."),

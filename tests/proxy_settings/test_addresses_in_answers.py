@@ -255,7 +255,7 @@ def test_check_config_prints_the_warning(tmp_path: Path) -> None:
     assert [line.split(": ")[3] for line in err if words in line] == ["listeners[0].sni.broker"]
     path.write_text(yaml.safe_dump(settings(**sni())))
     code, out, err = ran("--check-config", "--config", path)
-    assert (code, out) == (0, "the settings are sound\n")
+    assert (code, out) == (0, "the settings are valid\n")
     start = f"batchval proxy: warning: {path}"
     assert [line for line in err if words in line] == [
         f"{start}:4: listeners[0].sni.bootstrap: {words} '{SNI['bootstrap']}': it has localhost",

@@ -339,7 +339,7 @@ def test_a_port_that_cannot_be_had() -> None:
 
 
 USAGE = [
-    ([], "--listen and --upstream (HOST:PORT) or --config FILE needed"),
+    ([], "--listen and --upstream (HOST:PORT) or --config FILE is required"),
     (["--listen", ":1"], "--upstream (HOST:PORT) or"),
     (["--listen", ":1", "--upstream", "a"], "upstream.bootstrap: must be HOST:PORT"),
     (["--listen", ":1", "--upstream", "a:1", "--mode", "both"], "mode: must be enforce or observe"),
@@ -404,7 +404,7 @@ def test_check_config(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(values))
     assert ran("--check-config", "--config", path, env={"BATCHVAL_TEST_NOTHING": "a"}) == (
         0,
-        "the settings are sound\n",
+        "the settings are valid\n",
         [f"batchval proxy: warning: {path}:8: {warning}"],
     )
 

@@ -272,7 +272,7 @@ def test_check_config_names_what_the_upstreams_speak(tmp_path: Path) -> None:
 def test_a_cluster_that_is_down_is_a_warning() -> None:
     closed = f"127.0.0.1:{closed_port()}"
     code, out, err = ran("--check-config", "--listen", "127.0.0.1:0", "--upstream", closed)
-    assert (code, out) == (0, "the settings are sound\n")
+    assert (code, out) == (0, "the settings are valid\n")
     assert err == [
         f"batchval proxy: warning: upstream.bootstrap: {closed} cannot be reached: Connection refused"
     ]

@@ -240,7 +240,7 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"topics": "t"}, "no option kafka.bootstrap.servers is given"),
+        ({"topics": "t"}, "option kafka.bootstrap.servers is missing"),
         (
             {"kafka.bootstrap.servers": "a:1"},
             "no option subscribe is set: expected names of topics",

@@ -143,7 +143,7 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
         ({"splitbites": "1"}, "kafka-segments has no option 'splitbites': it has path"),
         ({"maxBytesPerTrigger": "1g"}, "kafka-segments has no option 'maxBytesPerTrigger'"),
-        ({"path": ""}, "no path is given"),
+        ({"path": ""}, "the path is missing"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -> None:
