@@ -1,4 +1,4 @@
-"""Audits of log segments at rest: ranges of segments in, rows out. Every engine is a map over these
+"""Audits of log segments at rest: ranges of segments in, rows out. Every engine maps over these
 ranges.
 """
 

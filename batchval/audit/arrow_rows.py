@@ -141,7 +141,7 @@ def column_names(words: Sequence[str]) -> tuple[str, ...]:
             )
     if not names:
         raise BatchvalError(
-            "no column is named: expected default, all or names with commas between them"
+            "no column is named: expected default, all or a comma-separated list of names"
         )
     return tuple(names)
 

@@ -1,4 +1,4 @@
-"""An audit's outputs as one self-contained HTML page, and as a few lines for a terminal. Nothing is
+"""HTML page of an audit's outputs, self-contained. Nothing is
 fetched.
 
 The page is audit_report.html.j2. Topic names are folder names and may be hostile: all words are
@@ -136,7 +136,7 @@ def _cards(facts: Facts) -> Iterator[tuple[str, str, str]]:
         yield f"{len(facts.unreadable):,}", "not read", "worse"
     if whole.damaged_bytes:
         yield human_bytes(whole.damaged_bytes), "in no batch", "worse"
-    yield _percent(whole.claims_share), "of the bytes would pass by claims", ""
+    yield _percent(whole.claims_share), "of the bytes would pass by their claims", ""
     if whole.trust.claimed or whole.trust.verified:
         yield (
             f"{whole.trust.claimed:,}",
@@ -386,7 +386,7 @@ def _cpu_row(name: str, codec: Codec) -> dict[str, Any]:
 
 def _ratio_words(whole: Totals) -> str:
     if whole.ratio is None and any(name != "none" for name in whole.codecs):
-        return "Ratio: not known, as payloads were not opened (--deep opens them)."
+        return "Ratio: unknown, because payloads were not decompressed (--deep decompresses them)."
     return "Ratio: uncompressed bytes of compressed batches over their bytes as stored."
 
 

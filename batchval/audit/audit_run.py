@@ -22,7 +22,7 @@ Engine: TypeAlias = "Callable[[Sequence[Range], Options, str | None], Iterable[R
 
 @dataclass(frozen=True)
 class Run:
-    """What only the caller of an audit knows.
+    """Options of one run of an audit.
 
     ``since``      the folder of the audit that this one goes on from
     ``exit_code``  of the process, by what was found
@@ -45,10 +45,10 @@ def audit(
     prepared: Callable[[], None] = lambda: None,
     run: Run | None = None,
 ) -> Audit:
-    """Do it. With ``out``, a folder or URI, write the tables there (batchval.audit.outputs).
+    """Run an audit. With ``out``, a folder or URI, write the tables there (batchval.audit.outputs).
 
-    BatchvalError: the folder is no audit's; OSError: it cannot be written. A run that does not come
-    to its end leaves a folder without _SUCCESS, which the next run clears.
+    BatchvalError: the folder has other files; OSError: it cannot be written. A run that does not
+    come to its end leaves a folder without _SUCCESS, which the next run clears.
     """
     # imported here, while the workers' own imports are under way: see local.start_early
     from batchval.audit import batch_files, outputs
@@ -63,7 +63,7 @@ def audit(
     prepared()
     written: list[tuple[str, int, int]] = []
     run = run or Run()
-    # what changed is little, and lies on this machine
+    # few segments have changed, and they lie on this machine
     try:
         found = reduce(
             todo,

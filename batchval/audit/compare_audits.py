@@ -1,5 +1,5 @@
-"""Two audits side by side: records by topic, partition and hour, as Uber's Chaperone counts them at
-each tier.
+"""Comparison of two audits: records by topic, partition and hour, as Uber's Chaperone counts them
+at each tier.
 
 The first audit is of where records come from, the second of where they should be too (a mirror, a
 copy, the same logs later). For each partition and hour there are more, fewer, or as many records:
@@ -38,7 +38,7 @@ _SHOWN = 200
 
 
 class Difference(NamedTuple):
-    """One partition's hour whose records are not as many. ``hour`` in seconds, None for no
+    """An hour of a partition with different numbers of records. ``hour`` in seconds, None for no
     timestamp.
     """
 
@@ -71,7 +71,7 @@ class Pair:
 
 @dataclass
 class Comparison:
-    """Every topic's sums, and the hours that differ."""
+    """The totals of each topic, and the hours that differ."""
 
     topics: dict[str, Pair] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
@@ -185,7 +185,7 @@ def compare(first: pa.Table, second: pa.Table) -> Comparison:
         )
     newest = _newest(first), _newest(second)
     for key, stamp in newest[0].items():
-        # where nothing at all has come, everything is missing, and no timestamp says by how much
+        # without any batch everything is missing, and no timestamp shows the lag
         if stamp is not None and (other := newest[1].get(key)) is not None:
             pair = answer.topics[key[0]]
             pair.lag_ms = max(pair.lag_ms, stamp - other)

@@ -1,4 +1,4 @@
-"""What an audit's outputs add up to: of all, by topic, by hour, by both. Of summary/, errors/ and
+"""Totals of an audit's outputs: of all, by topic, by hour, by both. Of summary/, errors/ and
 segments/ alone.
 
 A row of summary/ is a partition of a broker, an hour and a codec; counts add up. What a row does
@@ -73,7 +73,7 @@ _OF_CODECS = [name for name in Codec._fields if name not in _COUNTS]
 
 @dataclass
 class Totals:
-    """What one group of rows adds up to."""
+    """Totals of one group of rows."""
 
     batches: int = 0
     records: int = 0
@@ -160,7 +160,7 @@ def saved(name: str, codec: Codec) -> float:
 
 @dataclass
 class Facts:
-    """All that a report says. Hours are seconds since 1970, None for batches without a timestamp.
+    """Figures of a report. Hours are seconds since 1970, None for batches without a timestamp.
 
     ``rules``     findings by topic, partition, hour and rule: a count each
     ``findings``  the first of them, as ``notes``

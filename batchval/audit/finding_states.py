@@ -1,4 +1,4 @@
-"""States of findings: what an audit found, next to what the audit before it had found.
+"""States of findings: the findings of an audit compared with those of the audit before.
 
     new    the earlier audit did not have it
     open   it had it; it was found again, or its place was not read again
@@ -82,7 +82,7 @@ def compared(
 
 
 class Scope:
-    """What a run looked at.
+    """The scope of a run.
 
     ``paths``, ``options``  that were named
     ``partitions``  (topic, partition) that it listed

@@ -87,7 +87,7 @@ def last_write(segment: SegmentInfo) -> int:
 
 
 class Counts:
-    """Adds up the batches of one range."""
+    """Counts of the batches of one range."""
 
     def __init__(self, segment: SegmentInfo, options: Options) -> None:
         self._segment, self._is_deep = segment, options.deep
@@ -102,7 +102,7 @@ class Counts:
                 self._held = [self._bounded()]
 
     def add_damage(self, size: int) -> None:
-        """Count bytes in no batch."""
+        """Count bytes outside of batches."""
         self._damaged += size
 
     def table(self) -> pa.Table | None:

@@ -18,7 +18,7 @@ __all__: list[str] = []
 
 
 class _NoPandas:
-    """A finder of modules that finds no pandas."""
+    """A module finder that hides pandas."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:

@@ -38,14 +38,14 @@ WORTH_SLOW = 64 << 20
 _AHEAD = 2
 #: pools that may break, one after the other, without a task being done
 _TRIES = 3
-#: that a worker has to end before its files are removed
+#: in which a worker must end before its files are removed
 _SECONDS = 5
 #: seconds after which progress is shown again
 _SHOW_S = 0.5
 
 
 class WorkersLost(BatchvalError):
-    """Worker processes end again and again without an answer."""
+    """Worker processes ended repeatedly without an answer."""
 
 
 def start_early(
@@ -98,7 +98,7 @@ def run_local(
             if tries == _TRIES:
                 raise WorkersLost(
                     f"worker processes were killed {_TRIES} times in a row while {len(left)} tasks "
-                    "were left: is there too little memory? (fewer --processes need less)"
+                    "were left: check the free memory, or use fewer --processes"
                 ) from None
             say("a worker process was killed; what it was reading is read again")
 
@@ -124,7 +124,7 @@ def _context() -> ForkServerContext:
     each would cost a second of CPU.
 
     An interrupt of the terminal goes to all processes, and is the first one's matter. The server is
-    told so by the signals it is born with, since an interrupted import would print a stack trace;
+    set by the signal mask that it inherits, since an interrupted import would print a stack trace;
     its workers have them from it.
     """
     context = multiprocessing.get_context("forkserver")
@@ -146,15 +146,15 @@ def _context() -> ForkServerContext:
 
 
 class Progress:
-    """Shows bytes that others read: what they count, but at least the ranges that ended, and at
-    most those that began."""
+    """A display of the bytes that others read: what they count, but at least the ranges that ended,
+    and at most those that began."""
 
     def __init__(self, show: Callable[[int], None]) -> None:
         self._show = show
         self._ended = self._shown = 0
 
     def show(self, counted: int, ended: Iterable[Range], under_way: Iterable[Range]) -> None:
-        """Show what is new. ``ended``: ranges that ended since, which are also under way."""
+        """Show progress. ``ended``: ranges that ended since the last call."""
         most = self._ended + sum(one.end - one.start for one in under_way)
         self._ended += sum(one.end - one.start for one in ended)
         now = max(self._ended, self._shown, min(counted, most))

@@ -1,4 +1,4 @@
-"""segments/: what an audit has read, and where it was then.
+"""The table segments/: what an audit has read, and its state there.
 
 With it a later audit reads only what is new.
 
@@ -103,7 +103,7 @@ def _producers(states: Sequence[np.ndarray]) -> pa.Array:
 
 
 class Manifest:
-    """An earlier audit: what it read, and what it found. Made by ``read``."""
+    """An earlier audit: its segments and findings. Made by ``read``."""
 
     def __init__(self, entries: Iterable[Entry], errors: pa.Table, runs: pa.Table) -> None:
         self.findings: Sequence[Finding] = findings_of(errors)
@@ -142,7 +142,7 @@ class Manifest:
             return Manifest(map(_entry, with_numbers(table).to_pylist()), errors, runs)
         except (KeyError, TypeError, ValueError) as error:
             raise BatchvalError(
-                f"{shown(uri)}: no manifest of an audit: {one_line(error)}"
+                f"{shown(uri)}: the manifest of an audit cannot be read: {one_line(error)}"
             ) from None
 
     def find(self, segment: SegmentInfo) -> tuple[Reading, Entry | None]:
@@ -160,7 +160,7 @@ class Manifest:
         return self._before.get(_name(segment)) == (before and _name(before))
 
     def is_another(self, segment: SegmentInfo) -> bool:
-        """Return whether the log is new, or has another size or time than then."""
+        """Return whether the log is new, or its size or time differs from the earlier run."""
         entry = self._named.get(_name(segment))
         return entry is None or entry.is_another(segment)
 
@@ -173,7 +173,7 @@ def _has_grown(segment: SegmentInfo, entry: Entry) -> bool:
         with store.open(path) as file:
             header = bytes(file.read(entry.last.position, RECORDS)[:RECORDS])
     except OSError:
-        return False  # the range that reads it says why
+        return False  # the range that reads it reports the error
     size = int.from_bytes(header[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
     crc = int.from_bytes(header[CRC:ATTRIBUTES], "big")
     return (size, crc) == (entry.last.size, entry.last.crc) and _is_there(header, entry)

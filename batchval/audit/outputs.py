@@ -1,4 +1,4 @@
-"""What an audit writes below its folder: Parquet, through pyarrow.fs, the same bytes for the same
+"""Tables of an audit in its folder: Parquet, through pyarrow.fs, the same bytes for the same
 input.
 
     batches/topic=<name>/hour=<2026-11-21-14>/
@@ -191,12 +191,13 @@ def prepare(out: str) -> None:
         theirs = sorted(names & {"batches", *_TABLES})
         if theirs and _OURS not in names:
             raise BatchvalError(
-                f"{shown(out)}: has {theirs[0]}/ already, and no audit wrote it; give an empty folder"
+                f"{shown(out)}: has {theirs[0]}/, which no audit wrote: use an empty folder"
             )
         for name in theirs:
             if other := _foreign(place, f"{path}/{name}"):
                 raise BatchvalError(
-                    f"{shown(out)}: {other} would be removed, and no audit wrote it; give an empty folder"
+                    f"{shown(out)}: {other} would be removed, but no audit wrote it: use "
+                    "an empty folder"
                 )
         if _DONE in names:
             place.delete_file(f"{path}/{_DONE}")
@@ -223,7 +224,7 @@ def ended(folder: str) -> None:
     except (OSError, pa.ArrowException) as error:
         raise BatchvalError(f"{shown(folder)}: cannot be read: {one_line(error)}") from None
     if ours.type == fs.FileType.File and done.type != fs.FileType.File:
-        why = "the audit there has not come to its end: it was interrupted, or is running"
+        why = "the audit in this folder is incomplete: it was interrupted, or is running"
         raise BatchvalError(f"{shown(folder)}: {why}")
 
 
@@ -233,7 +234,7 @@ def not_written(out: str, error: OSError) -> OSError:
 
 
 def finish(out: str, tables: dict[str, pa.Table]) -> None:
-    """Write the tables, and say that the run came to its end. Raises OSError."""
+    """Write the tables, and mark the run as complete. Raises OSError."""
     try:
         _finish(*place_of(out), tables)
     except OSError as error:
@@ -289,7 +290,7 @@ def write_table(place: Any, path: str, table: pa.Table) -> None:
 
 
 class ParquetFile:
-    """One file, which is there when it is whole."""
+    """A Parquet file that gets its name when it is complete."""
 
     def __init__(
         self, place: Any, path: str, schema: pa.Schema, use_dictionary: bool | Sequence[str]
@@ -319,5 +320,5 @@ class ParquetFile:
         ):
             try:
                 close()
-            except (OSError, ValueError, pa.ArrowException):  # what failed has said so already
+            except (OSError, ValueError, pa.ArrowException):  # the error was raised before
                 continue

@@ -1,4 +1,4 @@
-"""How many machines audit so many bytes a second, and how many brokers validate them: ``batchval
+"""Numbers of machines that audit a rate of bytes, and of brokers that validate it: ``batchval
 audit --plan``.
 
 Machines are what CPU asks for (rate × CPU-s/GB over cores × utilisation) or what the network asks
@@ -33,7 +33,7 @@ _DAY = 86_400
 
 
 class PlanError(BatchvalError):
-    """Nothing can be planned from this."""
+    """A rate or an assumption is invalid."""
 
 
 def parse_rate(text: str) -> float:
@@ -42,17 +42,19 @@ def parse_rate(text: str) -> float:
     """
     match = _RATE.fullmatch(text)
     if match is None:
-        raise PlanError(f"{text!r} is no rate: 1GB/s, 500MiB/s, 2TB/h, 10PB/day")
+        raise PlanError(
+            f"invalid rate {text!r}: expected a number and a unit, such as 1GB/s, 2TB/h or 10PB/day"
+        )
     number, unit, binary, per = match.groups()
     rate = float(number) * float(1024 if binary else 1000) ** _POWERS[unit] / _SECONDS[per[0]]
     if not 1 <= rate <= 1e18:
-        raise PlanError(f"{text!r} is not between 1 byte and 10^18 bytes a second")
+        raise PlanError(f"invalid rate {text!r}: expected 1 to 10^18 bytes per second")
     return rate
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a plan does not know. Machines are all alike; replicas are made of what was stored, as
+    """Assumptions of a plan. Machines are all alike; replicas are made of what was stored, as
     it was stored.
     """
 
@@ -81,7 +83,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Broker:
-    """What validation at the leaders takes, for batches of one codec, in cores at full speed and in
+    """Cost of validation at the leaders, for batches of one codec, in cores at full speed and in
     machines.
     """
 
@@ -96,7 +98,7 @@ class Broker:
 
 @dataclass(frozen=True)
 class Plan:
-    """The answer. ``brokers_network``: what copying and reading ask for, whatever is validated."""
+    """A plan. ``brokers_network``: brokers for copying and reading, independent of validation."""
 
     bytes_a_second: float
     assumptions: Assumptions
@@ -231,7 +233,7 @@ def plan(rate: float, assumptions: Assumptions | None = None) -> Plan:
 def _broker(codec: str, gb: float, usable: float) -> Broker:
     today = costs.measured("kafka", codec)
     assert today is not None
-    by_claims = costs.measured("claims", codec) or today  # what is not compressed is always walked
+    by_claims = costs.measured("claims", codec) or today  # uncompressed batches are always walked
     cores, cores_claims = gb * today[0], gb * by_claims[0]
     return Broker(
         codec,

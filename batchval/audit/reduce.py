@@ -44,7 +44,7 @@ __all__ = ["Audit", "reduce"]
 
 @dataclass
 class Audit:
-    """All that was found. ``tables``: errors, summary and segments, as they are written.
+    """The results of an audit. ``tables``: errors, summary and segments, as they are written.
 
     ``findings``  new and open ones
     ``gone``   findings of the earlier audit that are there no more
@@ -148,7 +148,7 @@ def _take(audit: Audit, part: Part, work: Work) -> None:
 
 
 def _compare(audit: Audit, work: Work, options: Options, partitions: Sequence[Joined]) -> None:
-    """Give the findings their states."""
+    """Set the states of the findings."""
     earlier = work.since.findings if work.since is not None else ()
     keys: dict[bool, set[tuple[str, int]]] = {True: set(), False: set()}
     for partition in partitions:

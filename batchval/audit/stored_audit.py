@@ -1,4 +1,4 @@
-"""Reads what an audit has written (batchval.audit.outputs): summary/, errors/ and segments/ of its
+"""Tables of an earlier audit (batchval.audit.outputs): summary/, errors/ and segments/ of its
 folder, anywhere.
 """
 
@@ -23,7 +23,7 @@ _PLACE = ("topic", "partition", "segment", "position")
 
 
 class OutputError(BatchvalError):
-    """A folder does not hold what an audit writes."""
+    """A folder does not hold the tables of an audit."""
 
 
 def _dataset(out: str, name: str) -> Any:
@@ -31,7 +31,9 @@ def _dataset(out: str, name: str) -> Any:
         place, path = place_of(out)
         found = ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
-        raise OutputError(f"{shown(out)}: no {name}/ of an audit: {one_line(error)}") from None
+        raise OutputError(
+            f"{shown(out)}: {name}/ of an audit cannot be read: {one_line(error)}"
+        ) from None
     version = (found.schema.metadata or {}).get(b"schema_version", b"1").decode()
     if version != str(TABLES_VERSION):
         why = f"has schema_version {version}, but this release reads {TABLES_VERSION}"

@@ -1,4 +1,4 @@
-"""What an audit found, as a few lines for a terminal: topics, rules, sums."""
+"""Summary of an audit for a terminal: topics, rules, totals."""
 
 from __future__ import annotations
 

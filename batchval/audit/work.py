@@ -1,4 +1,4 @@
-"""One task in: ranges of segments; its files, and one small result for each range, out.
+"""A task: ranges of segments in; its files, and one small result for each range, out.
 
 Spark's tasks, local processes and a plain loop call the same function, so their rows and findings
 are the same.

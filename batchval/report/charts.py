@@ -34,7 +34,7 @@ _LETTER = 7  # the width of one, about
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a chart; ``run`` is its place in the legend, and its colour."""
+    """A line of a chart. ``run`` is its place in the legend, and its colour."""
 
     run: int
     name: str
@@ -58,7 +58,7 @@ class Bar:
 
 @dataclass(slots=True)
 class Chart:
-    """What the template draws. Ticks are (place, words)."""
+    """The data of the template. Ticks are (place, label)."""
 
     title: str
     x_label: str
@@ -118,7 +118,7 @@ def stacked(
     """Return a column for each (label, amounts of the parts), with the parts stacked. None where
     all amounts are 0.
 
-    ``parts`` are (colour, name) from the bottom up. As many columns as have room get their words
+    ``parts`` are (colour, name) from the bottom up. As many columns as fit get their labels
     below them, and the last one if it can.
     """
     most = max((sum(amounts) for _, amounts in columns), default=0)

@@ -1,7 +1,7 @@
-"""One-file HTML pages: a room's template extends page.html.j2, which has the style and draws the
+"""One-file HTML pages: a package's template extends page.html.j2, which has the style and draws the
 charts.
 
-Everything that a template is given is escaped: names and words come from files and from the
+All values of a template are escaped: names and texts come from files and from the
 network.
 """
 

@@ -1,4 +1,4 @@
-"""Tables for a terminal, or for a file when the output is none."""
+"""Tables for a terminal, or for a file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def render(table: Table) -> str:
     width = _terminal_width()
     out = StringIO()
     # legacy: rich would leave the window's last column free on some terminals; markup in file names
-    # is no markup
+    # must stay text
     Console(
         file=out,
         force_terminal=width is not None,

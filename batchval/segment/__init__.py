@@ -1,1 +1,1 @@
-"""Kafka's log segments on disk: read by pread, judged batch by batch."""
+"""Kafka's log segments on disk: read by pread, validated batch by batch."""

@@ -41,7 +41,7 @@ __all__ = ["Options", "Summary", "check_paths", "find_files", "is_segment"]
 
 @dataclass
 class Summary:
-    """What was looked at.
+    """Totals of a check.
 
     ``transactions``  rows of partitions and their open transactions
     ``moved``      segments that a broker deleted or replaced meanwhile
@@ -77,7 +77,7 @@ class Summary:
                     counter[str(names[number])] += count
 
     def add_result(self, result: RangeResult) -> None:
-        """Count what a range shows."""
+        """Count the results of a range."""
         self.batches += result.batches
         self.records += result.records
         self.bytes += result.bytes
@@ -147,7 +147,7 @@ def check_paths(
     progress: Callable[[int], None] = lambda _: None,
     salvage: Salvage | None = None,
 ) -> Iterator[Finding]:
-    """Yield all findings of all files, partition by partition. What cannot be read is noted in the
+    """Yield all findings of all files, partition by partition. Unreadable files are noted in the
     summary.
 
     ``salvage`` writes the sound batches of each partition. Raises BatchvalError where it cannot.
@@ -230,7 +230,7 @@ def _works(
 def _judged(
     part: Range, options: Options, progress: Callable[[int], None], salvage: Salvage | None = None
 ) -> RangeResult:
-    """Judge a range, with progress while it is read."""
+    """Check a range, with progress while it is read."""
     done = 0
 
     def take(block: Block) -> None:

@@ -1,4 +1,4 @@
-"""What an audit keeps of one segment, so that a later one goes on from it.
+"""State of one segment that an audit keeps, so that a later audit continues from it.
 
 A segment is in one of four states when a later audit lists it:
 
@@ -31,7 +31,7 @@ from batchval.segment.store import SegmentInfo, SideFile
 
 __all__ = ["OF_THE_LOG", "Entry", "Reading", "Seen", "is_whole", "log_results"]
 
-#: side files that are compared with the batches: only a walk of the log can judge them
+#: side files that are compared with the batches, which needs a walk of the log
 OF_THE_LOG = (".index", ".timeindex")
 _RULES = {rule.id: rule for rule in Rule}
 
@@ -58,7 +58,7 @@ def is_whole(segment: SegmentInfo, results: Sequence[RangeResult]) -> bool:
 
 @dataclass
 class Seen:
-    """What the checks of a whole partition ask of a segment. Fields as in RangeResult."""
+    """Values of a segment that the checks of a whole partition need. Fields as in RangeResult."""
 
     span: tuple[int, int] | None = None
     epochs: list[EpochChange] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Seen:
     transactions: Transactions = field(default_factory=Transactions)
 
     def add(self, results: Sequence[RangeResult]) -> None:
-        """Take over what later ranges show; the first has the files next to the segment."""
+        """Add the results of later ranges; the first has the files next to the segment."""
         if results and results[0].range.start == 0:
             self.starts = self.aborted = self.time_end = None
         for result in results:
@@ -88,7 +88,7 @@ class Seen:
 
 @dataclass
 class Entry:
-    """What an audit knows of one segment, or of a file that could not be read.
+    """State of one segment, or of a file that could not be read.
 
     ``continuity``  where the partition was after this segment
     ``knows_producers``  whether its producers are all that the partition had until then
@@ -124,13 +124,13 @@ class Entry:
         return self.last.position + self.last.size if self.last else 0
 
     def go_on(self, before: Entry, results: Sequence[RangeResult]) -> None:
-        """Take over what is known of the part of the segment that is not read again."""
+        """Add the state of the part of the segment that is not read again."""
         self.batches, self.records = before.batches, before.records
         self.thinned, self.last, self.read_at = before.thinned, before.last, before.read_at
         self.seen = copy.deepcopy(before.seen) if results else before.seen
 
     def is_another(self, now: SegmentInfo) -> bool:
-        """Return whether the log has another size or time than then."""
+        """Return whether the size or time of the log differs from the earlier run."""
         return (now.size, now.mtime_ns) != (self.size, self.mtime_ns)
 
     def reading(self, now: SegmentInfo) -> Reading:
@@ -151,7 +151,7 @@ class Entry:
         return any(one.side in sides for one in self.found)
 
     def carried(self, results: Sequence[RangeResult], segment: SegmentInfo) -> list[Found]:
-        """Return what was found at places that are not read again."""
+        """Return the findings at places that are not read again."""
         read = log_results(segment, results)
         if not results:
             return self.found
@@ -160,7 +160,7 @@ class Entry:
         return [one for one in self.found if not one.side and one.position < read[0].range.start]
 
     def state(self) -> dict[str, Any]:
-        """Return what a later run goes on from, as JSON values."""
+        """Return the state for a later run, as JSON values."""
         found = [[*one[:2], one.rule.id, *one[3:]] for one in self.found]
         seen = vars(self.seen) | {"transactions": self.seen.transactions.to_json()}
         return {
@@ -173,7 +173,7 @@ class Entry:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what ``state`` returned. Raises KeyError, TypeError or ValueError."""
+        """Restore what ``state`` returned. Raises KeyError, TypeError or ValueError."""
         self.found = [_found(one) for one in state["found"]]
         self.sides = tuple(SideFile(*one) for one in state["sides"])
         for name in ("is_last", "is_settled", "knows_producers"):

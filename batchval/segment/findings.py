@@ -1,4 +1,4 @@
-"""Findings: what is wrong at one place of one file, and how much follows from it.
+"""Findings: a fault at one place of one file, and the number of places that follow from it.
 
 A range of a segment finds Found values; a partition joins and folds them into Findings, so that one
 fault is one finding. The level decides what a finding changes:
@@ -38,12 +38,12 @@ __all__ = [
     "found_between",
 ]
 
-#: findings of one rule that a segment lists by themselves; the last of them counts what is more
+#: findings of one rule that a segment lists; the last of them counts the others
 MOST = 100
 
 
 class Level(StrEnum):
-    """What a finding changes."""
+    """The effect of a finding on the exit code."""
 
     FINDING = "finding"
     NOTE = "note"
@@ -51,7 +51,7 @@ class Level(StrEnum):
 
 
 class State(StrEnum):
-    """What an earlier audit says of a finding: it had none, it had the same, only it had it."""
+    """A finding compared with an earlier audit: new, in both (open), or only in the earlier one."""
 
     NEW = "new"
     OPEN = "open"
@@ -59,7 +59,7 @@ class State(StrEnum):
 
 
 class Found(NamedTuple):
-    """One rule that one place of a segment or of a file next to it breaks.
+    """A rule that one place of a segment or of a side file breaks.
 
     ``offset``         None where no batch can be read
     ``max_timestamp``  the batch's, milliseconds; None where it is not known or not believed
@@ -84,7 +84,7 @@ class Found(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One fault of a partition, at its first place. ``segment`` is a base offset, -1 for other
+    """A fault of a partition, at its first place. ``segment`` is a base offset, -1 for other
     files.
 
     ``first_seen``: the time of the first audit that saw it, milliseconds since the epoch.
@@ -128,11 +128,11 @@ class FoundList:
         self._counts: Counter[tuple[Rule, Level]] = Counter()
 
     def free(self, rule: Rule, level: Level = Level.FINDING) -> int:
-        """Return how many more of a rule are kept."""
+        """Return how many more findings of a rule can be kept."""
         return max(MOST - self._counts[rule, level], 0)
 
     def add(self, *found: Found) -> None:
-        """Keep findings, or count them."""
+        """Keep findings, or count them if MOST are kept."""
         for one in found:
             key = one.rule, one.level
             if self._counts[key] < MOST:
@@ -140,7 +140,7 @@ class FoundList:
             self._counts[key] += 1 + one.follows
 
     def count(self, rule: Rule, more: int, level: Level = Level.FINDING) -> None:
-        """Count findings of which MOST are kept already."""
+        """Count findings of a rule with MOST kept ones."""
         self._counts[rule, level] += more
 
     def extend(self, later: FoundList, last_offset: int | None = None) -> None:
@@ -154,7 +154,7 @@ class FoundList:
         self._counts.update(counts)
 
     def __iter__(self) -> Iterator[Found]:
-        """Yield what is kept; the last of each rule says how many more there are."""
+        """Yield the kept findings; the last of each rule counts the others."""
         left = self._counts.copy()
         last: dict[tuple[Rule, Level], int] = {}
         for i, one in enumerate(self._kept):
@@ -166,16 +166,16 @@ class FoundList:
 
 
 _DAMAGES = {
-    "partial": (Rule.L1, "a size field that runs past the end of the file"),
+    "partial": (Rule.L1, "the size field points past the end of the file"),
     "zeros": (Rule.L1, "zero bytes"),
     "size": (Rule.BATCH_SIZE_TOO_SMALL, "an impossible size field"),
     "magic": (Rule.MAGIC_UNKNOWN, "an unknown magic"),
-    "crc": (Rule.CRC_MISMATCH, "a wrong checksum, and no batch where the size field points"),
+    "crc": (Rule.CRC_MISMATCH, "wrong checksum, and no batch where the size field points"),
 }
 
 
 def found_between(one: Between) -> Found:
-    """Return what Continuity found between two batches."""
+    """Return the findings of Continuity between two batches."""
     stamp = one.max_timestamp if one.max_timestamp >= 0 else None
     return Found(
         *(one.position, one.offset, one.rule, one.reason, stamp),
@@ -219,7 +219,7 @@ def damage_found(damage: Damage, size: int, *, is_last: bool) -> Found:
     )
 
 
-#: what a batch that was lost, moved, repeated or changed in its offset shows, at it and at the next
+#: rules broken by a lost, moved or repeated batch or a changed offset, at that batch and the next
 STRUCTURAL = frozenset({Rule.L2, Rule.L3, Rule.L4, Rule.L5})
 #: after one of these the positions of a segment differ from those that its index was made for
 BROKEN = frozenset({Rule.BATCH_SIZE_TOO_SMALL, Rule.MAGIC_UNKNOWN, Rule.CRC_MISMATCH})
@@ -263,7 +263,7 @@ class _Log:
         self._damage: list[int] = []
 
     def add(self, one: Found) -> None:
-        """Take the next finding: one of its own, or what follows from one before."""
+        """Add the next finding: a new one, or one that follows from an earlier one."""
         if one.rule in STRUCTURAL:
             self._add_structural(one)
             return

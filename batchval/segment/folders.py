@@ -1,7 +1,7 @@
-"""Folders of segments as Kafka lays them out, on this machine, and the small files beside the
+"""Folders of segments as Kafka lays them out, on this machine, and the small files next to the
 segments.
 
-<anything>/<topic>-<partition>/<base offset in 20 digits>.log      and beside it the .index of the same name
+<anything>/<topic>-<partition>/<base offset in 20 digits>.log      and the .index of the same name
 <anything>/cleaner-offset-checkpoint                              names the partitions that the cleaner has been at
 """
 
@@ -38,7 +38,7 @@ META_PROPERTIES = "meta.properties"
 #: files of a partition's folder that describe all its segments
 PARTITION_FILES = ("leader-epoch-checkpoint", "partition.metadata")
 _SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
-_SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB, if it is not told otherwise
+_SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB by default (segment.index.bytes)
 
 
 def walk(folder: str, problems: list[OSError]) -> Iterator[tuple[str, list[str]]]:
@@ -57,7 +57,7 @@ def walk(folder: str, problems: list[OSError]) -> Iterator[tuple[str, list[str]]
             problems.append(problem)
 
     for place, below, names in os.walk(folder, onerror=note, followlinks=True):
-        # a folder of such a name is listed: whoever wants to read it says what is wrong
+        # a folder of such a name is listed: the reader reports the error
         names += [name for name in below if _SEGMENT_OR_INDEX.fullmatch(name)]
         below[:] = [name for name in sorted(below) if _is_new(os.path.join(place, name), seen)]
         yield place, sorted(names)
@@ -67,7 +67,7 @@ def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
     try:
         about = os.stat(folder)
     except OSError:
-        return True  # the walk will say why
+        return True  # the walk reports the error
     place = about.st_dev, about.st_ino
     return place not in seen and not seen.add(place)  # type: ignore[func-returns-value]
 

@@ -1,4 +1,4 @@
-"""Offset indexes (.index) held against the batches of a segment (L6)."""
+"""Offset indexes (.index) compared with the batches of a segment (L6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Places:
-    """Where a segment's batches start, to hold its index against."""
+    """Positions of a segment's batches, to compare its index with."""
 
     def __init__(self) -> None:
         self._starts: list[np.ndarray] = [np.empty(0, "<i8")]
@@ -37,8 +37,8 @@ class Places:
 
     def add(self, base: int, columns: BatchColumns) -> None:
         first = columns["base_offset"].copy()
-        # what is not believed, or holds its last offset alone (magic 0 and 1), says nothing about
-        # an entry's offset
+        # a batch with a wrong checksum, or with its last offset alone (magic 0 and 1), proves
+        # nothing about an entry's offset
         first[~columns["is_valid"] | (columns["magic"] < 2)] = -(2**63)
         self._starts.append(columns["position"] + base)
         self._offsets.append(first)
@@ -65,7 +65,7 @@ def covers(spans: Sequence[tuple[Any, ...]], position: int) -> bool:
 
 
 class IndexLie(NamedTuple):
-    """An entry that does not tell the truth; where it names no batch, one may have been there that
+    """A wrong entry of an index; where it points at no batch, one may have been there that
     was damaged.
     """
 

@@ -1,4 +1,4 @@
-"""Options of a check or an audit: how segments are read and judged. Both have the same."""
+"""Options of a check or an audit: how segments are read and validated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Replica(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """How segments are read and judged.
+    """Options for reading and validating segments.
 
     ``rows``            which batches have a row in an audit's batches/
     ``columns``         columns of those rows: default, all or names (batchval.audit.arrow_rows)
@@ -95,7 +95,7 @@ class Options:
             raise BatchvalError(
                 "trust_claims cannot be combined with mode kafka, which does not read claims"
             )
-        # chosen here, so that all workers of one run draw the same batches
+        # drawn here, so that all workers of one run verify the same batches
         seed = new_seed() if self.seed is None else checked_seed(self.seed)
         object.__setattr__(self, "seed", seed)
 
@@ -119,7 +119,7 @@ class Options:
         )
 
     def profile_of(self, path: Path) -> Profile:
-        """Return how a file is judged."""
+        """Return the profile of a file."""
         return self.profile or ("log" if path.suffix == ".log" else "produce")
 
 

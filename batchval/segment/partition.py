@@ -43,7 +43,7 @@ from batchval.segment.transaction_rows import rows_of
 
 __all__ = ["Joined", "Part", "by_folder", "join", "uncertain"]
 
-#: gaps that are legal once the cleaner has been at the partition
+#: gaps that are legal after the cleaner has rewritten a partition
 LEGAL_IF_COMPACTED = (Rule.L3, Rule.L5)
 #: after one of these the offsets and epochs of a log are not what its other files describe
 _LOG_RULES = frozenset({Rule.L1, Rule.L2, Rule.L3, Rule.L4, Rule.L8, Rule.L15, *BROKEN})
@@ -53,7 +53,7 @@ _KEPT = 2
 
 @dataclass
 class Part:
-    """One segment of a joined partition.
+    """A segment of a joined partition.
 
     ``results`` are empty where an earlier audit had read it, and nothing has changed since.
     """
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass
 class Joined:
-    """One partition: its segments in order, and what could not be read of it.
+    """A partition: its segments in order, and its unreadable files.
 
     ``moved``      segments that were deleted or replaced while they were read; the partition is
                    listed again
@@ -113,8 +113,8 @@ class Joined:
 def by_folder(
     listed: Iterable[SegmentInfo | Unreadable],
 ) -> dict[str, list[SegmentInfo | Unreadable]]:
-    """Return what lies in each folder, in the order of base offsets; each file once, however often
-    it was named."""
+    """Return the segments of each folder, in the order of base offsets; each file once, however
+    often it was named."""
     folders: dict[str, dict[str, SegmentInfo | Unreadable]] = {}
     for one in listed:
         folders.setdefault(folder_and_name(one.uri)[0], {}).setdefault(one.uri, one)
@@ -178,7 +178,7 @@ def join(
 
 
 def copied(continuity: Continuity, *, compacted: bool) -> Continuity:
-    """Return one that can go on without the other."""
+    """Return a copy that can continue without the original."""
     new = copy.copy(continuity)
     new.compacted = compacted
     return new
@@ -215,7 +215,7 @@ def _joined(
 def _found(
     segment: SegmentInfo, results: list[RangeResult], carried: list[Found], state: Continuity
 ) -> list[Found]:
-    """Return what the segment shows by itself, as it was found.
+    """Return the findings of the segment alone, as they were found.
 
     What small files alone were read for leaves the indexes as they were: ``carried`` has theirs.
     """
@@ -260,7 +260,7 @@ def _judged(
 
 
 def _ask_folder(joined: Joined, state: Continuity) -> None:
-    """Add the findings that only the whole folder shows, each at the segment that it is about."""
+    """Add the findings that need the whole folder, each at its segment."""
     moved = any(result.gone or result.changed for part in joined.parts for result in part.results)
     if moved or not joined.parts:
         return  # the folder is listed again
@@ -292,13 +292,13 @@ def _ask_names(parts: Sequence[Part]) -> None:
         why = None
         first, last = span if span is not None else (None, end)
         if first is not None and base > first:
-            why = f"the name says {base}, but the first batch begins at offset {first}"
+            why = f"the base offset in the name is {base}, but the first batch begins at {first}"
         elif part.segment.is_tiered:
             why = None  # the segment before may hold the same offsets
         elif first is not None and later is not None and later.segment.base_offset <= first:
             why = f"the first batch begins at offset {first}, but the next segment at {later.segment.base_offset}"
         elif first is not None and 0 <= base <= end < first:
-            why = f"the name says {base}, but the segment before ends at offset {end}"
+            why = f"the base offset in the name is {base}, but the segment before ends at {end}"
         if wrong or why:
             kept = [one for one in part.findings if not _comes_of_name(one, all_of_it=bool(why))]
             follows = sum(1 + one.follows for one in part.findings if one not in kept)
@@ -484,7 +484,7 @@ def _end_of(parts: Sequence[Part], state: Continuity) -> int:
 def uncertain(segment: SegmentInfo) -> str | None:
     """Return why gaps may be the cleaner's, None where they are not."""
     if segment.cleaned is None:
-        return "legal if the topic is compacted: no cleaner-offset-checkpoint says so"
+        return "legal if the topic is compacted, which no cleaner-offset-checkpoint shows"
     if segment.in_flux:
         return "legal if the cleaner is at work: its files are in the folder"
     return None
@@ -541,7 +541,7 @@ def _take_lost(joined: Joined, part: Part) -> None:
 
 
 def _torn(segment: SegmentInfo, results: Sequence[RangeResult]) -> str | None:
-    """Return how the parts of a segment do not fit together; None where they do.
+    """Return why the parts of a segment do not fit together; None if they do.
 
     Each range must begin where the one before ended, the last one at the segment's end or beyond.
     Else the file has been cut off or rewritten between two reads. (Or ranges were entered at

@@ -1,4 +1,4 @@
-"""One range of one segment in; one small result that others can be joined to, out.
+"""A range of a segment: its batches are read and validated into one small result.
 
 A loop in this process, local processes and Spark's tasks call the same function, so their findings
 are the same. What spans ranges (offsets, epochs, sequences, the index) is left to
@@ -81,7 +81,7 @@ __all__ = [
     "was_compacted",
 ]
 
-CACHED = 512 << 10  # bytes read and judged at a time
+CACHED = 512 << 10  # bytes read and validated at a time
 GATHERED = 64 << 20  # bytes whose columns are handed on together
 MOST_ROWS = 1 << 15
 #: index entries that match nothing which a range lists; the others are counted
@@ -97,7 +97,7 @@ _MOST_WALKED = 100
 
 @dataclass
 class Block:
-    """Bytes of a segment from ``position`` on: whole batches, and the damage between them.
+    """Bytes of a segment from ``position`` on: complete batches, and the damage between them.
 
     ``columns``  a row for each batch; their positions count from ``position``
     ``damages``  in order; ``breaks``: for each, how many of the rows precede it
@@ -115,7 +115,7 @@ class Block:
     size: int = 0
 
     def add(self, piece: Stretch | Damage) -> None:
-        """Add what follows in the segment."""
+        """Add the next part of the segment."""
         if isinstance(piece, Damage):
             self.damages.append(piece)
             self.breaks.append(len(self.columns))
@@ -143,7 +143,7 @@ class Block:
 
 
 class Last(NamedTuple):
-    """The last batch that was believed: by it a later run knows that a segment has only grown."""
+    """The last believed batch, by which a later run knows that a segment has only grown."""
 
     position: int
     size: int
@@ -152,7 +152,7 @@ class Last(NamedTuple):
 
 @dataclass
 class RangeResult:
-    """What one range of a segment shows.
+    """The result of one range of a segment.
 
     ``first``       where the range's first batch or damage starts (None: none does)
     ``end``         where its last one ends
@@ -203,7 +203,7 @@ class RangeResult:
 
 
 def is_compacted(options: Options, segment: SegmentInfo) -> bool:
-    """Return what is known before a batch is read. (``auto``: a thinned batch shows it too, but
+    """Return what is known before a batch is read. (``auto``: a thinned batch shows it also, but
     later.)"""
     if options.cleanup_policy == "auto":
         return bool(segment.cleaned)
@@ -211,7 +211,9 @@ def is_compacted(options: Options, segment: SegmentInfo) -> bool:
 
 
 def was_compacted(options: Options, segments: Iterable[SegmentInfo], *, thinned: bool) -> bool:
-    """Return whether the cleaner has been at a partition. ``thinned``: a batch of it shows that."""
+    """Return whether the cleaner has rewritten a partition. ``thinned``: one of its batches shows
+    it.
+    """
     return (thinned and options.cleanup_policy == "auto") or any(
         is_compacted(options, one) for one in segments
     )
@@ -305,7 +307,7 @@ def _foreign(file: SegmentReader, part: Range, damage: Damage) -> str | None:
 def check_range(
     part: Range, options: Options, take: Callable[[Block], None] = lambda block: None
 ) -> RangeResult:
-    """Read and judge a range; ``take`` gets each block after it was judged.
+    """Read and validate a range; ``take`` gets each block after its validation.
 
     What storage does is in the result. Raises what ``take`` raises.
     """
@@ -378,7 +380,7 @@ def _take(result: RangeResult, places: Places, block: Block, options: Options) -
 
 
 class _Noted:
-    """Findings of one block, which come in any order and go on in that of their positions."""
+    """Findings of one block, which come in any order and are passed on by position."""
 
     def __init__(self, into: FoundList) -> None:
         self._into = into
@@ -403,7 +405,7 @@ class _Noted:
             self._more[rule, level] += len(rows) - kept
 
     def close(self) -> None:
-        """Hand all on."""
+        """Pass all findings on."""
         self._into.add(*sorted(self._found, key=lambda one: one.position))
         for (rule, level), more in self._more.items():
             self._into.count(rule, more, level)

@@ -1,4 +1,4 @@
-"""Ranges of segments, and tasks of ranges. A batch belongs to the range that it starts in.
+"""Ranges of segments, and tasks of ranges. A batch belongs to the range where it starts.
 
 Cuts are only proposals: by the segment's .index where that has entries, at fixed positions else.
 The task finds out where the first batch of its range really starts (batchval.segment.range_check).
@@ -90,7 +90,7 @@ def not_there(
     ]
     if missed and paths:
         store, path = Store.of(paths[0])
-        yield Unreadable(shown(store.uri(path)), f"no topic of the name {', '.join(missed)}")
+        yield Unreadable(shown(store.uri(path)), f"topic not found: {', '.join(missed)}")
 
 
 def cut(segment: SegmentInfo, split_bytes: int, store: Store) -> list[Range]:

@@ -1,4 +1,4 @@
-"""Stretches of a segment file: whole batches, read by pread into memory of its own.
+"""Stretches of a segment file: complete batches, read by pread into own memory.
 
 A live file may shrink under its reader, so nothing is mapped. Damage does not end the reading: the
 reader says where it was and goes on at the next batch that its own CRC proves. No size that a file
@@ -55,7 +55,7 @@ INDEX_ENTRY = 8  # bytes: relative offset:4 position:4
 
 
 class Stretch(NamedTuple):
-    """Whole batches: ``data`` holds the file's bytes from ``position`` on, ``columns`` a row for
+    """Complete batches: ``data`` holds the file's bytes from ``position`` on, ``columns`` a row for
     each.
     """
 
@@ -65,7 +65,7 @@ class Stretch(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes that are no batch, from ``position`` on, up to the next proven batch or to the file's
+    """Bytes outside of batches, from ``position`` on, up to the next proven batch or to the file's
     end.
 
     ``kind``: ``partial`` (the file does not hold what the size field states), ``zeros`` (to the
@@ -79,14 +79,14 @@ class Damage(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """One entry of an .index file: from ``offset`` on, look at ``position``."""
+    """An entry of an .index file: from ``offset`` on, look at ``position``."""
 
     offset: int
     position: int
 
 
 class SegmentReader:
-    """The walk over an open file of batches back to back.
+    """The walk over an open file of batches in a row.
 
     Batches of magic 3 are some only with ``accept_claims_header``; else they are damage of the kind
     ``magic``.
@@ -167,7 +167,7 @@ class SegmentReader:
             if kind == "partial" and position + len(data) < self.size:
                 needed = int.from_bytes(data[BATCH_LENGTH:LOG_OVERHEAD], "big") + LOG_OVERHEAD
                 if len(data) < needed <= self.size - position:
-                    # a size may be a lie: it makes this read at most what was sound before
+                    # a size may be wrong: it makes this read at most as much as was valid before
                     if needed <= sound or self._search.stands(position, needed):
                         wanted = needed
                         continue
@@ -213,7 +213,7 @@ class SegmentReader:
         """Return where the first batch or damage at or after ``position`` starts, on the walk from
         the file's start.
 
-        Exact up to LOOKBACK, and behind it if no batch is larger than CLEAR: a chain of headers
+        Exact up to LOOKBACK, and after it if no batch is larger than CLEAR: a chain of headers
         that has met nothing odd over that length left every value that it may have started in.
         Where it meets damage, or does not begin in time, the walk is taken from ``known``, a place
         on it. It costs one or two microseconds a batch.

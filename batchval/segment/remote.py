@@ -48,7 +48,7 @@ def _connected(uri: str) -> Any:
 
 
 class _as_os_errors:
-    """pyarrow says ArrowInvalid for some of what a storage service does; readers know OSErrors."""
+    """A context that turns pyarrow's ArrowInvalid for storage errors into OSErrors for readers."""
 
     def __enter__(self) -> None: ...
 
@@ -63,7 +63,7 @@ class _as_os_errors:
 
 
 class _RemoteFile:
-    """An object or file that is read by ranges; what a request costs makes blocks large."""
+    """An object or file that is read by ranges, in large blocks because of the cost of requests."""
 
     chunk = 4 << 20
 
@@ -95,7 +95,7 @@ class _RemoteFile:
 @dataclass(frozen=True)
 class RemoteStore(Store):
     scheme: str
-    host: str  # with credentials, if they were given so
+    host: str  # with credentials, if the URI has them
     query: str  # pyarrow's: region, endpoint_override and others
 
     @property

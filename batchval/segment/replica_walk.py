@@ -37,7 +37,7 @@ _NO_LIMIT = 1 << 62
 
 
 class Side(NamedTuple):
-    """One replica of a partition, as it was listed.
+    """A replica of a partition, as it was listed.
 
     ``start``           the lowest offset that it must hold
     ``high_watermark``  committed offsets are below; None where no checkpoint says so
@@ -50,7 +50,7 @@ class Side(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a replica has at a difference: a batch of that offset, or the next one after it.
+    """The batch of a replica at a difference: the one of that offset, or the next one after it.
 
     ``position`` is that of the batch, or of the damage in its place. ``end``: of the batch.
     """
@@ -65,7 +65,7 @@ class Held(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One offset at which replicas differ.
+    """An offset at which replicas differ.
 
     ``held``      by the replica's number
     ``majority``  replicas that are equal and contradict all others; empty where no majority is
@@ -166,13 +166,13 @@ class Cursor:
         return self.data[int(self.position[self.row]) : int(self.position[last] + self.size[last])]
 
     def advance(self, rows: int) -> None:
-        """Go on after so many batches."""
+        """Skip a number of batches."""
         self.row += rows
         if rows:
             self.damage = None
 
     def held(self, row: int, *, has_batch: bool) -> Held:
-        """Return what is at a row."""
+        """Return the batch of a row."""
         if self.damage is not None and not has_batch:
             segment, position = self.damage
         else:
@@ -189,7 +189,7 @@ class Cursor:
 
 @dataclass
 class Walk:
-    """A comparison under way, and what it has found.
+    """A running comparison, and its differences.
 
     ``progress``  gets bytes of all replicas as they are read
     ``at``      offsets below are compared
@@ -208,7 +208,7 @@ class Walk:
         return len(self.differences) >= MOST_DIFFERENCES
 
     def run(self, sides: Sequence[Side], *, compacted: bool) -> None:
-        """Go on to the end. Raises OSError for what storage does, such as a deleted file."""
+        """Run to the end. Raises OSError for storage errors, such as a deleted file."""
         # below the second lowest log start, one replica alone has batches
         self.at = max(self.at, sorted(side.start for side in sides)[1])
         cursors = [

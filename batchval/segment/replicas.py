@@ -58,7 +58,7 @@ def _path_of(uri: str) -> str:
 
 
 class _Copy(NamedTuple):
-    """One replica of a partition."""
+    """A replica of a partition."""
 
     name: str
     joined: Joined
@@ -109,7 +109,7 @@ def _note_unmatched(
 
 
 class _Outcome(NamedTuple):
-    """What a comparison has found. ``doubt``: why its differences are not certain."""
+    """The result of a comparison. ``doubt``: why its differences are uncertain."""
 
     differences: list[Difference]
     sides: list[Side]
@@ -179,11 +179,11 @@ def _settled(
             seen = walk.differences
             walk = Walk(options, progress, at=seen[0].offset)
         time.sleep(PAUSE_S * 2**attempt)
-    return _outcome(walk, sides, "the folders changed each time that they were read")
+    return _outcome(walk, sides, "the folders changed during each reading")
 
 
 def _listed_again(sides: Sequence[Side], options: Options) -> list[Side]:
-    """Return what the folders hold now; a folder that is gone is as it was."""
+    """Return the current listing of the folders; a deleted folder stays as it was."""
     found = []
     for side in sides:
         store, _ = Store.of(side.segments[0].uri)
@@ -200,7 +200,7 @@ def _listed_again(sides: Sequence[Side], options: Options) -> list[Side]:
 
 
 def _compacted(sides: Sequence[Side], options: Options, *, thinned: bool) -> bool:
-    """Return whether records are compared: one replica that the cleaner has been at is enough."""
+    """Return whether records are compared: one replica that the cleaner has rewritten is enough."""
     return was_compacted(options, [one for side in sides for one in side.segments], thinned=thinned)
 
 
@@ -217,7 +217,7 @@ def _judged(walk: Walk, sides: list[Side], options: Options, *, compacted: bool)
     if records.differences:
         return _outcome(records, sides, None)
     return _outcome(
-        walk, sides, "legal if the topic is compacted: no cleaner-offset-checkpoint says so"
+        walk, sides, "legal if the topic is compacted, which no cleaner-offset-checkpoint shows"
     )
 
 
@@ -245,7 +245,7 @@ def _culprits(difference: Difference) -> list[int]:
 def _explained(
     difference: Difference, culprit: int, copies: Sequence[_Copy], outcome: _Outcome
 ) -> bool:
-    """Return whether a replica's own findings name the cause; say there what the others have."""
+    """Return whether a replica's own findings name the cause; add what the others have there."""
     for number in [culprit] if difference.majority else difference.held:
         held = difference.held[number]
         for part in copies[number].joined.parts:

@@ -1,4 +1,4 @@
-"""Writes the sound batches of partitions to a new folder, and lists the offsets that are lost.
+"""New segment files with the valid batches of partitions, and lost.jsonl with the lost offsets.
 
     <out>/<topic>-<partition>/<base offset>.log     sound batches, byte for byte
                               leader-epoch-checkpoint  of these batches
@@ -54,7 +54,7 @@ _END_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-chec
 
 
 class Lost(NamedTuple):
-    """Offsets of a partition that no sound batch holds. ``position``: where they are missing."""
+    """Offsets of a partition that no valid batch holds. ``position``: where they are missing."""
 
     topic: str
     partition: int
@@ -75,7 +75,7 @@ class Lost(NamedTuple):
 
 @dataclass
 class Salvaged:
-    """What was written."""
+    """Totals of the written files."""
 
     partitions: int = 0
     segments: int = 0
@@ -90,7 +90,7 @@ class Salvaged:
 
 
 class Piece(NamedTuple):
-    """A row of PIECE, and the segment that it lies in."""
+    """A row of PIECE with its segment."""
 
     segment: SegmentInfo
     position: int
@@ -102,7 +102,7 @@ class Piece(NamedTuple):
 
 
 class _Pieces:
-    """The sound pieces of one segment, as its blocks come."""
+    """The valid pieces of one segment, in the order of its blocks."""
 
     def __init__(self) -> None:
         self._rows: list[np.ndarray] = [np.empty(0, PIECE)]
@@ -113,7 +113,7 @@ class _Pieces:
             self._rows.append(_merged(self._sound(block.columns, block.position), gaps=False))
 
     def _sound(self, columns: BatchColumns, base: int) -> np.ndarray:
-        """Return a piece for each sound batch."""
+        """Return a piece for each valid batch."""
         new = columns["magic"] >= 2
         epochs = np.where(new, columns["partition_leader_epoch"], -1)
         sound = columns["is_valid"] & (columns["rule"] == 0) & (epochs >= -1)
@@ -238,7 +238,7 @@ def _ascending(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 class Salvage:
-    """Writes sound batches below a folder. ``done`` is what was written.
+    """A writer of valid batches below a folder. ``done`` has the totals.
 
     ``watch`` gives the taker of a range's blocks while it is judged; ``write`` copies what was seen
     of a partition, once it is joined.
@@ -275,7 +275,7 @@ class Salvage:
                 raise BatchvalError(f"{other} and {folder} have the same name: salvage one of them")
 
     def watch(self, then: Callable[[Block], None]) -> Callable[[Block], None]:
-        """Return what takes the blocks of a whole segment, and hands them on."""
+        """Return the function that takes the blocks of a whole segment and passes them on."""
         pieces = _Pieces()
 
         def take(block: Block) -> None:
@@ -286,7 +286,7 @@ class Salvage:
         return take
 
     def seen(self, result: RangeResult) -> None:
-        """Keep what was watched of a segment that is now judged."""
+        """Keep the pieces of a segment after its validation."""
         segment = result.range.segment
         gaps = is_compacted(self.options, segment) or result.thinned
         gaps |= self.options.cleanup_policy == "auto" and segment.cleaned is None
@@ -362,7 +362,7 @@ class Salvage:
         return None
 
     def finish(self) -> None:
-        """Write lost.jsonl: its name says that the run came to its end."""
+        """Write lost.jsonl: a file of this name shows that the run is complete."""
         file = self.out / "lost.jsonl"
         try:
             unfinished = file.with_suffix(".unfinished")
@@ -378,14 +378,14 @@ def _not_written(file: Path, error: OSError) -> BatchvalError:
 
 
 def _changed(segment: SegmentInfo) -> str | None:
-    """Return why a file is not the one that was judged."""
+    """Return why a file differs from the validated one."""
     if not segment.inode:
         return None
     now = os.stat(segment.uri)
     same = now.st_ino == segment.inode and now.st_size >= segment.size
     if same and (segment.is_last or now.st_mtime_ns == segment.mtime_ns):
         return None
-    return "changed after it was judged: stop the broker, and salvage again"
+    return "changed after its validation: stop the broker, and salvage again"
 
 
 def _content(segment: SegmentInfo, pieces: np.ndarray) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Spellings of URIs: those of Hadoop and Spark, and what batchval.segment.store reads for them.
+"""Spellings of URIs: those of Hadoop and Spark, and the ones that batchval.segment.store reads.
 
 s3a://bucket/path s3n://bucket/path     s3://bucket/path
 wasb://container@account.blob.…/path    abfs://container@account.dfs.…/path

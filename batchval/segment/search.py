@@ -1,4 +1,4 @@
-"""The search for the next batch after damage, and the proof of sizes that may lie.
+"""The search for the next batch after damage, and the proof of sizes that may be wrong.
 
 A file can be made so that each of its bytes looks like the start of a batch, and that thousands of
 sizes lead to one place. So the answers come from what is kept of the file:
@@ -48,7 +48,7 @@ _CHECKSUMS = {False: (crc32c, crc32c_combine), True: (crc32, crc32_combine)}
 
 
 class Search:
-    """Answers questions about the bytes of one open file, from any position on."""
+    """A search in the bytes of one open file, from any position on."""
 
     def __init__(self, source: Source, accept_claims_header: bool) -> None:
         self._source = source
@@ -108,7 +108,7 @@ class Search:
             self._load(position)
         return self._source.size
 
-    # ---- sizes that may lie ----------------------------------------------------------------------
+    # ---- sizes that may be wrong -----------------------------------------------------------------
 
     def leads_on(self, position: int) -> int:
         """Return where the size of a batch with a wrong checksum leads; -1 if it is not believed.

@@ -1,4 +1,4 @@
-"""List, cut, read, join; and read again what changed meanwhile.
+"""A run over segments: list, cut, read and join, then read again what changed meanwhile.
 
 A broker may write, roll, clean and delete while its logs are read. A partition of which a segment
 vanished or was replaced is listed again, and so is one with findings whose folder has changed since
@@ -37,7 +37,7 @@ Engine = Callable[[Sequence[Range]], Iterable[RangeResult]]
 
 
 class Known(Protocol):
-    """What an earlier audit knows.
+    """State of an earlier audit.
 
     ``began``     when it began, or the one before it that last read segments again; milliseconds
     ``findings``  and notes
@@ -57,12 +57,12 @@ class Known(Protocol):
         """Return whether ``before`` was the segment before this one then, too."""
 
     def is_another(self, segment: SegmentInfo) -> bool:
-        """Return whether the log is new, or has another size or time than then."""
+        """Return whether the log is new, or its size or time differs from the earlier run."""
 
 
 @dataclass
 class Work:
-    """What there is to do.
+    """The work of a run.
 
     ``listed``   segments, and what could not be listed
     ``ranges``   what is read, the largest first
@@ -90,7 +90,7 @@ class Work:
 def list_work(
     paths: Iterable[str], options: Options, since: Known | None = None, reread_ms: int | None = None
 ) -> Work:
-    """List the segments below paths and cut what is to be read. Raises BatchvalError for an unknown
+    """List the segments below paths and cut them into ranges. Raises BatchvalError for an unknown
     scheme.
 
     ``reread_ms``: within this time, every segment is read again.
@@ -246,7 +246,7 @@ def _listed_again(
     folders: dict[str, list[SegmentInfo | Unreadable]],
     attempt: int,
 ) -> dict[str, list[SegmentInfo | Unreadable]]:
-    """Return what is in the folders now; nothing where no broker of this machine writes."""
+    """Return the current listing of the folders; empty where no broker of this machine writes."""
     found: dict[str, list[SegmentInfo | Unreadable]] = {}
     for folder in suspects:
         first = next((one for one in folders[folder] if isinstance(one, SegmentInfo)), None)
@@ -279,7 +279,7 @@ def _read_again(
     options: Options,
     engine: Engine,
 ) -> None:
-    """Read the segments that are new or another than before."""
+    """Read the segments that are new or have changed."""
     ranges: list[Range] = []
     for folder, listed in again.items():
         unchanged = set(before[folder])

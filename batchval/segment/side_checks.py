@@ -1,4 +1,4 @@
-"""Kafka's other files held against the log that they describe: rules L9 to L14.
+"""Kafka's other files compared with the log that they describe: rules L9 to L14.
 
 Every check holds on a healthy log that is being written, cleaned or deleted: the files of a segment
 are read before the segment, the checkpoints of a log folder before the listing. One file has at
@@ -56,7 +56,7 @@ def first_of(found: Sequence[Found]) -> Iterator[Found]:
 
 
 def check_time_order(entries: TimeEntries, size: int, *, is_last: bool) -> Iterator[Found]:
-    """Yield what the entries of a whole .timeindex show by themselves.
+    """Yield the findings of a whole .timeindex by itself.
 
     ``is_last``: a broker may be writing the last entry.
     """
@@ -75,7 +75,7 @@ def check_time_order(entries: TimeEntries, size: int, *, is_last: bool) -> Itera
             at * TIME_ENTRY, int(offsets[at]), Rule.L9, reason, side=".timeindex", follows=follows
         )
     elif rest:
-        reason = f"{plural(rest, 'byte')} after the last whole entry"
+        reason = f"{plural(rest, 'byte')} after the last complete entry"
         yield Found(size - rest, None, Rule.L9, reason, side=".timeindex")
 
 
@@ -101,7 +101,7 @@ def check_time_entries(
 
 
 def check_transactions(data: bytes, base: int) -> Iterator[Found]:
-    """Yield what a .txnindex shows by itself."""
+    """Yield the findings of a .txnindex by itself."""
     try:
         entries = transactions(data)
     except Malformed as error:
@@ -150,7 +150,7 @@ def check_small_file(name: str, data: bytes) -> Iterator[Found]:
 def check_epochs(
     starts: Sequence[EpochStart], seen: Sequence[EpochChange], end: int, *, compacted: bool
 ) -> Iterator[Found]:
-    """Yield the first line of a leader-epoch-checkpoint that is not what the batches say.
+    """Yield the first line of a leader-epoch-checkpoint that contradicts the batches.
 
     ``seen``: where epochs change along the log, the first batch included. ``end``: the offset after
     the last batch. The first batch of an epoch may have been deleted or compacted away.

@@ -55,11 +55,11 @@ class TimeEntries(NamedTuple):
 
     timestamps: np.ndarray
     offsets: np.ndarray
-    rest: int  # bytes after the last whole entry
+    rest: int  # bytes after the last complete entry
 
 
 class Aborted(NamedTuple):
-    """One aborted transaction. ``last_offset``: of its abort marker."""
+    """An aborted transaction. ``last_offset``: of its abort marker."""
 
     version: int
     producer_id: int
@@ -88,7 +88,9 @@ def time_entries(data: bytes, base_offset: int) -> TimeEntries:
 def transactions(data: bytes) -> list[Aborted]:
     """Return the entries of a .txnindex. Raises Malformed for one that is cut off."""
     if rest := len(data) % _ABORTED.size:
-        raise Malformed(f"{len(data)} bytes: {rest} after the last whole entry of {_ABORTED.size}")
+        raise Malformed(
+            f"{len(data)} bytes: {rest} after the last complete entry of {_ABORTED.size}"
+        )
     return [Aborted(*fields) for fields in _ABORTED.iter_unpack(data)]
 
 

@@ -1,4 +1,4 @@
-"""Open files whose bytes a reader asks for, and the memory for blocks of them."""
+"""Open files as sources of bytes, and the memory for blocks of them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Source(Protocol):
 
 
 class LocalFile:
-    """A regular file of this machine. Raises OSError for what cannot be opened, and for pipes,
-    devices and folders.
+    """A regular file of this machine. Raises OSError for files that cannot be opened, and for
+    pipes, devices and folders.
     """
 
     chunk = 8 << 10
@@ -82,7 +82,7 @@ class LocalFile:
 
 
 class InMemory:
-    """Bytes that lie in memory, as a file."""
+    """Bytes in memory, as a file."""
 
     chunk = 64 << 10
 

@@ -1,4 +1,4 @@
-"""Stores of segments: the disks of this machine, read by pread, or what pyarrow.fs reaches
+"""Stores of segments: the disks of this machine, read by pread, or those that pyarrow.fs reaches
 (remote.py).
 
     <log folder>/<topic>-<partition>/<base offset in 20 digits>.log      .index .timeindex .txnindex
@@ -79,7 +79,7 @@ class SideFile(NamedTuple):
 
 
 class Checkpoints(dict[str, int]):
-    """What the checkpoints of a log folder say of one partition: an offset by the file's name.
+    """Offsets of one partition in the checkpoints of a log folder, by the file's name.
 
     ``broken``: files that cannot be read, with the reason. Equal to any other, because a broker
     writes them all the time.
@@ -144,7 +144,7 @@ class SegmentInfo(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """What cannot be listed or read, with one line that says why."""
+    """A file or folder that cannot be listed or read, with the reason as one line."""
 
     uri: str
     reason: str
@@ -152,7 +152,7 @@ class Unreadable(NamedTuple):
 
 @dataclass(frozen=True)
 class LogFolder:
-    """What the files of a log folder say of its partitions, as bytes by name."""
+    """The small files of a log folder, as bytes by name."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
@@ -185,7 +185,7 @@ class LogFolder:
         return found
 
     def checkpoints(self, topic: str, partition: int) -> Checkpoints:
-        """Return what the checkpoints say of a partition."""
+        """Return the checkpoints of a partition."""
         found = Checkpoints()
         for name, offsets in self.offsets.items():
             if isinstance(offsets, str):
@@ -195,7 +195,7 @@ class LogFolder:
         return found
 
     def was_cleaned(self, topic: str, partition: int) -> bool | None:
-        """Return whether the cleaner has been at a partition; None where nothing says so."""
+        """Return whether the cleaner has rewritten a partition; None if that is unknown."""
         if topic in _INTERNAL_COMPACTED:
             return True
         return None if self.cleaned is None else (topic, str(partition)) in self.cleaned
@@ -213,7 +213,7 @@ class _Entry(NamedTuple):
 
 
 class _Folder(NamedTuple):
-    """A folder with files of it, or what is wrong with it. ``names``: those of all its files."""
+    """A folder with files of it, or its error. ``names``: those of all its files."""
 
     path: str
     entries: list[_Entry] | Unreadable
@@ -384,10 +384,10 @@ class Store:
             how = transformation(self.read_bytes(path.removesuffix(".log") + MANIFEST))
         except (OSError, ValueError) as error:
             return f"its {MANIFEST} cannot be read: {one_line(error)}"
-        return how and f"{how} by a plugin for tiered storage, as its {MANIFEST} says"
+        return how and f"{how} by a plugin for tiered storage, as stated by its {MANIFEST}"
 
     def log_folder(self, path: str, names: Iterable[str] | None = None) -> LogFolder:
-        """Return what the files of a log folder say; files that are missing or not small are left
+        """Return the small files of a log folder; files that are missing or large are left
         out.
 
         ``names``: those that are there, where a listing knows them.

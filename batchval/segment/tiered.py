@@ -45,11 +45,11 @@ def transformation(manifest: bytes) -> str | None:
     """Return how Aiven's plugin changed the bytes of a segment; None where they are the broker's.
 
     Chunks that are neither compressed nor encrypted lie next to each other, as in the segment.
-    Raises ValueError for what is not a manifest.
+    Raises ValueError for other files.
     """
     entries = json.loads(manifest)
     if not isinstance(entries, dict) or not isinstance(entries.get("chunkIndex"), dict):
-        raise ValueError("no chunkIndex in it")
+        raise ValueError("chunkIndex is missing")
     done = [
         word
         for word, there in (

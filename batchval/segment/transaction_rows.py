@@ -1,4 +1,4 @@
-"""What a log says of the transactions of its partition, as plain rows for people and tables.
+"""Transactions of a partition as its log shows them, as plain rows for people and tables.
 
 A partition without transactional batches and markers has none. A row is ``is_certain`` if the log
 shows no damage and no gap since its start: else a marker may be missing, and the cleaner may have

@@ -1,4 +1,4 @@
-"""Claims that are taken for the records of batches at rest: the sample, and what it says.
+"""Claims that are trusted in place of the records of batches at rest, and the verified sample.
 
 A batch with claims in its payload (docs/concepts/claims.md) that agree with its header is taken by
 its claims, unless the keyed sample draws it: then it is decompressed and its claims are compared.
@@ -76,7 +76,7 @@ def sample_key(seed: int) -> bytes:
 
 @dataclass
 class TrustCounts:
-    """How many batches were taken by their claims.
+    """Counts of batches with trusted claims.
 
     ``claimed``   not drawn: their figures are those of their claims
     ``verified``  drawn: decompressed, and their claims compared
@@ -107,15 +107,19 @@ class TrustCounts:
         """Return the label of figures that come from claims, as one line."""
         if not self.claimed and not self.verified:
             return "figures: no batch has claims that can be trusted"
-        line = f"figures: {self.claimed:,} by claims, {self.verified:,} verified, {self.lying:,} lied: "
+        line = f"figures: {self.claimed:,} by claims, {self.verified:,} verified, "
+        line += f"{self.lying:,} false: "
         if self.lies_at_most is None:
-            line += "nothing is known of how many lie"
+            line += "the share of false claims is unknown"
         else:
-            line += f"with {100 * CONFIDENCE:g} % confidence at most {_percent(self.lies_at_most)} of the claims lie"
+            share = _percent(self.lies_at_most)
+            line += (
+                f"with {100 * CONFIDENCE:g} % confidence at most {share} of the claims are false"
+            )
         return line if seed is None else f"{line} (--seed {seed})"
 
     def row(self, rate: float, seed: int | None) -> dict[str, object]:
-        """Return what --json prints."""
+        """Return the fields of --json."""
         return {
             "trust_claims": rate,
             "seed": seed,

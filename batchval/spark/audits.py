@@ -40,7 +40,7 @@ _FOLDERS: Final = ("topic", "hour")
 
 @dataclass(frozen=True)
 class SparkAudit:
-    """What an audit found, and its tables.
+    """The result of an audit, and its tables.
 
     ``out``    the folder or URI of its tables
     ``found``  what ``batchval.audit.audit_run.audit`` returns: counts, findings, notes
@@ -149,7 +149,7 @@ def _options(options: dict[str, Any]) -> Options:
             f"record_rules is {shown_value(rules)}: expected a JSON object as a string, or a file"
         )
     if rules and not options.get("deep"):
-        raise BatchvalError("record_rules needs deep=True: record rules are asked of each record")
+        raise BatchvalError("record_rules needs deep=True: record rules apply to each record")
     return Options(**options)
 
 

@@ -7,7 +7,7 @@ a reason, never a failed job.
 
 No ``pushFilters`` here, ever: in Spark 4.3 the filter that one query pushes stays with the
 DataFrame, and the next one gets wrong rows in silence (tests/spark/test_guards.py notices when that
-is mended). Options and ``.schema(…)`` narrow.
+is repaired). Options and ``.schema(…)`` narrow.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class KafkaSegments(DataSource):
 
 
 class SegmentsReader(DataSourceReader):
-    """Lists and cuts on the driver, reads on workers."""
+    """A reader that lists and cuts on the driver and reads on workers."""
 
     def __init__(self, paths: tuple[str, ...], options: Options, shape: Shape) -> None:
         self.paths = paths
@@ -89,7 +89,7 @@ class SegmentsReader(DataSourceReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats and the SQL function known to a session, also to one of Spark Connect."""
+    """Register the formats and the SQL function in a session, also in one of Spark Connect."""
     for source in (KafkaSegments, KafkaFindings, KafkaBatches):
         spark.dataSource.register(source)
     register_sql(spark)

@@ -74,9 +74,9 @@ def run_spark(
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
     before = SparkSession.getActiveSession()
     shown = "spark.log.level" in (conf or {}) or os.environ.get("BATCHVAL_TRACEBACK")
-    said = None if shown else tempfile.TemporaryFile()  # noqa: SIM115 (the JVM has it to its end)
-    spark = session(master, conf=conf, app_name="batchval audit", said=said)
-    if said is not None:
+    errors = None if shown else tempfile.TemporaryFile()  # noqa: SIM115 (the JVM has it to its end)
+    spark = session(master, conf=conf, app_name="batchval audit", said=errors)
+    if errors is not None:
         # where a JVM dies, a server of pyspark's shows a traceback, and the job's own end says it
         # too
         servers: tuple[Any, ...] = (AccumulatorTCPServer, AccumulatorUnixServer)
@@ -104,7 +104,7 @@ def run_on(
     out: str | None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[RangeResult]:
-    """Do what ``run_spark`` does in a session that is there."""
+    """Do the same as ``run_spark`` in an existing session."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -126,7 +126,7 @@ def _told(error: Exception) -> Exception:
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, OSError):
         return OSError(without_secrets(words))
-    return JobFailed(f"Spark gave up: {of_error(error)} (BATCHVAL_TRACEBACK=1 shows where)")
+    return JobFailed(f"the Spark job failed: {of_error(error)} (BATCHVAL_TRACEBACK=1 shows where)")
 
 
 def _waves(
@@ -162,14 +162,14 @@ def _waves(
 
 
 def _cancel(spark: SparkSession) -> None:
-    """End the jobs of waves that nobody waits for."""
+    """Cancel the jobs of waves that are no longer needed."""
     if not type(spark).__module__.startswith("pyspark.sql.connect"):
         with suppress(Exception):
             spark.sparkContext.cancelAllJobs()
 
 
 class JobFailed(WorkersLost):
-    """A job of Spark's came to no end."""
+    """A Spark job failed."""
 
 
 Run = Callable[[Sequence[Task], Options, "str | None"], "list[RangeResult]"]

@@ -1,4 +1,4 @@
-"""What Spark says when it fails, in one line: of a JVM's stderr, or of an error with Java's and
+"""Spark's errors as one line: of a JVM's stderr, or of an error with Java's and
 Python's traces.
 """
 

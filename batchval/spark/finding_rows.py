@@ -49,7 +49,7 @@ Listed = Sequence[SegmentInfo | Unreadable]
 
 @dataclass
 class Folders(InputPartition):
-    """What one task reads: the listings of whole folders. Small to pickle."""
+    """The input of one task: the listings of whole folders. Small to pickle."""
 
     listed: tuple[Listed, ...] = ()
 
@@ -88,7 +88,7 @@ class KafkaFindings(DataSource):
 
 
 class FindingsReader(DataSourceReader):
-    """Lists on the driver, reads and joins on workers."""
+    """A reader that lists on the driver, and reads and joins on workers."""
 
     def __init__(self, paths: tuple[str, ...], options: Options, shape: Shape) -> None:
         self.paths = paths

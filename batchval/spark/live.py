@@ -1,4 +1,4 @@
-"""The format ``kafka-batches``: batches of live topics, as brokers send them, judged as those at
+"""The format ``kafka-batches``: batches of live topics, as brokers send them, validated as those at
 rest.
 
 A task reads one partition from one offset to another. A batch belongs to the stretch that its last
@@ -81,7 +81,7 @@ class Stretch(InputPartition):
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which partitions are read.
+    """The partitions to read.
 
     ``topics``   names
     ``pattern``  topics whose whole names match it, instead
@@ -98,11 +98,11 @@ class Wanted:
         names = [name for name in _TOPICS if name in passed]
         if not names:
             raise BatchvalError(
-                "no option subscribe is set: expected names of topics with commas between them"
+                "option subscribe is missing: expected a comma-separated list of topics"
             )
         if len(names) > 1:
             raise BatchvalError(
-                f"options {' and '.join(names)} are set: both name topics, one of them is allowed"
+                f"options {' and '.join(names)} cannot be combined: both name topics"
             )
         text = passed[names[0]]
         if names[0] == "subscribePattern":
@@ -153,8 +153,8 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """How to reach the brokers, and what is read. Pickled to workers, where its connections are
-    made.
+    """Settings of the client and the partitions to read. Pickled to workers, where its connections
+    are made.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -182,7 +182,7 @@ class Cluster:
             starting=one_of(passed, "startingOffsets", ("earliest", "latest")),
             timeout_ms=size(passed, "timeoutMs", 60_000),
         )
-        cluster.consumer()  # refuses settings that do not fit together, here and not on a worker
+        cluster.consumer()  # refuses invalid settings here, before a worker starts
         return cluster
 
     def consumer(self) -> Consumer:
@@ -251,7 +251,7 @@ class KafkaBatches(DataSource):
 
 
 class BatchesReader(DataSourceReader):
-    """All that is there when the DataFrame is planned."""
+    """A reader of all batches up to the time when the DataFrame is planned."""
 
     def __init__(self, cluster: Cluster, options: Options, shape: Shape) -> None:
         self.cluster = cluster
@@ -368,7 +368,7 @@ def _fetched(cluster: Cluster, stretch: Stretch) -> Iterator[memoryview]:
                     polled = runner.run(consumer.poll_batches(timeout_ms=500))
                 except OffsetOutOfRangeError as error:
                     raise OSError(
-                        f"offsets from {at} on are not in the log any more ({error})"
+                        f"offsets from {at} on are no longer in the log ({error})"
                     ) from None
                 for one in polled:
                     yield one.records

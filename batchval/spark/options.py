@@ -1,4 +1,4 @@
-"""What ``.option(name, value)`` says: names in any case, values as text; a wrong one is refused by
+"""Values of ``.option(name, value)``: names in any case, values as text; a wrong one is refused by
 its name.
 """
 
@@ -34,7 +34,7 @@ __all__ = [
 
 #: ``--record-rules`` of ``batchval check``
 RECORD_RULES: Final = "recordRules"
-#: How batches are judged, wherever they come from.
+#: Options of validation, for all sources of batches.
 CHECK_OPTIONS: Final = (
     "deep",
     "mode",
@@ -85,7 +85,9 @@ def known(passed: SparkOptions, names: tuple[str, ...], format_name: str) -> Non
                 "whose findings are those of format kafka-findings"
             )
         if name.lower() not in lower:
-            raise BatchvalError(f"{format_name} has no option {name!r}: it has {', '.join(names)}")
+            raise BatchvalError(
+                f"unknown option {name!r} of {format_name}: expected {', '.join(names)}"
+            )
 
 
 def one_of(passed: SparkOptions, name: str, words: tuple[str, ...]) -> str:
@@ -93,7 +95,7 @@ def one_of(passed: SparkOptions, name: str, words: tuple[str, ...]) -> str:
     word = passed.get(name, words[0]).strip().lower()
     if word not in words:
         raise BatchvalError(
-            f"option {name} is {passed[name]!r}: {', '.join(words[:-1])} or {words[-1]} is possible"
+            f"option {name} is {passed[name]!r}: expected {', '.join(words[:-1])} or {words[-1]}"
         )
     return word
 
@@ -112,7 +114,7 @@ def size(passed: SparkOptions, name: str, default: int, least: int = 1) -> int:
     number = int(found[1]) << _UNITS[found[2].lower()] if found else -1
     if not least <= number < 1 << 62:
         raise BatchvalError(
-            f"option {name} is {text!r}: a number of bytes such as 256m, at least {least}, is possible"
+            f"option {name} is {text!r}: expected a number of bytes such as 256m, at least {least}"
         )
     return number
 
@@ -160,7 +162,7 @@ def record_rules(passed: SparkOptions) -> TopicRules:
         return ()
     if not flag(passed, "deep"):
         raise BatchvalError(
-            f"option {RECORD_RULES} needs deep true: record rules are asked of each record"
+            f"option {RECORD_RULES} needs deep=true: record rules apply to each record"
         )
     try:
         return read_topic_rules(text)
@@ -175,9 +177,7 @@ def topics(passed: SparkOptions, name: str = "topics") -> tuple[str, ...] | None
         return None
     names = tuple(dict.fromkeys(one.strip() for one in text.split(",") if one.strip()))
     if not names:
-        raise BatchvalError(
-            f"option {name} is {text!r}: names of topics with commas between them are possible"
-        )
+        raise BatchvalError(f"option {name} is {text!r}: expected a comma-separated list of names")
     return names
 
 

@@ -1,4 +1,4 @@
-"""What a user gets of our errors: the sentence, where Spark would put a worker's traceback around
+"""Errors for a user: the sentence alone, where Spark would put a worker's traceback around
 it.
 
 Spark plans Python sources in worker processes and sends home what they raise as text, traceback and
@@ -55,7 +55,7 @@ def stream_or_refusal(make: Callable[[], DataSourceStreamReader]) -> DataSourceS
 
 
 class _Refused(DataSourceStreamReader):
-    """Whatever it is asked first, it says why not."""
+    """A stream reader whose first call raises the error."""
 
     def __init__(self, error: BatchvalError) -> None:
         self.error = error

@@ -1,4 +1,4 @@
-"""Rows as Spark wants them: its types for their columns, and Arrow batches in exactly the columns
+"""Rows in Spark's form: its types for their columns, and Arrow batches in exactly the columns
 that a schema names.
 
 Spark compares the Arrow schema of what a reader yields with the one it expects, types and all, and
@@ -33,7 +33,7 @@ def row_type(columns: tuple[str, ...] = ("all",)) -> StructType:
 
 
 class Shape:
-    """Brings rows into the columns of ``schema``, some of those of ``rows`` in any order.
+    """A conversion of rows into the columns of ``schema``, some of those of ``rows`` in any order.
 
     Small to pickle. BatchvalError for a column that rows do not have, or have in another type.
     """

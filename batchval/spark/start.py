@@ -67,11 +67,11 @@ exec {java} "$@"
 
 
 class NoJava(BatchvalError):
-    """No Java 17 or newer can be had on this machine: what was looked at is said."""
+    """This machine has no Java 17 or newer. The text names the places that were searched."""
 
 
 class NotStarted(BatchvalError):
-    """Spark does not start as it was told to (a master, a setting, an address): its words, in one
+    """Spark does not start with these settings (a master, a setting, an address): its error as one
     line.
     """
 
@@ -102,7 +102,7 @@ def session(
     *,
     conf: Mapping[str, str] | None = None,
     app_name: str = "batchval",
-    said: IO[bytes] | None = None,
+    said: IO[bytes] | None = None,  # style: allow(said)
 ) -> SparkSession:
     """Return a session in which ``kafka-segments`` and ``kafka-batches`` are registered: the
     existing one, if there is one.
@@ -121,7 +121,7 @@ def session(
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise BatchvalError(
-            f"Spark's Python package is not here ({error}): pip install 'batchval[spark]'"
+            f"pyspark cannot be imported ({error}): pip install 'batchval[spark]'"
         ) from None
     from batchval.spark.batch_source import register
 
@@ -161,25 +161,25 @@ def session(
     return spark
 
 
-def _launch(conf: Mapping[str, str], said: IO[bytes] | None) -> None:
+def _launch(conf: Mapping[str, str], errors: IO[bytes] | None) -> None:
     """Start the JVM as Spark itself would."""
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
     launch: Any = launch_gateway  # pyspark has no types for it
-    told = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    begun = said.tell() if said is not None else 0
+    spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    begun = errors.tell() if errors is not None else 0
     try:
         with _interrupts_later():
-            gateway = launch(told, {"stdout": said, "stderr": said})
-            SparkContext._ensure_initialized(gateway=gateway, conf=told)
+            gateway = launch(spark_conf, {"stdout": errors, "stderr": errors})
+            SparkContext._ensure_initialized(gateway=gateway, conf=spark_conf)
     except PySparkRuntimeError as error:
-        if said is None:
+        if errors is None:
             raise
-        said.seek(begun)
+        errors.seek(begun)
         raise NotStarted(
-            f"Spark does not start: {of_log(said.read().decode('utf-8', 'replace'))}"
+            f"Spark does not start: {of_log(errors.read().decode('utf-8', 'replace'))}"
         ) from error
 
 
@@ -263,7 +263,7 @@ def _here_too(python: Path) -> None:
     first, rest = Path(python.parts[0]), Path(*python.parts[1:])
     if os.path.lexists(first) or not (sys.prefix / rest).exists():
         raise BatchvalError(
-            f"spark.pyspark.python {python} must be here too, for the driver plans with it"
+            f"spark.pyspark.python {python} must also exist on the driver, which plans with it"
         )
     try:
         first.symlink_to(sys.prefix)
@@ -298,7 +298,7 @@ def _probe(home: Path) -> str:
         )
         version = _VERSION.search(done.stderr)
         if version is None:
-            return "its java says no version"
+            return "its java prints no version"
         if int(version[1]) < OLDEST_JAVA:
             return f"Java {'8 or older' if version[1] == '1' else version[1]}"
         done = subprocess.run(

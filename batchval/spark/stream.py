@@ -96,7 +96,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if reached == begun or reached == start.get(uri):
                 continue
             store, one = listed.get(
-                uri, (None, Unreadable(uri, "it was there when it was listed, and is gone"))
+                uri, (None, Unreadable(uri, "the file was deleted after it was listed"))
             )
             if isinstance(one, Unreadable):
                 lost.append(one)

@@ -1,4 +1,4 @@
-"""What one task of a Spark source reads: pieces, made on the driver and read on workers."""
+"""Input of a task of a Spark source: pieces, made on the driver and read on workers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHICH: Final = ("topic", "partition", "segment")
 
 @dataclass
 class Piece(InputPartition):
-    """What one task reads: ranges, and what the listing could not read. Small to pickle."""
+    """The input of one task: ranges, and files that could not be listed. Small to pickle."""
 
     ranges: Task = ()
     unreadable: tuple[Unreadable, ...] = ()

@@ -70,7 +70,7 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
         with sentences():
             return judged(values, judging)
 
-    # its kind is in the annotations: Spark warns where it is told, and its stubs want it told
+    # the annotations have its kind: Spark warns about an explicit one, and its stubs require one
     kind = ArrayType(verdict_type())
     judge: Callable[[Column], Column] = arrow_udf(validate, kind)  # type: ignore[call-overload]
     value = F.col(column) if isinstance(column, str) else column
@@ -98,7 +98,7 @@ def _binary(column: Column) -> Column:
 
 
 def register_sql(spark: SparkSession) -> None:
-    """Make ``validate_batches(value, deep => true, ...)`` known to a session's SQL.
+    """Register ``validate_batches(value, deep => true, ...)`` for the SQL of a session.
 
     Names of options and the type of the value are checked by Spark's analysis, which casts text to
     its UTF-8 bytes as for all functions that take binary values.
@@ -124,7 +124,7 @@ def _options_of(texts: pa.Array) -> Options:
     different = texts.unique().to_pylist()
     if len(different) > 1:
         raise BatchvalError(
-            "options of validate_batches are literals: they cannot differ from row to row"
+            "options of validate_batches must be literals: they cannot differ between rows"
         )
     passed = json.loads(different[0] if different else "{}")
     rules = passed.get(RECORD_RULES)
@@ -161,7 +161,7 @@ def judged(values: pa.Array, options: Options) -> pa.Array:
         rows = [to_rows(columns, _NOWHERE, 0, options)]
         counts = np.diff(np.searchsorted(columns["position"], starts))
         base = np.repeat(starts[:-1], counts)
-    else:  # bytes that are no batch, or a size that leads into the next value: each for itself
+    else:  # bytes outside of batches, or a size that leads into the next value: each value alone
         each = [
             _rows_of(whole[start:end], validator, options)
             for start, end in pairwise(starts.tolist())

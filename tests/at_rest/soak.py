@@ -170,7 +170,7 @@ class Producers(Threads):
         producer.flush()
 
     def _consume(self) -> None:
-        """Commits offsets, so that __consumer_offsets is written and cleaned."""
+        """Commit offsets, so that __consumer_offsets is written and cleaned."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
@@ -186,7 +186,7 @@ class Producers(Threads):
         consumer.close()
 
     def _manage(self) -> None:
-        """Makes and deletes topics, and deletes records."""
+        """Create and delete topics, and delete records."""
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         n = 0
         while not self._over.wait(3):

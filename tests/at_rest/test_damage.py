@@ -320,7 +320,9 @@ def all_found(
 
 @pytest.mark.parametrize("what", DAMAGES)
 def test_one_finding_in_its_file(tmp_path: Path, what: str) -> None:
-    """The same one by check and by audits, to the reason and the count of what follows."""
+    """Compare the finding of check and of audits, including the reason and the count of what
+    follows.
+    """
     folder = copied(tmp_path)
     damage = DAMAGES[what]
     damage.act(folder)
@@ -430,7 +432,7 @@ def test_one_fault_is_one_finding(tmp_path: Path, what: str, name: str) -> None:
 @pytest.mark.parametrize("name", LOGS)
 @pytest.mark.parametrize("what", FAULTS)
 def test_two_faults_are_two_findings(tmp_path: Path, what: str, name: str) -> None:
-    """The other is one bit of the first batch."""
+    """Change one bit of the first batch as the other fault."""
 
     def both(parts: list[bytes]) -> list[bytes]:
         changed = FAULTS[what].damage(parts)
@@ -475,7 +477,7 @@ def test_what_follows_is_shown(tmp_path: Path) -> None:
 
 
 def test_two_segments_that_changed_places(tmp_path: Path) -> None:
-    """Two files are wrong: two findings."""
+    """Expect two findings: two files are wrong."""
     folder = copied(tmp_path)
     swap(folder)
     found = by_check(folder)
@@ -498,7 +500,7 @@ TRANSACTIONS = {
 @pytest.mark.parametrize("split_bytes", [0, 700, 100])
 @pytest.mark.parametrize("what", TRANSACTIONS)
 def test_an_index_of_aborted_transactions(tmp_path: Path, what: str, split_bytes: int) -> None:
-    """Consumers with read_committed would get records of aborted transactions."""
+    """Expect a finding: consumers with read_committed would get records of aborted transactions."""
     folder = transactional(tmp_path)
     find = by_check if not split_bytes else partial(by_audit, split_bytes=split_bytes)
     assert find(folder) == []
@@ -510,7 +512,7 @@ def test_an_index_of_aborted_transactions(tmp_path: Path, what: str, split_bytes
 
 @pytest.mark.parametrize("split_bytes", [0, 100])
 def test_a_transaction_that_nobody_ends(tmp_path: Path, split_bytes: int) -> None:
-    """Its age rests on clocks of clients, and the broker's limit is assumed: a note."""
+    """Expect a note: its age depends on clocks of clients, and the broker's limit is assumed."""
     folder = tmp_path / "transactional-open-0"
     shutil.copytree(SEGMENTS / folder.name, folder)
     (one,) = by_audit(folder, split_bytes) if split_bytes else by_check(folder)

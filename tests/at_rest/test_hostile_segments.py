@@ -32,7 +32,7 @@ def listed(folder: Path, data: bytes) -> SegmentInfo:
 
 
 def ordinary(folder: Path) -> float:
-    """CPU seconds of a byte of small sound batches that is walked and judged; the best of three."""
+    """Return the CPU seconds per byte of a check of small valid batches; the best of three."""
     segment = listed(folder, plain(SIZE))
     best = float("inf")
     for _ in range(3):
@@ -52,7 +52,7 @@ def walked(path: str) -> int:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", PATTERNS)
 def test_a_hostile_byte_costs_at_most_a_hundred_ordinary_ones(tmp_path: Path, name: str) -> None:
-    """The walk over it, with the search for the next batch after each damage."""
+    """Measure the walk, with the search for the next batch after each damage."""
     usual = ordinary(tmp_path)
     segment = listed(tmp_path, PATTERNS[name](SIZE))
     costs = []
@@ -66,7 +66,7 @@ def test_a_hostile_byte_costs_at_most_a_hundred_ordinary_ones(tmp_path: Path, na
 
 
 def judged(segment: SegmentInfo, how: str, out: Path) -> float:
-    """CPU seconds of a byte for ``check`` or an audit with its rows; the best of five."""
+    """Return the CPU seconds per byte of ``check`` or an audit with its rows; the best of five."""
     part = Range(segment, 0, segment.size)
     costs = []
     for _ in range(5):
@@ -83,7 +83,7 @@ def judged(segment: SegmentInfo, how: str, out: Path) -> float:
 @pytest.mark.alone
 @pytest.mark.parametrize("how", ["check", "rows=none", "rows=all"])
 def test_dense_damage_costs_at_most_a_hundred_ordinary_bytes(tmp_path: Path, how: str) -> None:
-    """Walked and judged: each of these has damage before each small batch.
+    """Measure a check of files with damage before each small batch.
 
     What the host takes from a virtual processor counts as CPU of the process. Both runs last tens
     of milliseconds, so that the best of five escapes it.
@@ -132,7 +132,7 @@ def test_hostile_segments_are_the_same_in_any_split(tmp_path: Path, name: str) -
 
 @pytest.mark.alone
 def test_small_splits_do_not_multiply_the_cost(tmp_path: Path) -> None:
-    """Ranges that one process reads in order share what it knows of the walk."""
+    """Check that ranges that one process reads in order share their state of the walk."""
     segment = listed(tmp_path, PATTERNS["nested"](SIZE))
     options = Options()
 

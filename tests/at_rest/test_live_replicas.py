@@ -151,7 +151,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Runs the brokers, compares what they hold meanwhile, and stops them."""
+    """Run the brokers, compare their logs meanwhile, and stop them."""
     needs_kafka()
     with brokers(3, config=BROKER, heap="256m") as nodes, ThreadPoolExecutor(1) as pool:
         found = Cluster(nodes)
@@ -195,7 +195,7 @@ def test_a_stopped_cluster_has_no_finding(cluster: Cluster, words: Sequence[str]
 
 
 def test_the_brokers_did_what_this_is_about(cluster: Cluster) -> None:
-    """Leaders changed, all codecs are there, and the cleaner was at work."""
+    """Check that leaders changed, all codecs are there, and the cleaner was at work."""
     data = b"".join(path.read_bytes() for path in cluster.logs(0, "kept"))
     columns = scan_batches(data)
     assert len(set(columns["partition_leader_epoch"].tolist())) > 1
@@ -208,7 +208,7 @@ def test_the_brokers_did_what_this_is_about(cluster: Cluster) -> None:
 def test_one_changed_batch_is_one_finding(
     cluster: Cluster, topic: str, words: Sequence[str]
 ) -> None:
-    """The majority contradicts the third replica."""
+    """Check that the majority contradicts the third replica."""
     path, position, offset = changed(cluster, topic)
     before = path.read_bytes()
     try:

@@ -126,7 +126,7 @@ def by_audit(folders: Sequence[Path], options: Options) -> list[Finding]:
 
 @pytest.fixture(params=["check", "audit"])
 def find(request: pytest.FixtureRequest, tmp_path: Path) -> Find:
-    """Returns what compares copies and returns all findings."""
+    """Return a function that compares copies and returns all findings."""
 
     def found(*copies: Copy, topic: str = "rolled", **more: object) -> list[Finding]:
         folders = written(tmp_path, copies, topic)
@@ -216,7 +216,7 @@ def test_progress_counts_each_replica_once_more_while_it_is_compared(tmp_path: P
 
 
 def test_a_valid_batch_that_differs(find: Find) -> None:
-    """With two replicas nothing shows which is right: the first is named, and both are."""
+    """Expect one finding that names both replicas: with two nothing shows which is right."""
     (one,) = find(Copy(), Copy(changed(LOG, 14)))
     assert differ([one]) == [(Level.FINDING, "b1", base(LOG[14]), 0)]
     for word in ("b1", "b2", f"offset {base(LOG[14])}", "no majority", "leader epoch 0"):
@@ -241,7 +241,7 @@ def test_what_follows_is_counted(find: Find) -> None:
 
 
 def test_two_replicas_that_the_third_contradicts_each(find: Find) -> None:
-    """Each is alone against a majority, at another offset."""
+    """Check each alone against a majority, at another offset."""
     found = find(Copy(changed(LOG, 4)), Copy(changed(LOG, 20)), Copy())
     assert sorted(differ(found)) == [
         (Level.FINDING, "b1", base(LOG[4]), 0),
@@ -250,7 +250,7 @@ def test_two_replicas_that_the_third_contradicts_each(find: Find) -> None:
 
 
 def test_another_leader_epoch(find: Find) -> None:
-    """Its checksum does not cover it, and all later ones are at least as high."""
+    """Change an epoch: its checksum does not cover it, and all later ones are at least as high."""
     theirs = [*LOG[:20], *(of_epoch(one, 3) for one in LOG[20:])]
     (one,) = find(Copy(), Copy(theirs), Copy())
     assert differ([one]) == [(Level.FINDING, "b2", base(LOG[20]), len(LOG) - 21)]
@@ -258,7 +258,7 @@ def test_another_leader_epoch(find: Find) -> None:
 
 
 def test_logs_that_parted_at_a_leader_epoch(find: Find) -> None:
-    """After an unclean election two leaders wrote other batches of other sizes."""
+    """Compare logs after an unclean election: two leaders wrote batches of other sizes."""
     ours = [
         batch([record(0, None, b"one %d" % n)], base_offset=n, partition_leader_epoch=1)
         for n in range(60, 90)
@@ -291,7 +291,7 @@ FAULTS: dict[str, tuple[Rule, Batches]] = {
 @pytest.mark.parametrize("others", [1, 2])
 @pytest.mark.parametrize("what", FAULTS)
 def test_a_fault_that_shows_by_itself_is_one_finding(find: Find, what: str, others: int) -> None:
-    """It says what the other replicas have."""
+    """Check that the finding names what the other replicas have."""
     rule, batches = FAULTS[what]
     (one,) = find(*[Copy()] * others, Copy(batches, cuts=(0,)))
     assert (one.level, one.rule, one.broker) == (Level.FINDING, rule, f"b{others + 1}")
@@ -306,7 +306,7 @@ def test_a_middle_segment_that_is_lost(find: Find) -> None:
 
 
 def test_another_fault_after_one_that_shows_by_itself(find: Find) -> None:
-    """A valid batch that differs is a finding of its own, in the same segment too."""
+    """Expect a second finding for a valid batch that differs, in the same segment too."""
     found = find(Copy(), Copy(changed(without(LOG, 14), 30), cuts=(0,)), Copy())
     assert sorted((one.rule.id, one.broker, one.offset) for one in found) == [
         ("L17", "b2", base(LOG[31])),
@@ -318,7 +318,7 @@ def test_another_fault_after_one_that_shows_by_itself(find: Find) -> None:
 
 
 def test_a_tail_that_is_lost_below_the_high_watermark(find: Find) -> None:
-    """The replica's own checkpoint shows it."""
+    """Expect a finding: the replica's own checkpoint shows the loss."""
     (one,) = find(Copy(), Copy(LOG[:30]), Copy())
     assert (one.level, one.rule, one.broker) == (Level.FINDING, Rule.L13, "b2")
 
@@ -339,7 +339,7 @@ def test_one_that_equal_batches_follow_is_certain(find: Find) -> None:
 
 
 def test_the_lowest_high_watermark_counts(find: Find) -> None:
-    """The other two are compared beyond it."""
+    """Compare the other two replicas beyond the lowest high watermark."""
     theirs = changed(changed(LOG, 20), 34)
     found = find(Copy(), Copy(theirs), Copy(high_watermark=base(LOG[30])))
     assert sorted(differ(found)) == [
@@ -407,7 +407,7 @@ def test_what_the_cleaner_does_is_legal(find: Find, what: str) -> None:
 
 @pytest.mark.parametrize("topic", ["compacted", "compacted-transactional"])
 def test_what_a_cleaner_wrote_is_equal_to_itself(find: Find, topic: str) -> None:
-    """Control batches, batches without records and tombstones."""
+    """Compare control batches, batches without records and tombstones."""
     log = [
         one
         for path in sorted((SEGMENTS / f"{topic}-0").glob("*.log"))
@@ -429,7 +429,7 @@ def test_a_value_that_differs(find: Find, codec: int) -> None:
 
 
 def test_a_tombstone_is_not_a_value(find: Find) -> None:
-    """A record is removed or kept, never changed."""
+    """Expect a finding: a record is removed or kept, never changed."""
     tombstone = record(9, b"key 0", None, timestamp_delta=9)
     log = keyed(kept=(8, 9))
     log[5] = batch([tombstone], base_offset=50, last_offset_delta=9, partition_leader_epoch=0)
@@ -451,7 +451,7 @@ def test_a_damaged_batch_of_a_compacted_topic_is_one_finding(find: Find) -> None
 
 
 def test_a_lost_batch_is_uncertain_where_nothing_says_the_policy(find: Find) -> None:
-    """The gap is a note, and so is what the other replica has there."""
+    """Expect notes for the gap and for the batch of the other replica."""
     copies = [Copy(log, cleaned=None, cuts=(0,)) for log in (LOG, without(LOG, 14))]
     (one,) = find(*copies)
     assert (one.level, one.rule, one.broker) == (Level.NOTE, Rule.L3, "b2")
@@ -511,7 +511,7 @@ def logs(folder: Path) -> list[Path]:
 def test_segments_that_retention_deletes_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison goes on in a new listing, at the offset where it was."""
+    """Continue the comparison in a new listing, at the same offset."""
     folders = written(tmp_path, [Copy(), Copy(changed(LOG, 34)), Copy()])
 
     def delete() -> None:
@@ -528,7 +528,7 @@ def test_segments_that_retention_deletes_meanwhile(
 def test_a_difference_that_is_gone_when_looked_at_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as one of a log that the cleaner was replacing."""
+    """Expect no finding, as for a log that the cleaner was replacing."""
     folders = written(tmp_path, [Copy(), Copy(), Copy()])
     path = logs(folders[1])[0]
     sound = path.read_bytes()
@@ -542,7 +542,7 @@ def test_a_difference_that_is_gone_when_looked_at_again(
 
 
 def test_a_difference_that_is_seen_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker goes on writing to another part of the folder."""
+    """Expect a finding while a broker writes to another part of the folder."""
     folders = written(tmp_path, [Copy(), Copy(changed(LOG, 4)), Copy()])
     last_one = logs(folders[0])[-1]
     meanwhile = Meanwhile(
@@ -555,7 +555,7 @@ def test_a_difference_that_is_seen_twice(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_partition_that_cannot_be_read_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No exception and no finding: a line that says so."""
+    """Expect one line about it, without an exception or a finding."""
     folders = written(tmp_path, [Copy(), Copy()])
 
     def fail() -> None:
@@ -570,7 +570,7 @@ def test_a_partition_that_cannot_be_read_to_the_end(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_the_bytes_are(tmp_path: Path, seed: int) -> None:
-    """Every log of these ends the comparison, without an exception."""
+    """Check that every such log ends the comparison without an exception."""
     chance = random.Random(seed)
     data, other = segment(chance, 30), segment(chance, 30)
     same = bytearray(data)
@@ -624,7 +624,7 @@ def test_a_partition_folder_by_its_own_path(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_shares_nothing(tmp_path: Path) -> None:
-    """Two folders of other topics are not two that are equal."""
+    """Compare two folders of other topics, which are not equal."""
     (one,) = written(tmp_path, [Copy()])
     (two,) = written(tmp_path / "else", [Copy()], topic="other")
     code, _, err = run("check", "--replicas", f"b1={one}", f"b2={two}")

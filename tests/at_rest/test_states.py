@@ -159,7 +159,7 @@ def test_a_segment_that_is_deleted_takes_its_findings(chain: Chain) -> None:
 
 
 def test_small_files_are_read_without_finding_the_rest_twice(chain: Chain) -> None:
-    """The second segment becomes the first, which the partition's own files belong to."""
+    """Make the second segment the first, to which the partition's own files belong."""
     DAMAGES["times cut"].act(chain.folder)
     chain.run()
     for path in chain.folder.glob(f"{LOGS[0][:20]}.*"):
@@ -170,7 +170,7 @@ def test_small_files_are_read_without_finding_the_rest_twice(chain: Chain) -> No
 
 
 def test_what_cannot_be_read_is_open(chain: Chain) -> None:
-    """A disk that is not mounted repairs nothing."""
+    """Check that a disk that is not mounted repairs nothing."""
     DAMAGES["payload"].act(chain.folder)
     DAMAGES["epoch lost"].act(chain.folder)
     chain.run()
@@ -184,7 +184,7 @@ def test_what_cannot_be_read_is_open(chain: Chain) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_tried_again(chain: Chain) -> None:
-    """Its partition's findings stay open; those of others do not."""
+    """Check that its partition's findings stay open; those of others do not."""
     log = chain.folder / LOGS[2]
     DAMAGES["payload"].act(chain.folder)
     DAMAGES["recovery-point-offset-checkpoint beyond the end"].act(chain.folder)
@@ -215,7 +215,7 @@ def test_other_paths_and_topics_say_nothing_of_the_rest(chain: Chain, tmp_path: 
 
 
 def test_a_segment_grows(chain: Chain) -> None:
-    """Findings of its first part stay, new ones are found, notes at its end move."""
+    """Check that findings of its first part stay, new ones are found, and notes at its end move."""
     log = chain.folder / LOGS[2]
     whole, index = log.read_bytes(), log.with_suffix(".index").read_bytes()
     first = batches(whole)
@@ -258,7 +258,7 @@ def sequences(folder: Path, *numbers: int | None) -> None:
 
 
 def test_a_sequence_is_held_against_a_replaced_segment_far_before(tmp_path: Path) -> None:
-    """The next batch is in a segment that has not changed, and whose neighbours have not."""
+    """Put the next batch into a segment that has not changed, and whose neighbours have not."""
     chain = Chain(tmp_path / "logs" / "t-0", tmp_path / "out")
     chain.folder.mkdir(parents=True)
     sequences(chain.folder, 0, 3, None, None, 6, None)
@@ -286,7 +286,7 @@ def test_the_cleaner_replaces_a_segment_and_the_others_are_not_read(tmp_path: Pa
 
 
 def test_rereading_is_spread_over_the_interval(chain: Chain) -> None:
-    """All is read once in nine days, and no run reads all of it."""
+    """Check that all is read once in nine days, and no run reads all of it."""
     chain.run()
     counts = [chain.run(reread_ms=9 * DAY).reread for _ in range(18)]
     assert max(counts) == 1
@@ -347,7 +347,7 @@ OPERATIONS = (damage_anything, repair_all, repair_one, delete_one, touch_one, cu
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_chain_has_the_findings_of_full_audits(chain: Chain, seed: int) -> None:
-    """No finding vanishes: it is open, a note, or gone."""
+    """Check that no finding vanishes: it is open, a note, or gone."""
     chance = Random(seed)
     kept = keep(chain.folder)
     earlier: list[Finding] = []

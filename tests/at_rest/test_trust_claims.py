@@ -48,7 +48,9 @@ EXPECTED = "expected a number above 0 and at most 1, for example 0.01"
 
 @cache
 def parts(count: int = COUNT, lies: range | tuple[int, ...] = ()) -> list[bytes]:
-    """Batches of two records: of zstd and gzip with claims in turns, each fifth one without."""
+    """Return batches of two records: of zstd and gzip with claims in turns, each fifth one
+    without.
+    """
     made = []
     for n in range(count):
         records = [record(i, key=b"k%d" % i, value=b"value %d" % n) for i in range(2)]
@@ -194,11 +196,13 @@ def test_a_lie_is_a_finding_where_the_sample_draws_it(tmp_path: Path) -> None:
     assert {row["claims_honest"] for row in rows(tmp_path / "out")} == {False, None}
     facts = of_tables(every.tables)
     assert facts.whole.trust == every.trust
-    assert "160 lied: with 95 % confidence at most 100 % of the claims lie" in page(facts)
+    assert "160 false: with 95 % confidence at most 100 % of the claims are false" in page(facts)
 
 
 def test_a_flood_of_lies_takes_bounded_memory(tmp_path: Path) -> None:
-    """A range lists so many findings of a rule, and its counts of claims are three numbers."""
+    """Check that a range lists a limited number of findings of a rule, with three counts of
+    claims.
+    """
     sizes = {}
     for count in (300, 900):
         folder = segment(tmp_path / f"of{count}-0", *parts(count, range(count)))
@@ -332,7 +336,7 @@ def test_combinations_that_are_refused(tmp_path: Path, honest: Path) -> None:
 
 
 def test_standard_names_of_other_options_go_with_it(tmp_path: Path, honest: Path) -> None:
-    """--replicas reads the bytes again, and --transactions the headers."""
+    """Check that --replicas reads the bytes again, and --transactions the headers."""
     other = segment(tmp_path / "b2" / "orders-0", *parts())
     words = ("--trust-claims", RATE, "--seed", SEED, "--transactions")
     done = command("check", *words, "--replicas", f"b1={honest}", f"b2={other}")

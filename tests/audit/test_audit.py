@@ -1,5 +1,5 @@
 """Whole audits: what they find is what ``batchval check`` finds, however segments were cut and
-whoever read them.
+the worker that read them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ def plain(ranges: list[Range], options: Options, out: str | None) -> Iterator[Ra
     return run_local(ranges, options, out, processes=1)
 
 
-def run(*paths: Path, out: Path | None = None, since: Path | None = None, **said: object) -> Audit:
-    asked = {"deep": True, "cleanup_policy": "delete", "now_ms": NOW, **said}
+def run(
+    *paths: Path, out: Path | None = None, since: Path | None = None, **settings: object
+) -> Audit:
+    asked = {"deep": True, "cleanup_policy": "delete", "now_ms": NOW, **settings}
     options = Options(**asked)  # type: ignore[arg-type]
     manifest = Manifest.read(str(since), options) if since else None
     todo = list_work(map(str, paths), options, manifest)
@@ -74,12 +76,12 @@ def segment(
 def series(
     count: int = 8, base: int = 0, codec: int = NONE, sequence: int | None = None, epoch: int = 4
 ) -> list[bytes]:
-    """Batches of three records each, one behind the other; of two producers in turn, where there is
-    a sequence.
+    """Return batches of three records in a row, of two producers in turn where there is a
+    sequence.
     """
     parts = []
     for i in range(count):
-        said = (
+        settings = (
             {}
             if sequence is None
             else {"producer_id": i % 2, "producer_epoch": 0, "base_sequence": sequence + i // 2 * 3}
@@ -90,7 +92,7 @@ def series(
                 codec=codec,
                 base_offset=base + 3 * i,
                 partition_leader_epoch=epoch,
-                **said,
+                **settings,
             )
         )  # type: ignore[arg-type]
     return parts
@@ -228,7 +230,7 @@ def test_an_index_entry_for_what_is_damaged_does_not_lie(tmp_path: Path, codec: 
 
 
 def _bytes_of(out: Path) -> dict[str, bytes]:
-    """All but runs/, where each run has an id of its own."""
+    """Return the bytes of all files but those of runs/, where each run has its own id."""
     found = {
         str(path.relative_to(out)): path.read_bytes()
         for path in sorted(out.rglob("*"))
@@ -430,7 +432,9 @@ print(len(found.findings), threads() - before)
 
 
 def test_an_audit_starts_no_thread_of_arrow(tmp_path: Path) -> None:
-    """One that still holds memory of Python's aborts the process where the interpreter ends."""
+    """Check threads: one that still holds memory of Python's aborts the process where the
+    interpreter ends.
+    """
     _faulty(tmp_path / "in", "bit flip")
     command = [sys.executable, "-c", _THREADS, str(tmp_path / "in"), str(tmp_path / "out")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -483,7 +487,7 @@ def test_a_topic_whose_name_is_no_text(tmp_path: Path) -> None:
     "name", ["y" * 253, "\u00e9" * 126, "%" * 200, "=", ".", "a b\n<b>'\"", "hour=1", "-", "a-"]
 )
 def test_odd_topics_have_folders_of_their_own(tmp_path: Path, name: str) -> None:
-    """As long as a file system lets a name be, whatever is put before it."""
+    """Use a topic as long as a file system allows with its prefix."""
     segment(tmp_path / "in" / f"{name}-0", *series(2))
     found = run(tmp_path / "in", out=tmp_path / "out")
     assert (found.unreadable, found.batches, len(found.files)) == ([], 2, 1)
@@ -492,7 +496,7 @@ def test_odd_topics_have_folders_of_their_own(tmp_path: Path, name: str) -> None
 
 
 def test_a_flood_of_findings(tmp_path: Path) -> None:
-    """The first are listed, the last of them counts the others, however the segment was cut."""
+    """Check that the last listed finding counts the others, for each way to cut the segment."""
     one = batch(records(1), partition_leader_epoch=4, crc=7)
     parts = [struct.pack(">q", i) + one[8:] for i in range(500)]
     path = segment(tmp_path / "in" / "a-0", *parts, base=0, index=[(7, 3)])
@@ -516,7 +520,7 @@ def test_a_flood_of_findings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", [0, 3, 5])
 @pytest.mark.parametrize("before", [0, 2])
 def test_a_segment_that_is_cut_off_while_it_is_read(tmp_path: Path, kept: int, before: int) -> None:
-    """It is listed and read again: a follower has truncated its log, and what is left is judged."""
+    """Check that it is listed and read again: a follower has truncated its log."""
     parts = series(8)
     path = segment(tmp_path / "in" / "a-0", *parts)
     segment(tmp_path / "in" / "b-0", *parts)
@@ -572,8 +576,8 @@ def test_a_segment_that_is_written_anew_each_time_it_is_read(
 
 
 def test_the_same_records_sent_again_to_a_new_leader(tmp_path: Path) -> None:
-    """Their checksum is the same, which is of neither the epoch nor the offset: the whole segment
-    is read again.
+    """Check that the whole segment is read again: the checksum covers neither the epoch nor the
+    offset.
     """
     old, new = series(8), series(9, epoch=5)
     segment(tmp_path / "in" / "a-0", *old)

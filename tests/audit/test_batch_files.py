@@ -54,7 +54,7 @@ def test_tasks_depend_on_the_ranges_alone_and_keep_topics_together() -> None:
 
 
 def write(path: Path, hours: Sequence[int]) -> Path:
-    """A segment with a batch in each of these hours."""
+    """Write a segment with a batch in each of these hours."""
     path.parent.mkdir(parents=True, exist_ok=True)
     base = int(path.stem)
     stamps = [NOON + hour * HOUR_MS for hour in hours]
@@ -75,7 +75,7 @@ def plain(ranges: Sequence[Range], options: Options, out: str | None) -> Iterato
 
 
 def files(out: Path) -> dict[str, int]:
-    """The rows of each file, by its name below batches/."""
+    """Return the rows of each file, by its name below batches/."""
     found = sorted((out / "batches").rglob("*.parquet"))
     return {
         str(file.relative_to(out / "batches")): pq.ParquetFile(file).metadata.num_rows
@@ -91,7 +91,7 @@ def hours_of(out: Path) -> Counter[str]:
 
 
 def test_many_segments_make_few_files(tmp_path: Path) -> None:
-    """152 segments of two topics, two hours each."""
+    """Audit 152 segments of two topics, two hours each."""
     for partition in range(4):
         for n in range(19):
             for topic in ("a", "b"):
@@ -116,7 +116,7 @@ def test_many_segments_make_few_files(tmp_path: Path) -> None:
 def test_hours_beyond_those_of_a_range_and_files_beyond_those_that_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How tasks are packed does not change the hour of a row."""
+    """Check that the packing of tasks does not change the hour of a row."""
     monkeypatch.setattr(batch_files, "HOURS", 3)
     monkeypatch.setattr(batch_files, "_MOST_OPEN", 2)
     write(log(tmp_path / "in", "a-0"), [0, 1, 2, 3, 4, 0])
@@ -134,7 +134,7 @@ def test_hours_beyond_those_of_a_range_and_files_beyond_those_that_are_open(
 
 @pytest.mark.parametrize("what", ["deleted", "replaced", "all deleted"])
 def test_rows_of_a_segment_that_a_broker_took_away_are_not_kept(tmp_path: Path, what: str) -> None:
-    """They shared files with rows that count."""
+    """Delete a segment whose rows shared files with rows that count."""
     folder = tmp_path / "in"
     gone = write(log(folder, "a-0"), [0, 0, 1])
     write(log(folder, "a-0", 9), [1, 1])

@@ -19,7 +19,7 @@ Counts = dict[tuple[str, int, int | None], int]
 
 
 def summary(counts: Counts) -> pa.Table:
-    """(topic, partition, hours after HOUR or None) -> records."""
+    """Return a table of (topic, partition, hours after HOUR or None) -> records."""
     rows: list[dict[str, Any]] = []
     for (topic, partition, after), records in counts.items():
         at = None if after is None else HOUR + 3600 * after

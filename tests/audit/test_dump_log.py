@@ -26,7 +26,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def audited(root: Path, split_bytes: int = 3_000, **options: Any) -> Rows:
-    """By file: the batches of an audit's rows."""
+    """Return the batches of an audit's rows by file."""
     found: Rows = {}
     asked = Options(rows="all", columns=("all",), split_bytes=split_bytes, **options)
     for folder in sorted({file.parent for file in root.glob("*/*.log")}):
@@ -54,8 +54,8 @@ def assert_equal_fields(ours: Rows, theirs: list[dict[str, Any]]) -> int:
             by_file.setdefault(row["file"], []).append(row)
     assert {name for name, rows in ours.items() if rows} == set(by_file)
     for name, expected in by_file.items():
-        said = [{kafka: plain(row[own]) for kafka, own in NAMES.items()} for row in ours[name]]
-        assert said == [{kafka: row[kafka] for kafka in NAMES} for row in expected], name
+        stated = [{kafka: plain(row[own]) for kafka, own in NAMES.items()} for row in ours[name]]
+        assert stated == [{kafka: row[kafka] for kafka in NAMES} for row in expected], name
     return sum(map(len, by_file.values()))
 
 

@@ -105,7 +105,7 @@ def run(folder: Path, split_bytes: int) -> Audit:
     return audit(
         list_work([str(folder)], options),
         options,
-        lambda todo, told, out: run_local(todo, told, out, 1),
+        lambda todo, options, out: run_local(todo, options, out, 1),
     )
 
 
@@ -148,6 +148,6 @@ def test_the_summary_of_nothing(tmp_path: Path, deep: bool) -> None:
     found = audit(
         list_work([str(tmp_path)], options),
         options,
-        lambda todo, told, out: run_local(todo, told, out, 1),
+        lambda todo, options, out: run_local(todo, options, out, 1),
     )
     assert found.tables["summary"].num_rows == 0

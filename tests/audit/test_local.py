@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
-    """Listing needs neither Parquet nor the reduce step; and where one process will do, no server
-    is started.
+    """Check imports: listing needs neither Parquet nor the reduce step, and one process needs no
+    server.
     """
     script = """
         import sys
@@ -58,7 +58,7 @@ def test_workers_are_made_ready_while_the_rest_is_imported() -> None:
 
 
 def test_a_long_path_of_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the real socket says it (3.14 takes another folder instead)."""
+    """Raise the error of the real socket (3.14 takes another folder instead)."""
 
     def ensure_running() -> None:
         socket.socket(socket.AF_UNIX).bind("/tmp/" + 120 * "long")
@@ -71,7 +71,7 @@ def test_a_long_path_of_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_cores_where_no_affinity_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """macOS has no sched_getaffinity."""
+    """Remove sched_getaffinity, which macOS does not have."""
     monkeypatch.setattr(local.os, "sched_getaffinity", lambda pid: {0, 1, 5}, raising=False)
     assert local._cores() == 3
     monkeypatch.delattr(local.os, "sched_getaffinity")
@@ -102,7 +102,7 @@ def test_workers_are_started_where_they_are_worth_their_start(
 
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_an_audit_imports_no_pandas(processes: str, tmp_path: Path) -> None:
-    """It costs 0.17 s of CPU in each process. ``to_pandas`` works afterwards."""
+    """Check imports: pandas costs 0.17 s of CPU in each process. ``to_pandas`` works afterwards."""
     (tmp_path / "pandas.py").write_text("import sys; print('pandas was imported', file=sys.stderr)")
     words = ["--processes", processes, "--split-bytes", "4096", "--out", str(tmp_path / "out")]
     command = [
@@ -138,7 +138,9 @@ def test_an_audit_imports_no_pandas(processes: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_progress_counts_bytes_while_a_range_is_read(tmp_path: Path, processes: int) -> None:
-    """In this process more often than ranges end. What workers lose is counted at the ends."""
+    """Check that progress shows bytes more often than ranges end. Lost counts of workers are added
+    at the ends.
+    """
     one = batch([record(0, value=bytes(40_000))], partition_leader_epoch=4)
     log = tmp_path / "t-0" / f"{0:020}.log"
     log.parent.mkdir()

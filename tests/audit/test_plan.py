@@ -75,10 +75,10 @@ def test_ten_petabytes_a_day() -> None:
 
 
 def test_what_is_assumed_is_printed() -> None:
-    given = Assumptions(
+    assumed = Assumptions(
         cores=32, utilisation=0.5, network_gbit=100, rows="all", deep=True, replication_factor=2
     )
-    text = plan(1e9, given).text()
+    text = plan(1e9, assumed).text()
     for words in (
         "32 cores, 50% of them used",
         "100 Gbit/s each",
@@ -139,8 +139,8 @@ def test_what_was_not_measured_is_not_planned() -> None:
     st.sampled_from(["none", "bad", "all"]),
 )
 def test_more_bytes_never_need_less(rate: float, factor: float, engine: str, rows: str) -> None:
-    given = Assumptions(engine=engine, rows=rows)  # type: ignore[arg-type]
-    less, more = plan(rate, given), plan(rate * factor, given)
+    assumed = Assumptions(engine=engine, rows=rows)  # type: ignore[arg-type]
+    less, more = plan(rate, assumed), plan(rate * factor, assumed)
     assert 1 <= less.executors <= more.executors
     assert all(a.brokers <= b.brokers for a, b in zip(less.by_codec, more.by_codec, strict=True))
     assert less.jobs_a_day <= more.jobs_a_day

@@ -28,8 +28,8 @@ HOSTILE = '</td><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
 
 
 def two_topics(out: Path) -> str:
-    """orders: two partitions, three hours, zstd and gzip, findings; logs: uncompressed, one hour,
-    none.
+    """Write two topics. orders: two partitions, three hours, zstd and gzip, findings; logs:
+    uncompressed, one hour, none.
     """
     return write(
         out,

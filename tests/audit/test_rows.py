@@ -81,7 +81,7 @@ def write(folder: Path, data: bytes, index: list[tuple[int, int]] | None = None)
 
 
 def rows_in(info: SegmentInfo, places: list[int], options: Options = DEFAULT) -> pa.Table:
-    """Of a segment that is cut at these places."""
+    """Return the rows of a segment that is cut at these places."""
     found = []
     for start, end in itertools.pairwise([0, *places, info.size]):
         found += list(read_range(Range(info, start, end), options))
@@ -169,7 +169,7 @@ def test_an_index_that_lies_changes_no_row(tmp_path: Path) -> None:
 
 
 def test_columns_are_those_of_the_library(tmp_path: Path) -> None:
-    """Every column against BatchColumns' own rows."""
+    """Compare every column with BatchColumns' own rows."""
     parts = [
         batch(records(3), base_offset=7, codec=ZSTD, partition_leader_epoch=4),
         batch(
@@ -252,8 +252,10 @@ def test_claims_in_a_header_are_held_against_the_records_where_those_are_looked_
     parts = records(3)
     honest, lying = Said(NOW, 3, 1), Said(NOW, 4, 1)
     data = b"".join(
-        carrying(batch(parts, base_offset=3 * i, codec=codec), said)
-        for i, (codec, said) in enumerate([(0, honest), (0, lying), (ZSTD, honest), (ZSTD, lying)])
+        carrying(batch(parts, base_offset=3 * i, codec=codec), carried)
+        for i, (codec, carried) in enumerate(
+            [(0, honest), (0, lying), (ZSTD, honest), (ZSTD, lying)]
+        )
     )
     data += batch(parts, base_offset=12)
     info = write(tmp_path, data)
@@ -460,14 +462,14 @@ def test_only_the_columns_that_are_wanted_are_built(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("offset",), "unknown column 'offset': expected default, all or schema_version"),
         ((), "no column is named"),
     ],
 )
-def test_unknown_columns_are_refused(words: tuple[str, ...], said: str) -> None:
-    with pytest.raises(BatchvalError, match=said):
+def test_unknown_columns_are_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(BatchvalError, match=message):
         column_names(words)
 
 
@@ -476,7 +478,9 @@ def test_unknown_columns_are_refused(words: tuple[str, ...], said: str) -> None:
     [-1, 0, NOW, END_OF_TIME_MS - 1, END_OF_TIME_MS, -2, -62_135_596_800_001, 2**63 - 1, -(2**63)],
 )
 def test_a_timestamp_that_no_reader_can_hold_is_null(stamp: int, tmp_path: Path) -> None:
-    """Python's datetime ends with the year 9999; Spark and DuckDB count microseconds."""
+    """Use timestamps outside of the limits: Python's datetime ends with the year 9999; Spark and
+    DuckDB count microseconds.
+    """
     data = bytearray(batch(records(1)))
     struct.pack_into(">qq", data, 27, stamp, stamp)
     info = write(tmp_path, with_crc(bytes(data)))

@@ -43,7 +43,7 @@ def one_by_one(ranges: Sequence[Range], options: Options, out: str | None) -> It
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Bucket ``kafka``: logs/ are the fixtures; large/big-0 is one large segment."""
+    """Run a bucket ``kafka``: logs/ are the fixtures; large/big-0 is one large segment."""
     root = tmp_path_factory.mktemp("s3")
     shutil.copytree(SEGMENTS, root / "kafka" / "logs")
     big = root / "kafka" / "large" / "big-0"
@@ -69,9 +69,7 @@ def line(service: int) -> Iterator[Wire]:
 
 
 def in_order(batches: bytes, size: int) -> bytes:
-    """The same batches again and again, up to so many bytes, each with the offsets behind the one
-    before.
-    """
+    """Return the same batches repeated up to a number of bytes, with ascending offsets."""
     data = bytearray(batches * (size // len(batches)))
     at = offset = 0
     while at < len(data):
@@ -219,9 +217,9 @@ def test_the_command_says_what_broke_off_and_ends_with_3(line: Wire) -> None:
         [*command, "--processes", "1"], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 3, done.stderr
-    (said,) = done.stderr.splitlines()
-    assert said.startswith("batchval audit: s3://kafka/logs/rolled-0/00000000000000000030.log")
-    assert SECRET not in said
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("batchval audit: s3://kafka/logs/rolled-0/00000000000000000030.log")
+    assert SECRET not in line
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["segments"], summary["batches"], summary["findings"]) == (3, 24, 0)
     assert len(summary["unreadable"]) == 1
@@ -255,8 +253,8 @@ def _mapped(todo: Work, options: Options, out: str) -> Audit:
 
 
 def test_credentials_stay_in_the_command(line: Wire, tmp_path: Path) -> None:
-    """Whoever reads the tables was not told them; and --since finds the same segments with and
-    without them.
+    """Check that tables hold no credentials, and --since finds the same segments with and without
+    them.
     """
     options = Options(rows="bad")
     path = uri(line.port, "kafka/logs").replace("s3://", f"s3://{ACCESS}:{SECRET}@")

@@ -54,11 +54,11 @@ class Schedule:
         return ran.returncode
 
     def kept(self) -> list[str]:
-        """The audits that are there."""
+        """Return the audits that are kept."""
         return sorted(path.name for path in self.audits.iterdir() if path.is_dir())
 
     def printed(self) -> str:
-        """What the last run printed."""
+        """Return the output of the last run."""
         return (self.audits / f"{self.kept()[-1]}.txt").read_text()
 
 
@@ -69,7 +69,9 @@ def schedule(tmp_path: Path) -> Schedule:
 
 @pytest.mark.long
 def test_a_week(schedule: Schedule) -> None:
-    """Healthy, damaged, still damaged, repaired: mails come as long as it is damaged."""
+    """Run a healthy, a damaged, a still damaged and a repaired audit: mails come while there is
+    damage.
+    """
     healthy = schedule.log.read_bytes()
     assert schedule.run() == 0
     assert schedule.run() == 0

@@ -41,7 +41,7 @@ def put(folder: Path, name: str = "00000000000000000000.log", data: bytes = b"")
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that stands for everything in the bucket ``kept``."""
+    """Return the folder that stands for everything in the bucket ``kept``."""
     bucket = tmp_path / "kept"
     bucket.mkdir()
     monkeypatch.setattr(
@@ -103,7 +103,7 @@ def test_the_fixtures() -> None:
     ],
 )
 def test_uris_as_hadoop_and_spark_spell_them(uri: str, plain: str, path: str) -> None:
-    """What pyarrow makes of the plain form is the same path."""
+    """Check that pyarrow makes the same path of the plain form."""
     store, found = Store.of(uri)
     assert (store.uri(found), found) == (plain, path)
     assert Store.of(plain) == (store, found)
@@ -316,7 +316,7 @@ def test_links_are_followed_and_no_folder_is_walked_twice(tmp_path: Path) -> Non
 
 
 def test_folders_by_the_names_of_files(tmp_path: Path) -> None:
-    """What nobody can read must not look as if it were not there."""
+    """Check that unreadable folders do not look as if they were missing."""
     log = tmp_path / "a-0" / "00000000000000000000.log"
     log.mkdir(parents=True)
     put(tmp_path / "b-0")

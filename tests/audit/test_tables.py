@@ -48,7 +48,7 @@ def run(*folders: Path, out: Path | None = None, **options: Any) -> Audit:
 
 
 def two_replicas(folder: Path) -> list[Path]:
-    """Two brokers with the same partition; one byte of the second broker's copy differs."""
+    """Return two brokers with the same partition; one byte of the second broker's copy differs."""
     sound = [batch(records(2), base_offset=0), batch(records(2), codec=GZIP, base_offset=2)]
     damaged = bytearray(b"".join(sound))
     damaged[70] ^= 1
@@ -142,7 +142,7 @@ def _polars(path: Path) -> list[dict[str, Any]]:
 
 
 def _delta(path: Path) -> list[dict[str, Any]]:
-    """The Parquet files become a Delta table where they lie."""
+    """Make the Parquet files a Delta table in their place."""
     folders = ("topic", "hour") if path.name == "batches" else ()
     schema = Schema([Field(name, PrimitiveType("string")) for name in folders])
     convert_to_deltalake(path, partition_by=schema if folders else None, partition_strategy="hive")

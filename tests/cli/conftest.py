@@ -22,8 +22,8 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """``run("check", path)``: exit code, stdout, stderr. Fails where a stack trace would be
-    seen.
+    """Return a function: ``run("check", path)`` returns exit code, stdout and stderr. Fails on a
+    stack trace.
     """
     from batchval.cli import main
 
@@ -41,7 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def run_apart() -> Callable[..., Ran]:
-    """The same in a process of its own."""
+    """Return the same function for a separate process."""
 
     def call(*words: object, **more: object) -> Ran:
         options = {"capture_output": True, "text": True, "timeout": 60, "cwd": ROOT} | more

@@ -38,8 +38,8 @@ def write(folder: Path, *parts: bytes, name: str = NAME) -> Path:
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Path:
-    """A good batch, one with a wrong checksum, a stump; and a partition in which offsets are
-    missing.
+    """Write a good batch, one with a wrong checksum, an incomplete one, and a partition with
+    missing offsets.
     """
     stump = batch(records(3), base_offset=6, partition_leader_epoch=1)[:40]
     write(tmp_path / "in" / "a-0", GOOD, batch(records(3), base_offset=3, crc=1), stump)
@@ -105,7 +105,7 @@ def test_json_is_what_check_says(run: Run, faulty: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("rules", "code"),
     [
         (("any",), 1),
         (("none",), 0),
@@ -117,8 +117,8 @@ def test_json_is_what_check_says(run: Run, faulty: Path) -> None:
         (("none", "L3"), 2),
     ],
 )
-def test_fail_on(run: Run, faulty: Path, said: tuple[str, ...], code: int) -> None:
-    words = [word for rule in said for word in ("--fail-on", rule)]
+def test_fail_on(run: Run, faulty: Path, rules: tuple[str, ...], code: int) -> None:
+    words = [word for rule in rules for word in ("--fail-on", rule)]
     assert run(*LOCAL, *words, faulty)[0] == code
 
 
@@ -131,16 +131,16 @@ def test_outputs_and_what_is_made_of_them(run: Run, faulty: Path, tmp_path: Path
     ]
     assert pq.read_table(out / "errors").num_rows == 3
     assert "offset-gap" in page.read_text("utf-8")
-    code, said, _ = run("audit", "--compare", out, out)
-    assert (code, "no difference" in said) == (0, True)
+    code, printed, _ = run("audit", "--compare", out, out)
+    assert (code, "no difference" in printed) == (0, True)
     write(faulty / "b-0", GOOD)
     other = tmp_path / "other"
     assert run(*LOCAL, "--out", other, "--since", out, faulty)[0] == 1
     assert run(*LOCAL, "--out", other, faulty)[0] == 1
     assert run("audit", "--compare", out, other)[0] == 1
     assert run("audit", "--compare", out, other, "--fail-on", "none")[0] == 0
-    code, said, _ = run("audit", "--compare", out, other, "--json")
-    assert json.loads(said.splitlines()[-1])["differs"] is True
+    code, printed, _ = run("audit", "--compare", out, other, "--json")
+    assert json.loads(printed.splitlines()[-1])["differs"] is True
 
 
 def test_since_says_what_was_left_out(run: Run, tmp_path: Path) -> None:
@@ -205,12 +205,12 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ((tmp_path / "in", "--out", ""), "a PATH is empty"),
         ((tmp_path / "in", "--since", ""), "a PATH is empty"),
         ((tmp_path / "in", "--report", ""), "is a folder"),
-        ((tmp_path / "in", "--report", tmp_path / "none" / "page.html"), "there is no folder"),
+        ((tmp_path / "in", "--report", tmp_path / "none" / "page.html"), "does not exist"),
         ((tmp_path / "in", "--topics", ","), "invalid --topics"),
         ((tmp_path / "in", "--master", "local[2]"), "--engine spark"),
         ((tmp_path / "in", "--engine", "spark", "--processes", "2"), "--engine local"),
-        ((tmp_path / "in", "--since", cut_short), "has not come to its end"),
-        (("--compare", tmp_path / "a", cut_short), "has not come to its end"),
+        ((tmp_path / "in", "--since", cut_short), "is incomplete"),
+        (("--compare", tmp_path / "a", cut_short), "is incomplete"),
         (("--compare", tmp_path / "in", tmp_path / "in"), "summary/"),
     ):
         code, out, err = run("audit", *(() if not words else ("--engine", "local")), *words)
@@ -268,7 +268,7 @@ def test_a_topic_that_is_nowhere(run: Run, tmp_path: Path) -> None:
     write(tmp_path / "other" / "b-0", GOOD)
     assert run(*LOCAL, "--topics", "a,b*", tmp_path / "in", tmp_path / "other")[0] == 0
     code, out, err = run(*LOCAL, "--topics", "a,bb,c*", tmp_path / "in")
-    assert (code, err) == (3, f"batchval audit: {tmp_path / 'in'}: no topic of the name bb, c*\n")
+    assert (code, err) == (3, f"batchval audit: {tmp_path / 'in'}: topic not found: bb, c*\n")
     assert "1 batch, 3 records" in out
 
 
@@ -323,8 +323,8 @@ def test_somebody_elses_files_stay(run: Run, tmp_path: Path) -> None:
 def test_workers_that_end_again_and_again(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel kills whatever starts: the third time is the last, and the exit code does not say
-    it was the data.
+    """Kill whatever starts: the third time is the last, and the exit code does not blame the
+    data.
     """
     for n in range(4):
         write(tmp_path / f"a-{n}", GOOD)
@@ -370,7 +370,7 @@ def test_where_spark_cannot_be_had_processes_do_it(
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some seconds of work for two processes."""
+    """Write data for some seconds of work of two processes."""
     folder = tmp_path_factory.mktemp("large")
     one = batch([record(i % 7, value=bytes(20)) for i in range(7)], base_offset=0)
     for n in range(4):
@@ -379,7 +379,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _below(process: int) -> list[int]:
-    """Every process below this one: workers are forked by a server of theirs."""
+    """Return every process below this one: workers are forked by their server."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -395,7 +395,7 @@ def _below(process: int) -> list[int]:
 
 
 def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """A run with two workers, once both are at work."""
+    """Start a run with two workers, and return when both are at work."""
     process = subprocess.Popen(
         [
             sys.executable,
@@ -473,7 +473,9 @@ def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> Non
 
 
 def test_findings_have_a_state(run: Run, faulty: Path, tmp_path: Path) -> None:
-    """The exit code is 1 as long as one is left, the runs say what became of them."""
+    """Check that the exit code is 1 while a finding is left, and that the runs state what became of
+    them.
+    """
     codes = []
     for name, since in (
         ("a", ()),
@@ -500,7 +502,9 @@ def test_findings_have_a_state(run: Run, faulty: Path, tmp_path: Path) -> None:
 
 
 def test_record_rules_of_an_audit(run: Run, tmp_path: Path) -> None:
-    """They need --deep, and an audit with other rules does not go on from this one."""
+    """Check that rules need --deep, and that an audit with other rules does not continue this
+    one.
+    """
     stored = batch(records(3), codec=ZSTD, partition_leader_epoch=1)
     write(tmp_path / "in" / "orders-0", stored)
     write(tmp_path / "in" / "other-0", stored)

@@ -27,7 +27,7 @@ def write(folder: Path, *parts: bytes, name: str = NAME) -> Path:
 
 @pytest.fixture
 def mixed(tmp_path: Path) -> Path:
-    """A good batch, one with a wrong checksum, a stump."""
+    """Write a good batch, one with a wrong checksum, and an incomplete one."""
     return write(
         tmp_path,
         GOOD,
@@ -203,7 +203,9 @@ def test_wrong_usage_is_one_line_and_exit_2(run: Run, what: str) -> None:
 
 
 def test_an_unknown_configuration_key_is_named_with_the_nearest(run: Run, tmp_path: Path) -> None:
-    """Kafka's other keys have no effect, so that a whole topic configuration can be passed."""
+    """Check that Kafka's other keys have no effect, so that a whole topic configuration can be
+    passed.
+    """
     file = write(tmp_path, GOOD, name="a.bin")
     code, _, err = run("check", "--config", "max.mesage.bytes=1", file)
     assert code == 2
@@ -220,7 +222,7 @@ def test_now_beyond_64_bits_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     assert (code, len(err.splitlines())) == (2, 1)
 
 
-# ---- what is no segment --------------------------------------------------------------------------
+# ---- files of other kinds ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["check", "dump"])
@@ -383,8 +385,8 @@ def test_any_file_name(run: Run, tmp_path: Path, name: str | bytes) -> None:
 
 
 def test_the_version_of_kafka(run: Run, tmp_path: Path) -> None:
-    """A record that is a day ahead, which brokers before 4.0 accept where the topic does not
-    say.
+    """Check a record that is a day ahead, which brokers before 4.0 accept without a limit of the
+    topic.
     """
     file = write(tmp_path, batch(records(1), base_timestamp=NOW + 86_400_000), name="batches.bin")
     words = ("check", "--now", NOW, file)

@@ -204,17 +204,19 @@ def test_lies_in_payloads(run: Run, tmp_path: Path) -> None:
 
 def test_a_weaker_key_byte_is_no_lie(run: Run, tmp_path: Path) -> None:
     keyed = batch([record(0, key=b"k")], codec=LZ4)
-    said = claims.BatchClaims(NOW, 1, 0)
-    assert run("claims", "show", write(tmp_path, claims.attach(keyed, said)))[0] == 0
-    assert run("claims", "verify", write(tmp_path, claims.attach(keyed, said)))[0] == 0
+    stored = claims.BatchClaims(NOW, 1, 0)
+    assert run("claims", "show", write(tmp_path, claims.attach(keyed, stored)))[0] == 0
+    assert run("claims", "verify", write(tmp_path, claims.attach(keyed, stored)))[0] == 0
     assert (
-        run("claims", "show", write(tmp_path, claims.attach(keyed, said._replace(null_keys=1))))[0]
+        run("claims", "show", write(tmp_path, claims.attach(keyed, stored._replace(null_keys=1))))[
+            0
+        ]
         == 1
     )
     assert (
-        run("claims", "verify", write(tmp_path, claims.attach(keyed, said._replace(null_keys=1))))[
-            0
-        ]
+        run(
+            "claims", "verify", write(tmp_path, claims.attach(keyed, stored._replace(null_keys=1)))
+        )[0]
         == 1
     )
 

@@ -39,7 +39,7 @@ CASE: dict[str, Any] = {
 
 
 def case(**changes: Any) -> dict[str, Any]:
-    """CASE with dotted names changed; None takes a name away."""
+    """Return CASE with changed dotted names; None removes a name."""
     copy: dict[str, Any] = json.loads(json.dumps(CASE))
     for name, value in changes.items():
         at = copy
@@ -266,7 +266,7 @@ def test_an_unreadable_file_does_not_hide_the_others(run: Run, tmp_path: Path) -
 
 
 def test_a_case_is_compared_with_the_version_that_it_names(run: Run, tmp_path: Path) -> None:
-    """Kafka before 4.4 accepts a length that is not the record's."""
+    """Check a wrong record length, which Kafka before 4.4 accepts."""
     data = of_wrong_length(GZIP)
     refused = {"error": "InvalidRecordException", "code": 87}
     one = case(batch_hex=data.hex(), kafka_version="4.4", expect__validate=refused)

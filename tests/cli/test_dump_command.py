@@ -288,7 +288,9 @@ def test_limit_counts_batches_of_all_files(run: Run, limit: int) -> None:
 
 
 def test_bad_shows_what_check_refuses(run: Run, tmp_path: Path) -> None:
-    """A wrong checksum, a record with attributes (S5), and damage; not the good batches."""
+    """Check a wrong checksum, a record with attributes (S5), and damage, without the good
+    batches.
+    """
     good, s5 = batch(records(2)), batch([record(0, attributes=1)])
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(good + batch(records(2), crc=5) + s5 + good + good[:30])

@@ -44,7 +44,7 @@ class Field(NamedTuple):
 
 @cache
 def tables() -> dict[tuple[str, str], dict[str, Field]]:
-    """(command, type of document) -> its fields, as the page describes them."""
+    """Return (command, type of document) -> its fields, as the page describes them."""
     found: dict[tuple[str, str], dict[str, Field]] = {}
     parts = re.split(
         r"^#{2,3} (.+): (.+)$",
@@ -68,7 +68,7 @@ def tables() -> dict[tuple[str, str], dict[str, Field]]:
 
 
 def differences(document: Document, fields: dict[str, Field]) -> Iterator[str]:
-    """What a document has that its table does not describe, and the reverse."""
+    """Return the fields that a document has and its table does not describe, and the reverse."""
     for name in document.keys() - fields.keys():
         yield f"{name} is not described"
     for name, field in fields.items():
@@ -80,7 +80,7 @@ def differences(document: Document, fields: dict[str, Field]) -> Iterator[str]:
 
 
 def lines(out: str) -> list[Document]:
-    """The documents of an output, each with a version and a type."""
+    """Return the documents of an output, each with a version and a type."""
     found = [json.loads(line) for line in out.splitlines()]
     for document in found:
         assert document.pop("schema_version") == 1
@@ -88,7 +88,7 @@ def lines(out: str) -> list[Document]:
 
 
 def compared(command: str, documents: list[Document], *types: str) -> None:
-    """Every document fits its table, and the types are those that are expected."""
+    """Check that every document fits its table, and that the types are the expected ones."""
     assert {document["type"] for document in documents} == set(types)
     for document in documents:
         fields = tables()[command, document.pop("type")]
@@ -187,7 +187,7 @@ def test_rule(run: Run) -> None:
 
 @pytest.fixture(scope="module")
 def bad_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A partition with a gap, to audit."""
+    """Write a partition with a gap, to audit."""
     folder = tmp_path_factory.mktemp("logs") / "a-0"
     folder.mkdir()
     parts = (
@@ -265,7 +265,7 @@ def test_conformance_of_a_runner(run: Run) -> None:
 
 
 def result(kind: str) -> Result:
-    """A result as a run makes it, without a broker."""
+    """Return a result as a run makes it, without a broker."""
     histogram = None
     totals: Document = {"records": 3, "bytes": 300, "elapsed_ns": 10**9}
     if kind == "produce":
@@ -285,7 +285,7 @@ def result(kind: str) -> Result:
 
 @pytest.mark.parametrize("kind", ["produce", "consume"])
 def test_perf(run: Run, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """produce and consume print with the same function as merge, which needs no broker."""
+    """Print a result with merge, which needs no broker, as produce and consume do."""
     from batchval.cli.perf_options import keep
 
     keep({"output": tmp_path / "a.json", "as_json": True, "report": None}, result(kind))

@@ -42,7 +42,7 @@ finally:
 
 
 def imported_by(*words: str, **variables: str) -> tuple[str, set[str]]:
-    """(standard output, modules) of a run in a process of its own."""
+    """Return (standard output, modules) of a run in a separate process."""
     command = [sys.executable, "-c", _PROGRAM, *words]
     done = subprocess.run(
         command,
@@ -65,7 +65,9 @@ def heavy(modules: set[str]) -> set[str]:
 
 
 def test_help_imports_click_and_no_command() -> None:
-    """Of modules that `import click` does not import, only those that lay out a page."""
+    """Check that, beyond the modules of `import click`, only those that lay out a page are
+    imported.
+    """
     plain = subprocess.run(
         [sys.executable, "-c", "import sys, click, batchval.cli\nprint(*sys.modules)"],
         capture_output=True, text=True, cwd=ROOT, check=True,
@@ -80,7 +82,7 @@ def test_help_imports_click_and_no_command() -> None:
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The words of every command and group."""
+    """Return the words of every command and group."""
     found = []
     with click.Context(group) as ctx:
         for name in group.list_commands(ctx):
@@ -108,7 +110,7 @@ def test_the_help_of_a_command_imports_no_engine(words: tuple[str, ...]) -> None
 
 
 def test_producing_at_will_needs_no_numpy() -> None:
-    """Which takes as long to import as all the rest, and starts threads that spin."""
+    """Check imports: numpy takes as long as all the rest, and starts threads that spin."""
     limit = ["--command-property", "max.block.ms=1"]
     run = ["--num-records", "1", "--record-size", "1", "--throughput", "-1", *limit]
     _, modules = imported_by(
@@ -170,7 +172,7 @@ def test_every_command_of_a_table_has_a_module_and_a_help() -> None:
 
 
 def cpu_seconds(*command: str) -> float:
-    """The least CPU time of several runs, in seconds."""
+    """Return the least CPU time of several runs, in seconds."""
     times = []
     for _ in range(7):
         process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, cwd=ROOT)
@@ -182,7 +184,9 @@ def cpu_seconds(*command: str) -> float:
 
 @pytest.mark.alone
 def test_help_and_import_are_light() -> None:
-    """The targets are 6 and 3 times: measured 5.4 (click alone 4.5) and 1.2 on a busy machine."""
+    """Check the targets of 6 and 3 times: measured 5.4 (click alone 4.5) and 1.2 on a busy
+    machine.
+    """
     nothing = cpu_seconds("-c", "pass")
     assert cpu_seconds("-m", "batchval", "--help") <= 9 * nothing
     assert cpu_seconds("-c", "import batchval") <= 3 * nothing

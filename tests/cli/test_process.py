@@ -34,7 +34,7 @@ SEGMENTS = ROOT / "fixtures" / "segments"
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Half a million findings: more than any pipe holds, and some seconds of work."""
+    """Write half a million findings: more than any pipe holds, and some seconds of work."""
     path = tmp_path_factory.mktemp("large") / "large.bin"
     bad = batch([record(0, attributes=1)])
     path.write_bytes(bad * 500_000)
@@ -106,7 +106,7 @@ def test_ctrl_c(large: Path, words: list[str]) -> None:
 
 
 def on_terminal(words: list[str], columns: int, stdout: int | None = None) -> tuple[int, str]:
-    """(exit code, what the terminal shows) with stderr, and if not said otherwise stdout, on a
+    """Return (exit code, text of the terminal) with stderr, and by default stdout, on a
     terminal.
     """
     main, second = pty.openpty()

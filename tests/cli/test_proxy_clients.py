@@ -21,7 +21,7 @@ OLD, NEW = {1 << 16 | 2: 5}, {1 << 16 | 12: 1}
 
 @contextlib.contextmanager
 def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Something at a port that answers one request after the other with these bytes."""
+    """Serve these bytes at a port, one request after the other."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

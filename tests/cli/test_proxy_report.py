@@ -33,7 +33,7 @@ EXAMPLE = Path(__file__).parents[2] / "fixtures" / "gate"
 def written(
     folder: Path, *refusals: Refused, judged: int = 1_204_330, at_s: float | None = None
 ) -> Path:
-    """A state directory with these refusals."""
+    """Write a state directory with these refusals."""
     at = int((time.time() if at_s is None else at_s) * 1e9)
     counts = ObservedCounts("observe", judged=lambda: judged, clock_ns=lambda: at)
     for refusal in refusals:

@@ -20,7 +20,7 @@ GOOD = batch(records(3), base_offset=7)
 
 
 def piped(data: bytes, *words: str, **more: object) -> subprocess.CompletedProcess[bytes]:
-    """A run with data in a pipe."""
+    """Run a command with data in a pipe."""
     return subprocess.run(
         [*COMMAND, *words],
         input=data,

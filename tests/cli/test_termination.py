@@ -20,7 +20,7 @@ pytestmark = pytest.mark.alone
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four partitions, some seconds of work with --rows all."""
+    """Write four partitions, some seconds of work with --rows all."""
     folder = tmp_path_factory.mktemp("logs")
     data = b"".join(good(i) for i in range(400_000))
     for n in range(4):

@@ -1,4 +1,4 @@
-"""Damaged segments: each damage is one finding at its place, and reading goes on behind it."""
+"""Damaged segments: each damage is one finding at its place, and reading continues after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "00000000000000000000.log"
 def series(
     count: int = 8, each: int = 3, codec: int = NONE, base: int = 0, **fields: object
 ) -> list[bytes]:
-    """Batches that follow each other without a fault."""
+    """Return batches that follow each other without a fault."""
     return [
         batch(
             records(each),
@@ -105,7 +105,7 @@ def test_zeros_in_the_middle(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize("bit", range(32))
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
 def test_a_flipped_bit_in_a_batch_size(tmp_path: Path, bit: int, codec: int) -> None:
-    """Bytes 8 to 11 lie outside the checksum. One finding, there; only that batch is lost."""
+    """Change bytes 8 to 11, outside of the checksum. Expect one finding and one lost batch."""
     parts = series(codec=codec, each=40)
     bad = bytearray(parts[3])
     bad[8 + bit // 8] ^= 0x80 >> (bit % 8)
@@ -360,7 +360,7 @@ INDEXES = {
     "true": ([(8, AT[2]), (14, AT[4])], []),
     "true, then zeros": ([(8, AT[2]), (0, 0), (0, 0)], []),
     "between batches": ([(8, AT[2] + 1)], [AT[2] + 1]),
-    "behind the end": ([(8, AT[2]), (30, 10**6)], [10**6]),
+    "after the end": ([(8, AT[2]), (30, 10**6)], [10**6]),
     "a batch too far": ([(8, AT[3])], [AT[3]]),
     "at position 0": ([(2, 0)], []),
     "two lies": ([(8, 5), (14, AT[4]), (17, 7)], [5]),

@@ -16,7 +16,7 @@ PARTS = series(12)
 
 
 def found(folder: Path, *parts: bytes) -> list[tuple[Rule, int, int]]:
-    """(rule, position, follows) of a segment whose index was made for PARTS."""
+    """Return (rule, position, follows) of a segment whose index was made for PARTS."""
     at = starts(PARTS)
     write(folder, *parts)
     entries = [(3 * i + 2, at[i]) for i in range(1, 12)]
@@ -27,7 +27,7 @@ def found(folder: Path, *parts: bytes) -> list[tuple[Rule, int, int]]:
 
 
 def test_a_batch_that_is_lost(tmp_path: Path) -> None:
-    """No index entry after it points at the batch that it names."""
+    """Check that no index entry after it points at the batch that it names."""
     assert found(tmp_path, *PARTS[:4], *PARTS[5:]) == [(Rule.L3, starts(PARTS)[4], 8)]
 
 
@@ -38,14 +38,14 @@ def test_a_batch_that_is_repeated(tmp_path: Path) -> None:
 
 
 def test_two_batches_that_changed_places(tmp_path: Path) -> None:
-    """A gap, offsets that go back, and another gap."""
+    """Expect a gap, offsets that go back, and another gap."""
     ((rule, position, follows),) = found(tmp_path, *PARTS[:4], PARTS[5], PARTS[4], *PARTS[6:])
     assert (rule, position) == (Rule.L3, starts(PARTS)[4])
     assert follows == 3
 
 
 def test_an_offset_that_changed(tmp_path: Path) -> None:
-    """The base offset is not under the checksum."""
+    """Change a base offset, which the checksum does not cover."""
     moved = struct.pack(">q", 1000) + PARTS[4][8:]
     ((rule, position, follows),) = found(tmp_path, *PARTS[:4], moved, *PARTS[5:])
     assert (rule, position) == (Rule.L3, starts(PARTS)[4])

@@ -52,7 +52,7 @@ def findings(joined: list[Joined], level: Level = Level.FINDING) -> list[Finding
 
 
 def rolled(folder: Path, count: int = 3) -> list[Path]:
-    """Segments of four batches of three records."""
+    """Write segments of four batches of three records."""
     return [write(folder, *series(4, base=12 * i), name=f"{12 * i:020}.log") for i in range(count)]
 
 
@@ -88,7 +88,7 @@ def test_the_topic_is_deleted(tmp_path: Path) -> None:
 
 
 def test_the_cleaner_puts_another_file_in_its_place(tmp_path: Path) -> None:
-    """The segments that it merged are gone, and the new one has the first one's name."""
+    """Remove the merged segments: the new one has the first one's name."""
     first, second, _ = rolled(tmp_path / "t-0")
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 24\n")
 
@@ -105,7 +105,7 @@ def test_the_cleaner_puts_another_file_in_its_place(tmp_path: Path) -> None:
 
 
 def test_a_segment_rolls_between_two_listings(tmp_path: Path) -> None:
-    """What was appended before the roll was not listed: no gap before the new segment."""
+    """Expect no gap: what was appended before the roll was not listed."""
     *_, last = rolled(tmp_path / "t-0")
     bad = bytearray(last.read_bytes())
     bad[70] ^= 1  # so that the folder is listed again
@@ -138,7 +138,7 @@ def test_index_entries_of_batches_that_came_after_the_listing(tmp_path: Path) ->
 
 
 def test_an_index_that_points_beyond_the_end_of_the_newest_segment(tmp_path: Path) -> None:
-    """Its log was cut off between two batches."""
+    """Cut off its log between two batches."""
     log = write(tmp_path / "t-0", *series(4))
     index(log, (8, starts(series(4))[2]), (20, starts(series(8))[6]))
     _, joined = Meanwhile().run(tmp_path)
@@ -146,7 +146,7 @@ def test_an_index_that_points_beyond_the_end_of_the_newest_segment(tmp_path: Pat
 
 
 def test_a_batch_that_is_half_written(tmp_path: Path) -> None:
-    """With preallocate=true the file's size says nothing of what is written."""
+    """Preallocate: the file's size does not show how much is written."""
     parts = series(5)
     whole = b"".join(parts)
     log = write(tmp_path / "t-0", whole[:-20], bytes(4096))

@@ -78,8 +78,8 @@ def test_a_batch_larger_than_a_block(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 100, len(PARTS[0]), 1500, len(WHOLE) - 1])
 def test_a_file_that_shrinks_under_the_reader(tmp_path: Path, kept: int) -> None:
-    """A broker truncates the active segment after an unclean leader change. What is gone is not
-    damage; a stump is.
+    """Truncate the active segment, as a broker does after an unclean leader change. Missing bytes
+    are not damage; an incomplete batch is.
     """
     path = write(tmp_path, WHOLE)
     with SegmentFile(path) as segment:
@@ -168,7 +168,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, summary.batch
 
 
 def growth(small: Path, path: Path) -> tuple[int, int, int]:
-    """(KiB of memory more, batches, findings) of judging a file in a process of its own."""
+    """Return (more memory in KiB, batches, findings) of a check of a file in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(MEASURE), str(small), str(path)],
         capture_output=True,
@@ -193,7 +193,7 @@ def test_a_claimed_size_buys_no_memory(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_a_claimed_size_inside_a_large_file_buys_no_memory(tmp_path: Path) -> None:
-    """Sparse: 300 MB of which almost none is on the disk."""
+    """Read a sparse file: 300 MB of which almost none is on the disk."""
     small = write(tmp_path, WHOLE)
     claim = tmp_path / "claim.log"
     with claim.open("wb") as out:

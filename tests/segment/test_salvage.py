@@ -58,7 +58,9 @@ def ranges(lost: list[Lost]) -> list[tuple[int, int, str, int]]:
 
 
 def is_in_order(folder: Path) -> bool:
-    """Names are at most the first offset and above all before; offsets ascend; all is valid."""
+    """Check that names are at most the first offset and above all before; offsets ascend; all is
+    valid.
+    """
     end = -1
     for name, data in logs(folder).items():
         columns = scan_batches(data)
@@ -74,7 +76,7 @@ def is_in_order(folder: Path) -> bool:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SEGMENTS.glob("*-[0-9]")))
 def test_a_healthy_folder_stays_as_it_is(tmp_path: Path, name: str) -> None:
-    """Without the zeros that preallocation left."""
+    """Compare the bytes without the zeros of preallocation."""
     salvage, summary = salvaged(SEGMENTS / name, tmp_path / "out", Options())
     expected = {file: b"".join(batches(data)) for file, data in logs(SEGMENTS / name).items()}
     assert logs(tmp_path / "out" / name) == expected
@@ -215,7 +217,7 @@ def test_what_stays_of_batches_that_contradict(
 
 
 def test_a_batch_of_which_both_neighbours_disagree(tmp_path: Path) -> None:
-    """The last batch of a segment has an offset far above the segments that follow."""
+    """Give the last batch of a segment an offset far above the segments that follow."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     (folder / f"{FIRST}.log").write_bytes(A + B + WILD)
@@ -226,7 +228,7 @@ def test_a_batch_of_which_both_neighbours_disagree(tmp_path: Path) -> None:
 
 
 def test_gaps_of_a_compacted_topic_are_not_lost(tmp_path: Path) -> None:
-    """Where damage lies between, some of the offsets may have been there."""
+    """Put damage between gaps, where some of the offsets may have been."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     (folder / f"{FIRST}.log").write_bytes(A + C + D[:-1] + b"?" + E)

@@ -31,14 +31,14 @@ def listed(uri: str) -> list[SegmentInfo | Unreadable]:
 
 @pytest.fixture(params=["local", "aiven"])
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The folder of the partition, in either layout."""
+    """Return the folder of the partition, in either layout."""
     shutil.copytree(TIERED / request.param, tmp_path / request.param)
     return next((tmp_path / request.param).rglob("*.log")).parent
 
 
 @pytest.fixture(params=[0, 700, 100])
 def find(request: pytest.FixtureRequest) -> Find:
-    """``check``, or an audit with this split."""
+    """Run ``check``, or an audit with this split."""
     size = request.param
     return (lambda folder: by_audit(folder, size)) if size else by_check
 
@@ -90,7 +90,7 @@ def test_a_transaction_index_is_compared(find: Find, tmp_path: Path) -> None:
 
 
 def test_the_same_offsets_twice_are_a_note(find: Find, folder: Path) -> None:
-    """A new leader copies again what it does not find in the metadata: KIP-405."""
+    """Repeat offsets: a new leader copies again what it does not find in the metadata (KIP-405)."""
     for path in folder.glob(f"{10:020}*"):
         shutil.copy(path, folder / f"{path.name[:20]}-{ID}{path.suffix}")
     (note,) = find(folder)

@@ -17,7 +17,7 @@ LABEL = "with 95 % confidence at most"
 
 
 def at_most(lying: int, verified: int, share: float) -> float:
-    """P(X <= lying) of a binomial distribution, term by term."""
+    """Return P(X <= lying) of a binomial distribution, term by term."""
     return math.fsum(
         math.comb(verified, k) * share**k * (1 - share) ** (verified - k) for k in range(lying + 1)
     )
@@ -54,7 +54,7 @@ def test_the_bound_is_where_so_few_lies_have_a_probability_of_5_percent(
 
 
 def test_published_values() -> None:
-    """Of one-sided 95 % limits of Clopper and Pearson."""
+    """Compare with one-sided 95 % limits of Clopper and Pearson."""
     assert highest_share(1, 10) == pytest.approx(0.3942, abs=1e-4)
     assert highest_share(2, 20) == pytest.approx(0.2826, abs=1e-4)
     assert highest_share(0, 20) == pytest.approx(0.1391, abs=1e-4)

@@ -17,7 +17,7 @@ from tests.support.segments import crossing, segment
 def walk(
     path: Path, start: int = 0, end: int | None = None, block: int = 1 << 20, reuse: bool = False
 ) -> list[object]:
-    """What the walk meets: (position, size, checksum right?) of each batch, and damages."""
+    """Return (position, size, checksum right?) of each batch of the walk, and damages."""
     met: list[object] = []
     with SegmentFile(path, accept_claims_header=True) as file:
         for part in file.stretches(start, end, block, reuse=reuse):
@@ -75,7 +75,7 @@ def test_the_walk_can_be_entered_anywhere(
 def test_far_into_a_file_the_walk_is_entered_without_its_beginning(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a file of gigabytes, by constants as small as this one."""
+    """Enter the walk as in a file of gigabytes, with constants as small as this one."""
     monkeypatch.setattr(reader, "LOOKBACK", 6000)
     monkeypatch.setattr(reader, "CLEAR", 4000)
     rng = random.Random(seed)
@@ -129,7 +129,7 @@ def test_a_forged_batch_that_reaches_into_the_next(seed: int, tmp_path: Path) ->
 
 @pytest.mark.parametrize("wrong", [1, 3, 255, 256, 257])
 def test_wrong_checksums_in_a_row_are_batches_all_the_same(wrong: int, tmp_path: Path) -> None:
-    """Their offsets go on; where they do not, a chain of a few is still believed."""
+    """Check that their offsets go on; where they do not, a chain of a few is still believed."""
     parts = [batch(records(2), base_offset=2 * i, crc=1) for i in range(wrong)]
     met = walk(write(tmp_path, b"".join(parts) + batch(base_offset=2 * wrong)))
     assert [len(part) for part in met] == [3] * (wrong + 1)
@@ -150,10 +150,10 @@ def test_a_wrong_checksum_before_zeros_that_do_not_reach_the_end(tmp_path: Path)
 
 @pytest.mark.parametrize("after", [0, 1, 2 << 20])
 def test_zeros_end_at_the_first_byte_that_is_none(tmp_path: Path, after: int) -> None:
-    """Written ones, which are read, in pieces of a MiB."""
+    """Read written zeros in pieces of a MiB."""
     for zeros in (11, 12, (1 << 20) - 17, (3 << 20) + 5):
-        behind = batch(base_offset=5)
-        met = walk(write(tmp_path, batch() + bytes(zeros) + behind + bytes(after)))
+        following = batch(base_offset=5)
+        met = walk(write(tmp_path, batch() + bytes(zeros) + following + bytes(after)))
         kinds = [part.kind if isinstance(part, Damage) else "batch" for part in met]
         assert kinds == ["batch", "size", "batch", *["zeros"] * bool(after)]
         assert met[1] == Damage(len(batch()), zeros, "size")

@@ -38,7 +38,7 @@ def children() -> dict[int, list[int]]:
 
 
 def below(pid: int) -> Iterator[tuple[int, str]]:
-    """Descendants of a process with their command lines."""
+    """Return descendants of a process with their command lines."""
     tree, left = children(), [pid]
     while left:
         for child in tree.get(left.pop(), []):
@@ -53,7 +53,7 @@ def below(pid: int) -> Iterator[tuple[int, str]]:
 
 
 def kill_one(what: str) -> bool:
-    """The youngest process of ours whose command line has the word."""
+    """Kill the youngest process of ours whose command line has the word."""
     found = sorted(pid for pid, line in below(os.getpid()) if what in line)
     for pid in reversed(found):
         try:

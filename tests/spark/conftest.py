@@ -27,7 +27,7 @@ CONNECT = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """local[2], as ``session`` starts it. Workers see this tree, wherever they run."""
+    """Return local[2], as ``session`` starts it. Workers see this tree, wherever they run."""
     from batchval.spark import NoJava, session
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
@@ -47,5 +47,5 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def connect(spark: SparkSession) -> str:
-    """The address of its Spark Connect server."""
+    """Return the address of its Spark Connect server."""
     return f"sc://127.0.0.1:{PORT}"

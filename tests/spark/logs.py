@@ -24,7 +24,7 @@ CODECS = (NONE, GZIP, SNAPPY, LZ4, ZSTD)
 
 
 def series(count: int, seed: int = 1, base: int = 0) -> list[bytes]:
-    """Batches of all codecs and of many sizes, one after the other."""
+    """Return batches of all codecs and of many sizes, one after the other."""
     chance = random.Random(seed)
     found = []
     for n in range(count):
@@ -43,7 +43,7 @@ def series(count: int, seed: int = 1, base: int = 0) -> list[bytes]:
 
 
 def write(folder: Path, parts: Iterable[bytes], base: int = 0, every: int = 2048) -> Path:
-    """A segment and its .index, an entry for every so many bytes."""
+    """Write a segment and its .index, with an entry for each interval of bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{base:020d}.log"
     position = since = 0
@@ -63,7 +63,7 @@ def write(folder: Path, parts: Iterable[bytes], base: int = 0, every: int = 2048
 
 
 def claimed(folder: Path, *, lies: bool = False) -> Path:
-    """A segment of zstd and gzip batches with claims in their payload, true ones or lies."""
+    """Write a segment of zstd and gzip batches with claims in their payload, true or false ones."""
     parts = []
     for n in range(60):
         one = batch(records(2, key=b"k"), codec=(ZSTD, GZIP)[n % 2], base_offset=2 * n)
@@ -81,7 +81,9 @@ def flipped(data: bytes, at: int = -3) -> bytes:
 
 
 def a_cluster(folder: Path) -> Path:
-    """Five partitions: sound, damaged in three ways, two segments, and batches within values."""
+    """Write five partitions: valid, damaged in three ways, two segments, and batches within
+    values.
+    """
     write(folder / "orders-0", series(120))
     parts = series(120, seed=2)
     parts[40] = flipped(parts[40])
@@ -101,22 +103,26 @@ def a_cluster(folder: Path) -> Path:
 
 
 def plain(path: Path, **options: Any) -> list[dict[str, Any]]:
-    """The rows of one range a segment, by a loop."""
-    told = Options(**options)
+    """Return the rows of one range per segment, by a loop."""
+    chosen = Options(**options)
     store, below = Store.of(str(path))
     found: list[pa.RecordBatch] = []
-    for one in store.list_segments(below, told.topics):
+    for one in store.list_segments(below, chosen.topics):
         if isinstance(one, SegmentInfo):
-            found += list(read_range(Range(one, 0, one.size), told))
+            found += list(read_range(Range(one, 0, one.size), chosen))
         else:
             found.append(
-                unreadable_row(SegmentInfo("", "", -1, -1, 0, 0), f"{one.uri}: {one.reason}", told)
+                unreadable_row(
+                    SegmentInfo("", "", -1, -1, 0, 0), f"{one.uri}: {one.reason}", chosen
+                )
             )
-    return ordered(pa.Table.from_batches(found, row_schema(told.columns)).to_pylist())
+    return ordered(pa.Table.from_batches(found, row_schema(chosen.columns)).to_pylist())
 
 
 def ordered(rows: Iterable[Any]) -> list[dict[str, Any]]:
-    """As dicts, in the order of the log. Times in UTC: Spark's are local and do not say so."""
+    """Return rows as dicts in the order of the log. Times in UTC: Spark's are local without a time
+    zone.
+    """
     dicts = [dict(row) if isinstance(row, dict) else row.asDict() for row in rows]
     for row in dicts:
         row |= {

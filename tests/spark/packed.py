@@ -42,7 +42,7 @@ _LEFT_OUT = shutil.ignore_patterns("tests", "include", "*.pyx", "*.a", "__pycach
 
 
 def make(archive: Path) -> None:
-    """Packs it: uncompressed, for it is unpacked at once."""
+    """Pack the environment uncompressed, because it is unpacked at once."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         environment = Path(folder) / "env"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
@@ -71,12 +71,12 @@ def make(archive: Path) -> None:
         ):
             shutil.copytree(ROOT / name, packages / name, ignore=_LEFT_OUT)
         # its links lead to the interpreter of this machine; venv-pack 0.2 spoils them where a
-        # python_prefix is given
+        # python_prefix is set
         venv_pack.pack(str(environment), output=str(archive), compress_level=0)
 
 
 def _beside(name: str) -> Path | None:
-    """Shared libraries that a wheel has put beside its package."""
+    """Return shared libraries that a wheel has put next to its package."""
     for folder in map(Path, sys.path):
         if (folder / name).is_dir():
             return folder / name

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.jvm
 
 @pytest.fixture
 def work() -> Iterator[None]:
-    """Spark's workers write into the installed package, whatever they are told."""
+    """Return the folder of the program. Spark's workers write into the installed package in any
+    case.
+    """
     import pyspark
 
     folder = Path(pyspark.__file__).parent / "work"

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.long]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Spark's own script for it, in the foreground."""
+    """Run Spark's own script for the server in the foreground."""
     import pyspark
 
     from batchval.spark.start import NoJava, java_home

@@ -35,7 +35,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outputs(folder: Path) -> dict[str, list[str]]:
-    """The rows of all Parquet files, by their places."""
+    """Return the rows of all Parquet files, by their places."""
     files = sorted(path for path in folder.rglob("*.parquet") if path.parent.name != "runs")
     return {
         str(file.relative_to(folder)): [
@@ -46,8 +46,8 @@ def outputs(folder: Path) -> dict[str, list[str]]:
 
 
 def run(engine: Engine, logs: Path, out: Path, **options: Any) -> dict[str, list[str]]:
-    told = Options(now_ms=NOW, **options)
-    audit(list_work([str(logs)], told), told, engine, str(out))
+    chosen = Options(now_ms=NOW, **options)
+    audit(list_work([str(logs)], chosen), chosen, engine, str(out))
     return outputs(out)
 
 
@@ -113,19 +113,19 @@ print(json.dumps({
 
 @pytest.mark.long
 def test_spark_connect_has_the_same_rows(connect: str, logs: Path) -> None:
-    """A client without a JVM of its own: rows, the UDF, and the engine."""
+    """Use a client without its own JVM: rows, the UDF, and the engine."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", CONNECTED, connect, str(logs)],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=300,
         env={**os.environ, "JAVA_HOME": "/nowhere", "PATH": "/nowhere:/bin:/usr/bin"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    printed = json.loads(done.stdout.splitlines()[-1])
     expected = plain(logs)
     for row in expected:
         row["max_timestamp"] = row["max_timestamp"] and str(
             row["max_timestamp"].astimezone().replace(tzinfo=None)
         )
-    assert ordered(said["rows"]) == expected
-    assert said["ends"] == said["expected"]
-    assert said["judged"] == 120
+    assert ordered(printed["rows"]) == expected
+    assert printed["ends"] == printed["expected"]
+    assert printed["judged"] == 120

@@ -89,23 +89,23 @@ class Session:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("error", "kind", "message"),
     [
         (Py4JNetworkError(JOB), OSError, "No space left"),
         (
             Py4JNetworkError(JOB.replace("OSError", "KeyError")),
             engine.JobFailed,
-            "Spark gave up: KeyError",
+            "the Spark job failed: KeyError",
         ),
         (
             ConnectionRefusedError(111, "Connection refused"),
             WorkersLost,
-            "Spark gave up: .*refused",
+            "the Spark job failed: .*refused",
         ),
     ],
 )
 def test_a_job_s_end_is_told_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], said: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], message: str
 ) -> None:
     def waves(*_: Any) -> Any:
         yield "first"
@@ -115,7 +115,7 @@ def test_a_job_s_end_is_told_in_a_line(
     session: Any = Session()
     results = engine._and_stop(session, True, engine.run_on(session, [], Options(), None))
     assert next(results) == "first"  # type: ignore[comparison-overlap]
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         next(results)
     assert Session.stopped
 
@@ -147,15 +147,15 @@ def test_a_jvm_that_ends_at_once_is_told_in_its_words(monkeypatch: pytest.Monkey
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
     monkeypatch.setattr(SparkContext, "_gateway", None)
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as message,
         pytest.raises(start.NotStarted, match="no such thing"),
     ):
-        start._launch({"spark.x": "y"}, said)
+        start._launch({"spark.x": "y"}, message)
 
 
 @pytest.mark.alone
 def test_an_interrupt_waits_until_the_jvm_is_up() -> None:
-    """Else that JVM stays for ever: it reads the end of its stdin when it is up, and not before."""
+    """Interrupt a start: that JVM reads the end of its stdin when it is up, and not before."""
     before = signal.getsignal(signal.SIGINT)
     reached = []
 
@@ -191,7 +191,7 @@ def test_no_connect_server_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_audit_on_spark_says_nothing_but_its_own_lines(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a-0", series(4))
     write(tmp_path / "in" / "b-0", series(4))
-    for words, code, said in (
+    for words, code, message in (
         (("--json",), 0, ""),
         (
             ("--master", "local[x]"),
@@ -203,5 +203,5 @@ def test_an_audit_on_spark_says_nothing_but_its_own_lines(tmp_path: Path) -> Non
             [sys.executable, "-m", "batchval", "audit", str(tmp_path / "in"), *words],
             capture_output=True, text=True, check=False, cwd=ROOT, timeout=300,
         )  # fmt: skip
-        assert (done.returncode, done.stderr) == (code, said)
+        assert (done.returncode, done.stderr) == (code, message)
         assert all(line.startswith("{") for line in done.stdout.splitlines())

@@ -75,7 +75,7 @@ def test_damage_is_found_as_an_audit_finds_it(tmp_path: Path, what: str) -> None
 
 
 def test_rows_through_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Several topics, some damaged; a folder that is nowhere, and a topic that is nowhere."""
+    """Read several topics, some damaged, with a missing folder and a missing topic."""
     a_cluster(tmp_path / "made")
     for what in ("lost batch", "index offset moved"):
         (tmp_path / what).mkdir()
@@ -132,10 +132,10 @@ def test_nothing_is_lost_where_there_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"rows": "bad"}, "kafka-findings has no option 'rows': it has path"),
+        ({"rows": "bad"}, "unknown option 'rows' of kafka-findings: expected path"),
         (
             {"cleanupPolicy": "keep"},
-            "option cleanupPolicy is 'keep': auto, delete or compact is possible",
+            "option cleanupPolicy is 'keep': expected auto, delete or compact",
         ),
         (
             {"producerIdExpirationMs": "1d"},

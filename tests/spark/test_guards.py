@@ -1,5 +1,5 @@
 """Filters are never pushed down: in Spark 4.3 that gives wrong rows. A test says when Spark has
-mended it.
+repaired it.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class FourReader(DataSourceReader):
 
 @pytest.mark.jvm
 def test_spark_still_keeps_a_pushed_filter_for_the_next_query(spark: SparkSession) -> None:
-    """Fails once Spark is mended. Then filters on topic and partition may be pushed, and this file
-    be thought over.
+    """Fail once Spark is fixed. Then filters on topic and partition may be pushed, and this file be
+    changed.
     """
     from pyspark import cloudpickle
 

@@ -66,12 +66,12 @@ def comparable(rows: Any) -> list[dict[str, Any]]:
 
 
 def at_rest(kafka: KafkaBroker, *topics: str) -> list[dict[str, Any]]:
-    """The rows of what the broker has written, without the tail that it has allocated ahead."""
+    """Return the rows of what the broker has written, without its preallocated tail."""
     rows = plain(kafka.data, topics=topics, columns=DEFAULT)
     return comparable(row for row in rows if row["magic"] is not None)
 
 
-def told(kafka: KafkaBroker, topic: str, **options: str) -> CaseInsensitiveDict:
+def connector_options(kafka: KafkaBroker, topic: str, **options: str) -> CaseInsensitiveDict:
     return CaseInsensitiveDict(
         {"kafka.bootstrap.servers": kafka.bootstrap, "topics": topic, **options}
     )
@@ -81,13 +81,18 @@ def told(kafka: KafkaBroker, topic: str, **options: str) -> CaseInsensitiveDict:
 def test_rows_are_those_of_the_segments(spark: SparkSession, kafka: KafkaBroker) -> None:
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         produce(kafka, "live-batch", 60, codec)
-    rows = spark.read.format("kafka-batches").options(**told(kafka, "live-batch")).load().collect()
+    rows = (
+        spark.read.format("kafka-batches")
+        .options(**connector_options(kafka, "live-batch"))
+        .load()
+        .collect()
+    )
     assert len({row.partition for row in rows}) == 3
     assert {row.compression_type for row in rows} == {"none", "gzip", "snappy", "lz4", "zstd"}
     assert {(row.segment, row.position) for row in rows} == {(None, None)}
     assert comparable(rows) == at_rest(kafka, "live-batch")
     deep = spark.read.format("kafka-batches").options(
-        **told(kafka, "live-batch", deep="true", rows="bad")
+        **connector_options(kafka, "live-batch", deep="true", rows="bad")
     )
     assert deep.load().count() == 0
 
@@ -98,7 +103,7 @@ def test_a_stream_goes_on_from_its_checkpoint(
     spark: SparkSession, kafka: KafkaBroker, tmp_path: Path
 ) -> None:
     def run() -> list[dict[str, Any]]:
-        options = told(kafka, "live-stream", maxOffsetsPerTrigger="70")
+        options = connector_options(kafka, "live-stream", maxOffsetsPerTrigger="70")
         source = spark.readStream.format("kafka-batches").options(**options).load()
         writer = source.writeStream.format("parquet").option(
             "checkpointLocation", str(tmp_path / "checkpoint")
@@ -120,9 +125,9 @@ def test_a_stream_goes_on_from_its_checkpoint(
 
 @pytest.mark.jvm
 def test_stretches_that_meet_within_a_batch_have_it_once(kafka: KafkaBroker) -> None:
-    """Offsets of any checkpoint, also such as lie in the middle of a batch."""
+    """Use offsets of any checkpoint, also in the middle of a batch."""
     produce(kafka, "live-cut", 150)
-    stream = KafkaBatches(told(kafka, "live-cut")).streamReader(row_type(("default",)))
+    stream = KafkaBatches(connector_options(kafka, "live-cut")).streamReader(row_type(("default",)))
     start, end = (
         stream.initialOffset(),
         stream.latestOffset(stream.initialOffset(), ReadAllAvailable()),
@@ -143,7 +148,7 @@ def test_stretches_that_meet_within_a_batch_have_it_once(kafka: KafkaBroker) -> 
 def test_topics_by_the_words_of_spark_s_own_connector(
     spark: SparkSession, kafka: KafkaBroker
 ) -> None:
-    """``subscribe``, ``subscribePattern`` and ``assign``, in batches and streams."""
+    """Use ``subscribe``, ``subscribePattern`` and ``assign``, in batches and streams."""
     for topic in ("live-words-a", "live-words-b"):
         produce(kafka, topic, 40)
 
@@ -178,12 +183,12 @@ def test_partitions_that_a_topic_lacks_are_refused(kafka: KafkaBroker) -> None:
 
 @pytest.mark.jvm
 def test_record_rules_by_topic(spark: SparkSession, kafka: KafkaBroker) -> None:
-    """The offsets, rules and reasons that the broker's segments have by the same rules."""
+    """Compare with the offsets, rules and reasons of the broker's segments by the same rules."""
     for topic, codec in (("live-ruled-a", "none"), ("live-ruled-b", "zstd"), ("live-free", "none")):
         produce(kafka, topic, 12, codec)
     rules = '{"*-ruled-b": {"required_headers": ["trace"]}, "*-ruled-*": {"max_value_bytes": 7}}'
     topics = ("live-ruled-a", "live-ruled-b", "live-free")
-    options = told(kafka, ",".join(topics), deep="true", rows="bad", recordRules=rules)
+    options = connector_options(kafka, ",".join(topics), deep="true", rows="bad", recordRules=rules)
     rows = comparable(spark.read.format("kafka-batches").options(**options).load().collect())
     wanted = plain(
         kafka.data, topics=topics, deep=True, record_rules=parse_topic_rules(rules), columns=DEFAULT
@@ -198,7 +203,7 @@ def test_record_rules_by_topic(spark: SparkSession, kafka: KafkaBroker) -> None:
 @pytest.mark.jvm
 def test_offsets_that_are_gone_are_a_row(kafka: KafkaBroker) -> None:
     produce(kafka, "live-gone", 10)
-    reader = KafkaBatches(told(kafka, "live-gone")).reader(row_type())
+    reader = KafkaBatches(connector_options(kafka, "live-gone")).reader(row_type())
     (rows,) = reader.read(Stretch("live-gone", 0, 5000, 6000))
     (row,) = rows.to_pylist()
     assert (row["rule"], row["topic"], row["partition"]) == (UNREADABLE, "live-gone", 0)
@@ -238,7 +243,7 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"topics": "t"}, "option kafka.bootstrap.servers is missing"),
         (
@@ -247,7 +252,7 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "subscribe": "t"},
-            "options topics and subscribe are set: both name topics, one of them is allowed",
+            "options topics and subscribe cannot be combined: both name topics",
         ),
         ({"kafka.bootstrap.servers": "a:1", "subscribe": " , "}, "option subscribe is ' , '"),
         (
@@ -277,11 +282,11 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "path": "/x"},
-            "kafka-batches has no option 'path'",
+            "unknown option 'path' of kafka-batches",
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "splitBytes": "1"},
-            "kafka-batches has no option 'splitbytes'",
+            "unknown option 'splitbytes' of kafka-batches",
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "kafka.security.protocol": "MAGIC"},
@@ -289,8 +294,8 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
         ),
     ],
 )
-def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -> None:
-    with pytest.raises(BatchvalError, match=re.escape(said)):
+def test_wrong_options_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(message)):
         KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
 
 

@@ -63,7 +63,7 @@ GOOD = record(value=WITH_ID, headers=[TRACE])
 
 
 def batches() -> list[bytes]:
-    """A batch for each rule, in all codecs."""
+    """Return a batch for each rule, in all codecs."""
     parts = [[GOOD, broken] for broken in BROKEN.values()]
     return [
         batch(one, codec=CODECS[n % 5], base_offset=2 * n, partition_leader_epoch=1)
@@ -78,7 +78,7 @@ def logs(folder: Path) -> Path:
 
 
 def by_check(run: Any, *words: object) -> list[tuple[Any, ...]]:
-    """(file, position, offset, rule, reason) of each finding."""
+    """Return (file, position, offset, rule, reason) of each finding."""
     code, out, err = run("check", "--json", *words)
     assert (code, err) == (1, "")
     lines = [json.loads(line) for line in out.splitlines()]
@@ -90,7 +90,7 @@ def by_check(run: Any, *words: object) -> list[tuple[Any, ...]]:
 
 
 def test_findings_are_those_of_check(run: Any, spark: SparkSession, tmp_path: Path) -> None:
-    """Those of rows, with both forms of the option, and of kafka-findings."""
+    """Compare rows, with both forms of the option, and kafka-findings."""
     folder = logs(tmp_path / "logs")
     (file := tmp_path / "rules.json").write_text(RULES, "utf-8")
     wanted = by_check(run, "--record-rules", file, folder)
@@ -128,7 +128,7 @@ def read(reader: Any, *columns: str) -> list[tuple[Any, ...]]:
 def test_values_have_the_rules_of_every_topic(
     run: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As check asks of files without a topic; in Python and in SQL."""
+    """Compare with check of files without a topic; in Python and in SQL."""
     rules = json.dumps({"orders*": {"max_key_bytes": 0}, "*": ORDERS})
     (file := tmp_path / "rules.json").write_text(rules, "utf-8")
     (stored := tmp_path / "kept.bin").write_bytes(b"".join(batches()))
@@ -148,7 +148,7 @@ def test_values_have_the_rules_of_every_topic(
 
 
 def test_a_stream_that_restarts_has_the_new_rules_from_its_checkpoint_on(tmp_path: Path) -> None:
-    """Offsets know no rules: what was read is not judged again."""
+    """Check that batches that were read are not validated again: offsets hold no rules."""
     write(tmp_path / "orders-0", batches())
 
     def judged(start: dict[str, int], rules: dict[str, Any]) -> tuple[list[str], dict[str, int]]:
@@ -195,7 +195,7 @@ def test_a_stream_that_restarts_has_the_new_rules_from_its_checkpoint_on(tmp_pat
             '{"*": {"max_key_bytes": %s}}' % ("1" * 5000),
             "record rules have a number of more than 4,300 digits",
         ),
-        (None, "option recordRules needs deep true: record rules are asked of each record"),
+        (None, "option recordRules needs deep=true: record rules apply to each record"),
     ],
 )
 def test_wrong_rules_are_refused(value: str | None, reason: str) -> None:

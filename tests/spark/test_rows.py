@@ -1,5 +1,5 @@
-"""``kafka-segments`` gives the rows of a plain loop, whatever the split; what it is not told
-rightly it refuses.
+"""``kafka-segments`` gives the rows of a plain loop, for every split, and refuses wrong options and
+schemas.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def test_all_columns_are_those_of_a_plain_loop(spark: SparkSession, logs: Path) 
 
 
 def test_deep_mode_and_topics_reach_the_reader(spark: SparkSession, logs: Path) -> None:
-    told = {"deep": "true", "mode": "kafka", "topics": "orders,nested", "rows": "bad"}
-    rows = ordered(load(spark, logs, **told).collect())
+    chosen = {"deep": "true", "mode": "kafka", "topics": "orders,nested", "rows": "bad"}
+    rows = ordered(load(spark, logs, **chosen).collect())
     assert {row["topic"] for row in rows} == {"orders"}
     assert rows == plain(logs, deep=True, mode="kafka", topics=("orders", "nested"), rows="bad")
 
@@ -90,7 +90,7 @@ def test_a_narrower_schema_is_the_projection(spark: SparkSession, logs: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         (
             StructType([StructField("position", IntegerType())]),
@@ -107,21 +107,21 @@ def test_a_narrower_schema_is_the_projection(spark: SparkSession, logs: Path) ->
         ),
     ],
 )
-def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str) -> None:
-    with pytest.raises(BatchvalError, match=re.escape(said)):
+def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, message: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(message)):
         KafkaSegments({"path": "/logs"}).reader(schema)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
-        ({"rows": "some"}, "option rows is 'some': all, bad or none is possible"),
+        ({"rows": "some"}, "option rows is 'some': expected all, bad or none"),
         ({"splitBytes": "12q"}, "option splitBytes is '12q': a number of bytes such as 256m"),
         ({"splitBytes": "0"}, "at least 1"),
         ({"columns": "offset"}, "unknown column 'offset': expected default, all or schema_version"),
-        ({"deep": "maybe"}, "option deep is 'maybe': false or true is possible"),
+        ({"deep": "maybe"}, "option deep is 'maybe': expected false or true"),
         ({"mode": "lax"}, "option mode is 'lax'"),
-        ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': 4.4, 3.9 or 4.1 is possible"),
+        ({"kafkaVersion": "2.8"}, "option kafkaVersion is '2.8': expected 4.4, 3.9 or 4.1"),
         (
             {"cleanupPolicy": "delete"},
             "kafka-segments has no option 'cleanupPolicy': it matters between batches",
@@ -141,25 +141,25 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, said: str
         ),
         ({"seed": "1"}, "seed 1 needs trust_claims"),
         ({"acceptClaimsHeader": "1"}, "option acceptClaimsHeader is '1'"),
-        ({"splitbites": "1"}, "kafka-segments has no option 'splitbites': it has path"),
-        ({"maxBytesPerTrigger": "1g"}, "kafka-segments has no option 'maxBytesPerTrigger'"),
+        ({"splitbites": "1"}, "unknown option 'splitbites' of kafka-segments: expected path"),
+        ({"maxBytesPerTrigger": "1g"}, "unknown option 'maxBytesPerTrigger' of kafka-segments"),
         ({"path": ""}, "the path is missing"),
     ],
 )
-def test_wrong_options_are_refused_by_name(options: dict[str, str], said: str) -> None:
-    with pytest.raises(BatchvalError, match=re.escape(said)):
+def test_wrong_options_are_refused_by_name(options: dict[str, str], message: str) -> None:
+    with pytest.raises(BatchvalError, match=re.escape(message)):
         KafkaSegments({"path": "/logs", **options}).reader(row_type())
 
 
 def test_options_in_any_case_and_sizes_with_units() -> None:
-    told = {
+    chosen = {
         "path": "/logs",
         "SPLITBYTES": "64MiB",
         "Deep": "TRUE",
         "Rows": "bad",
         "topics": "a, b,a",
     }
-    options = KafkaSegments(CaseInsensitiveDict(told)).reader(row_type(("default",))).options
+    options = KafkaSegments(CaseInsensitiveDict(chosen)).reader(row_type(("default",))).options
     assert options == Options(
         columns=DEFAULT_COLUMNS, split_bytes=64 << 20, deep=True, rows="bad", topics=("a", "b")
     )
@@ -174,13 +174,15 @@ def test_options_in_any_case_and_sizes_with_units() -> None:
 def test_a_refusal_ends_the_query_with_its_sentence(spark: SparkSession, logs: Path) -> None:
     with pytest.raises(PySparkException) as caught:
         load(spark, logs, rows="some").collect()
-    assert "BatchvalError: option rows is 'some': all, bad or none is possible" in str(caught.value)
+    assert "BatchvalError: option rows is 'some': expected all, bad or none" in str(caught.value)
     assert "Traceback" not in str(caught.value)
 
 
 @pytest.mark.parametrize("schema", ["position int", "offset bigint", "rule string, rule string"])
 def test_a_wrong_schema_ends_the_analysis(spark: SparkSession, logs: Path, schema: str) -> None:
-    """Spark asks for the reader when it plans: its one line has the sentence, and no task runs."""
+    """Check that Spark's one line has the sentence, and no task runs: it asks for the reader when
+    it plans.
+    """
     frame = spark.read.format("kafka-segments").schema(schema).load(str(logs))
     with pytest.raises(AnalysisException) as caught:
         frame.collect()
@@ -191,14 +193,19 @@ def test_a_wrong_schema_ends_the_analysis(spark: SparkSession, logs: Path, schem
 
 
 @pytest.mark.parametrize(
-    ("options", "schema", "said"),
+    ("options", "schema", "message"),
     [
         ({"maxBytesPerTrigger": "-5"}, "topic string", "option maxBytesPerTrigger is '-5'"),
         ({}, "offset bigint", "rows have no column 'offset'"),
     ],
 )
 def test_a_stream_s_refusal_is_its_sentence_too(
-    spark: SparkSession, logs: Path, tmp_path: Path, options: dict[str, str], schema: str, said: str
+    spark: SparkSession,
+    logs: Path,
+    tmp_path: Path,
+    options: dict[str, str],
+    schema: str,
+    message: str,
 ) -> None:
     stream = (
         spark.readStream.format("kafka-segments").options(**options).schema(schema).load(str(logs))
@@ -206,7 +213,7 @@ def test_a_stream_s_refusal_is_its_sentence_too(
     query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException) as caught:
         query.awaitTermination(60)
-    assert f"BatchvalError: {said}" in str(caught.value)
+    assert f"BatchvalError: {message}" in str(caught.value)
     assert "Traceback" not in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)
 
@@ -275,13 +282,13 @@ def test_a_topic_that_is_nowhere_is_a_row(spark: SparkSession, tmp_path: Path) -
     rows = ordered(load(spark, tmp_path, topics="a,orders").collect())
     assert [row["topic"] for row in rows if row["rule"] is None] == [*"aaa"]
     (lost,) = (row for row in rows if row["rule"] == UNREADABLE)
-    assert lost["reason"].endswith("no topic of the name orders")
+    assert lost["reason"].endswith("topic not found: orders")
 
 
 def test_a_session_that_registered_nothing_finds_the_format(
     spark: SparkSession, logs: Path
 ) -> None:
-    """Another session of the same JVM has what Spark finds by itself, and nothing that was
+    """Use another session of the same JVM, which has the installed format and nothing that was
     registered.
     """
     another = spark.newSession()

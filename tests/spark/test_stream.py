@@ -30,7 +30,7 @@ def reader(path: Path, **options: str) -> SegmentsStreamReader:
 def between(
     stream: SegmentsStreamReader, start: dict[str, int], end: dict[str, int]
 ) -> list[dict[str, Any]]:
-    """The rows of one micro-batch; offsets go through JSON, as Spark's do."""
+    """Return the rows of one micro-batch; offsets go through JSON, as Spark's do."""
     planned = stream.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
     return ordered(
         row for piece in planned for rows in stream.read(piece) for row in rows.to_pylist()
@@ -40,7 +40,7 @@ def between(
 def everything(
     stream: SegmentsStreamReader, start: dict[str, int], most: int
 ) -> tuple[list[Any], dict[str, int], int]:
-    """Micro-batches of ``most`` bytes, until nothing more comes."""
+    """Yield micro-batches of ``most`` bytes until no more come."""
     rows: list[Any] = []
     for count in range(1000):
         end = stream.latestOffset(start, ReadMaxBytes(most))
@@ -152,7 +152,7 @@ def test_wrong_options_are_refused() -> None:
     with pytest.raises(BatchvalError, match="maxBytesPerTrigger is 'much'"):
         stream_reader({"path": "/logs", "maxBytesPerTrigger": "much"}, row_type())
     with pytest.raises(
-        BatchvalError, match=r"kafka-segments \(streaming\) has no option 'maxFiles'"
+        BatchvalError, match=r"unknown option 'maxFiles' of kafka-segments \(streaming\)"
     ):
         stream_reader({"path": "/logs", "maxFiles": "1"}, row_type())
 
@@ -191,8 +191,8 @@ def _until_rows_came(query: StreamingQuery) -> None:
 def test_a_stream_that_is_stopped_and_started_again_has_each_row_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Stopped while it runs, at any point; then again from its checkpoint, after the logs have
-    grown.
+    """Stop a stream while it runs, at any point, and start it from its checkpoint after the logs
+    have grown.
     """
     parts = series(150, seed=11)
     parts[60] = flipped(parts[60])

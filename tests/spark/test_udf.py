@@ -37,7 +37,7 @@ def corpus() -> list[bytes]:
 
 
 def library(value: bytes, mode: str = "strict", deep: bool = False) -> list[tuple[int, Any, int]]:
-    """(position, rule, error code) of each batch that the log profile sees before the first
+    """Return (position, rule, error code) of each batch that the log profile sees before the first
     damage.
     """
     columns = LogValidator(mode=mode, profile="log").check_batches(value, deep=deep)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def test_nothing_in_nothing_out() -> None:
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(BatchvalError, match="validate_batches has no option 'rows'"):
+    with pytest.raises(BatchvalError, match="unknown option 'rows' of validate_batches"):
         validate_batches("value", rows="bad")
     with pytest.raises(BatchvalError, match="option maxDecompressedBytes is '-5'"):
         validate_batches("value", maxDecompressedBytes=-5)
@@ -180,7 +180,7 @@ def test_the_corpus_through_spark_has_the_library_s_verdicts(
 def test_a_column_of_another_type_is_refused_by_the_analysis(
     spark: SparkSession, kind: str, ansi: str
 ) -> None:
-    """No task runs: a select that nobody collects is refused."""
+    """Check that no task runs: a select that is not collected is refused."""
     frame = spark.createDataFrame([], f"value {kind}")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
@@ -243,7 +243,7 @@ def test_wrong_options_in_sql_are_a_sentence(spark: SparkSession) -> None:
     register(spark)
     with pytest.raises(PySparkException) as caught:
         spark.sql("select validate_batches(X'00', mode => 'lax') from range(1)").collect()
-    assert "BatchvalError: option mode is 'lax': strict or kafka is possible" in str(caught.value)
+    assert "BatchvalError: option mode is 'lax': expected strict or kafka" in str(caught.value)
     assert "File " not in str(caught.value)
 
 
