@@ -142,7 +142,7 @@ class Manifest:
             return Manifest(map(_entry, with_numbers(table).to_pylist()), errors, runs)
         except (KeyError, TypeError, ValueError) as error:
             raise BatchvalError(
-                f"{shown(uri)}: the manifest of an audit cannot be read: {one_line(error)}"
+                f"{shown(uri)}: this folder has no manifest of an audit: {one_line(error)}"
             ) from None
 
     def find(self, segment: SegmentInfo) -> tuple[Reading, Entry | None]:

@@ -32,7 +32,7 @@ def _dataset(out: str, name: str) -> Any:
         found = ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
         raise OutputError(
-            f"{shown(out)}: {name}/ of an audit cannot be read: {one_line(error)}"
+            f"{shown(out)}: no {name}/ of an audit: {one_line(error)}"
         ) from None
     version = (found.schema.metadata or {}).get(b"schema_version", b"1").decode()
     if version != str(TABLES_VERSION):

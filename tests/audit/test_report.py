@@ -143,7 +143,7 @@ def test_what_one_hour_does_not_know_is_not_known_of_all(tmp_path: Path) -> None
     facts = facts_of(write(tmp_path / "out", rows))
     assert facts.whole.ratio is None
     assert facts.topic_hours("a")[HOUR].ratio == 2.0
-    assert "payloads were not opened" in audit_report.page(facts)
+    assert "payloads were not decompressed" in audit_report.page(facts)
 
 
 def test_the_page_shows_the_figures(tmp_path: Path) -> None:

@@ -117,14 +117,14 @@ def test_a_name_above_the_first_batch_is_found(find: Find, folder: Path) -> None
     [
         (
             {"compression": True},
-            "compressed by a plugin for tiered storage, as its .rsm-manifest says",
+            "compressed by a plugin for tiered storage, as stated by its .rsm-manifest",
         ),
         (
             {"encryption": {"dataKey": "k:AA==", "aad": "AA=="}},
             "encrypted by a plugin for tiered storage",
         ),
         ({"compression": True, "encryption": {"aad": ""}}, "compressed and encrypted by a plugin"),
-        ({"chunkIndex": None}, "its .rsm-manifest cannot be read: no chunkIndex in it"),
+        ({"chunkIndex": None}, "its .rsm-manifest cannot be read: chunkIndex is missing"),
         (None, "its .rsm-manifest cannot be read: Expecting value"),
     ],
 )

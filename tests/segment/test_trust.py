@@ -80,19 +80,19 @@ def test_counts_that_cannot_be_are_refused() -> None:
         (TrustCounts(), "figures: no batch has claims that can be trusted"),
         (
             TrustCounts(1234),
-            "figures: 1,234 by claims, 0 verified, 0 lied: nothing is known of how many lie",
+            "figures: 1,234 by claims, 0 verified, 0 false: the share of false claims is unknown",
         ),
         (
             TrustCounts(99_000, 1000),
-            f"figures: 99,000 by claims, 1,000 verified, 0 lied: {LABEL} 0.3 % of the claims lie",
+            f"figures: 99,000 by claims, 1,000 verified, 0 false: {LABEL} 0.3 % of the claims are false",
         ),
         (
             TrustCounts(90, 10, 1),
-            f"figures: 90 by claims, 10 verified, 1 lied: {LABEL} 39.5 % of the claims lie",
+            f"figures: 90 by claims, 10 verified, 1 false: {LABEL} 39.5 % of the claims are false",
         ),
         (
             TrustCounts(0, 3, 3),
-            f"figures: 0 by claims, 3 verified, 3 lied: {LABEL} 100 % of the claims lie",
+            f"figures: 0 by claims, 3 verified, 3 false: {LABEL} 100 % of the claims are false",
         ),
     ],
     ids=str,

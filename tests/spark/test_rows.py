@@ -116,7 +116,10 @@ def test_a_schema_that_rows_do_not_have_is_refused(schema: StructType, message: 
     ("options", "message"),
     [
         ({"rows": "some"}, "option rows is 'some': expected all, bad or none"),
-        ({"splitBytes": "12q"}, "option splitBytes is '12q': a number of bytes such as 256m"),
+        (
+            {"splitBytes": "12q"},
+            "option splitBytes is '12q': expected a number of bytes such as 256m",
+        ),
         ({"splitBytes": "0"}, "at least 1"),
         ({"columns": "offset"}, "unknown column 'offset': expected default, all or schema_version"),
         ({"deep": "maybe"}, "option deep is 'maybe': expected false or true"),

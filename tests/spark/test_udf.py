@@ -250,7 +250,7 @@ def test_wrong_options_in_sql_are_a_sentence(spark: SparkSession) -> None:
 def test_options_that_differ_from_row_to_row_are_refused() -> None:
     assert _options_of(pa.array(['{"deep": "true"}'] * 2)) == row_options({"deep": "true"})
     assert _options_of(pa.array([], pa.string())) == row_options({})
-    with pytest.raises(BatchvalError, match="they cannot differ from row to row"):
+    with pytest.raises(BatchvalError, match="they cannot differ between rows"):
         _options_of(pa.array(["{}", '{"deep": "true"}']))
 
 
