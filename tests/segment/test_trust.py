@@ -84,7 +84,8 @@ def test_counts_that_cannot_be_are_refused() -> None:
         ),
         (
             TrustCounts(99_000, 1000),
-            f"figures: 99,000 by claims, 1,000 verified, 0 false: {LABEL} 0.3 % of the claims are false",
+            f"figures: 99,000 by claims, 1,000 verified, 0 false: "
+            f"{LABEL} 0.3 % of the claims are false",
         ),
         (
             TrustCounts(90, 10, 1),
