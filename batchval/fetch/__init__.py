@@ -1,6 +1,6 @@
 """A consumer for measuring, claims and Spark: raw batches as slices of what came, or records.
 
-``consumer`` is what programs use, ``options`` what it is told; ``fetcher`` asks for records and
+``consumer`` is what programs use, ``options`` its settings; ``fetcher`` asks for records and
 offsets, ``group`` is the membership (classic protocol), ``assignor`` who gets what, ``state`` where
 each partition is. See docs/reference/library/consumer.md.
 """

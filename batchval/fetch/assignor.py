@@ -1,5 +1,4 @@
-"""Who gets what: Kafka's range assignor, and the bytes in which members say what they want and
-leaders what they get.
+"""Kafka's range assignor, and the bytes of subscriptions and assignments.
 
 subscription  int16 version, array of string topics, nullable bytes user data, later versions'
 fields
@@ -23,7 +22,7 @@ __all__ = [
 
 
 def write_subscription(topics: Iterable[str]) -> bytes:
-    """Version 0, which every member of any release reads."""
+    """Write a subscription in version 0, which members of any release read."""
     w = Writer()
     w.int16(0)
     names = sorted(topics)
@@ -35,14 +34,16 @@ def write_subscription(topics: Iterable[str]) -> bytes:
 
 
 def read_subscription(data: bytes) -> list[str]:
-    """The topics; whatever later versions add is for other assignors. Raises ProtocolError."""
+    """Return the topics; whatever later versions add is for other assignors. Raises
+    ProtocolError.
+    """
     r = Reader(data)
     r.int16()
     return [r.string() for _ in range(r.count())]
 
 
 def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Version 0."""
+    """Write an assignment in version 0."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -57,28 +58,31 @@ def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def read_assignment(data: bytes) -> list[TopicPartition]:
-    """Nothing for no bytes: a member that the leader did not know. Raises ProtocolError."""
+    """Read an assignment: [] from no bytes, for a member that the leader did not know.
+
+    Raises ProtocolError.
+    """
     if not data:
         return []
     r = Reader(data)
     r.int16()
-    given: list[TopicPartition] = []
+    assigned: list[TopicPartition] = []
     for _ in range(r.count()):
         topic = r.string()
-        given += [TopicPartition(topic, number) for number in r.int32_array()]
-    return given
+        assigned += [TopicPartition(topic, number) for number in r.int32_array()]
+    return assigned
 
 
 def assign_range(
     wanted: Mapping[str, Iterable[str]], partitions: Mapping[str, int]
 ) -> dict[str, list[TopicPartition]]:
-    """member → what it gets, of member → topics and topic → partitions: for each topic, members by
-    name get a stretch.
+    """Return member → partitions, from member → topics and topic → partition count.
 
-    The first get one more where it does not divide (Kafka's RangeAssignor, without racks and static
-    members).
+    Kafka's RangeAssignor, without racks and static members: for each topic, members in order of
+    name get a range each, the first ones one partition more if the count does not divide.
+
     """
-    given: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
+    assigned: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     members_of: dict[str, list[str]] = {}
     for member in sorted(wanted):
         for topic in set(wanted[member]):
@@ -89,6 +93,6 @@ def assign_range(
         start = 0
         for n, member in enumerate(members):
             end = start + each + (n < more)
-            given[member] += [TopicPartition(topic, number) for number in range(start, end)]
+            assigned[member] += [TopicPartition(topic, number) for number in range(start, end)]
             start = end
-    return given
+    return assigned

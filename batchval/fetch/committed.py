@@ -1,10 +1,10 @@
-"""What of a Fetch answer a reader of committed records is given: all but the batches of aborted
+"""Isolation level read_committed: a Fetch answer without the batches of aborted
 transactions.
 
     aborted_transactions: (producer_id, first_offset) …, those that reach into the answer's records
     records: batches; the control batch "abort" of a producer ends its aborted transaction
 
-The broker sends nothing behind the last stable offset, so that every transaction in the answer has
+The broker sends nothing after the last stable offset, so that every transaction in the answer has
 been decided.
 """
 
@@ -22,7 +22,8 @@ _ABORT = b"\x00\x00"  # of a control record's key: version (int16), type (int16)
 def committed_parts(
     records: memoryview, aborted: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Where in ``records`` (whole batches) lies what is left: (begin, end) of each run of batches.
+    """Return where in ``records`` (whole batches) lies what is left: (begin, end) of each run of
+    batches.
 
     As Kafka's consumer has it: a transaction counts as aborted from its first offset to its
     producer's abort marker. Raises NotABatch for a control batch that cannot be read.

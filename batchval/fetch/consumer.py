@@ -40,7 +40,7 @@ Rebalanced = Callable[[list[TopicPartition]], Awaitable[None] | None]
 
 _MOST_OFFSET: Final = 2**63 - 1
 POLL_MS: Final = 500.0  # how long polls wait by default
-_LAST_COMMIT_MS: Final = 5_000  # before partitions are given up: others wait for them
+_LAST_COMMIT_MS: Final = 5_000  # before partitions are revoked: others wait for them
 _NAP_S: Final = 1.0  # a poll that waits still tells the group that it polls
 _SLICE_S: Final = 0.001  # of ``async for``, before heartbeats and sockets have their turn
 
@@ -100,7 +100,7 @@ class Consumer:
         await self.close()
 
     async def close(self) -> None:
-        """Commits (with enable_auto_commit), leaves the group, ends all connections. Twice is
+        """Commit (with enable_auto_commit), leave the group, close all connections. Twice is
         once.
         """
         self._guard(closing=True)
@@ -154,7 +154,7 @@ class Consumer:
 
     @property
     def metrics(self) -> ConsumerMetrics:
-        """Counts since the consumer was opened."""
+        """Return the counts since the consumer was opened."""
         if self._thread == threading.get_ident():
             self._fetcher.note_metrics()
         return self._metrics
@@ -162,7 +162,7 @@ class Consumer:
     # --- which partitions
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """These, without a group's say. Not together with ``subscribe`` (RuntimeError)."""
+        """Assign these partitions, without a group. Raises RuntimeError after ``subscribe``."""
         self._guard()
         if self._subscribed:
             raise RuntimeError(
@@ -181,12 +181,15 @@ class Consumer:
         on_assigned: Rebalanced | None = None,
         on_revoked: Rebalanced | None = None,
     ) -> None:
-        """Topics by name, or all whose whole names match a pattern (``re.compile``); the group
-        deals out partitions.
+        """Subscribe to topics by name, or to all whose whole names match a pattern
+        (``re.compile``).
+
+        The group assigns the partitions.
 
         The functions are called inside polls, with lists of partitions, and may be coroutine
-        functions: ``on_revoked`` before they are given up, or after they were lost, ``on_assigned``
-        before they are fetched. Needs a group_id. Not together with ``assign`` (RuntimeError).
+        functions: ``on_revoked`` before they are assigned up, or after they were lost,
+        ``on_assigned`` before they are fetched. Needs a group_id. Raises RuntimeError after
+        ``assign``.
         """
         self._guard()
         if self._group is None:
@@ -210,7 +213,7 @@ class Consumer:
         self._group.rejoin()
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, and gives up all partitions."""
+        """Leave the group, and gives up all partitions."""
         with self._alone():
             if self._subscribed and self._group is not None:
                 await self._group.leave()
@@ -218,7 +221,7 @@ class Consumer:
             self._assigned([])
 
     def assignment(self) -> list[TopicPartition]:
-        """What is assigned now, sorted."""
+        """Return what is assigned now, sorted."""
         self._guard()
         return sorted(self._fetcher.states)
 
@@ -237,24 +240,24 @@ class Consumer:
         return state
 
     def position(self, partition: tuple[str, int]) -> int | None:
-        """The next offset that a poll gives; None where it is not known yet. FetchError unless
-        assigned.
+        """Return the next offset that a poll gives; None where it is not known yet. FetchError
+        unless assigned.
         """
         return self._state(partition).position
 
     async def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """The next poll goes on there. FetchError unless assigned."""
+        """Set the offset that the next poll starts at. Raises FetchError unless assigned."""
         state = self._state(partition)
         if not 0 <= offset <= _MOST_OFFSET:
             raise ArgumentValueError(f"invalid offset {offset}: expected 0 to {_MOST_OFFSET}")
         state.seek(offset)
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Of these, or of all that are assigned; the offset is asked for with the next poll."""
+        """Seek these partitions, or all assigned ones; the next poll requests the offset."""
         self._seek_to("earliest", partitions)
 
     async def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Of these, or of all that are assigned; the offset is asked for with the next poll."""
+        """Seek these partitions, or all assigned ones; the next poll requests the offset."""
         self._seek_to("latest", partitions)
 
     def _seek_to(self, where: str, partitions: tuple[tuple[str, int], ...]) -> None:
@@ -264,23 +267,23 @@ class Consumer:
             state.reset = where
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Nothing of these is given or fetched until ``resume``; what has come stays."""
+        """Stop polling and fetching these partitions until ``resume``. Fetched records stay."""
         for one in partitions:
             self._state(one).paused = True
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Goes on."""
+        """Resume paused partitions."""
         for one in partitions:
             self._state(one).paused = False
         self._wake()
 
     def paused(self) -> list[TopicPartition]:
-        """Those that are, sorted."""
+        """Return the paused partitions, sorted."""
         self._guard()
         return sorted(tp for tp, state in self._fetcher.states.items() if state.paused)
 
     async def partitions_for(self, topic: str, timeout_ms: float | None = None) -> int:
-        """How many partitions a topic has. Raises as ``ClusterMetadata.wait_for``."""
+        """Return how many partitions a topic has. Raises as ``ClusterMetadata.wait_for``."""
         self._guard()
         return await self._metadata.wait_for(topic, self._limit(timeout_ms))
 
@@ -292,8 +295,8 @@ class Consumer:
     async def offsets_for(
         self, wanted: Mapping[tuple[str, int], int | str], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offsets for "earliest", "latest", or the first record at a timestamp (ms) or later
-        (-1: none).
+        """Return the offsets for "earliest", "latest", or the first record at a timestamp (ms) or
+        later (-1: none).
         """
         self._guard()
         timer = Timer(self._limit(timeout_ms))
@@ -429,7 +432,7 @@ class Consumer:
             return records
 
     def _read(self, records: list[ConsumerRecord], most: int) -> None:
-        """Of the answer that is open."""
+        """Read records of the open answer."""
         assert self._open is not None
         state, token, fetched, iterator = self._open
         if state.token != token or state.paused:
@@ -455,7 +458,7 @@ class Consumer:
                     return
         except BatchvalError as error:
             self._shut()
-            if not records:  # else they are given first, and this is met again
+            if not records:  # else they are returned first, and this is met again
                 place = f"{fetched.topic}-{fetched.partition} at offset {state.position}"
                 raise type(error)(f"{place}: {error}") from error
             return
@@ -463,7 +466,7 @@ class Consumer:
         self._open = None
 
     def _shut(self) -> None:
-        """What is left of an answer that was read in part is fetched again."""
+        """Drop the open answer: what was not read of it is fetched again."""
         if self._open is not None:
             state, token, _, _ = self._open
             if state.token == token:
@@ -471,7 +474,7 @@ class Consumer:
             self._open = None
 
     async def _poll(self, timeout_ms: float, most: int | None) -> list[FetchedBatches]:
-        """[] at once where an answer is open still."""
+        """Poll for batches; return [] at once while an answer is open."""
         deadline = self._loop.time() + timeout_ms / 1000
         if self._open is None:
             await asyncio.sleep(
@@ -517,7 +520,7 @@ class Consumer:
     # --- the group
 
     async def _rebalance(self, group: Membership, deadline: float) -> None:
-        """Gives up what is asked back, takes what is given; [] meanwhile."""
+        """Release the revoked partitions and take the assigned ones, before the deadline."""
         if group.needs_join and group.joining is None:
             await self._revoke(group)
             group.start_joining()
@@ -532,14 +535,14 @@ class Consumer:
                 return
         joining, group.joining = group.joining, None
         try:
-            given = joining.result()
+            assigned = joining.result()
         except BaseException:
             group.needs_join = True
             raise
         group.lost = False
-        self._assigned(given)
+        self._assigned(assigned)
         if self._on_assigned is not None:
-            await _called(self._on_assigned, sorted(given))
+            await _called(self._on_assigned, sorted(assigned))
 
     async def _revoke(self, group: Membership) -> None:
         held = sorted(self._fetcher.states)
@@ -566,7 +569,7 @@ class Consumer:
         }
 
     def _auto_commit(self, group: Membership) -> None:
-        """What earlier polls have given."""
+        """Commit what earlier polls have returned."""
         if not self.options.enable_auto_commit or self._loop.time() < self._next_commit_s:
             return
         if self._committing is None or self._committing.done():
@@ -588,8 +591,7 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[tuple[str, int], int] | None = None, timeout_ms: float | None = None
     ) -> None:
-        """These offsets (each that of the next record to be read), or the positions of all that is
-        assigned.
+        """Commit these offsets (each that of the next record to be read), or all positions.
 
         Raises CommitFailedError where the group has moved on, AuthorizationError,
         RequestTimeoutError.
@@ -608,8 +610,8 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[tuple[str, int]] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """What the group has committed, of these or of all that is assigned; those without are left
-        out.
+        """Return what the group has committed, of these or of all that is assigned; those without
+        are left out.
         """
         self._guard()
         if self._group is None:
@@ -630,9 +632,7 @@ class Consumer:
             self._looking = self._loop.create_task(self._find_offsets())
 
     async def _find_offsets(self) -> None:
-        """Committed, or as auto_offset_reset says; in the background, until all positions are
-        known.
-        """
+        """Set unknown positions from committed offsets or auto_offset_reset, in the background."""
         try:
             while lacking := [
                 state for state in self._fetcher.states.values() if state.position is None

@@ -1,4 +1,4 @@
-"""What a consumer is told that it cannot mend by itself."""
+"""Errors that a consumer cannot recover from by itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ class FetchError(BatchvalError):
 
 
 class NoOffsetForPartitionError(FetchError):
-    """Nothing is committed, and auto_offset_reset is "none" (Kafka's exception of that name)."""
+    """A partition has no committed offset, and auto_offset_reset is "none" (Kafka's exception of
+    that name).
+    """
 
 
 class OffsetOutOfRangeError(FetchError):

@@ -1,6 +1,5 @@
-"""Asks leaders for records, one Fetch a node at a time, and keeps the next answer ready while the
-last is looked at. With plain sockets a native thread does so (``streams``), and what it returns is
-asked for here.
+"""Fetches records from leaders, one Fetch a node at a time, the next while the last answer is read.
+With plain sockets a native thread does so (``streams``), and what it returns is asked for here.
 
     FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut
     off
@@ -47,7 +46,7 @@ log = logging.getLogger("batchval.fetch")
 
 
 class _Fetch:
-    """A request whose answer is told partition by partition."""
+    """A request whose answer is reported partition by partition."""
 
     __slots__ = ("_request", "api_version", "pieces")
 
@@ -69,7 +68,9 @@ class _Fetch:
 
 
 class Fetcher:
-    """Of one consumer. ``wake`` is called when there is something for whoever polls."""
+    """The Fetch requests of one consumer. ``wake`` is called when a poll has something to
+    return.
+    """
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Fetcher:
     # --- which partitions
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """These and no others; those that stay keep where they are."""
+        """Assign exactly these partitions; those assigned before keep their positions."""
         before, self.states = self.states, {}
         for tp in partitions:
             self.states[tp] = before.pop(tp) if tp in before else PartitionState(tp)
@@ -119,7 +120,7 @@ class Fetcher:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing more is counted."""
+        """Return whether nothing more is counted."""
         return self.streams is not None and self.streams.is_used_up
 
     def count(self, decode: str, quota: Quota | None) -> None:
@@ -156,7 +157,7 @@ class Fetcher:
             self.streams.note_metrics()
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Stop fetching."""
         self.assign([])
         if self.streams is not None:
             self.streams.close()
@@ -166,7 +167,7 @@ class Fetcher:
     # --- records
 
     def take(self, most: int | None = None) -> list[FetchedBatches]:
-        """What has come, at most so many; whose positions are the caller's to move."""
+        """Return what has come, at most so many; whose positions are the caller's to move."""
         if self.streams is not None:
             self.streams.collect()
         taken: list[FetchedBatches] = []
@@ -190,7 +191,7 @@ class Fetcher:
         return taken
 
     def send(self) -> None:
-        """A Fetch to each leader that has none under way and leads something to be asked for."""
+        """Send a Fetch to each leader without one in flight that leads a partition to fetch."""
         now = self._loop.time()
         soonest = float("inf")
         wanted: dict[Node, list[PartitionState]] = {}
@@ -313,8 +314,8 @@ class Fetcher:
         data: PartitionData,
         ended: bool,
     ) -> None:
-        """One partition of an answer. Nothing is sent from here; where the answer has ended, the
-        next goes first.
+        """Take one partition of an answer. Sends nothing; after the answer's end the next request
+        goes first.
         """
         known = asked.get(TopicPartition(topic, data.partition_index))
         if known is None or known[0].token != known[1]:
@@ -349,7 +350,7 @@ class Fetcher:
             self._wake()
 
     def _arrived(self, state: PartitionState, data: PartitionData) -> bool:
-        """Headers alone are looked at: where the whole batches end, and what to ask for next."""
+        """Find from batch headers where the whole batches end and which offset is next."""
         topic, partition = state.tp
         offset = state.fetch_position
         records = memoryview(data.records or b"").toreadonly()
@@ -367,24 +368,25 @@ class Fetcher:
         self.metrics.bytes += found.wire_bytes
         state.fetch_position = found.next_offset
         self.states.pop(state.tp, None)
-        self.states[state.tp] = (
-            state  # the last to be asked for next time: nobody starves behind a full frame
-        )
+        self.states[state.tp] = state  # last in the next request: none starves when frames are full
         for number, part in enumerate(parts, 1):
-            behind = (
+            next_offset = (
                 found.next_offset
                 if number == len(parts)
                 else walk_fetched(part, offset, "headers").next_offset
             )
-            batches = FetchedBatches(topic, partition, part, data.high_watermark, offset, behind)
+            batches = FetchedBatches(
+                topic, partition, part, data.high_watermark, offset, next_offset
+            )
             state.buffered += 1
             self._ready.append((state, state.token, batches))
-            offset = behind
+            offset = next_offset
         return True
 
     def _parts(self, whole: memoryview, data: PartitionData) -> list[memoryview]:
-        """All of it; with read_committed what is not of aborted transactions, at least one, which
-        may be empty.
+        """Return all of it, or with read_committed the parts without aborted transactions.
+
+        At least one part, which may be empty.
         """
         if not self._isolation or not data.aborted_transactions:
             return [whole]
@@ -396,7 +398,9 @@ class Fetcher:
         what = f"{topic}-{partition} at offset {state.fetch_position}"
         self._later(state)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if state.buffered:  # what has come before is given first; then it is asked again
+            if (
+                state.buffered
+            ):  # records that came before are returned first; then it is requested again
                 return
             policy = self.options.auto_offset_reset
             if policy == "none":

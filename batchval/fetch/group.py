@@ -69,7 +69,7 @@ log = logging.getLogger("batchval.fetch")
 
 
 class Membership:
-    """Of one consumer with a group id. ``wake`` is called when whoever polls should look."""
+    """The group membership of one consumer. ``wake`` is called when a poll should run."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Membership:
     # --- requests
 
     async def coordinator(self, timeout_ms: float) -> Node:
-        """Found, where it is not known."""
+        """Return the coordinator; find it if it is unknown."""
         if self._coordinator is None:
             self._coordinator = await find_coordinator(
                 self.client, self.metadata, self.group_id, GROUP, timeout_ms
@@ -118,7 +118,7 @@ class Membership:
         timer: Timer,
         timeout_ms: float | None = None,
     ) -> Any:
-        """One request to the coordinator, which is forgotten where it does not answer."""
+        """Send one request to the coordinator, and forget the coordinator if it does not answer."""
         node = await self.coordinator(timer.remaining_ms)
         try:
             return (
@@ -140,7 +140,7 @@ class Membership:
     # --- joining
 
     def start_joining(self) -> None:
-        """In the background, until it is a member. ``joining`` gives what was assigned."""
+        """Join in the background until it is a member. ``joining`` returns the assignment."""
         self.needs_join = False
         self._stop_heartbeats()
         self.joining = self._loop.create_task(self._join())
@@ -149,7 +149,7 @@ class Membership:
         started = self._loop.time()
         while True:
             try:
-                given = await self._join_once()
+                assigned = await self._join_once()
             except RequestTimeoutError as error:
                 log.info("joining group %s: %s", self.group_id, error)
             except NetworkError as error:
@@ -166,7 +166,7 @@ class Membership:
                 self.metrics.rebalances += 1
                 self.metrics.rebalance_time_ms += (self._loop.time() - started) * 1000
                 self._heartbeats = self._loop.create_task(self._beat())
-                return given
+                return assigned
 
     async def _join_once(self) -> list[TopicPartition]:
         timer = Timer(self.options.default_api_timeout_ms)
@@ -225,18 +225,18 @@ class Membership:
             await self.metadata.update(topics, self.options.default_api_timeout_ms)
         self._counts = {topic: self.metadata.partitions(topic) for topic in topics}
         return [
-            SyncGroupRequestAssignment(member, write_assignment(given))
-            for member, given in assign_range(wanted, self._counts).items()
+            SyncGroupRequestAssignment(member, write_assignment(assigned))
+            for member, assigned in assign_range(wanted, self._counts).items()
         ]
 
     def _metadata_changed(self) -> None:
-        """The leader has everybody join again when there are more partitions than it dealt out."""
+        """Rejoin, as the leader, when there are more partitions than were assigned."""
         if any(self.metadata.partitions(topic) != count for topic, count in self._counts.items()):
             self._counts = {}
             self.rejoin()
 
     def rejoin(self) -> None:
-        """With the next poll."""
+        """Rejoin with the next poll."""
         self.needs_join = True
         self._wake()
 
@@ -306,7 +306,7 @@ class Membership:
     # --- leaving
 
     async def leave(self) -> None:
-        """Tells the coordinator, if there is anything to tell; what it says does not matter."""
+        """Leave at the coordinator, if it is a member; ignore the answer."""
         self._stop_heartbeats()
         if self.joining is not None:
             self.joining.cancel()
@@ -328,8 +328,9 @@ class Membership:
     # --- offsets
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: float) -> None:
-        """Until it is done. CommitFailedError where the group has moved on, BrokerError where it is
-        refused.
+        """Commit, and repeat until it is done.
+
+        Raises CommitFailedError where the group has moved on, BrokerError where it is refused.
         """
         timer = Timer(timeout_ms)
         while True:
@@ -366,14 +367,14 @@ class Membership:
         answer: OffsetCommitResponse = await self._ask(
             OffsetCommitRequest.api_key, (2, 9), make, timer
         )
-        for said in answer.topics:
-            for one in said.partitions:
-                self._check(one.error_code, f"commit of {said.name}-{one.partition_index}")
+        for result in answer.topics:
+            for one in result.partitions:
+                self._check(one.error_code, f"commit of {result.name}-{one.partition_index}")
 
     async def committed(
         self, partitions: list[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, int]:
-        """Of each partition what is committed; those without are left out."""
+        """Return the committed offset of each partition; those without one are left out."""
         timer = Timer(timeout_ms)
         while True:
             try:
@@ -395,8 +396,8 @@ class Membership:
                 topics = [OffsetFetchRequestTopic(*one) for one in numbers.items()]
                 return OffsetFetchRequest(self.group_id, topics, api_version=version)
             several = [
-                OffsetFetchRequestTopics(name, partition_indexes=given)
-                for name, given in numbers.items()
+                OffsetFetchRequestTopics(name, partition_indexes=indexes)
+                for name, indexes in numbers.items()
             ]
             return OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(self.group_id, topics=several)], api_version=version
@@ -409,10 +410,10 @@ class Membership:
         for group in answer.groups:
             self._check(group.error_code, "offsets")
         found: dict[TopicPartition, int] = {}
-        said: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = list(answer.topics)
+        topics: list[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = list(answer.topics)
         for group in answer.groups:
-            said += group.topics
-        for topic in said:
+            topics += group.topics
+        for topic in topics:
             for one in topic.partitions:
                 self._check(one.error_code, f"offset of {topic.name}-{one.partition_index}")
                 if one.committed_offset >= 0:

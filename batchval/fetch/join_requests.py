@@ -1,4 +1,4 @@
-"""JoinGroup and SyncGroup for brokers of others.
+"""JoinGroup and SyncGroup requests that brokers other than Kafka's accept too.
 
 Versions end before the flexible ones, which have nothing that is used here: librdkafka's mock
 cluster announces some of them and reads them as the older ones. With an error it sends null for the

@@ -1,4 +1,4 @@
-"""Asks leaders for offsets.
+"""ListOffsets requests to leaders.
 
 ListOffsets v2-9 (-2 earliest, -1 latest, else the first offset with that timestamp) → offset
 """
@@ -26,7 +26,7 @@ _TIMESTAMPS: Final = {"earliest": -2, "latest": -1}
 
 
 class OffsetLookup:
-    """Offsets of partitions, for one consumer."""
+    """The lookup of partitions' offsets for one consumer."""
 
     def __init__(
         self, client: ConsumerNetworkClient, metadata: ClusterMetadata, isolation: int
@@ -36,11 +36,11 @@ class OffsetLookup:
         self._isolation = isolation
 
     async def offsets(self, wanted: dict[TopicPartition, int | str]) -> dict[TopicPartition, int]:
-        """One round: of each partition the offset for "earliest", "latest" or a timestamp; -1: no
-        such timestamp.
+        """Return each partition's offset for "earliest", "latest" or a timestamp (-1: none), in one
+        round.
 
-        Those that cannot be asked for at the moment are left out. Raises what does not pass by
-        itself.
+        Partitions that cannot be looked up at the moment are left out. Raises errors that are not
+        retriable.
         """
         by_node: dict[Node, dict[TopicPartition, int]] = {}
         for tp, what in wanted.items():
@@ -83,13 +83,13 @@ class OffsetLookup:
             return {}
         answer: ListOffsetsResponse = sent.response
         found: dict[TopicPartition, int] = {}
-        for said in answer.topics:
-            for one in said.partitions:
+        for result in answer.topics:
+            for one in result.partitions:
                 if not one.error_code:
-                    found[TopicPartition(said.name, one.partition_index)] = one.offset
+                    found[TopicPartition(result.name, one.partition_index)] = one.offset
                     continue
                 failure = broker_error(
-                    one.error_code, f"offsets of {said.name}-{one.partition_index}"
+                    one.error_code, f"offsets of {result.name}-{one.partition_index}"
                 )
                 if not failure.retriable:
                     raise failure

@@ -24,7 +24,9 @@ _FRAME: Final = 100 << 20  # bytes: the splitter's own limit
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerOptions:
-    """Times in milliseconds, sizes in bytes. Raises ArgumentValueError."""
+    """The options of a consumer. Times in milliseconds, sizes in bytes. Raises
+    ArgumentValueError.
+    """
 
     bootstrap_servers: Sequence[str] = ("localhost:9092",)
     group_id: str | None = None
@@ -92,11 +94,11 @@ class ConsumerOptions:
 
     @property
     def frame_limit(self) -> int:
-        """Bytes of the largest answer that is read."""
+        """Return the size of the largest answer that is read, in bytes."""
         return max(_FRAME, self.fetch_max_bytes + (1 << 20))
 
     def client_options(self) -> ClientOptions:
-        """For the network client."""
+        """Return the options of the network client."""
         largest = self.frame_limit
         connection = ConnectionOptions(
             splitter=lambda: FetchSplitter(largest),

@@ -15,7 +15,7 @@ cdef class FetchPieces:
     cdef str topic
     cdef int step
     cdef int64_t topics, partitions  # still to come
-    cdef bint told
+    cdef bint has_piece
     cdef Py_ssize_t wanted  # bytes of the next piece, as far as that is known
 
     cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
@@ -32,13 +32,13 @@ cdef class FetchSplitter:
     cdef Block block
     cdef object view         # of the block
     cdef Py_ssize_t at, end  # what has come and is not cut
-    cdef int64_t coming      # of the answer, behind that
+    cdef int64_t coming      # of the answer, after that
     cdef bytes head
     cdef bint failed
-    cdef readonly bint told  # a partition has come with the last bytes
+    cdef readonly bint has_piece  # the last bytes completed a partition
 
     cdef int begin(self) except -1
-    cdef int64_t room(self)
+    cdef int64_t read_size(self)
     cdef list go_on(self)
     cdef int make_space(self) except -1
     cdef int leave(self) except -1

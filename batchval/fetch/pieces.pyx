@@ -51,7 +51,7 @@ cdef enum:  # what comes next
 
 @cython.final
 cdef class FetchPieces:
-    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is told of each
+    """One answer of this version (4 to 12). ``on_partition(topic, data, ended)`` is called for each
     partition when it is whole; ``ended``: nothing of the answer is still to come.
 
     ``data`` is a PartitionData whose records are a slice of memory that this partition alone has,
@@ -69,11 +69,12 @@ cdef class FetchPieces:
         self.step = HEAD
         self.topics = self.partitions = 0
         self.wanted = 0
-        self.told = False
+        self.has_piece = False
 
     def read(self, frame):
-        """A whole frame (without its length), or what a FetchSplitter gives in its place. Raises
-        ProtocolError.
+        """Read a whole frame (without its length), or what a FetchSplitter returns in its place.
+
+        Raises ProtocolError.
         """
         cdef object view
         if self.step != NOTHING:
@@ -83,7 +84,7 @@ cdef class FetchPieces:
 
     cdef Py_ssize_t cut(self, object view, const uint8_t *data, Py_ssize_t at, Py_ssize_t end,
             bint whole) except -1:
-        """Takes what is whole of data[at:end], which the view shows. Where it stands afterwards.
+        """Take what is whole of data[at:end], which the view shows. Where it stands afterwards.
 
         ``whole``: the answer ends there. If not, ``wanted`` is how much the next piece needs at
         least.
@@ -144,7 +145,7 @@ cdef class FetchPieces:
         return end  # bytes after the answer's end are ignored (Response.decode)
 
     cdef void partition_end(self, Cursor *c) noexcept:
-        """Steps over a partition. Where its records are cut, it is known how much is wanted."""
+        """Step over a partition. Where its records are cut, it is known how much is wanted."""
         cdef int64_t count, length, _i
         skip(c, 4 + 2 + 8 + 8)
         if self.api_version >= 5:
@@ -173,17 +174,17 @@ cdef class FetchPieces:
         reader = Reader(piece, self.api_version >= FLEXIBLE)
         data = PartitionData.read(reader, self.api_version)
         reader.finish()
-        self.told = True
+        self.has_piece = True
         self.on_partition(self.topic, data, ended)
         return 0
 
 
 @cython.final
 cdef class FetchSplitter:
-    """A FrameSplitter, but answers that are expected in pieces are told as they come.
+    """A FrameSplitter, but answers that are expected in pieces are reported as they come.
 
     In the place of such an answer's frame stands its correlation id alone, when it has come whole.
-    ``told``: the last bytes have ended a partition. ``max_frame_bytes``
+    ``has_piece``: the last bytes completed a partition. ``max_frame_bytes``
     as of FrameSplitter, which reads everything else. ProtocolError from ``buffer_updated`` for an
     answer that cannot be read, and again at every later call.
     """
@@ -191,30 +192,32 @@ cdef class FetchSplitter:
     def __cinit__(self, Py_ssize_t max_frame_bytes):
         self.plain = FrameSplitter(max_frame_bytes)
         self.expected = {}
-        self.failed = self.told = False
+        self.failed = self.has_piece = False
         self.leave()
 
     def expect(self, int32_t correlation_id, FetchPieces pieces not None):
-        """The answer to this request is to be cut up."""
+        """Return the answer to this request is to be cut up."""
         self.expected[correlation_id] = pieces
 
     def get_buffer(self, Py_ssize_t size_hint=-1):
-        """Where the next bytes go: a writable memoryview, never empty."""
+        """Return the buffer for the next bytes: a writable memoryview, never empty."""
         if self.failed:
-            return PyMemoryView_FromObject(Block(STEP))  # whoever reads on reads into the void
+            return PyMemoryView_FromObject(Block(STEP))  # further reads go nowhere
         if self.pieces is None:
             return self.plain.get_buffer(size_hint)
-        return self.view[self.end:self.end + self.room()]
+        return self.view[self.end:self.end + self.read_size()]
 
     def buffer_updated(self, Py_ssize_t count):
-        """``count`` bytes were read into ``get_buffer``'s: the frames that are whole now."""
+        """Take ``count`` bytes read into ``get_buffer``'s memory; return the frames that are whole
+        now.
+        """
         cdef list frames = []
-        self.told = False
+        self.has_piece = False
         if self.failed:
             raise ProtocolError("an answer before this could not be read")
         try:
             if self.pieces is not None:
-                if not 0 <= count <= self.room():
+                if not 0 <= count <= self.read_size():
                     raise ProtocolError(f"{count} bytes do not fit what get_buffer gave")
                 self.end += count
                 self.coming -= count
@@ -234,7 +237,7 @@ cdef class FetchSplitter:
         return frames
 
     cdef int begin(self) except -1:
-        """Looks whether what is unfinished is such an answer, and takes it over."""
+        """Look whether what is unfinished is such an answer, and takes it over."""
         cdef FrameSplitter plain = self.plain
         cdef const uint8_t *data = plain.stash
         cdef Py_ssize_t filled = plain.stashed
@@ -262,16 +265,16 @@ cdef class FetchSplitter:
         self.go_on()
         return 0
 
-    cdef int64_t room(self):
-        """Not more than the next piece and a little: what lies behind it is moved."""
+    cdef int64_t read_size(self):
+        """Return the next piece's size and a little more: what comes after it has to be moved."""
         return min(self.coming, min(self.block.size,
                 self.at + self.pieces.wanted + SPARE) - self.end)
 
     cdef list go_on(self):
-        """Cuts off what is whole."""
-        self.pieces.told = False
+        """Cut off what is whole."""
+        self.pieces.has_piece = False
         self.at = self.pieces.cut(self.view, self.block.memory, self.at, self.end, self.coming == 0)
-        self.told = self.pieces.told
+        self.has_piece = self.pieces.has_piece
         if self.coming:
             self.make_space()
             return []
@@ -280,8 +283,8 @@ cdef class FetchSplitter:
         return [frame]
 
     cdef int make_space(self) except -1:
-        """For the rest of the next piece, or as much of it as has been earned; for one byte at
-        least.
+        """Make space for the rest of the next piece, or as much of it as the bytes that have come
+        allow; for at least one byte.
         """
         cdef int64_t held = self.end - self.at
         cdef int64_t wanted = min(<int64_t>self.pieces.wanted, held + self.coming)

@@ -202,7 +202,7 @@ cdef inline void pass_over(Stream *s, int64_t size) noexcept nogil:
 
 
 cdef inline bint is_awaited(const Share *share) noexcept nogil:
-    """Where a pause makes what is under way stale, it says so."""
+    """Return whether the share still awaits its answer: a pause can make it stale."""
     return share.is_asked and not share.is_stale and (
             share.state == WANTED or share.state == PAUSED)
 

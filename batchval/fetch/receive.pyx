@@ -54,7 +54,7 @@ cdef int stream_awaits(const Stream *s) noexcept nogil:
 
 
 cdef inline bint is_direct(const Stream *s) noexcept nogil:
-    """Whether the next bytes come into the block: the buffer has none of it any more."""
+    """Return whether the next bytes come into the block: the buffer has none of it any more."""
     return s.block is not NULL and s.at == s.end
 
 
@@ -126,7 +126,7 @@ cdef int take_frame(Stream *s, int64_t there) noexcept nogil:
 
 
 cdef int take_skipped(Stream *s, int64_t there) noexcept nogil:
-    """Of a batch, or of the frame after the message's end (which Kafka's clients ignore)."""
+    """Skip bytes of a batch, or of the frame after the message (which Kafka's clients ignore)."""
     cdef int64_t *left = &s.skip_left if s.step == SKIP else &s.frame_left
     cdef int64_t size = there if there < left[0] else left[0]
     if s.step == SKIP:
@@ -143,7 +143,7 @@ cdef int take_skipped(Stream *s, int64_t there) noexcept nogil:
 
 
 cdef int64_t count_of(Stream *s, Cursor *c) noexcept nogil:
-    """An array's count, -1 for null. An element takes a byte at least."""
+    """Return an array's count, -1 for null. An element takes at least one byte."""
     cdef int64_t count = read_uvarint(c) - 1 if c.flexible else read_int32(c)
     if c.wrong:
         return -1
@@ -308,8 +308,8 @@ cdef void return_all(Stream *s) noexcept nogil:
 
 
 cdef void make_space(Stream *s) noexcept nogil:
-    """For the rest of what is awaited, or as much of it as the bytes that have come allow; for one
-    byte at least.
+    """Make space for the rest of what is awaited, or as much of it as the bytes that have come
+    allow; for at least one byte.
     """
     cdef int64_t held = s.end - s.at, size = s.wanted + SPARE
     cdef uint8_t *grown

@@ -59,10 +59,10 @@ cdef size_t stream_request(Stream *s) noexcept nogil:
 
 
 cdef bint is_held_back(Stream *s) noexcept nogil:
-    """Whether blocks of a partition wait in full number.
+    """Return whether a partition has its full number of waiting blocks.
 
-    The others wait with it: an answer that has nothing of them would come when the wait time is
-    over, and until then nothing could be asked.
+    The other partitions wait with it: an answer without their records would come when the wait
+    time is over, and no request could be sent until then.
     """
     cdef int32_t i
     for i in range(s.share_count):
@@ -72,7 +72,7 @@ cdef bint is_held_back(Stream *s) noexcept nogil:
 
 
 cdef void set_order(Stream *s) noexcept nogil:
-    """Those that were served last come last: nobody starves where an answer is full."""
+    """Put those that were served last at the end: none starves where an answer is full."""
     cdef int32_t i, at = 0, is_served
     for is_served in range(2):
         for i in range(s.share_count):
@@ -112,7 +112,7 @@ cdef uint8_t *put_count(uint8_t *p, bint is_flexible, int32_t count) noexcept no
 
 
 cdef uint8_t *put_tags(uint8_t *p, bint is_flexible) noexcept nogil:
-    """None."""
+    """Write empty tagged fields where the version has them."""
     return put_uvarint(p, 0) if is_flexible else p
 
 

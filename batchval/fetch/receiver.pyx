@@ -139,7 +139,7 @@ cdef class Receiver:
         return 0
 
     cdef int begin_alone(self) except -1:
-        """The same for a caller that has the socket."""
+        """Begin an answer for a caller that has the socket."""
         if self.keeper is not None:
             raise RuntimeError("a loop runs this receiver")
         return self.begin()
@@ -170,7 +170,7 @@ cdef class Receiver:
         return s.topic_count - 1
 
     cdef int32_t free_slot(self) except -1:
-        """One that no answer under way belongs to."""
+        """Return a slot that no answer in flight uses."""
         cdef Stream *s = &self.stream
         cdef int32_t slot, space
         cdef void *grown
@@ -339,22 +339,22 @@ cdef class Receiver:
 
     @property
     def failure(self):
-        """Why nothing more is read; None while it is."""
+        """Return why reading has stopped; None while it goes on."""
         return None if self.stream.failure is NULL else (<bytes>self.stream.failure).decode()
 
     @property
     def is_under_way(self):
-        """Whether an answer is awaited."""
+        """Return whether an answer is awaited."""
         return bool(self.stream.under_way)
 
     @property
     def throttle_ms(self):
-        """How long the last answer asks its client to wait."""
+        """Return how long the last answer asks its client to wait, in ms."""
         return self.stream.throttle_ms
 
     @property
     def held_bytes(self):
-        """The memory for what comes."""
+        """Return the memory held for answers, in bytes."""
         return self.stream.size + (0 if self.stream.block is NULL else self.stream.block.space)
 
     def request(self):

@@ -1,6 +1,4 @@
-"""Where each partition of a consumer is: what was given to the caller, what is asked for next, what
-is under way.
-"""
+"""The positions of a consumer's partitions: returned to the caller, to fetch next, in flight."""
 
 from __future__ import annotations
 
@@ -88,8 +86,8 @@ class PartitionState:
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
-        self.position: int | None = None  # behind what was given to the caller
-        self.fetch_position = 0  # behind what has come
+        self.position: int | None = None  # offset of the next record to return to the caller
+        self.fetch_position = 0  # offset of the next record to fetch
         self.reset: str | None = None  # "earliest" or "latest": to be asked for
         self.paused = False
         self.in_flight = False
@@ -101,7 +99,7 @@ class PartitionState:
         self.plain = 0  # fetches before it may be
 
     def seek(self, offset: int | None) -> None:
-        """From here on; None: unknown, to be asked for."""
+        """Set the position; None: unknown, to be looked up."""
         self.position = offset
         self.fetch_position = offset or 0
         self.reset = None

@@ -1,4 +1,4 @@
-"""What is known of leaders' connections that a native thread reads (``batchval.fetch.streams``)."""
+"""The states of leaders' connections that a native thread reads (``batchval.fetch.streams``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING: Final = Counted(0, 0, 0, 0, 0, 0, 0, 0, -1, 0)
 
 
 class LineState(enum.Enum):
-    """What is known of a leader's connection."""
+    """The state of a leader's connection."""
 
     CLOSED = enum.auto()
     OPENING = enum.auto()

@@ -89,7 +89,7 @@ class Streams:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing more is to be counted."""
+        """Return whether nothing more is to be counted."""
         return self._quota is not None and self._quota.remaining <= 0
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Streams:
 
     @property
     def is_lacking(self) -> bool:
-        """Whether a connection has to be opened again."""
+        """Return whether a connection has to be opened again."""
         return any(
             line.state is LineState.CLOSED for lines in self._lines.values() for line in lines
         )
@@ -152,7 +152,7 @@ class Streams:
         )
 
     def _running(self) -> Iterator[Line]:
-        """Those whose sockets the thread reads."""
+        """Yield the lines whose sockets the thread reads."""
         for lines in self._lines.values():
             yield from (line for line in lines if line.receiver is not None)
 
@@ -314,7 +314,7 @@ class Streams:
         line.opens_at = self._loop.time() + self._options.retry_backoff_ms / 1000
 
     def _started(self) -> ReceiveLoop:
-        """The loop, in its thread."""
+        """Return the loop, started in its thread."""
         if self._thread is None:
             wake, self._wake_end, self._notified, notify = _pipes()
             timeout_ms = self._options.request_timeout_ms + self._options.fetch_max_wait_ms
@@ -330,7 +330,7 @@ class Streams:
         return self._thread
 
     def _look(self) -> None:
-        """See to what the thread has left to Python."""
+        """Handle what the thread has left to Python."""
         assert self._thread is not None
         assert self._runner is not None
         self._thread.drain(self._notified)

@@ -1,5 +1,5 @@
-"""A client of Kafka brokers for one asyncio loop: whole frames out, whole frames in, never a look
-at what they carry.
+"""A client of Kafka brokers for one asyncio loop. It sends and receives whole frames and does not
+read their contents.
 
 ``connection`` is one pipelined connection, ``in_flight`` its only cap, ``network_client`` the
 connections to all nodes,

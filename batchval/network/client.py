@@ -1,15 +1,15 @@
 """ConsumerNetworkClient: requests queued for nodes, sent when a node takes them, each with a future
 for its answer.
 
-One loop, one thread: only ``wakeup`` and ``disconnect`` may be called from others. Whoever waits
-for an answer either awaits its future, or polls; both lead through the same steps in the same
-order:
+It belongs to one loop and one thread: only ``wakeup`` and ``disconnect`` may be called from other
+threads. A caller waits for an answer by awaiting its future or by polling; both take the same steps
+in the same order:
 
     fire completions, pending disconnects, try_send, I/O, check_disconnects, maybe_trigger_wakeup,
     try_send, fail_expired_requests, fire completions
 
-Sockets are served by the loop in any case. ``poll`` is for whoever wants the order, the limits on
-waiting, or the wakeups of Kafka's class; where nobody polls, the loop takes the steps when
+Sockets are served by the loop in any case. ``poll`` is for callers that want the order, the limits
+on waiting, or the wakeups of Kafka's class; where nobody polls, the loop takes the steps when
 something has happened.
 """
 
@@ -50,7 +50,7 @@ class PollCondition(Protocol):
     """Asked by ``poll`` before it waits; a RequestFuture is one."""
 
     def should_block(self) -> bool:
-        """Whether there is still something to wait for."""
+        """Return whether there is still something to wait for."""
 
 
 class Timer:
@@ -66,12 +66,12 @@ class Timer:
 
     @property
     def remaining_ms(self) -> float:
-        """What is left; 0 when expired."""
+        """Return the remaining milliseconds; 0 when expired."""
         return max(0.0, self._deadline_ms - self._clock_ms())
 
     @property
     def expired(self) -> bool:
-        """Nothing is left."""
+        """Return whether the time is over."""
         return self.remaining_ms == 0
 
 
@@ -81,7 +81,7 @@ def _loop_ms() -> float:
 
 @dataclass(slots=True, kw_only=True)
 class ClientOptions:
-    """Kafka's defaults. Times in milliseconds."""
+    """The options of a client, with Kafka's defaults. Times in milliseconds."""
 
     network: NetworkOptions = field(default_factory=NetworkOptions)
     retry_backoff_ms: float = 100
@@ -159,7 +159,7 @@ class ConsumerNetworkClient:
     def send(
         self, node: Node, request: AnyRequest | RequestBuilder, timeout_ms: float | None = None
     ) -> RequestFuture[ClientResponse]:
-        """Queues a request for a node and returns at once; a blocked poll looks again. Safe inside
+        """Queue a request for a node and returns at once; a blocked poll looks again. Safe inside
         callbacks.
 
         ``timeout_ms`` (default: the options' request_timeout_ms) limits the wait for being sent,
@@ -177,7 +177,7 @@ class ConsumerNetworkClient:
         return future
 
     def try_send(self, now_ms: float) -> float:
-        """Sends whatever can be sent; how long until it is worth trying again, in milliseconds, if
+        """Send whatever can be sent; how long until it is worth trying again, in milliseconds, if
         nothing happens.
         """
         self._guard()
@@ -192,11 +192,11 @@ class ConsumerNetworkClient:
         return delay
 
     def flush_nowait(self) -> None:
-        """Sends what can be sent now, without waiting (Kafka's transmitSends)."""
+        """Send what can be sent now, without waiting (Kafka's transmitSends)."""
         self.try_send(self._clock_ms())
 
     def try_connect(self, node: Node) -> None:
-        """Starts connecting before there is anything to send."""
+        """Start connecting before there is anything to send."""
         self._guard()
         self.network.try_connect(node, self._clock_ms())
 
@@ -208,13 +208,13 @@ class ConsumerNetworkClient:
         condition: PollCondition | None = None,
         disable_wakeup: bool = False,
     ) -> None:
-        """One round. Waits until something happens: at most ``timer``, and not at all if
-        ``condition`` needs no wait.
+        """Run one round: wait for events, at most ``timer``, not at all if ``condition`` needs no
+        wait.
 
         With nothing in flight it waits no longer than retry_backoff_ms, else than
         min(heartbeat_interval_ms, 5000). Raises WakeupError, once for any number of ``wakeup``
-        before, unless disabled; answers that came in this round are then told in the next. Raises
-        the AuthenticationError of a connection that was refused, once.
+        before, unless disabled; answers that came in this round are then delivered in the next.
+        Raises the AuthenticationError of a connection that was refused, once.
         """
         self._guard()
         if not isinstance(timer, Timer):
@@ -245,13 +245,13 @@ class ConsumerNetworkClient:
         self.maybe_throw_authentication_error()
 
     def _before_io(self) -> float:
-        """A round's first steps; how long to wait at most, in milliseconds."""
+        """Return a round's first steps; how long to wait at most, in milliseconds."""
         self._fire_pending_completions()
         self._handle_pending_disconnects()
         return self.try_send(self._clock_ms())
 
     def _after_io(self) -> float:
-        """A round's last steps; how long until the next is due, in milliseconds, if nothing
+        """Return a round's last steps; how long until the next is due, in milliseconds, if nothing
         happens.
         """
         delay = self.try_send(self._clock_ms())
@@ -266,7 +266,7 @@ class ConsumerNetworkClient:
         timer: Timer | float | None = None,
         disable_wakeup: bool = False,
     ) -> bool:
-        """Polls until the future is done (True) or the timer has expired. Its failure is not
+        """Poll until the future is done (True) or the timer has expired. Its failure is not
         raised.
         """
         self._guard()
@@ -279,7 +279,7 @@ class ConsumerNetworkClient:
         return future.is_done
 
     async def _io(self, timeout_ms: float) -> None:
-        """Lets the loop serve its sockets: until something has happened, or the time is over."""
+        """Let the loop serve its sockets: until something has happened, or the time is over."""
         if timeout_ms <= 0 or self._activity:
             self._activity = False
             await asyncio.sleep(0)
@@ -297,7 +297,7 @@ class ConsumerNetworkClient:
             self._activity = False
 
     def _notify(self) -> None:
-        """Something has happened: whoever is blocked in a poll looks, else the loop does."""
+        """Note an event: wake a blocked poll, or schedule a round in the loop."""
         self._activity = True
         for blocked in self._blocked:
             _release(blocked)
@@ -305,7 +305,9 @@ class ConsumerNetworkClient:
             self._service = self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """A round without I/O, which the loop has just done, and without waiting or WakeupError."""
+        """Run a round without I/O, which the loop has just done, and without waiting or
+        WakeupError.
+        """
         self._service = None
         if self._polls:
             return
@@ -326,7 +328,7 @@ class ConsumerNetworkClient:
     # --- the steps
 
     def check_disconnects(self, now_ms: float) -> None:
-        """Fails all that is unsent for nodes whose connection ended; what was in flight has failed
+        """Fail all that is unsent for nodes whose connection ended; what was in flight has failed
         with it.
         """
         self._guard()
@@ -335,14 +337,14 @@ class ConsumerNetworkClient:
                 failure: NetworkError | None = self.network.authentication_error(node)
                 if failure is None:
                     reason = self.network.last_error(node)
-                    failure = DisconnectError(f"there is no connection to {node}: {reason}")
+                    failure = DisconnectError(f"not connected to {node}: {reason}")
                     failure.__cause__ = reason
                 for request in self.unsent.remove(node):
                     self._pending_completion.append((request, None, None, failure))
         self._authentication_error = self.network.failures_were_seen() or self._authentication_error
 
     def fail_expired_requests(self, now_ms: float) -> None:
-        """Fails what was not sent in its time."""
+        """Fail what was not sent in its time."""
         self._guard()
         for request in self.unsent.remove_expired(now_ms):
             error = RequestTimeoutError(
@@ -369,7 +371,7 @@ class ConsumerNetworkClient:
         self._notify()
 
     def _fire_pending_completions(self) -> None:
-        """Tells everyone, in the order things ended; those that end meanwhile, too, but never one
+        """Report everyone, in the order things ended; those that end meanwhile, too, but never one
         inside another.
         """
         if self._firing:
@@ -396,14 +398,14 @@ class ConsumerNetworkClient:
     # --- wakeups and disconnects, from any thread
 
     def wakeup(self) -> None:
-        """Makes the poll that waits now, or else the next one, raise WakeupError once. From any
+        """Make the poll that waits now, or else the next one, raise WakeupError once. From any
         thread.
         """
         self._wakeup = True
         self._notify_from_anywhere()
 
     def disconnect(self, node: Node) -> None:
-        """Fails what is unsent for a node, then what is in flight, and ends its connection, soon.
+        """Fail what is unsent for a node, then what is in flight, and ends its connection, soon.
         From any thread.
         """
         self._pending_disconnects.append(node)
@@ -416,12 +418,12 @@ class ConsumerNetworkClient:
             log.debug("the loop of this client is closed")
 
     def disable_wakeups(self) -> None:
-        """From now on nothing raises WakeupError: the client is about to be closed."""
+        """Stop raising WakeupError: the client is about to be closed."""
         self._guard()
         self._wakeup_disabled = True
 
     def maybe_trigger_wakeup(self) -> None:
-        """Raises WakeupError if ``wakeup`` was called since the last time."""
+        """Raise WakeupError if ``wakeup`` was called since the last time."""
         self._guard()
         if self._wakeup and not self._wakeup_disabled:
             self._wakeup = False
@@ -430,27 +432,29 @@ class ConsumerNetworkClient:
     # --- questions
 
     def is_unavailable(self, node: Node) -> bool:
-        """Its connection failed, and it is too early to try again: a request would fail at once."""
+        """Return whether the node's connection failed and its backoff is not over.
+
+        A request for it would fail at once."""
         return (
             self.network.connection_failed(node)
             and self.network.connection_delay_ms(node, self._clock_ms()) > 0
         )
 
     def maybe_throw_authentication_error(self) -> None:
-        """Raises the AuthenticationError of any node, once."""
+        """Raise the AuthenticationError of any node, once."""
         error, self._authentication_error = self._authentication_error, None
         if error is not None:
             raise error
 
     def pending_request_count(self, node: Node | None = None) -> int:
-        """Unsent and in flight, of one node or of all."""
+        """Return how many requests are unsent or in flight, of one node or of all."""
         if node is not None:
             return self.unsent.count(node) + self.network.in_flight_count(node)
         return len(self.unsent) + self.network.in_flight_count()
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
-        """The one of them that would answer soonest, by what is in flight; None if none can be
-        reached now.
+        """Return the one of them that would answer soonest, by what is in flight; None if none can
+        be reached now.
         """
         self._guard()
         return self.network.least_loaded_node(nodes)
@@ -458,7 +462,7 @@ class ConsumerNetworkClient:
     # --- the end
 
     def close(self) -> None:
-        """Fails everything that is unsent or in flight with ClosedError, tells all, and ends all
+        """Fail everything that is unsent or in flight with ClosedError, tells all, and ends all
         connections.
         """
         self._guard()

@@ -1,5 +1,5 @@
-"""Who leads which partition, and where: kept from Metadata answers, and from what other answers say
-of leaders.
+"""Leaders of partitions and their addresses, from Metadata answers and from the leaders that other
+answers report.
 
     MetadataRequest v1–10 (names; null: all) → brokers (id, host, port), topics (error, id,
     partitions (leader, epoch))
@@ -45,8 +45,10 @@ log = logging.getLogger("batchval.network")
 
 
 def bootstrap_nodes(servers: Iterable[str]) -> list[Node]:
-    """``host:port`` (also ``[::1]:port``, ``PROTOCOL://host:port``, several with commas) as nodes
-    with ids below 0.
+    """Return addresses as nodes with ids below 0.
+
+    An address is ``host:port``, ``[::1]:port`` or ``PROTOCOL://host:port``; a text may hold several
+    with commas.
 
     Raises ArgumentValueError.
     """
@@ -75,8 +77,8 @@ class _Topic:
 
 
 class ClusterMetadata:
-    """Belongs to the loop (and thread) of its client. ``close`` ends what it does in the
-    background.
+    """The metadata of a cluster, for the loop (and thread) of its client. ``close`` ends what it
+    does in the background.
     """
 
     def __init__(
@@ -110,19 +112,21 @@ class ClusterMetadata:
     # --- what is known
 
     def follow(self, topic: str) -> None:
-        """From now on asked for; at once, where nothing is known of it. Does not wait."""
+        """Add a topic to the metadata requests; send one at once if the topic is unknown. Does not
+        wait.
+        """
         if topic not in self._followed:
             self._followed[topic] = None
             if topic not in self._topics:
                 self.request_update()
 
     def partitions(self, topic: str) -> int:
-        """How many; 0: unknown."""
+        """Return how many; 0: unknown."""
         known = self._topics.get(topic)
         return known.count if known is not None else 0
 
     def leader(self, topic: str, partition: int) -> Node | None:
-        """The broker that leads it; None: nobody known to."""
+        """Return the broker that leads it; None: nobody known to."""
         known = self._topics.get(topic)
         return (
             self._nodes.get(known.leaders.get(partition, (-1, -1))[0])
@@ -131,30 +135,30 @@ class ClusterMetadata:
         )
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """The epoch of that leader; -1: not known."""
+        """Return the epoch of that leader; -1: not known."""
         known = self._topics.get(topic)
         return known.leaders.get(partition, (-1, -1))[1] if known is not None else -1
 
     def topic_id(self, topic: str) -> bytes:
-        """16 bytes; zero where the brokers have none, or it is not known."""
+        """Return the topic id, 16 bytes; zeros where the brokers have none or it is not known."""
         known = self._topics.get(topic)
         return known.topic_id if known is not None else bytes(16)
 
     def nodes(self) -> list[Node]:
-        """The brokers of the last answer; before the first: the bootstrap addresses."""
+        """Return the brokers of the last answer; before the first: the bootstrap addresses."""
         return list(self._nodes.values()) or list(self.bootstrap)
 
     def node(self, node_id: int) -> Node | None:
-        """The broker of that id."""
+        """Return the broker of that id."""
         return self._nodes.get(node_id)
 
     def error(self, topic: str) -> ErrorCode | None:
-        """What the last answer said of a topic, where that was no success."""
+        """Return the error of a topic in the last answer, None after success."""
         known = self._topics.get(topic)
         return known.error if known is not None else None
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Called after each change."""
+        """Add a function that is called after each change."""
         self._listeners.append(listener)
 
     def leader_is(
@@ -165,8 +169,9 @@ class ClusterMetadata:
         leader_epoch: int,
         endpoint: tuple[str, int] | None = None,
     ) -> bool:
-        """What another answer says of a leader (CurrentLeader, NodeEndpoints: KIP-951); whether
-        that was news.
+        """Take a leader from another response (CurrentLeader, NodeEndpoints: KIP-951).
+
+        Return whether it was new.
         """
         known = self._topics.get(topic)
         if known is None or node_id < 0 or leader_epoch <= self.leader_epoch(topic, partition):
@@ -182,7 +187,7 @@ class ClusterMetadata:
     # --- asking
 
     async def update(self, topics: Iterable[str] | None = None, timeout_ms: float = 60_000) -> None:
-        """Asks until there is an answer: for these topics, or for those that are followed.
+        """Ask until there is an answer: for these topics, or for those that are followed.
 
         Raises RequestTimeoutError, or at once what does not pass by itself (AuthenticationError,
         ClosedError …).
@@ -216,8 +221,8 @@ class ClusterMetadata:
         ) from last
 
     def _somebody(self) -> Node | None:
-        """A broker that can be asked now; the bootstrap addresses again, where none of those known
-        is reached.
+        """Return a broker that can be asked now; the bootstrap addresses again, where none of those
+        known is reached.
         """
         known = [node for node in self._nodes.values() if not self.client.is_unavailable(node)]
         return self.client.least_loaded_node(known) or self.client.least_loaded_node(self.bootstrap)
@@ -263,24 +268,28 @@ class ClusterMetadata:
             self._aged = self._loop.call_later(self.max_age_ms / 1000, self.request_update)
         self._changed()
 
-    def _take_topic(self, name: str, said: MetadataResponseTopic) -> None:
+    def _take_topic(self, name: str, topic_metadata: MetadataResponseTopic) -> None:
         before = self._topics.get(name)
-        code = said.error_code
+        code = topic_metadata.error_code
         error = (
             ErrorCode(code)
             if code in ErrorCode.__members__.values()
             else ErrorCode.UNKNOWN_SERVER_ERROR
         )
-        known = _Topic(said.topic_id, None if code == ErrorCode.NONE else error, said.is_internal)
-        if known.error is not None and not said.partitions:
+        known = _Topic(
+            topic_metadata.topic_id,
+            None if code == ErrorCode.NONE else error,
+            topic_metadata.is_internal,
+        )
+        if known.error is not None and not topic_metadata.partitions:
             if before is not None and known.error not in _GONE:
                 before.error = known.error  # for the moment nobody can say more
                 return
             self._topics[name] = known
             return
         same = before is not None and before.topic_id == known.topic_id
-        known.count = max((one.partition_index + 1 for one in said.partitions), default=0)
-        for one in said.partitions:
+        known.count = max((one.partition_index + 1 for one in topic_metadata.partitions), default=0)
+        for one in topic_metadata.partitions:
             leader = (one.leader_id, one.leader_epoch)
             if (
                 same
@@ -299,7 +308,7 @@ class ClusterMetadata:
                 log.exception("a listener of metadata failed")
 
     async def wait_for(self, topic: str, timeout_ms: float = 60_000) -> int:
-        """Follows a topic, and waits until its partitions are known: how many there are.
+        """Follow a topic, and waits until its partitions are known: how many there are.
 
         Raises AuthorizationError or BrokerError at once where the topic may not be seen or cannot
         be; after the time UnknownTopicOrPartitionError where brokers do not know it,
@@ -327,8 +336,8 @@ class ClusterMetadata:
     async def matching(
         self, pattern: str | re.Pattern[str], timeout_ms: float = 60_000
     ) -> list[str]:
-        """All topics that there are whose whole names match, internal ones left out. What is
-        followed stays so.
+        """Return all topics whose whole names match, without internal ones. Does not change which
+        topics are followed.
         """
         compiled = re.compile(pattern)
         await self._update(None, timeout_ms, every=True)
@@ -339,7 +348,7 @@ class ClusterMetadata:
         )
 
     def request_update(self) -> None:
-        """Asks soon, in the background, until there is an answer. Does not wait."""
+        """Ask soon, in the background, until there is an answer. Does not wait."""
         if self._closed:
             return
         self._wanted = True
@@ -362,13 +371,13 @@ class ClusterMetadata:
                     self._wanted = True
         except (
             NetworkError
-        ) as error:  # refused for good: whoever waits hears of it by asking himself
+        ) as error:  # refused for good: a waiting caller gets the error from its own request
             log.warning("metadata is not refreshed: %s", error)
         finally:
             self._task = None
 
     def _is_unsettled(self, topic: str) -> bool:
-        """Worth asking again: somebody is elected or made at the moment."""
+        """Return whether to request again: a leader is being elected, or the topic created."""
         known = self._topics.get(topic)
         if known is None:
             return True
@@ -377,7 +386,7 @@ class ClusterMetadata:
         return any(leader < 0 for leader, _ in known.leaders.values())
 
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Stop all requests."""
         self._closed = True
         if self._aged is not None:
             self._aged.cancel()

@@ -1,5 +1,4 @@
-"""One connection to a broker: frames (int32 length, correlation id, …) out, answered in the order
-they went.
+"""One connection to a broker: frames (int32 length, correlation id, …), answered in the order sent.
 
 Requests are pipelined up to ``max_in_flight``; 1 makes it serial. All of it happens on the loop it
 was opened on: asyncio's, or uvloop's where the caller runs one.
@@ -58,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         self.metrics = ConnectionMetrics()
         self.in_flight = InFlightRequests(options.max_in_flight)
         self.on_sendable: Callable[[], None] | None = (
-            None  # told when a slot or the socket has become free
+            None  # called when a slot or the socket has become free
         )
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -108,8 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         *,
         on_lost: Callable[[Connection, BaseException], None] | None = None,
     ) -> Self:
-        """Connects, with TLS if a context is given. OSError (of which ssl.SSLError is one) if that
-        fails.
+        """Connect, with TLS if the options have a context. Raises OSError (of which ssl.SSLError is
+        one) if that fails.
 
         ``on_lost`` is called once, with the reason, after the callbacks of everything outstanding.
         """
@@ -119,30 +118,30 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Requests may be given to it."""
+        """Return whether requests may be sent."""
         return (
             self._error is None and self._transport is not None and not self._transport.is_closing()
         )
 
     @property
     def error(self) -> BaseException | None:
-        """Why it is dead; None while it is not."""
+        """Return why the connection is closed; None while it is open."""
         return self._error
 
     @property
     def transport(self) -> asyncio.Transport:
-        """For what only it knows: the peer's name and certificate, the socket."""
+        """Return the transport, for the peer's name and certificate and the socket."""
         assert self._transport is not None
         return self._transport
 
     @property
     def throttled_ms(self) -> float:
-        """How long the broker has asked for silence, from now."""
+        """Return how long the broker has asked for silence, from now."""
         return max(0.0, self._throttled_until_ms - self._now_ms())
 
     def can_send_more(self) -> bool:
-        """Whether ``send_nowait`` would write now: open, not throttled, the last request written
-        whole, a slot free.
+        """Return whether ``send_nowait`` would write now: open, not throttled, the last request
+        written whole, a slot free.
         """
         return not self._waiting and self._can_write()
 
@@ -162,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """Returns when the request is handed to the socket; waits for its turn until then, first
+        """Return when the request is handed to the socket; waits for its turn until then, first
         come, first served.
 
         What goes wrong before the first byte is raised, and ``callback`` is never called. From then
@@ -195,13 +194,15 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """``produce_async`` where ``can_send_more`` is true. RuntimeError where it is not."""
+        """Send a request; the callback gets the outcome. Raises RuntimeError unless
+        ``can_send_more``.
+        """
         if self._waiting:
             raise RuntimeError("others wait for their turn")
         self._write(request, callback, timeout_ms, on_written)
 
     async def request(self, request: AnyRequest, *, timeout_ms: float | None = None) -> Any:
-        """Sends, and waits for the answer: the simple way, for handshakes. None for acks=0, when it
+        """Send, and waits for the answer: the simple way, for handshakes. None for acks=0, when it
         is written.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
@@ -218,13 +219,15 @@ class Connection(asyncio.BufferedProtocol):
         return await answer
 
     def close(self, error: BaseException | None = None) -> None:
-        """Ends it now. Everything outstanding fails with ``error`` (default: ClosedError), oldest
+        """End it now. Everything outstanding fails with ``error`` (default: ClosedError), oldest
         first.
         """
         self._die(error or ClosedError("the connection was closed"))
 
     async def wait_closed(self) -> None:
-        """Until the transport is gone, all callbacks have returned and no buffer is in use."""
+        """Wait until the transport is closed, all callbacks have returned and no buffer is in
+        use.
+        """
         await asyncio.shield(self._gone)
         while self._delivery is not None:
             await asyncio.wait([self._delivery])
@@ -290,11 +293,11 @@ class Connection(asyncio.BufferedProtocol):
             self._written()
 
     def pause_writing(self) -> None:
-        """The last request is not written whole (the limits are set so)."""
+        """Note that the last request is not written whole (the limits are set so)."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """It is now."""
+        """Note that the last request is written whole."""
         self._write_paused = False
         if self._on_wire is not None and self.in_flight.writing is not None:
             self.in_flight.writing.written_ns = time.monotonic_ns()
@@ -314,15 +317,15 @@ class Connection(asyncio.BufferedProtocol):
     def _release(self, entry: InFlightRequest) -> None:
         entry.chunks = ()
         if entry.on_written is not None:
-            told, entry.on_written = entry.on_written, None
+            on_written, entry.on_written = entry.on_written, None
             try:
-                told()
+                on_written()
             except Exception:
                 self.metrics.callback_errors += 1
                 log.exception("on_written failed")
 
     def _pump(self) -> None:
-        """Writes for those who wait, as long as there is room."""
+        """Write waiting requests while the socket takes them."""
         while self._waiting and self._can_write():
             waiting = self._waiting.popleft()
             if waiting.sent.done():  # cancelled, and not yet run
@@ -341,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's."""
+        """Take the transport (asyncio)."""
         self._transport = transport = cast(
             asyncio.Transport, transport
         )  # uvloop's is none by its class
@@ -352,7 +355,9 @@ class Connection(asyncio.BufferedProtocol):
             self._first_bytes = FirstBytes(transport)
 
     def _stamped_buffer(self, sizehint: int) -> memoryview:
-        """Asyncio's get_buffer, which a transport calls just before it reads."""
+        """Return the buffer to read into (asyncio's get_buffer); the transport reads just after
+        it.
+        """
         if self._first_bytes is not None:
             self._first_bytes.peek()
         return self._splitter.get_buffer(sizehint)
@@ -368,7 +373,7 @@ class Connection(asyncio.BufferedProtocol):
             self._partial_ns = time.monotonic_ns() if frames else first_ns
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Asyncio's. Some bytes of some frames; uvloop calls it after ``pause_reading`` too."""
+        """Take bytes that were read (asyncio); uvloop calls it after ``pause_reading`` too."""
         if self._error is not None:
             return  # late bytes of a dead connection
         self.metrics.bytes_in += nbytes
@@ -377,12 +382,12 @@ class Connection(asyncio.BufferedProtocol):
             frames = self._splitter.buffer_updated(nbytes)
         except Exception as error:
             self._frames.extend(getattr(error, "frames", ()))  # those that were whole before it
-            self._lost(DisconnectError(f"what came is no frame: {error}"), error)
+            self._lost(DisconnectError(f"the node sent an invalid frame: {error}"), error)
             return
         if first_ns:
             self._stamp(first_ns, len(frames))
         if not frames:  # nearly always, where frames are large
-            if self._expect is not None and self._splitter.told:  # type: ignore[attr-defined]
+            if self._expect is not None and self._splitter.has_piece:  # type: ignore[attr-defined]
                 self._breathe()
             return
         self._frames.extend(frames)
@@ -390,8 +395,8 @@ class Connection(asyncio.BufferedProtocol):
             self._read_frames()
 
     def _breathe(self) -> None:
-        """Whoever was told of a piece has it before more is read: uvloop would read on while there
-        is something.
+        """Pause reading for one iteration, so that the receiver of a piece handles it before more
+        is read: uvloop would read on while bytes are available.
         """
         assert self._transport is not None
         if not self._breathing:
@@ -405,8 +410,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _read_frames(self, limit: int = FRAMES_PER_WAKEUP) -> None:
-        """Hands on answers; stops for other connections' sake, and while this one's callbacks are
-        behind.
+        """Deliver answers. Stops after ``limit`` frames, for the sake of other connections, and
+        while too many callbacks wait.
         """
         self._more = None
         while (
@@ -414,10 +419,10 @@ class Connection(asyncio.BufferedProtocol):
         ):
             limit -= 1
             self._read_frame(self._frames.popleft())
-        behind = len(self._finished) >= self._backlog
+        is_full = len(self._finished) >= self._backlog
         if self._error is None:
-            self._pause_reading(behind or bool(self._frames))
-            if self._frames and not behind:
+            self._pause_reading(is_full or bool(self._frames))
+            if self._frames and not is_full:
                 self._more = self._loop.call_soon(self._read_frames)
             self._pump()
 
@@ -448,12 +453,12 @@ class Connection(asyncio.BufferedProtocol):
         self._finish(entry, response, None)
 
     def _throttle(self, request: AnyRequest, response: Any) -> None:
-        said, wait = throttle_time_ms(request.api_key, request.api_version, response)
-        if not said:
+        throttle_ms, wait = throttle_time_ms(request.api_key, request.api_version, response)
+        if not throttle_ms:
             return
         self.metrics.throttled_responses += 1
-        self.metrics.throttle_time_ms += said
-        self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, said)
+        self.metrics.throttle_time_ms += throttle_ms
+        self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, throttle_ms)
         if wait:
             self._excused_ms += (
                 wait  # the broker reads nothing in this time, so it counts for no request's timeout
@@ -496,8 +501,10 @@ class Connection(asyncio.BufferedProtocol):
         self._deliver()
 
     def _deliver(self) -> None:
-        """Calls back whoever is finished; not from inside a callback, and not past one that is
-        still awaited.
+        """Call the callbacks of finished requests, in order, up to one that still awaits its
+        answer.
+
+        Does nothing inside a callback.
         """
         if self._delivering:
             return
@@ -549,8 +556,8 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
 
     def _expire(self) -> None:
-        """The oldest request whose time is over takes the connection with it: what it owes may come
-        at any moment.
+        """Close the connection if the oldest request timed out: its late response may come at any
+        moment.
         """
         self._timer = None
         now, left = self._now_ms(), None
@@ -579,8 +586,8 @@ class Connection(asyncio.BufferedProtocol):
         *,
         expired: InFlightRequest | None = None,
     ) -> None:
-        """Nothing more is sent or read; all outstanding fail, once, oldest first; then all who wait
-        for a turn.
+        """Stop sending and reading. Fail all outstanding requests once, oldest first, then all
+        waiters.
         """
         if self._error is not None:
             return
@@ -607,20 +614,20 @@ class Connection(asyncio.BufferedProtocol):
                 one.sent.set_exception(error)
 
     def eof_received(self) -> bool:
-        """Asyncio's. A broker that stops sending is gone: closing in order would wait until it has
-        read all.
+        """Close at once (asyncio): a broker that stops sending is gone, and a graceful close would
+        wait until it has read all.
         """
         self._lost(DisconnectError("the connection was closed by the broker"))
         return False
 
     def _lost(self, error: DisconnectError, cause: Exception | None = None) -> None:
-        """Answers that came whole are delivered before what is outstanding is failed."""
+        """Deliver the complete answers, then fail what is outstanding."""
         while self._frames and self._error is None:
             self._read_frame(self._frames.popleft())
         self._die(error, cause)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's. The transport uses no buffer any more."""
+        """Fail what is outstanding (asyncio). The transport uses no buffer any more."""
         self._lost(
             DisconnectError(
                 f"the connection was lost: {exc}" if exc else "the connection was closed"

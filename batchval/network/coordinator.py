@@ -1,10 +1,9 @@
-"""Which broker coordinates a group or a transactional id: FindCoordinator, asked until somebody
-says.
+"""The coordinator of a group or a transactional id: FindCoordinator, repeated until it is known.
 
     v0–3   one key → node_id, host, port            v4–6   several keys (KIP-699) → a list of the same
 
 A group's coordinator gets a connection of its own, as in Kafka: its id is 2^31 - 1 less the
-broker's. A heartbeat would otherwise wait behind a Fetch that waits for records.
+broker's. A heartbeat would otherwise wait for a Fetch that waits for records.
 """
 
 from __future__ import annotations
@@ -38,10 +37,11 @@ async def find_coordinator(
     kind: int = GROUP,
     timeout_ms: float = 60_000,
 ) -> Node:
-    """The coordinator of a group id or transactional id.
+    """Return the coordinator of a group id or transactional id.
 
-    Raises AuthorizationError, BrokerError or AuthenticationError where asking again is of no use,
-    RequestTimeoutError (with the last reason) when the time is over.
+    Raises AuthorizationError, BrokerError or AuthenticationError where another request is of no
+    use, RequestTimeoutError (with the last reason) when the time is over.
+
     """
     timer = Timer(timeout_ms)
     last: Exception | None = None

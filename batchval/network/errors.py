@@ -1,5 +1,5 @@
-"""What can go wrong between a client and a broker; each error says whether the same request may be
-sent again.
+"""Errors between a client and a broker. Each has ``retriable``: whether the request may be sent
+again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ClosedError(NetworkError):
 
 
 class WakeupError(Exception):
-    """Raised in whoever polls, never in a request: another thread called ``wakeup`` (Kafka's
+    """Another thread called ``wakeup``. Raised by ``poll``, never by a request (Kafka's
     WakeupException).
     """
 
@@ -108,15 +108,17 @@ _AUTHORIZATION = {
 _UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
 
-def broker_error(code: int, what: str, said: str | None = None) -> BrokerError:
-    """The error for a code, named in Kafka's words. ``what`` was asked for; ``said``: the broker's
-    own message.
+def broker_error(code: int, what: str, reported: str | None = None) -> BrokerError:
+    """Return the error for a code, with Kafka's name of it.
+
+    ``what`` was requested; ``reported`` is the broker's own message.
+
     """
     try:
         name = ErrorCode(code).name
     except ValueError:
         name = f"error {code}"
-    message = f"{what}: {name}" + (f" ({said})" if said else "")
+    message = f"{what}: {name}" + (f" ({reported})" if reported else "")
     if code in _AUTHORIZATION:
         return AuthorizationError(code, message)
     return (

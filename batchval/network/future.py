@@ -50,51 +50,52 @@ class RequestFuture(Generic[T]):
 
     @classmethod
     def failure(cls, error: BaseException) -> RequestFuture[T]:
-        """One that has failed already."""
+        """Return a future that has failed already."""
         future = cls()
         future.raise_error(error)
         return future
 
     @property
     def is_done(self) -> bool:
-        """Succeeded or failed."""
+        """Return whether it succeeded or failed."""
         return self._value is not _OPEN or self._error is not None
 
     @property
     def succeeded(self) -> bool:
-        """Done, with a value."""
+        """Return whether it is done with a value."""
         return self._value is not _OPEN
 
     @property
     def failed(self) -> bool:
-        """Done, with an exception."""
+        """Return whether it is done with an exception."""
         return self._error is not None
 
     def value(self) -> T:
-        """The answer. RuntimeError unless succeeded."""
+        """Return the answer. Raises RuntimeError unless succeeded."""
         if self._value is _OPEN:
-            raise RuntimeError(f"there is no value: {self!r}")
+            raise RuntimeError(f"the future has not succeeded: {self!r}")
         return cast(T, self._value)
 
     def exception(self) -> BaseException:
-        """What it failed with. RuntimeError unless failed."""
+        """Return the exception. Raises RuntimeError unless failed."""
         if self._error is None:
-            raise RuntimeError(f"there is no exception: {self!r}")
+            raise RuntimeError(f"the future has not failed: {self!r}")
         return self._error
 
     def should_block(self) -> bool:
-        """As a condition of ``poll``: there is still something to wait for."""
+        """Return whether it is not done, as a condition of ``poll``."""
         return not self.is_done
 
     def complete(self, value: T) -> None:
-        """Succeeds. RuntimeError if done already."""
+        """Succeed. Raises RuntimeError if done already."""
         self._must_be_open()
         self._value = value
         self._fire()
 
     def raise_error(self, error: BaseException) -> None:
-        """Fails (``raise`` in Kafka). RuntimeError if done already, TypeError for what is no
-        exception.
+        """Fail (``raise`` in Kafka).
+
+        Raises RuntimeError if done already, TypeError for a value that is not an exception.
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"a future fails with an exception, not with {error!r}")
@@ -124,10 +125,10 @@ class RequestFuture(Generic[T]):
                 else:
                     on_success(cast(T, self._value))
             except Exception:
-                log.exception("a listener failed; the others are told all the same")
+                log.exception("a listener failed; the others are called all the same")
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Waits on the running loop. Cancelling whoever waits leaves the request as it is."""
+        """Wait on the running loop. Cancelling the waiting task does not cancel the request."""
         if not self.is_done:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

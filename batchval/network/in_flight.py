@@ -1,6 +1,6 @@
 """The requests of one connection that await an answer, and the only cap on their number.
 
-A slot is taken before the first byte of a request is written and given back when its answer has
+A slot is taken before the first byte of a request is written and freed when its answer has
 been read, or, where no answer is expected (acks=0), when its last byte is written. So a broker that
 answers slowly never holds more than
 ``cap`` requests. (A cap counted after the write, as in sarama's pull request 2094, lets cap + 1
@@ -45,7 +45,7 @@ class InFlightRequest:
     written_ns: int = 0  # monotonic; where the connection reports times on the wire
 
     def elapsed_ms(self, now_ms: float, excused_ms: float) -> float:
-        """How long the broker has had, without the time it was not expected to answer in."""
+        """Return how long the broker has had, without the time in which no answer was expected."""
         return max(0.0, now_ms - self.sent_ms - (excused_ms - self.excused_ms))
 
 
@@ -63,12 +63,12 @@ class InFlightRequests:
         self._writing: InFlightRequest | None = None
 
     def __len__(self) -> int:
-        """Slots taken."""
+        """Return the number of slots in use."""
         writing = self._writing
         return len(self._awaiting) + (writing is not None and not writing.request.expects_response)
 
     def __iter__(self) -> Iterator[InFlightRequest]:
-        """Those that await an answer, oldest first, then one without answer that is being
+        """Yield requests that await an answer, oldest first, then one without answer that is being
         written.
         """
         yield from self._awaiting
@@ -77,15 +77,17 @@ class InFlightRequests:
 
     @property
     def writing(self) -> InFlightRequest | None:
-        """The one whose bytes are not all written."""
+        """Return the request whose bytes are not all written."""
         return self._writing
 
     def can_send_more(self) -> bool:
-        """Whether a slot can be taken now."""
+        """Return whether a slot can be taken now."""
         return self._writing is None and (self.cap is None or len(self._awaiting) < self.cap)
 
     def take(self, entry: InFlightRequest) -> None:
-        """A slot, before anything of the request is written. RuntimeError where there is none."""
+        """Take a slot, before anything of the request is written. Raises RuntimeError if all are in
+        use.
+        """
         if not self.can_send_more():
             raise RuntimeError(f"no slot: {len(self)} in flight, cap {self.cap}")
         if entry.request.expects_response:
@@ -94,8 +96,9 @@ class InFlightRequests:
         self.peak = max(self.peak, len(self))
 
     def written(self) -> InFlightRequest | None:
-        """All bytes are out: the next may be written. Returns the request if that was all it wanted
-        (acks=0).
+        """Note that all bytes are out and the next request may be written.
+
+        Return the request if it expects no answer (acks=0).
         """
         entry, self._writing = self._writing, None
         if entry is None or entry.request.expects_response:
@@ -103,8 +106,9 @@ class InFlightRequests:
         return entry
 
     def answered(self, correlation_id: int) -> InFlightRequest:
-        """Gives back the oldest request's slot. CorrelationIdMismatchError, and nothing given back,
-        for another's.
+        """Free the oldest request's slot and return the request.
+
+        Raises CorrelationIdMismatchError, and frees nothing, for another correlation id.
         """
         if not self._awaiting:
             raise CorrelationIdMismatchError(
@@ -118,7 +122,7 @@ class InFlightRequests:
         return self._awaiting.popleft()
 
     def clear(self) -> list[InFlightRequest]:
-        """Gives back all slots: the connection is dead. Oldest first."""
+        """Free all slots of a dead connection; return their requests, oldest first."""
         outstanding = list(self)
         self._awaiting.clear()
         self._writing = None

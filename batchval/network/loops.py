@@ -1,4 +1,4 @@
-"""Which event loop a program of batchval's runs on. (A library's is its caller's.)"""
+"""The event loop of batchval's programs. (Users of the library choose their own.)"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["loop_factory"]
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's where it is installed (half of asyncio's CPU a request), else asyncio's."""
+    """Return uvloop's factory where it is installed (half the CPU a request), else asyncio's."""
     try:
         import uvloop
     except ModuleNotFoundError:

@@ -1,10 +1,9 @@
 """Connections to all nodes, opened when something is to be sent; Kafka's NetworkClient without its
 selector.
 
-``ready`` starts a connection, ``send`` gives a request to one that takes it. What becomes of a
-request is put into
-``on_complete``, never told from inside ``send``. Everything else happens on the loop by itself;
-``on_change`` says that something has.
+``ready`` starts a connection, ``send`` passes a request to one that takes it. ``on_complete`` gets
+each outcome, never from inside ``send``. Everything else happens on the loop; ``on_change`` reports
+that it has.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ log = logging.getLogger("batchval.network")
 
 
 class ApiVersionsOf(Protocol):
-    """Makes ApiVersions requests. Their ``decode`` must read a version 0 body where the error code
-    is 35 (KIP-511).
+    """A factory of ApiVersions requests. Their ``decode`` must read a version 0 body where the
+    error code is 35 (KIP-511).
 
     The response has ``error_code`` and ``api_keys``, each of these ``api_key``, ``min_version``,
     ``max_version``.
@@ -46,15 +45,15 @@ class ApiVersionsOf(Protocol):
 
     @property
     def latest(self) -> int:
-        """The version to ask with first."""
+        """Return the version to ask with first."""
 
     def __call__(self, version: int) -> AnyRequest:
-        """The request of that version."""
+        """Return the request of that version."""
 
 
 @dataclass(slots=True, kw_only=True)
 class NetworkOptions:
-    """How connections are made. Times in milliseconds."""
+    """The options of making connections. Times in milliseconds."""
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
     api_versions: ApiVersionsOf | None = field(
@@ -69,7 +68,7 @@ class NetworkOptions:
 
 
 class NetworkClient:
-    """States of nodes, and their connections."""
+    """The states of nodes, and their connections."""
 
     def __init__(
         self,
@@ -90,10 +89,10 @@ class NetworkClient:
     # --- questions
 
     def state(self, node: Node) -> NodeState:
-        """What is known of a node, by its id.
+        """Return the state of a node, found by its id.
 
-        Where it is not connected, another host or port means that nothing is known: no wait, no
-        addresses (KAFKA-7890). A connection that lives is used wherever it leads, as Kafka does.
+        A new host or port of a disconnected node resets its state: backoff and addresses
+        (KAFKA-7890). A live connection is used whatever its address, as in Kafka.
         """
         state = self._states.get(node.id)
         if state is None or (state.node != node and state.state.is_disconnected):
@@ -101,17 +100,18 @@ class NetworkClient:
         return state
 
     def is_ready(self, node: Node) -> bool:
-        """Connected, its versions known, not throttled."""
+        """Return whether it is connected, its versions are known and it is not throttled."""
         return self.state(node).is_ready
 
     def connection_failed(self, node: Node) -> bool:
-        """The last connection ended, or could not be made, and no other is being tried."""
+        """Return whether the last connection ended or failed, and no other is being tried."""
         state = self.state(node)
         return state.failure_unseen or (state.state.is_disconnected and state.failures > 0)
 
     def failures_were_seen(self) -> AuthenticationError | None:
-        """Requests for the failed nodes have been failed: they may be tried again. What the first
-        was refused with.
+        """Allow failed nodes to be tried again, after their requests have been failed.
+
+        Return the first authentication error.
         """
         refused = None
         for state in self._states.values():
@@ -121,22 +121,22 @@ class NetworkClient:
         return refused
 
     def last_error(self, node: Node) -> BaseException | None:
-        """Why its last connection ended, or was not made."""
+        """Return why its last connection ended or was not made."""
         state = self._states.get(node.id)
         return state.error if state is not None else None
 
     def authentication_error(self, node: Node) -> AuthenticationError | None:
-        """What TLS or SASL said at the last attempt, until the next."""
+        """Return the TLS or SASL error of the last attempt; the next attempt clears it."""
         state = self._states.get(node.id)
         return state.authentication_error if state is not None else None
 
     def connection_delay_ms(self, node: Node, now_ms: float) -> float:
-        """How long until a connection may be tried."""
+        """Return how long until a connection may be tried."""
         return self.state(node).connection_delay_ms(now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: float) -> float:
-        """How long a request for this node need not be looked at again, unless ``on_change`` is
-        called before.
+        """Return how long a request for this node need not be looked at again, unless ``on_change``
+        is called before.
         """
         state = self.state(node)
         if state.state.is_disconnected:
@@ -145,20 +145,21 @@ class NetworkClient:
         return throttled or float("inf")
 
     def in_flight_count(self, node: Node | None = None) -> int:
-        """Requests that await an answer, of one node or of all."""
+        """Return how many requests of one node, or of all, await an answer."""
         if node is not None:
             state = self._states.get(node.id)
             return state.in_flight_count if state is not None else 0
         return sum(state.in_flight_count for state in self._states.values())
 
     def connection(self, node: Node) -> Connection | None:
-        """The one to this node, if it is there."""
+        """Return the connection to this node, or None."""
         state = self._states.get(node.id)
         return state.connection if state is not None else None
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
-        """Ready with fewest in flight, else connecting, else one that may be connected to; never a
-        throttled one.
+        """Return the ready node with the fewest requests in flight.
+
+        Else one that is connecting, else one that may be connected to; never a throttled one.
         """
         now = self._clock_ms()
         several = list(nodes)
@@ -182,9 +183,7 @@ class NetworkClient:
     # --- actions
 
     def ready(self, node: Node, now_ms: float) -> bool:
-        """Whether ``send`` may be called for this node now; starts a connection where there is
-        none.
-        """
+        """Return whether ``send`` may be called for this node now; start a connection if needed."""
         state = self.state(node)
         if state.can_send:
             return True
@@ -192,7 +191,7 @@ class NetworkClient:
         return False
 
     def try_connect(self, node: Node, now_ms: float) -> None:
-        """Starts a connection, unless there is one or the last failed a moment ago."""
+        """Start a connection, unless there is one or the last failed a moment ago."""
         self._try_connect(self.state(node), now_ms)
 
     def _try_connect(self, state: NodeState, now_ms: float) -> None:
@@ -211,8 +210,9 @@ class NetworkClient:
         state.connecting.add_done_callback(self._connecting.discard)
 
     def send(self, client_request: ClientRequest) -> None:
-        """Gives it to the node's connection; ``ready`` must have said yes. Failures go to
-        ``on_complete``, too.
+        """Pass a request to the node's connection; ``ready`` must have returned True.
+
+        Failures go to ``on_complete``, too.
         """
         state = self.state(client_request.node)
         assert state.connection is not None
@@ -228,21 +228,19 @@ class NetworkClient:
             self._on_complete(client_request, request, None, error)
 
     def disconnect(self, node: Node, error: BaseException | None = None) -> None:
-        """Ends its connection, or the attempt at one; what is in flight fails. Nothing if there is
-        neither.
-        """
+        """Close the node's connection, or cancel the attempt; fail its requests in flight."""
         state = self._states.get(node.id)
         if state is not None and not state.state.is_disconnected:
             self._end(state, error or DisconnectError(f"{node} was disconnected"))
-            state.failure_unseen = False  # whoever asked for it knows
+            state.failure_unseen = False  # the caller knows, as it asked for it
 
     def close(self, error: BaseException) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         for state in self._states.values():
             self._end(state, error)
 
     async def wait_closed(self) -> None:
-        """Until nothing is left of the connections that were."""
+        """Wait until all earlier connections are closed."""
         await asyncio.gather(*self._connecting, return_exceptions=True)
         await asyncio.gather(*self._dying)
 
@@ -304,8 +302,10 @@ class NetworkClient:
     async def _versions_of(
         self, state: NodeState, connection: Connection, versions: ApiVersionsOf
     ) -> dict[int, tuple[int, int]]:
-        """What the node speaks. One that does not know our ApiVersions answers 35 with what it does
-        (KIP-511).
+        """Return the versions of the node's APIs.
+
+        A node that does not know our ApiVersions version answers UNSUPPORTED_VERSION (35) with
+        the ones it knows (KIP-511).
         """
         version = versions.latest
         while True:

@@ -1,5 +1,4 @@
-"""What a client remembers of one broker: how its connection stands, when to try again, what it
-speaks.
+"""The state of one broker: its connection, its backoff, the API versions that it supports.
 
 The waits are Kafka's: reconnecting from 50 ms to 1 s (KIP-144), setting up from 10 s to 30 s
 (KIP-601), doubled at each failure and spread by 20 %. All addresses of a name are tried before it
@@ -35,7 +34,7 @@ class ConnectionState(enum.Enum):
 
     @property
     def is_disconnected(self) -> bool:
-        """No connection, and none being made."""
+        """Return whether there is neither a connection nor an attempt."""
         return self in (ConnectionState.DISCONNECTED, ConnectionState.AUTHENTICATION_FAILED)
 
 
@@ -48,7 +47,7 @@ class Backoff:
     jitter: float = 0.2
 
     def after(self, failures: int) -> float:
-        """The wait in milliseconds, ``failures`` of the same kind having gone before."""
+        """Return the wait in milliseconds after ``failures`` earlier failures of the same kind."""
         if self.first_ms <= 0:
             return 0.0
         exact = min(self.first_ms * 2.0 ** min(failures, 60), max(self.first_ms, self.last_ms))
@@ -56,7 +55,7 @@ class Backoff:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a name as the system gives them, without repetition."""
+    """Return the addresses of a name as the system gives them, without repetition."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=1)  # SOCK_STREAM
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -83,8 +82,8 @@ class NodeState:
     failure_unseen: bool = False  # check_disconnects has to look before anyone connects again
 
     def connection_delay_ms(self, now_ms: float) -> float:
-        """How long until a connection may be tried; 0 if it may be, infinite while there is one or
-        one is made.
+        """Return how long until a connection may be tried; 0 if it may be, infinite while there is
+        one or one is made.
         """
         if not self.state.is_disconnected:
             return float("inf")
@@ -92,12 +91,12 @@ class NodeState:
 
     @property
     def in_flight_count(self) -> int:
-        """Requests that the node has not answered."""
+        """Return how many requests the node has not answered."""
         return len(self.connection.in_flight) if self.connection is not None else 0
 
     @property
     def is_ready(self) -> bool:
-        """Connected, its versions known, not throttled: it will take requests, if not at once."""
+        """Return whether it is connected, its versions are known and it is not throttled."""
         return (
             self.state is ConnectionState.READY
             and self.connection is not None
@@ -107,7 +106,7 @@ class NodeState:
 
     @property
     def can_send(self) -> bool:
-        """It takes one now."""
+        """Return whether it can take a request now."""
         return (
             self.state is ConnectionState.READY
             and self.connection is not None

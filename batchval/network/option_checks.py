@@ -1,4 +1,6 @@
-"""Checks of all clients' options. An ArgumentValueError says name, value, and what is allowed."""
+"""Checks of all clients' options. An ArgumentValueError has the name, the value and what is
+allowed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How connections are opened, and what they count.
+"""Options and metrics of connections, and how a connection is opened.
 
 Socket buffers are left to the kernel's autotuning unless asked: a fixed one costs 25 times on a
 path of 140 ms.
@@ -24,7 +24,7 @@ ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionOptions:
-    """What all connections of a client have in common. Times in milliseconds, sizes in bytes."""
+    """The options of all connections of a client. Times in milliseconds, sizes in bytes."""
 
     splitter: Callable[[], FrameSplitter] = frames.FrameSplitter  # frames of at most 100 MiB
     max_in_flight: int | None = DEFAULT_MAX_IN_FLIGHT
@@ -49,7 +49,7 @@ class ConnectionMetrics:
     bytes_in: int = 0
     request_timeouts: int = 0
     throttled_responses: int = 0
-    throttle_time_ms: int = 0  # said by brokers, summed
+    throttle_time_ms: int = 0  # reported by brokers, summed
     throttle_time_ms_max: int = 0
     callback_errors: int = 0
 
@@ -57,8 +57,10 @@ class ConnectionMetrics:
 async def connected(
     host: str, port: int, options: ConnectionOptions, protocol: Callable[[], ProtocolT]
 ) -> ProtocolT:
-    """A protocol on a new connection, with TLS if the options have a context. OSError (ssl.SSLError
-    is one).
+    """Return a protocol on a new connection, with TLS if the options have a context.
+
+    Raises OSError (ssl.SSLError is one).
+
     """
     loop = asyncio.get_running_loop()
     name = (options.server_hostname or host) if options.ssl else None
@@ -81,8 +83,10 @@ async def connected(
 async def _connected_socket(
     loop: asyncio.AbstractEventLoop, host: str, port: int, options: ConnectionOptions
 ) -> socket.socket:
-    """A receive buffer has to be set before connecting, or TCP's window scale does not know of
-    it.
+    """Return a connected socket.
+
+    The receive buffer is set before connecting: TCP's window scale is fixed by then.
+
     """
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(

@@ -1,6 +1,4 @@
-"""What the network must know of a request, and what it says of an answer; nothing of what either
-carries.
-"""
+"""The protocols of requests and answers that the network needs, without their contents."""
 
 from __future__ import annotations
 
@@ -26,23 +24,25 @@ class AnyRequest(Protocol):
 
     @property
     def api_key(self) -> int:
-        """Kafka's number of the API."""
+        """Return the API key."""
 
     @property
     def api_version(self) -> int:
-        """The version that ``encode`` writes and ``decode`` reads."""
+        """Return the version that ``encode`` writes and ``decode`` reads."""
 
     @property
     def expects_response(self) -> bool:
-        """False for a Produce request with acks=0, which no broker answers."""
+        """Return whether a response follows: False for a Produce request with acks=0."""
 
     def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
-        """The chunks of one whole frame, its length first. They must not change until they are
-        written.
+        """Return the chunks of one whole frame, its length first. They must not change until they
+        are written.
         """
 
     def decode(self, frame: memoryview) -> Any:
-        """The response in a frame, which starts with the correlation id (the length is cut off)."""
+        """Return the response in a frame, which starts with the correlation id (the length is cut
+        off).
+        """
 
 
 @runtime_checkable
@@ -53,14 +53,14 @@ class RequestBuilder(Protocol):
 
     @property
     def api_key(self) -> int:
-        """Kafka's number of the API."""
+        """Return the API key."""
 
     @property
     def versions(self) -> tuple[int, int]:
-        """The lowest and highest version that ``build`` takes."""
+        """Return the lowest and highest version that ``build`` takes."""
 
     def build(self, api_version: int) -> AnyRequest:
-        """The request at that version."""
+        """Return the request at that version."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,27 +72,28 @@ class Build:
     make: Callable[[int], AnyRequest]
 
     def build(self, api_version: int) -> AnyRequest:
-        """The request at that version."""
+        """Return the request at that version."""
         return self.make(api_version)
 
 
 class FrameSplitter(Protocol):
-    """Cuts a stream into frames, as asyncio.BufferedProtocol reads one.
+    """A splitter of a stream into frames, read as asyncio.BufferedProtocol reads.
 
-    Where it has a method ``expect(correlation_id, pieces)``, it is told of each request that has
-    ``pieces``, and may give them the answer while that comes; the frame in its place is the
-    correlation id alone. ``told`` is then whether the last bytes have brought anything for them.
+    A method ``expect(correlation_id, pieces)``, where it exists, is called for each request that
+    has
+    ``pieces``. It may pass them the answer as that comes; the frame is then the correlation id
+    alone. ``has_piece`` is whether the last bytes completed a piece.
 
     A length that is negative or above the limit is an exception before anything of the frame is
     stored; its ``frames`` are those that came whole before it.
     """
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to read into, at least one byte."""
+        """Return the buffer to read into, at least one byte."""
 
     def buffer_updated(self, nbytes: int) -> Sequence[memoryview]:
-        """The frames that those bytes complete, without their lengths; each is valid for as long as
-        it is kept.
+        """Return the frames that those bytes complete, without their lengths; each is valid for as
+        long as it is kept.
         """
 
 
@@ -132,5 +133,7 @@ class ClientResponse:
 
     @property
     def request_latency_ms(self) -> float:
-        """From ``send`` to the answer, the wait for a connection and for a slot included."""
+        """Return the time from ``send`` to the answer, with the waits for a connection and a
+        slot.
+        """
         return self.received_time_ms - self.created_time_ms

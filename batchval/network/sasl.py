@@ -31,8 +31,9 @@ _ITERATIONS: Final = range(4_096, 1_000_001)
 
 
 class ScramClient:
-    """One exchange. AuthenticationError where the other side does not keep to it, or does not know
-    the password.
+    """One SCRAM exchange. Raises AuthenticationError where the server breaks the protocol or does
+    not know the password.
+
     """
 
     def __init__(
@@ -46,13 +47,13 @@ class ScramClient:
         self._server_signature = b""
 
     def first(self) -> bytes:
-        """The client's first message."""
+        """Return the client's first message."""
         return f"n,,{self._first_bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """The client's proof, in answer to the server's first message."""
-        said = _attributes(server_first)
-        nonce, iterations = said.get("r", ""), said.get("i", "")
+        """Return the client's proof, in answer to the server's first message."""
+        attributes = _attributes(server_first)
+        nonce, iterations = attributes.get("r", ""), attributes.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise AuthenticationError("SCRAM: the broker's nonce does not go on from ours")
         if (
@@ -62,9 +63,9 @@ class ScramClient:
         ):
             raise AuthenticationError(f"SCRAM: the broker asks for {iterations[:20]!r} iterations")
         try:
-            salt = base64.b64decode(said.get("s", ""), validate=True)
+            salt = base64.b64decode(attributes.get("s", ""), validate=True)
         except ValueError:
-            raise AuthenticationError("SCRAM: the broker's salt is no base64") from None
+            raise AuthenticationError("SCRAM: the broker's salt is not valid base64") from None
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, int(iterations))
         client_key = self._hmac(salted, b"Client Key")
         bare = f"c=biws,r={nonce}"
@@ -75,12 +76,12 @@ class ScramClient:
         return f"{bare},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, server_final: bytes) -> None:
-        """Whether the server knew the password too."""
-        said = _attributes(server_final)
-        if "e" in said:
+        """Verify that the server knows the password too. Raises AuthenticationError."""
+        attributes = _attributes(server_final)
+        if "e" in attributes:
             raise AuthenticationError("SCRAM: the broker refuses these credentials")
         try:
-            signature = base64.b64decode(said.get("v", ""), validate=True)
+            signature = base64.b64decode(attributes.get("v", ""), validate=True)
         except ValueError:
             signature = b""
         if not hmac.compare_digest(signature, self._server_signature):
@@ -101,8 +102,10 @@ def _attributes(message: bytes) -> dict[str, str]:
 async def authenticate(
     connection: Connection, mechanism: str, username: str, password: str
 ) -> None:
-    """Takes a fresh connection through SASL. AuthenticationError (without a word of the
-    credentials), NetworkError.
+    """Authenticate a new connection with SASL.
+
+    Raises AuthenticationError (its message has no credentials), NetworkError.
+
     """
     handshake: SaslHandshakeResponse = await connection.request(
         SaslHandshakeRequest(mechanism, api_version=1)

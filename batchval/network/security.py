@@ -1,5 +1,4 @@
-"""How a client proves who it is, and whom it believes: settings of Kafka and librdkafka made into
-TLS and SASL.
+"""TLS and SASL from settings of Kafka and librdkafka.
 
 security.protocol  PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
 ssl.truststore.*, ssl.keystore.* (PEM), ssl.ca.location, ssl.certificate.location, ssl.key.location
@@ -61,13 +60,13 @@ _JAAS_OPTION = re.compile(
 
 
 class SecurityError(ArgumentValueError):
-    """Settings that cannot be used; one line, without a word of any password."""
+    """Invalid security settings; one line, without passwords."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Security:
-    """What connections need: ``ssl_context`` and ``authenticate`` are given to ConnectionOptions
-    and NetworkOptions.
+    """The security of connections: ``ssl_context`` and ``authenticate`` belong into
+    ConnectionOptions and NetworkOptions.
 
     Raises SecurityError where the parts do not fit together.
     """
@@ -97,12 +96,12 @@ class Security:
 
     @property
     def ssl_context(self) -> tls.SSLContext | None:
-        """For ConnectionOptions.ssl: None without TLS."""
+        """Return the value of ConnectionOptions.ssl: None without TLS."""
         return self.ssl if self.protocol.endswith("SSL") else None
 
     @property
     def authenticate(self) -> Callable[[Connection], Awaitable[None]] | None:
-        """For NetworkOptions.authenticate: None without SASL."""
+        """Return the value of NetworkOptions.authenticate: None without SASL."""
         if not self.protocol.startswith("SASL"):
             return None
         username, password = self.username, self.password
@@ -112,20 +111,20 @@ class Security:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any]) -> Self:
-        """Reads ``PROPERTIES``, leaves all other names alone. Raises SecurityError."""
-        given = {
+        """Read ``PROPERTIES`` and ignore all other names. Raises SecurityError."""
+        settings = {
             name: str(value)
             for name, value in properties.items()
             if name in PROPERTIES and value is not None
         }
-        protocol = given.get("security.protocol", "PLAINTEXT").upper()
-        jaas = _jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else {}
+        protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+        jaas = _jaas(settings["sasl.jaas.config"]) if "sasl.jaas.config" in settings else {}
         return cls(
             protocol=protocol,
-            ssl=_context(given) if protocol in ("SSL", "SASL_SSL") else None,
-            mechanism=given.get("sasl.mechanism", given.get("sasl.mechanisms", "PLAIN")),
-            username=jaas.get("username", given.get("sasl.username")),
-            password=jaas.get("password", given.get("sasl.password")),
+            ssl=_context(settings) if protocol in ("SSL", "SASL_SSL") else None,
+            mechanism=settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "PLAIN")),
+            username=jaas.get("username", settings.get("sasl.username")),
+            password=jaas.get("password", settings.get("sasl.password")),
         )
 
 
@@ -147,28 +146,30 @@ def _jaas(text: str) -> dict[str, str]:
     return options
 
 
-def _context(given: Mapping[str, str]) -> tls.SSLContext:
+def _context(settings: Mapping[str, str]) -> tls.SSLContext:
     context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)  # verifies certificate and name
-    algorithm = given.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if algorithm not in ("https", "", "none"):
         raise SecurityError(
             f"ssl.endpoint.identification.algorithm {algorithm} is neither https nor empty"
         )
     context.check_hostname = algorithm == "https"
-    if given.get("enable.ssl.certificate.verification", "true").strip().lower() == "false":
+    if settings.get("enable.ssl.certificate.verification", "true").strip().lower() == "false":
         context.check_hostname = False
         context.verify_mode = tls.CERT_NONE
-    _trust(context, given)
-    _identify(context, given)
+    _trust(context, settings)
+    _identify(context, settings)
     return context
 
 
-def _trust(context: tls.SSLContext, given: Mapping[str, str]) -> None:
-    text = given.get("ssl.truststore.certificates", given.get("ssl.ca.pem"))
-    name = "ssl.truststore.location" if "ssl.truststore.location" in given else "ssl.ca.location"
-    if text is None and name in given:
+def _trust(context: tls.SSLContext, settings: Mapping[str, str]) -> None:
+    text = settings.get("ssl.truststore.certificates", settings.get("ssl.ca.pem"))
+    name = "ssl.truststore.location" if "ssl.truststore.location" in settings else "ssl.ca.location"
+    if text is None and name in settings:
         text = _pem(
-            name, given[name], given.get("ssl.truststore.type") if "truststore" in name else None
+            name,
+            settings[name],
+            settings.get("ssl.truststore.type") if "truststore" in name else None,
         )
     if text is None:
         context.load_default_certs(tls.Purpose.SERVER_AUTH)
@@ -177,27 +178,29 @@ def _trust(context: tls.SSLContext, given: Mapping[str, str]) -> None:
         context.load_verify_locations(cadata=text)
     except (tls.SSLError, ValueError) as error:
         raise SecurityError(
-            f"{given.get(name, 'the given certificates')}: {_reason(error)}"
+            f"{settings.get(name, 'the settings certificates')}: {_reason(error)}"
         ) from None
 
 
-def _identify(context: tls.SSLContext, given: Mapping[str, str]) -> None:
-    """Certificate chain and key: in one store, or each by itself."""
-    chain = given.get("ssl.keystore.certificate.chain", given.get("ssl.certificate.pem"))
-    key = given.get("ssl.keystore.key", given.get("ssl.key.pem"))
-    if "ssl.keystore.location" in given:
+def _identify(context: tls.SSLContext, settings: Mapping[str, str]) -> None:
+    """Load the certificate chain and key, from one store or from two."""
+    chain = settings.get("ssl.keystore.certificate.chain", settings.get("ssl.certificate.pem"))
+    key = settings.get("ssl.keystore.key", settings.get("ssl.key.pem"))
+    if "ssl.keystore.location" in settings:
         chain = _pem(
-            "ssl.keystore.location", given["ssl.keystore.location"], given.get("ssl.keystore.type")
+            "ssl.keystore.location",
+            settings["ssl.keystore.location"],
+            settings.get("ssl.keystore.type"),
         )
-    if "ssl.certificate.location" in given:
-        chain = _pem("ssl.certificate.location", given["ssl.certificate.location"], None)
-    if "ssl.key.location" in given:
-        key = _pem("ssl.key.location", given["ssl.key.location"], None)
+    if "ssl.certificate.location" in settings:
+        chain = _pem("ssl.certificate.location", settings["ssl.certificate.location"], None)
+    if "ssl.key.location" in settings:
+        key = _pem("ssl.key.location", settings["ssl.key.location"], None)
     if chain is None:
         if key is not None:
-            raise SecurityError("a key is given without a certificate")
+            raise SecurityError("a key is configured without a certificate: set both or neither")
         return
-    password = given.get("ssl.key.password", "")
+    password = settings.get("ssl.key.password", "")
     with tempfile.NamedTemporaryFile(
         "w", suffix=".pem"
     ) as file:  # OpenSSL's wrapper reads files alone; mode 600
@@ -216,9 +219,10 @@ def _pem(name: str, path: str, kind: str | None) -> str:
     except OSError as error:
         raise SecurityError(f"{name}: {path}: {error.strerror}") from None
     if b"-----BEGIN " not in data:
-        said = f" ({kind})" if kind else ""
+        kind_text = f" ({kind})" if kind else ""
         raise SecurityError(
-            f"{name}: {path} is no PEM file{said}: JKS and PKCS12 are not read; export it with keytool and openssl"
+            f"{name}: {path} is not a PEM file{kind_text}: JKS and PKCS12 are not supported; "
+            "export it with keytool and openssl"
         )
     return data.decode("utf-8", "replace")
 

@@ -1,4 +1,4 @@
-"""Which answers ask the client itself to be silent for their ``throttle_time_ms``.
+"""The answers whose ``throttle_time_ms`` the client itself has to wait (KIP-219).
 
 Since KIP-219 a broker answers at once and mutes the connection for that time; a client keeps still
 as long, lest its requests lie unread. Older versions answer late instead, and waiting again would
@@ -49,10 +49,12 @@ _HEEDED_FROM: Final[dict[int, int]] = {
 
 
 def throttle_time_ms(api_key: int, api_version: int, response: Any) -> tuple[int, int]:
-    """(what the response says, how much of it the client has to wait itself), both in milliseconds,
-    never below 0.
+    """Return (the response's throttle time, how much of it the client has to wait itself).
+
+    Both are in milliseconds and never below 0.
+
     """
-    said = getattr(response, "throttle_time_ms", 0)
-    if not isinstance(said, int) or said <= 0:
+    stated = getattr(response, "throttle_time_ms", 0)
+    if not isinstance(stated, int) or stated <= 0:
         return 0, 0
-    return said, said if api_version >= _HEEDED_FROM.get(api_key, 0) else 0
+    return stated, stated if api_version >= _HEEDED_FROM.get(api_key, 0) else 0

@@ -1,6 +1,4 @@
-"""Requests that wait for a connection or a slot: a queue for each node, in the order they were
-given.
-"""
+"""Requests that wait for a connection or a slot: a queue for each node, in order of arrival."""
 
 from __future__ import annotations
 
@@ -15,8 +13,9 @@ __all__ = ["UnsentRequests"]
 
 
 class UnsentRequests:
-    """Kafka's class of that name. Queues that have run empty are dropped, and with them whatever
-    named the node.
+    """The unsent requests of all nodes, as Kafka's class of that name.
+
+    Empty queues are dropped, and with them everything that names the node.
     """
 
     __slots__ = ("_counter", "_deadlines", "_entries", "_queues")
@@ -33,27 +32,29 @@ class UnsentRequests:
         return sum(map(len, self._queues.values()))
 
     def put(self, request: ClientRequest) -> None:
-        """At the end of its node's queue."""
+        """Append a request to its node's queue."""
         self._queues.setdefault(request.node, deque()).append(request)
         deadline = request.created_time_ms + request.request_timeout_ms
         entry = self._entries[request] = [request]
         heapq.heappush(self._deadlines, (deadline, next(self._counter), entry))
 
     def nodes(self) -> list[Node]:
-        """Nodes for which something waits. A copy: whoever walks it may put and remove."""
+        """Return the nodes with waiting requests, as a copy: callers may put and remove
+        meanwhile.
+        """
         return [node for node, queue in self._queues.items() if queue]
 
     def count(self, node: Node) -> int:
-        """How many wait for this node."""
+        """Return how many requests wait for this node."""
         return len(self._queues.get(node, ()))
 
     def first(self, node: Node) -> ClientRequest | None:
-        """The next for this node."""
+        """Return the next request for this node."""
         queue = self._queues.get(node)
         return queue[0] if queue else None
 
     def pop(self, node: Node) -> ClientRequest:
-        """Takes the next for this node away."""
+        """Remove and return the next request for this node."""
         request = self._queues[node].popleft()
         self._forget(request)
         return request
@@ -65,8 +66,8 @@ class UnsentRequests:
             heapq.heapify(self._deadlines)
 
     def remove(self, node: Node) -> list[ClientRequest]:
-        """Takes a node's queue away, before anyone is told: a listener may put new ones for the
-        same node.
+        """Remove a node's queue before any listener is called: listeners may put new requests for
+        the same node.
         """
         requests = self._queues.pop(node, deque())
         for request in requests:
@@ -74,10 +75,10 @@ class UnsentRequests:
         return list(requests)
 
     def remove_expired(self, now_ms: float) -> Iterator[ClientRequest]:
-        """Takes away those that have waited longer than their timeout, the earliest deadline first.
+        """Remove and yield requests that waited longer than their timeout, earliest deadline first.
 
-        Kafka stops at a queue's first live one, so a short timeout behind a long one waits; here
-        each has its own time.
+        Kafka stops at a queue's first live request, so that a short timeout waits for a long one
+        before it; here each request has its own deadline.
         """
         while self.next_deadline_ms() is not None:
             request = self._deadlines[0][2][0]
@@ -89,14 +90,12 @@ class UnsentRequests:
             yield request
 
     def next_deadline_ms(self) -> float | None:
-        """When the first of them will have waited too long, in milliseconds of the clock they were
-        created by.
-        """
+        """Return the earliest deadline, in milliseconds of the clock that created the requests."""
         while self._deadlines and self._deadlines[0][2][0] is None:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def clean(self) -> None:
-        """Drops empty queues."""
+        """Drop empty queues."""
         for node in [node for node, queue in self._queues.items() if not queue]:
             del self._queues[node]

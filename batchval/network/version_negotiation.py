@@ -1,4 +1,4 @@
-"""What a node speaks: ApiVersions, asked first of every connection.
+"""The API versions of a node: ApiVersions, the first request of every connection.
 
 A broker that does not know the version asked with answers error 35 in version 0's format, with the
 versions that it does know (KIP-511), or with nothing that can be read: then version 0 is asked.
@@ -16,7 +16,7 @@ from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 
 __all__ = ["ApiVersions"]
 
-_ERROR_CODE = struct.Struct(">4xh")  # behind the correlation id, in every version
+_ERROR_CODE = struct.Struct(">4xh")  # after the correlation id, in every version
 
 
 @dataclass(slots=True)
@@ -47,7 +47,9 @@ class _Ask:
 
 
 class ApiVersions:
-    """Makes the requests. Name and version of the software are for brokers' metrics (KIP-511)."""
+    """A factory of ApiVersions requests. Name and version of the software are for brokers' metrics
+    (KIP-511).
+    """
 
     latest = ApiVersionsRequest.max_version
 
@@ -58,7 +60,7 @@ class ApiVersions:
         self.software_version = software_version or _version()
 
     def __call__(self, version: int) -> _Ask:
-        """The request of that version."""
+        """Return the request of that version."""
         return _Ask(
             ApiVersionsRequest(self.software_name, self.software_version, api_version=version)
         )

@@ -1,5 +1,4 @@
-"""When the first byte of an answer came: kernel timestamps of received bytes, where a socket has
-them.
+"""Arrival times of answers: the kernel's timestamps of received bytes, where a socket has them.
 
 Linux stamps segments as they arrive (SO_TIMESTAMPNS, CLOCK_REALTIME: struct timespec in a control
 message of recvmsg). asyncio's transports read without control messages, so the first byte is peeked
@@ -39,8 +38,10 @@ def ask_for_stamps(sock: socket.socket) -> bool:
 
 
 def arrived_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
-    """When the bytes arrived whose control messages these are, ns of the monotonic clock; 0 without
-    a stamp.
+    """Return when the bytes of these control messages arrived, in ns of the monotonic clock.
+
+    0 without a timestamp.
+
     """
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
@@ -92,9 +93,7 @@ class FirstBytes:
         self._arrived = arrived_ns(ancillary)
 
     def read(self) -> int:
-        """When the first of the bytes that were just read came; the present instant where that is
-        not known.
-        """
+        """Return when the first of the bytes just read arrived; the present time if unknown."""
         return self._arrived or time.monotonic_ns()
 
     def close(self) -> None:

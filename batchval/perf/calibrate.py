@@ -1,4 +1,4 @@
-"""What the tool adds to a latency: the same options at a broker of known delay, on this machine.
+"""The latency that the tool adds: a run with the same options at a broker of known delay.
 
 The broker is ``batchval.perf.responder``, a process of its own, without TLS and without a log. Its
 delay is the median of the run's times on the wire, so that as many requests are in flight. The

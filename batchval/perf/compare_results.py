@@ -1,4 +1,4 @@
-"""What two printed figures say of their difference (KAFKA-7722): a figure printed as 2 lies between
+"""The difference between two printed figures (KAFKA-7722): a figure printed as 2 lies between
 1.5 and 2.5.
 
 With half a unit of the last printed place to either side, the change is at least (b - half - (a +
@@ -24,13 +24,13 @@ __all__ = ["Change", "CompareError", "between", "change", "percent", "rows", "sp
 
 
 class CompareError(BatchvalError):
-    """What was given cannot be compared."""
+    """The figures or results cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From ``a`` to ``b``, as printed. Shares of ``a``: 1 is 100 %. None where ``a`` is 0: nothing
-    is a share of it.
+    """The change from ``a`` to ``b``, as printed. Shares of ``a``: 1 is 100 %. None where ``a`` is
+    0: nothing is a share of it.
     """
 
     a: Decimal
@@ -39,11 +39,11 @@ class Change:
     low: Decimal | None
     high: Decimal | None
     exact_low: Decimal | None
-    #: None too where ``a`` may be 0: then there is no upper bound
+    #: None too where ``a`` may be 0: the change then has no upper bound
     exact_high: Decimal | None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain numbers; shares, not per cent."""
+        """Return plain numbers; shares, not per cent."""
         shares = {
             "change": self.change,
             "spread_low": self.low,
@@ -57,9 +57,10 @@ class Change:
 
 
 def change(a: str, b: str) -> Change:
-    """The change between two figures as they were printed (``"1.10"`` says more than ``"1.1"``).
+    """Return the change between two figures as they were printed (``"1.10"`` says more than
+    ``"1.1"``).
 
-    Raises CompareError for what is no number, or below 0.
+    Raises CompareError for a text that is not a number, or below 0.
     """
     first, second = _figure(a), _figure(b)
     half_a, half_b = _half_unit(first), _half_unit(second)
@@ -82,9 +83,9 @@ def _figure(text: str) -> Decimal:
     try:
         value = Decimal(text)
     except InvalidOperation:
-        raise CompareError(f"{text!r} is no number") from None
+        raise CompareError(f"invalid figure {text!r}: expected a number of at least 0") from None
     if not value.is_finite() or value < 0:
-        raise CompareError(f"{text!r} is no figure that can be compared")
+        raise CompareError(f"invalid figure {text!r}: expected a finite number of at least 0")
     return value
 
 
@@ -95,7 +96,9 @@ def _half_unit(value: Decimal) -> Decimal:
 
 
 def percent(share: Decimal | None) -> str:
-    """Per cent with what says something: ``0 %``, ``0.2 %``, ``18 %``; – where there is none."""
+    """Return a share in per cent with its significant digits: ``0 %``, ``0.2 %``, ``18 %``; – if
+    None.
+    """
     if share is None:
         return "–"
     value = share * 100
@@ -158,7 +161,7 @@ def spread_of(a: int, b: int) -> str:
 
 
 def spread(found: Change) -> str:
-    """``0 to 100 %``, or – where there is none."""
+    """Return ``0 to 100 %``, or – without a spread."""
     if found.low is None or found.high is None:
         return "–"
     return f"{percent(found.low).removesuffix(' %')} to {percent(found.high)}"

@@ -1,5 +1,4 @@
-"""A measured run of consumers, one a thread: when the clock starts, who counts what, and when each
-thread ends.
+"""A measured run of consumers, one a thread: its clock, its counts and its end.
 
 The run's clock starts before the consumers are made, as in KIP-628. Threads join one group with
 their partitions paused. When every partition is assigned the clock of fetching starts, and all
@@ -52,31 +51,31 @@ class PerfConsumer(Protocol):
     """
 
     def subscribe(self) -> None:
-        """Begins to join. Called in the thread, before anything else."""
+        """Start to join the group. Called in the thread, before anything else."""
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
-        """Waits for records no longer than this; raises ConsumeError for what will not pass by
-        itself.
+        """Wait for records, at most this long. Raises ConsumeError for errors that are not
+        retriable.
 
         ``most``: records that are still wanted; a client that can should not bring more.
         """
 
     def assignment(self) -> Collection[TopicPartition] | None:
-        """What the group has given; None before it has given anything, or while it thinks again."""
-
-    def go(self) -> None:
-        """Fetches from now on."""
-
-    def rebalance_ms(self) -> float:
-        """The duration of all joins until now, from asking to being assigned. Not the time since
-        the last.
+        """Return the assigned partitions; None before the first assignment and during a
+        rebalance.
         """
 
+    def go(self) -> None:
+        """Start fetching."""
+
+    def rebalance_ms(self) -> float:
+        """Return the duration of all joins until now, each from the request to the assignment."""
+
     def metrics(self) -> Mapping[str, float | str]:
-        """What the client counted, for --print-metrics."""
+        """Return what the client counted, for --print-metrics."""
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run came to. ``summary`` is None where fetching never started."""
+    """The outcome of a run. ``summary`` is None where fetching never started."""
 
     summary: Summary | None
     num_records: int
@@ -105,12 +104,12 @@ class Outcome:
 
     @property
     def short(self) -> bool:
-        """Fewer records came than were asked for."""
+        """Return whether fewer records came than were requested."""
         return self.summary is None or self.summary.records < self.num_records
 
 
 class Worker:
-    """One thread's part. ``step`` polls once, and says whether there is more to do."""
+    """One thread's part. ``step`` polls once and returns whether there is more to do."""
 
     def __init__(
         self,
@@ -209,9 +208,7 @@ class Worker:
         self._at_row = (self.records, self.bytes, now_ms, joined)
 
     def finish(self) -> None:
-        """Takes the figures of the end. What came since the last row gets a row of its own: no
-        record goes unseen.
-        """
+        """Take the final figures. Records since the last row get a row of their own."""
         if self._fetching:
             if not self._rows or self.records != self._at_row[0]:
                 self._row(self._shared.clock.monotonic_ns())
@@ -249,7 +246,7 @@ class ConsumeRun:
     def run(
         self, on_sample: Callable[[Sample], None] | None = None, sample_ms: int = 1_000
     ) -> Outcome:
-        """Runs to the end in this many threads. ``on_sample`` is called in this thread, about once
+        """Run to the end in this many threads. ``on_sample`` is called in this thread, about once
         in ``sample_ms``.
 
         An interrupt (KeyboardInterrupt) ends the run: the outcome says so, and its totals are

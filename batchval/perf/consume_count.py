@@ -25,8 +25,8 @@ _NS = 1_000_000
 
 
 class Polled(NamedTuple):
-    """What one poll brought: records, and their key and value bytes (wire bytes, where only headers
-    are decoded).
+    """The result of one poll: records, and their key and value bytes (wire bytes, where only
+    headers are decoded).
     """
 
     records: int
@@ -39,17 +39,17 @@ class Clock:
     """The two clocks; tests bring their own."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds that only grow."""
+        """Return monotonic nanoseconds."""
         return time.monotonic_ns()
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         return time.time_ns() // _NS
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How much, with how many, and how long to wait. Times are milliseconds."""
+    """The options of a run: amount, threads, waits. Times are milliseconds."""
 
     num_records: int
     threads: int
@@ -67,7 +67,7 @@ def _no_more(polled: Polled, wanted: int) -> Polled:
 
 
 class Shared:
-    """What the threads of a run have in common. Each method is one step under one lock."""
+    """The shared state of a run's threads. Each method is one step under one lock."""
 
     def __init__(
         self, options: RunOptions, partitions: Collection[TopicPartition], clock: Clock

@@ -49,12 +49,12 @@ _WIDE = Context(prec=400, rounding=ROUND_HALF_UP)
 
 
 def threads_warning(threads: int, partitions: int) -> str:
-    """The proposal's line for more threads than partitions."""
+    """Return the proposal's line for more threads than partitions."""
     return f"Warning: numThreads {threads} is bigger than numPartition {partitions}, set numThread to numPartition"
 
 
 def timeout_warning(timeout_ms: int) -> str:
-    """Kafka's line for a run that ended short."""
+    """Return Kafka's line for a run that ended short."""
     return (
         "WARNING: Exiting before consuming the expected number of records: "
         f"timeout ({timeout_ms} ms) exceeded. "
@@ -63,8 +63,10 @@ def timeout_warning(timeout_ms: int) -> str:
 
 
 def fixed4(value: float) -> str:
-    """Java's ``%.4f``: the shortest decimal that means this double, rounded half up. (Python rounds
-    the double.)
+    """Return Java's ``%.4f``: the shortest decimal of this double, rounded half up.
+
+    (Python rounds the double itself.)
+
     """
     if math.isnan(value):
         return "NaN"
@@ -74,7 +76,7 @@ def fixed4(value: float) -> str:
 
 
 def rate(amount: float, ms: float) -> float:
-    """A second's share of what took this long; 0.0 where no time has passed."""
+    """Return the amount per second, 0.0 where no time has passed."""
     return amount / (ms / 1000.0) if ms > 0 else 0.0
 
 
@@ -141,7 +143,7 @@ def _row(
 
 
 def summary_row(run: Summary, date_format: str = KAFKA_DATES) -> str:
-    """The one row of a run without ``--show-detailed-stats``."""
+    """Return the one row of a run without ``--show-detailed-stats``."""
     mb = run.bytes / _MB
     shares = (
         rate(mb, run.elapsed_ms),
@@ -154,7 +156,7 @@ def summary_row(run: Summary, date_format: str = KAFKA_DATES) -> str:
 
 
 def detailed_row(part: Interval, date_format: str = KAFKA_DATES) -> str:
-    """A thread's row for one interval: amounts since the start, rates over the interval."""
+    """Return a thread's row for one interval: amounts since the start, rates over the interval."""
     mb, fetch_ms = part.new_bytes / _MB, part.elapsed_ms - part.rebalance_ms
     shares = (
         rate(mb, part.elapsed_ms),

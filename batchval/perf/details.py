@@ -1,4 +1,4 @@
-"""Lines of a producer's run that Kafka's lines have no place for; they go to stderr."""
+"""Lines of a producer's run in addition to Kafka's lines; they go to stderr."""
 
 from __future__ import annotations
 

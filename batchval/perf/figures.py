@@ -1,4 +1,4 @@
-"""The figures of a result as they are printed: what compare and the report speak of.
+"""The figures of a result as compare and the report print them.
 
 Latencies are milliseconds with three decimals; a consumer's are those of its row.
 """
@@ -63,17 +63,18 @@ def figures(result: Result) -> dict[str, str]:
 
 
 def is_better(name: str, share: float) -> bool:
-    """Whether a change of this figure by this share is one for the better: more throughput, less
+    """Return whether a change of this figure by this share is better: more throughput, less
     time.
     """
     return share > 0 if name.lower().endswith("sec") else share < 0
 
 
 def throughput(result: Result) -> list[tuple[float, float]]:
-    """Seconds since the start and records a second, at the end of each interval.
+    """Return seconds since the start and records a second, at the end of each interval.
 
-    A rest at the end that is shorter than a tenth of an interval is part of the last one: it has no
-    rate of its own.
+    A rest shorter than a tenth of an interval is part of the last one: its own rate would mean
+    nothing.
+
     """
     parts: list[tuple[float, float, int]] = []  # end and length in ms, records
     before = 0.0

@@ -29,7 +29,7 @@ _HOUR_US = 3_600_000_000
 
 
 def encode(histogram: Histogram) -> str:
-    """The HistogramString: HdrHistogram's compressed V2 form in base64."""
+    """Return the HistogramString: HdrHistogram's compressed V2 form in base64."""
     body = bytearray()
     at = 0
     for counter, count in histogram.counts():
@@ -56,8 +56,11 @@ def _zigzag(value: int) -> bytes:
 
 
 def log(intervals: Iterable[tuple[str | None, float, float, Histogram]], start: float) -> str:
-    """A whole log. Each interval: tag or None, its start in seconds after ``start`` (of the epoch),
-    length, counts.
+    """Return a whole log.
+
+    Each interval is: tag or None, start in seconds after ``start`` (seconds of the epoch), length,
+    histogram.
+
     """
     lines = [
         "#[Latencies in microseconds, Interval_Max in milliseconds]",

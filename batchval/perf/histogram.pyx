@@ -37,7 +37,7 @@ cdef inline int64_t counter_of(int64_t value) noexcept nogil:
 
 
 cdef inline int64_t middle_of(int64_t counter) noexcept nogil:
-    """The value in the middle of what a counter counts: at most 0.049 % from each."""
+    """Return the value in the middle of what a counter counts: at most 0.049 % from each."""
     if counter < 2048:
         return counter
     cdef int shift = <int> (counter >> 10) - 1
@@ -45,7 +45,7 @@ cdef inline int64_t middle_of(int64_t counter) noexcept nogil:
 
 
 cdef inline int64_t first_of(int64_t counter) noexcept nogil:
-    """The smallest value that a counter counts."""
+    """Return the smallest value that a counter counts."""
     if counter < 2048:
         return counter
     return ((counter & 1023) | 1024) << ((counter >> 10) - 1)
@@ -64,13 +64,13 @@ def sum_overflow():
 
 
 def now_ns():
-    """Nanoseconds of the monotonic clock: that of time.monotonic_ns."""
+    """Return the nanoseconds of time.monotonic_ns's clock."""
     return clock_ns()
 
 
 def stamp_many(int64_t[::1] out not None):
-    """Writes this instant, in ns of the monotonic clock, into every place of out, and gives it
-    back.
+    """Write the present time, in ns of the monotonic clock, into every element of ``out``; return
+    it.
     """
     cdef int64_t now = clock_ns()
     cdef Py_ssize_t n
@@ -101,7 +101,7 @@ cdef class Histogram:
         free(self.reported)
 
     cdef int _begin(self, int64_t smallest, int64_t largest, uint64_t total) except -1:
-        """Raises unless latencies from smallest to largest, total in sum, can be counted."""
+        """Raise unless latencies from smallest to largest, total in sum, can be counted."""
         if smallest < 0:
             raise ValueError("a latency below 0: the two instants are not of one clock")
         if total > <uint64_t> (INT64_MAX - self._sum):
@@ -115,8 +115,7 @@ cdef class Histogram:
         return 0
 
     def record(self, int64_t us):
-        """Counts one latency. ValueError below 0, OverflowError where the sum would be above
-        MAX_SUM.
+        """Count one latency. Raises ValueError below 0, OverflowError for a sum above MAX_SUM.
         """
         self._begin(us, us, <uint64_t> us)
         self.counters[counter_of(us)] += 1
@@ -124,7 +123,7 @@ cdef class Histogram:
         self._sum += us
 
     def record_repeated(self, int64_t us, int64_t times):
-        """Counts the same latency several times."""
+        """Count the same latency several times."""
         if times <= 0:
             if times < 0:
                 raise ValueError("a latency cannot have happened less than 0 times")
@@ -137,19 +136,19 @@ cdef class Histogram:
         self._sum += us * times
 
     def record_many(self, const int64_t[::1] us not None):
-        """Counts many latencies: all, or none where it raises what record() raises."""
+        """Count many latencies: all, or none where it raises (as ``record``)."""
         self._many(us, 0)
 
     def record_since(self, const int64_t[::1] stamps_ns not None, int64_t now_ns):
-        """Counts the latency of each stamp at the instant now_ns, both truncated to µs before they
-        are subtracted.
+        """Count the latency of each stamp at the time now_ns, both truncated to µs before the
+        subtraction.
         """
         if now_ns < 0 or now_ns == INT64_MAX:
             raise ValueError("an instant that no clock has")
         self._many(stamps_ns, now_ns + 1)
 
     cdef int _many(self, const int64_t[::1] values, int64_t now_and_one) except -1:
-        """With now_and_one 0, values are latencies; else stamps, and it is the instant plus 1."""
+        """Count values: latencies if now_and_one is 0, else stamps of the time now_and_one - 1."""
         cdef Py_ssize_t n = values.shape[0], i
         cdef int64_t value, smallest = INT64_MAX, largest = -1, now_us = (now_and_one - 1) // 1000
         cdef uint64_t total = 0, before
@@ -179,7 +178,7 @@ cdef class Histogram:
         return 0
 
     def merge(self, Histogram other not None):
-        """Adds what another has counted: exactly, as if all had been recorded here."""
+        """Add another histogram's counts, exactly as if all had been recorded here."""
         cdef Py_ssize_t i
         if other._count == 0:
             return
@@ -219,8 +218,9 @@ cdef class Histogram:
         return made
 
     def percentile(self, double percent):
-        """The latency at place floor(percent / 100 × count) of all, sorted: Kafka's. Within 0.1 %;
-        exact below 2048 µs.
+        """Return the latency at index floor(percent / 100 × count) of all, sorted, as Kafka does.
+
+        Within 0.1 %; exact below 2048 µs.
 
         0 of an empty histogram. ValueError unless 0 ≤ percent ≤ 100, of which 6 decimals count.
         """
@@ -246,12 +246,12 @@ cdef class Histogram:
 
     @property
     def sum(self):
-        """Exact, in µs."""
+        """Return the exact sum, in µs."""
         return self._sum
 
     @property
     def mean(self):
-        """From the exact sum, in µs; 0.0 of an empty histogram."""
+        """Return the mean from the exact sum, in µs; 0.0 of an empty histogram."""
         return (<object> self._sum) / self._count if self._count else 0.0
 
     @property
@@ -264,8 +264,7 @@ cdef class Histogram:
 
     @property
     def stddev(self):
-        """Standard deviation of all that was counted, in µs, each value taken as the middle of its
-        counter.
+        """Return the standard deviation in µs, each value taken as the middle of its counter.
         """
         if self._count == 0:
             return 0.0
@@ -280,7 +279,7 @@ cdef class Histogram:
         return variance ** 0.5
 
     def counts(self):
-        """[(counter, count)] of the counters that are not 0, in the order of their values."""
+        """Return [(counter, count)] of the counters above 0, in the order of their values."""
         cdef int64_t i
         found = []
         if self._count:
@@ -297,7 +296,9 @@ cdef class Histogram:
     __hash__ = None
 
     def to_json(self):
-        """A dict for json.dumps, from which from_json makes an equal histogram. Values in µs."""
+        """Return a dict for json.dumps, from which from_json makes an equal histogram. Values in
+        µs.
+        """
         return {
             "unit": "us",
             "layout": "hdr-3",
@@ -310,7 +311,9 @@ cdef class Histogram:
 
     @staticmethod
     def from_json(data):
-        """ValueError unless data is what to_json gives, and its figures agree."""
+        """Return the histogram of to_json's data. Raises ValueError for other or contradictory
+        data.
+        """
         cdef Histogram made = Histogram()
         cdef int64_t counter, times, last = -1
         try:

@@ -30,8 +30,10 @@ _LATENCIES = ("avg_us", "stddev_us", "max_us", "percentiles_us")
 
 
 def merge(results: Sequence[Result]) -> Result:
-    """All as one. Raises ResultError where they cannot be: no results, producers with consumers,
-    overflow.
+    """Return all results as one.
+
+    Raises ResultError for no results, producers with consumers, and overflow.
+
     """
     if not results:
         raise ResultError("nothing to merge")
@@ -72,7 +74,9 @@ def merge(results: Sequence[Result]) -> Result:
 
 
 def _histogram(histograms: Sequence[Histogram | None]) -> Histogram | None:
-    """Their sum; None if one of them has none: a part would pass for the whole."""
+    """Return the sum; None if one result has no histogram, since a part would pass for the
+    whole.
+    """
     total = Histogram()
     for histogram in histograms:
         if histogram is None:
@@ -150,7 +154,7 @@ def _summed(many: Sequence[dict[str, int]]) -> dict[str, int]:
 
 
 def _common(many: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all say; where they differ, what each says."""
+    """Return the values that all share; where they differ, each one's."""
     names = dict.fromkeys(name for one in many for name in one)
     found: dict[str, Any] = {}
     for name in names:
@@ -160,7 +164,7 @@ def _common(many: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _intervals(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Intervals that end at about the same moment of their runs are added; sums and maxima only."""
+    """Add up intervals that end at about the same time of their runs: sums and maxima only."""
     width = min((_width(result.intervals) for result in results if result.intervals), default=0.0)
     if width <= 0:
         return []
@@ -181,6 +185,6 @@ def _intervals(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _width(intervals: Sequence[dict[str, Any]]) -> float:
-    """The usual length: the last one may be short."""
+    """Return the usual length: the last interval may be short."""
     ends = [0.0] + [float(interval["t_ms"]) for interval in intervals]
     return max(b - a for a, b in pairwise(ends))

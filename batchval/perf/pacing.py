@@ -32,7 +32,7 @@ _ITIMERSPEC: Final = struct.Struct("@llll")
 
 
 class Pause:
-    """Waits on the running loop, exact to the time of one turn of it. ``close`` it on that loop.
+    """A timer on the running loop, exact to one iteration of it. ``close`` it on that loop.
 
     ``is_alone``  no other thread of the process needs the interpreter: stay awake for longer
     """
@@ -88,7 +88,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _timer() -> int | None:
-    """A timerfd; None where there are none. (os.timerfd_create is Python 3.13's.)"""
+    """Return a timerfd, None where the system has none. (Python 3.13 has os.timerfd_create.)"""
     if sys.platform != "linux":
         return None
     try:

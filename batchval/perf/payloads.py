@@ -1,4 +1,4 @@
-"""What records carry: letters of a fixed size, the payloads of a file, or numbers that go up.
+"""The values of records: letters of a fixed size, the payloads of a file, or numbers that go up.
 
 --record-size N                    N letters from A to Z, by chance (but the same for the same --seed)
 --payload-file F                   parts of F between --payload-delimiter, one by chance for each record
@@ -25,15 +25,15 @@ class PayloadError(BatchvalError):
 
 
 class Payloads(Protocol):
-    """Where a thread takes its values from."""
+    """The source of a thread's values."""
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest value."""
+        """Return the size of the largest value in bytes."""
 
     def values(self, first: int, count: int) -> bytes | Sequence[bytes]:
-        """Of the thread's records first to first + count - 1: one value for all, or one for
-        each.
+        """Return values for the thread's records first to first + count - 1: one for all, or one
+        for each.
         """
 
 
@@ -61,10 +61,11 @@ class Letters:
 
 
 def parts_of(path: Path, delimiter: str) -> list[bytes]:
-    """The payloads of a file. The delimiter is a regular expression; empty ones at the end are left
-    out, as in Java.
+    """Return the payloads of a file.
 
-    PayloadError, OSError.
+    The delimiter is a regular expression; empty payloads at the end are left out, as in Java.
+    Raises PayloadError, OSError.
+
     """
     try:
         parts = [part or b"" for part in re.split(delimiter.encode(), path.read_bytes())]

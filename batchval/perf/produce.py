@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OnBatch", "OnWire", "PerfProducer", "ProduceError", "ProduceRun", "ProduceSettings"]
 
-_CHUNK_BYTES = 128 << 10  # what is stamped and given to the client at once
+_CHUNK_BYTES = 128 << 10  # bytes that are stamped and passed to the client at once
 _CHUNK = 256
 _PROGRESS_S = 0.2
 _DRAIN_S = 10.0  # how long an interrupted run waits for answers
@@ -42,7 +42,7 @@ INTERVAL_PERCENTILES = (50, 75, 95, 99, 99.9)
 
 
 class ProduceError(BatchvalError):
-    """Nothing can be sent: no broker, no topic, no permission. One line."""
+    """The run cannot send: no broker, no topic, no permission. One line."""
 
 
 #: what a client tells of each batch: stamps, error or None, bytes of the values, bytes on the wire
@@ -54,56 +54,54 @@ OnWire = Callable[[int, int], None]
 
 
 class PerfProducer(Protocol):
-    """A client, used by one thread. Whatever is refused for good comes as a batch with an error,
-    too.
-    """
+    """A client, used by one thread. It reports refused records as a batch with an error, too."""
 
     @property
     def partitions(self) -> int:
-        """How many the topic has, once it is open."""
+        """Return how many partitions the topic has, once the client is open."""
 
     async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
-        """Connects and looks for the topic. ProduceError."""
+        """Connect and look up the topic. Raises ProduceError."""
 
     def send(self, values: Any, stamps: Any) -> int:
-        """How many it took: fewer than there are stamps while its buffer is full."""
+        """Send values; return how many it took: fewer than the stamps while its buffer is full."""
 
     async def room(self) -> None:
-        """Returns when a refused record may be tried again."""
+        """Wait until a refused record may be tried again."""
 
     async def pause(self, seconds: float) -> None:
-        """Waits so long at most, and goes on telling of answers meanwhile."""
+        """Wait at most this long, and report answers meanwhile."""
 
     async def flush(self) -> None:
-        """Returns when every record has its answer."""
+        """Wait until every record has its answer."""
 
     async def begin(self) -> None:
-        """A transaction begins."""
+        """Begin a transaction."""
 
     async def commit(self) -> None:
-        """The transaction is committed. ProduceError."""
+        """Commit the transaction. Raises ProduceError."""
 
     async def close(self) -> None:
-        """Ends, without waiting for answers."""
+        """Close the client without waiting for answers."""
 
     def in_flight(self) -> tuple[Mapping[int, int], int, bool]:
-        """The highest number of requests in flight for each broker and over all; whether that is a
-        sample only.
+        """Return the highest number of requests in flight for each broker and over all brokers, and
+        whether that is only a sample.
         """
 
     def waiting(self) -> int:
-        """How many requests are in flight now, or were when it was seen last."""
+        """Return how many requests are in flight now, or were at the last sample."""
 
     def round_trips(self) -> ClientRoundTrips | None:
-        """What the client itself counts instead of telling ``on_wire``; None where it tells."""
+        """Return the client's own counts, None where it reports to ``on_wire``."""
 
     def metrics(self) -> Mapping[str, float | str]:
-        """For --print-metrics."""
+        """Return the client's metrics for --print-metrics."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ProduceSettings:
-    """What a run does, of all threads together. Times in the units of their names."""
+    """The settings of a run, for all threads together. Times in the units of their names."""
 
     num_records: int | None
     duration_s: float | None = None
@@ -148,7 +146,7 @@ class _Worker:
     def on_batch(
         self, stamps: Any, error: str | None, value_bytes: int, wire_bytes: int | None
     ) -> None:
-        """The client's thread is the worker's: nothing here needs a lock."""
+        """Count a batch. Needs no lock: the client's thread is the worker's."""
         now = now_ns()
         tally, count = self.parts[-1], len(stamps)
         tally.end_ns = now
@@ -186,9 +184,7 @@ class _Worker:
             await self.client.close()
 
     async def _phase(self, limit: int | None) -> None:
-        """Sends up to record ``limit`` (None: until the time is over), and waits for the
-        answers.
-        """
+        """Send up to record ``limit`` (None: until the time is over), and wait for the answers."""
         tally = self.parts[-1]
         tally.begin_ns = tally.end_ns = now_ns()
         if self.rate is not None:
@@ -212,7 +208,7 @@ class _Worker:
             await self._commit()
 
     async def _due(self, schedule: Schedule, count: int) -> int:
-        """How many of them the schedule has now; after a wait none."""
+        """Return how many records are due now; 0 after a wait."""
         now = now_ns()
         wait = schedule.wait_ns(self.sent, now)
         if wait > 0:
@@ -329,21 +325,19 @@ class ProduceRun:
         self.warm = threading.Barrier(settings.threads)
         self._error: BaseException | None = None
         self._lock = threading.Lock()
-        self._told = (0, 0, 0)  # when it was, records, bytes
+        self._last_line = (0, 0, 0)  # time, records and bytes of the last line
         self.begin_ns = 0
         self.workers = [_Worker(self, number) for number in range(settings.threads)]
 
     def _begin(self) -> None:
         now = now_ns()
-        self._told = (now, 0, 0)
+        self._last_line = (now, 0, 0)
         self.begin_ns = now
         if self.settings.duration_s is not None:
             self._deadline = now + int(self.settings.duration_s * 1e9)
 
     def all_here(self, barrier: threading.Barrier) -> None:
-        """Returns when every thread has come as far: its client is ready, or its warm-up
-        answered.
-        """
+        """Wait until all threads are here: client ready, or warm-up answered."""
         try:
             barrier.wait()
         except threading.BrokenBarrierError:
@@ -362,11 +356,11 @@ class ProduceRun:
         self._stop()
 
     def over(self) -> bool:
-        """Nothing more is to be sent."""
+        """Return whether nothing more is to be sent."""
         return self.stopping or (self._deadline is not None and now_ns() >= self._deadline)
 
     def run(self) -> None:
-        """To the end, or an interruption. Raises what a thread raised: ProduceError, or a
+        """Run to the end or an interruption. Raises what a thread raised: ProduceError, or a
         defect.
         """
         threads = [
@@ -379,7 +373,7 @@ class ProduceRun:
             thread.start()
         interval = self.settings.reporting_interval_ms / 1000
         due: float | None = None
-        told = 0.0
+        last_progress = 0.0
         while not all(worker.finished for worker in self.workers):
             try:
                 # not Thread.join: on Python 3.11 one that is interrupted takes a thread that lives
@@ -390,9 +384,9 @@ class ProduceRun:
                 if (
                     self.on_progress is not None
                     and self.begin_ns
-                    and time.monotonic() >= told + _PROGRESS_S
+                    and time.monotonic() >= last_progress + _PROGRESS_S
                 ):
-                    told = time.monotonic()
+                    last_progress = time.monotonic()
                     self.on_progress(self.total_acked(), (now_ns() - self.begin_ns) / 1e9)
                 if due is not None and time.monotonic() >= due:
                     due += interval
@@ -425,11 +419,11 @@ class ProduceRun:
         for part in parts:
             latencies.merge(part.headline.window())
             in_flight, part.in_flight = in_flight + part.in_flight, 0
-        before_ns, before, before_bytes = self._told
+        before_ns, before, before_bytes = self._last_line
         window = Window(
             acked - before, size - before_bytes, now - before_ns, latencies.sum, latencies.max
         )
-        self._told = (now, acked, size)
+        self._last_line = (now, acked, size)
         row = {
             "t_ms": (now - self.begin_ns) // 1_000_000,
             "records": window.records,
@@ -449,15 +443,15 @@ class ProduceRun:
             self.on_interval(window, row)
 
     def total_acked(self) -> int:
-        """Until now."""
+        """Return the records acknowledged until now."""
         return sum(part.acked for worker in self.workers for part in worker.parts)
 
     def total(self) -> Tally:
-        """All of it."""
+        """Return the figures of the whole run."""
         return self._sum([part for worker in self.workers for part in worker.parts])
 
     def steady(self) -> Tally | None:
-        """What came after the warm-up; None without one."""
+        """Return the figures after the warm-up; None without one."""
         if not self.settings.warmup_records:
             return None
         return self._sum([part for worker in self.workers for part in worker.parts[1:]])
@@ -470,12 +464,12 @@ class ProduceRun:
 
     @property
     def unanswered(self) -> int:
-        """Records of an interrupted run whose answer was not waited for."""
+        """Return the number of records of an interrupted run whose answer did not come."""
         failed = sum(part.failed for worker in self.workers for part in worker.parts)
         return sum(worker.sent for worker in self.workers) - self.total_acked() - failed
 
     def round_trips(self) -> ClientRoundTrips | None:
-        """What clients counted by themselves, over the whole run; None where they do not."""
+        """Return the clients' own counts of the whole run, None where they have none."""
         total = ClientRoundTrips()
         for worker in self.workers:
             if worker.opened and (found := worker.client.round_trips()) is not None:
@@ -483,8 +477,8 @@ class ProduceRun:
         return total if total.count else None
 
     def in_flight(self) -> tuple[dict[int, int], int, bool]:
-        """The highest in flight on a connection to each broker; the sum over brokers and threads;
-        if sampled.
+        """Return the highest in flight on a connection to each broker, the sum over brokers and
+        threads, and whether these are samples.
         """
         each: dict[int, int] = {}
         over_all, sampled = 0, False

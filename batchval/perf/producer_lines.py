@@ -40,7 +40,7 @@ _MANY_DIGITS = Context(prec=400)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What happened in a time: the unit of an interval line."""
+    """The counts of one interval, for its line."""
 
     records: int
     value_bytes: int
@@ -58,13 +58,13 @@ class Window:
 
 
 def fixed(value: float, places: int) -> str:
-    """``%.{places}f`` as Java writes it: halves of the shortest decimal form round up."""
+    """Return ``%.{places}f`` as Java writes it: halves of the shortest decimal form round up."""
     exact = Decimal(repr(float(value)))
     return f"{exact.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _MANY_DIGITS):f}"
 
 
 def interval_line(window: Window, unit: str = "us") -> str:
-    """The line of an interval; Kafka's has one decimal."""
+    """Return the line of an interval; Kafka's has one decimal."""
     mean = window.sum_us / window.records / 1000 if window.records else 0.0
     start = (
         f"{window.records} records sent, {fixed(window.records_per_second, 1)} records/sec "
@@ -85,7 +85,7 @@ def total_line(
     *,
     steady_state: bool = False,
 ) -> str:
-    """The line at the end of a run; of the part after the warm-up with ``steady_state``."""
+    """Return the line at the end of a run; of the part after the warm-up with ``steady_state``."""
     window = Window(histogram.count, value_bytes, elapsed_ns, histogram.sum, histogram.max)
     start = (
         f"{window.records}{' steady state' if steady_state else ''} records sent, "

@@ -4,9 +4,8 @@ command line.
     --command-config FILE        linger.ms=5 / linger.ms: 5 / linger.ms 5, comments with # or !, \\ at an end goes on
     --command-property NAME=VALUE[,NAME=VALUE…]
 
-What is said on the command line wins over the file. ``PRODUCER`` and ``CONSUMER`` say what each of
-Kafka's names is called here and what kind of value it has; ``rdkafka`` gives librdkafka's names and
-values for the same.
+The command line overrides the file. ``PRODUCER`` and ``CONSUMER`` map Kafka's names to option names
+and kinds of values; ``rdkafka`` returns librdkafka's names and values for the same.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class PropertyError(BatchvalError):
 
 
 def parse(text: str) -> dict[str, str]:
-    """Java's properties. PropertyError for a bad \\uXXXX."""
+    """Parse Java properties. Raises PropertyError for a bad \\uXXXX."""
     found: dict[str, str] = {}
     lines = iter(re.split(r"\r\n|\r|\n", text))
     for line in lines:
@@ -70,7 +69,10 @@ def _unescaped(text: str) -> str:
 
 
 def check_servers(text: str) -> None:
-    """Of any client: librdkafka would take 99999 for a port, modulo 65536. PropertyError."""
+    """Check the addresses for any client: librdkafka takes port 99999 modulo 65536.
+
+    Raises PropertyError.
+    """
     try:
         bootstrap_nodes([text])
     except ValueError as error:
@@ -78,8 +80,10 @@ def check_servers(text: str) -> None:
 
 
 def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
-    """All that was given, the later over the earlier and pairs over files. PropertyError,
-    OSError.
+    """Return all properties; later ones override earlier ones, and pairs override files.
+
+    Raises PropertyError, OSError.
+
     """
     found: dict[str, str] = {}
     for file in files:
@@ -98,7 +102,7 @@ def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
 
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
-    """For a result that others see: what may be a secret is an ellipsis."""
+    """Return the properties for a published result: possible secrets become an ellipsis."""
     return {
         name: "…" if any(word in name for word in _SECRET) else value
         for name, value in properties.items()
@@ -185,16 +189,17 @@ CONSUMER: _Known = {
     "check.crcs": ("check_crcs", _boolean),
 }
 _LEVELS = tuple(f"compression.{codec}.level" for codec in ("gzip", "lz4", "zstd"))
-#: said by everybody's files, and of no meaning here
+#: present in many files, without meaning here
 _SERIALIZERS = {"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"}
 
 
 def producer_options(
     properties: Mapping[str, str],
 ) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """(keyword arguments of ProducerOptions, properties of security, names that mean nothing here).
+    """Return (arguments of ProducerOptions, properties of security, names without meaning here).
 
-    PropertyError for a value that its name does not allow.
+    Raises PropertyError for a value that its name does not allow.
+
     """
     return _translated(properties, PRODUCER)
 
@@ -202,7 +207,7 @@ def producer_options(
 def consumer_options(
     properties: Mapping[str, str],
 ) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """The same of ConsumerOptions."""
+    """Return the same for ConsumerOptions."""
     return _translated(properties, CONSUMER)
 
 
@@ -246,8 +251,10 @@ _JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']
 
 
 def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
-    """librdkafka's configuration for Kafka's names; other names are passed on, it judges them.
-    PropertyError.
+    """Return librdkafka's configuration for Kafka's names; other names are passed on unchecked.
+
+    Raises PropertyError.
+
     """
     found: dict[str, Any] = {}
     for name, value in properties.items():

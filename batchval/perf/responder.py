@@ -77,15 +77,15 @@ _PR_SET_TIMERSLACK: Final = 29  # Linux, prctl(2)
 
 
 class _Broker:
-    """What the broker answers, apart from when."""
+    """The broker's answers, without their timing."""
 
     def __init__(self, port: int, partitions: int) -> None:
         self._port, self._partitions = port, partitions
         self._producers = 0
 
     def answer(self, frame: memoryview) -> tuple[bytes, bool]:
-        """The answer's frame (empty: none is wanted), and whether it is delayed. ProtocolError for
-        anything unknown.
+        """Return the answer's frame (empty: none is wanted), and whether it is delayed.
+        ProtocolError for anything unknown.
         """
         key, version, correlation_id = _HEADER.unpack_from(frame)
         response: Any
@@ -142,7 +142,7 @@ class _Broker:
 
 
 def _produced(request: ProduceRequest) -> ProduceResponse:
-    """Every batch is taken, at an offset that nobody reads."""
+    """Return an answer that accepts every batch, at an offset that no client reads."""
     answers = []
     for topic in request.topic_data:
         parts = [
@@ -173,7 +173,7 @@ class _Responder:
         self._peers: dict[int, _Peer] = {}
 
     def serve(self, stop: int) -> None:
-        """Until the descriptor ``stop`` can be read."""
+        """Serve until the descriptor ``stop`` can be read."""
         listener = self._listener.fileno()
         while True:
             readable, _, _ = select.select([stop, listener, *self._peers], (), (), self._rest_s())
@@ -214,7 +214,7 @@ class _Responder:
             self._end(peer)
 
     def _rest_s(self) -> float:
-        """How long to sleep: until the next answer is nearly due."""
+        """Return how long to sleep: until the next answer is nearly due."""
         due = min(
             (peer.waiting[0][0] for peer in self._peers.values() if peer.waiting), default=None
         )
@@ -262,8 +262,10 @@ def main() -> None:
 
 @contextlib.contextmanager
 def running(delay_us: int, partitions: int) -> Iterator[str]:
-    """The address of such a broker in a process of its own; it ends with the block, or with this
-    process.
+    """Yield the address of such a broker in a process of its own.
+
+    The process ends with the block, or with this process.
+
     """
     if not 0 <= delay_us <= MAX_DELAY_US:
         raise ValueError(f"delay_us is {delay_us}, expected 0 to {MAX_DELAY_US}")

@@ -32,8 +32,10 @@ Named = tuple[str, Result]
 def page(
     runs: Sequence[Named], sides: tuple[Sequence[Named], Sequence[Named]] | None = None
 ) -> str:
-    """The page of these runs, by name; each but the first is compared with the first, or one side
-    with the other.
+    """Return the page of these runs, by name.
+
+    Compares each with the first, or one side with the other.
+
     """
     pairs = [sides] if sides is not None else [(runs[:1], [other]) for other in runs[1:]]
     shown = [
@@ -65,7 +67,7 @@ def write(
     runs: Sequence[Named],
     sides: tuple[Sequence[Named], Sequence[Named]] | None = None,
 ) -> None:
-    """Into a file. OSError, ReportError."""
+    """Write the page into a file. Raises OSError, ReportError."""
     Path(path).write_text(page(runs, sides), "utf-8")
 
 

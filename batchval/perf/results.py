@@ -42,7 +42,7 @@ class ResultError(BatchvalError):
 
 
 def machine() -> dict[str, Any]:
-    """What a run ran on; without names of hosts or people."""
+    """Return a description of the machine, without names of hosts or people."""
     model = ""
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
@@ -59,7 +59,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what can move a figure."""
+    """Return the versions of all software that can change a figure."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": platform.python_version()}
@@ -90,11 +90,13 @@ class Result:
 
     @property
     def headline(self) -> Histogram | None:
-        """The latencies that count: from the instants of the schedule, where there was one."""
+        """Return the latencies that count: from the instants of the schedule, where there was
+        one.
+        """
         return self.histogram if self.histogram_intended is None else self.histogram_intended
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for json.dumps."""
+        """Return plain values for json.dumps."""
         return {
             "schema_version": VERSION,
             "batchval_perf": VERSION,
@@ -115,7 +117,7 @@ class Result:
 
     @classmethod
     def from_json(cls, data: Any) -> Result:
-        """The result that to_json gave. ResultError for anything else."""
+        """Return the result that to_json gave. ResultError for anything else."""
         if not isinstance(data, dict) or "batchval_perf" not in data:
             raise ResultError("not the result of a perf run")
         if data["batchval_perf"] != VERSION:
@@ -161,7 +163,7 @@ class Result:
 
     @classmethod
     def read(cls, path: Path | str) -> Result:
-        """From a file. OSError, ResultError."""
+        """Read a result from a file. Raises OSError, ResultError."""
         try:
             return cls.from_json(json.loads(Path(path).read_text("utf-8")))
         except ResultError as error:

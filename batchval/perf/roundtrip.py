@@ -37,7 +37,7 @@ _INTERRUPTED_MS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """What makes the clients of a run."""
+    """The factories of a run's clients."""
 
     producer: Callable[[Topic, int], PerfProducer]
     reader: Callable[[Topic, list[int]], Reader]

@@ -1,4 +1,4 @@
-"""What a group has read of a topic: each record once, in the order of its partition, or not.
+"""Checks that a group has read each record of a topic once, in the order of its partition.
 
 A producer numbers its records over all partitions, so within a partition its numbers only grow.
 """

@@ -1,4 +1,4 @@
-"""What a record of ``batchval perf roundtrip`` carries at the start of its value, little-endian.
+"""The first bytes of a record's value in ``batchval perf roundtrip``, little-endian.
 
 8 bytes   the run and topic, by chance: records of others are not counted
 4 bytes   which of the topic's producers, from 0

@@ -66,7 +66,9 @@ class Reader(Protocol):
 
 
 class Start(threading.Barrier):
-    """Where all clients wait until each is connected, and each consumer has its partitions."""
+    """The barrier at which clients wait until all are connected and all consumers have
+    partitions.
+    """
 
     def meet(self) -> None:
         """Return when all are there. NotBegunError where that cannot be any more."""
@@ -163,7 +165,7 @@ class _Sending:
 
 
 class _Came(NamedTuple):
-    """What a poll brought of a partition: headers, sizes of their values, and when."""
+    """A poll's result for one partition: headers, sizes of their values, and when."""
 
     partition: int
     raw: bytes

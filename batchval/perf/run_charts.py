@@ -27,9 +27,7 @@ _MARKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
 
 
 def _place(percent: float, last: float) -> float:
-    """A percentile's place: each nine more is as wide as the last; 0 to 50 takes what remains of
-    the first.
-    """
+    """Return a percentile's x position: each further nine has the same width."""
     nines = -math.log10(1 - percent / 100)
     return LEFT + (WIDTH - LEFT - RIGHT) * nines / last
 
@@ -37,11 +35,11 @@ def _place(percent: float, last: float) -> float:
 def percentile_chart(
     runs: Sequence[tuple[str, Histogram | None, Histogram | None]],
 ) -> Chart | None:
-    """Latency by percentile; each run's name, its histogram, and the one from the intended send
-    times (dashed).
+    """Return the chart of latency by percentile, None without latencies.
 
-    A curve goes as far as its count speaks: 1,000 records know nothing of a 99.99th. None if there
-    is no latency.
+    ``runs``: name, histogram, and the histogram from the intended send times (dashed). A curve ends
+    where its count does: 1,000 records have no 99.99th percentile.
+
     """
     drawn = [
         (i, name, histogram, dashed)
@@ -87,7 +85,7 @@ def percentile_chart(
 
 
 def time_chart(runs: Sequence[tuple[str, Sequence[tuple[float, float]]]]) -> Chart | None:
-    """Records a second over the seconds of each run; None where no run has two intervals."""
+    """Return the chart of records a second over time; None where no run has two intervals."""
     drawn = [(i, name, points) for i, (name, points) in enumerate(runs) if len(points) > 1]
     if not drawn:
         return None

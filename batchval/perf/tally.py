@@ -1,4 +1,4 @@
-"""What a part of a run has come to: counts, and latencies from three instants.
+"""The figures of a part of a run: counts, and latencies from three instants.
 
 intended --- sent ------ last byte written ===== first byte of the answer --- reported
 |-- headline with a schedule ------------------------------------------------|
@@ -36,7 +36,7 @@ class ClientRoundTrips:
             self.sum_us += sum_us
 
     def as_json(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """Return plain numbers."""
         avg = self.sum_us / self.count if self.count else 0.0
         return {"requests": self.count, "avg_us": avg, "min_us": self.min_us, "max_us": self.max_us}
 
@@ -63,7 +63,7 @@ class Tally:
 
     @property
     def headline(self) -> Histogram:
-        """The latencies of the total line: a schedule's own, where there is one."""
+        """Return the latencies of the total line: a schedule's own, where there is one."""
         return self.intended if self.scheduled else self.latencies
 
     def note_sent(self, count: int, now: int) -> None:
@@ -74,7 +74,7 @@ class Tally:
             self.first_sent_ns = now
 
     def add(self, other: Tally) -> None:
-        """The sum, over the time from the first begin to the last end."""
+        """Add another tally, over the time from the first begin to the last end."""
         self.latencies.merge(other.latencies)
         self.intended.merge(other.intended)
         self.wire.merge(other.wire)
@@ -103,18 +103,20 @@ class Tally:
 
     @property
     def sending_ns(self) -> int:
-        """From the first send to the last."""
+        """Return the time from the first send to the last."""
         return self.last_sent_ns - self.first_sent_ns
 
     @property
     def sent_per_second(self) -> float | None:
-        """The rate from the first send to the last, which the wait for the last answers is not part
-        of.
+        """Return the rate from the first send to the last, without the wait for the last
+        answers.
         """
         return (self.sent - 1) * 1e9 / self.sending_ns if self.sending_ns > 0 else None
 
     def as_json(self) -> dict[str, Any]:
-        """The totals of a result; ``avg_us`` and the percentiles are those of the headline."""
+        """Return the totals of a result; ``avg_us`` and the percentiles are those of the
+        headline.
+        """
         found: dict[str, Any] = {
             "records": self.acked,
             "failed": self.failed,

@@ -91,7 +91,7 @@ _Property = Annotated[str, BeforeValidator(_property_value)]
 
 
 class Create(BaseModel):
-    """How a topic is made where it does not exist. ``replication_factor`` -1: the broker's
+    """The settings of a topic that has to be created. ``replication_factor`` -1: the broker's
     default.
     """
 

@@ -2,7 +2,7 @@
 docs/reference/library/producer.md.
 
 ``producer`` is what users call, ``accumulator`` fills batches, ``core.builder`` writes them,
-``sender`` sends them, ``sequences`` and ``transactions`` see to it that each record arrives once.
+``sender`` sends them, ``sequences`` and ``transaction_manager`` make each record arrive once.
 """
 
 from batchval.producer.batch import BatchDone

@@ -34,7 +34,7 @@ _SAFETY: Final = 1.05
 
 
 class Accumulator:
-    """All partitions' batches. Not for other threads than the loop's."""
+    """The batches of all partitions. Only for the loop's thread."""
 
     def __init__(self, options: ProducerOptions, now_ms: Callable[[], float]) -> None:
         self.options = options
@@ -43,7 +43,9 @@ class Accumulator:
         self.used = 0
         self.flushing = 0
         self.partitions: dict[tuple[str, int], PartitionQueue] = {}
-        self.active: dict[PartitionQueue, None] = {}  # those with batches that are not told
+        self.active: dict[
+            PartitionQueue, None
+        ] = {}  # those with batches whose result was not reported
         self._ratios: dict[str, float] = {}
         self._number = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -60,17 +62,17 @@ class Accumulator:
 
     @property
     def exhausted(self) -> bool:
-        """Somebody waits for memory: what there is has to go, full or not."""
+        """Return whether a caller waits for memory: batches are then sent, full or not."""
         return self._refused or bool(self._waiters)
 
     @property
     def free(self) -> int:
-        """Bytes that can be taken; while others wait, by the one whose turn it is alone."""
+        """Return the free bytes. While callers wait, only the first of them may take any."""
         room = max(0, self.options.buffer_memory - self.used)
         return min(room, self._turn) if self._waiters else room
 
     def check_size(self, size: int) -> None:
-        """Raises RecordTooLargeError for a record that can never be sent."""
+        """Raise RecordTooLargeError for a record that can never be sent."""
         size += BATCH_OVERHEAD
         for name in ("max_request_size", "buffer_memory"):
             if size > (limit := getattr(self.options, name)):
@@ -96,7 +98,7 @@ class Accumulator:
             self._turn = size
         except TimeoutError:
             raise BufferExhaustedError(
-                f"the buffer of {self.options.buffer_memory} bytes had no room for {size} in "
+                f"the buffer of {self.options.buffer_memory} bytes had no space for {size} in "
                 f"{shown_ms(self.options.max_block_ms)}"
             ) from None
         finally:
@@ -108,14 +110,15 @@ class Accumulator:
         self._refused = True
 
     def stirred(self) -> bool:
-        """Was a batch begun or filled, or memory refused, since this was last asked? Else the
-        sender need not look.
+        """Return whether a batch was begun or filled, or memory refused, since the last call.
+
+        Without such a change the sender has no reason to run.
         """
         was, self._stirred = self._stirred or self.exhausted, False
         return was
 
     def release(self, batch: ProducerBatch) -> None:
-        """The batch's memory is free again."""
+        """Free the batch's memory."""
         self.used -= batch.reserved
         batch.reserved = 0
         self._refused = False
@@ -140,7 +143,7 @@ class Accumulator:
     # --- filling
 
     def queue_of(self, topic: str, partition: int) -> PartitionQueue:
-        """The partition's, made when it is first asked for."""
+        """Return the queue of a partition. The first call creates it."""
         found = self.partitions.get((topic, partition))
         if found is None:
             found = self.partitions[topic, partition] = PartitionQueue(topic, partition)
@@ -155,7 +158,7 @@ class Accumulator:
         timestamp_ms: int,
         delivery: Delivery,
     ) -> bool:
-        """One record. True: a batch was full and another begun."""
+        """Append one record. Return whether a batch was full and another one was begun."""
         batch, began = self._open(queue, many=False), False
         before = batch.builder.size if batch is not None else 0
         if batch is None or not batch.builder.append(key, value, headers, timestamp_ms):
@@ -171,15 +174,16 @@ class Accumulator:
     def append_many(
         self,
         queue: PartitionQueue,
-        given: Given,
+        prepared: Given,
         first: int,
         count: int,
         step: int,
         timestamp_ms: int,
         batches: int = 0,
     ) -> int:
-        """Records first, first + step, …; how many were taken: all, or those that filled so many
-        batches (0: any).
+        """Append records first, first + step, …; return how many were appended.
+
+        These are all, or those that filled ``batches`` batches (0: no limit).
         """
         taken = 0
         while taken < count:
@@ -188,7 +192,7 @@ class Accumulator:
                 last = self._open(queue, many=True) or self._begin(queue, many=True)
             builder = last.builder
             taken += builder.append_many(
-                given, first + taken * step, count - taken, step, timestamp_ms
+                prepared, first + taken * step, count - taken, step, timestamp_ms
             )
             size = builder.size
             self.used += size - last.reserved
@@ -202,9 +206,15 @@ class Accumulator:
         return taken
 
     def append_in_turn(
-        self, topic: str, given: Given, first: int, partitions: int, count: int, timestamp_ms: int
+        self,
+        topic: str,
+        prepared: Given,
+        first: int,
+        partitions: int,
+        count: int,
+        timestamp_ms: int,
     ) -> None:
-        """So many records, one a partition by turns, from partition ``first`` on."""
+        """Append ``count`` records, one a partition in turn, starting at partition ``first``."""
         queues = self._turns.get(topic, [])
         if len(queues) != partitions:
             queues = self._turns[topic] = [
@@ -213,7 +223,7 @@ class Accumulator:
         for n in range(min(count, partitions)):
             self.append_many(
                 queues[(first + n) % partitions],
-                given,
+                prepared,
                 n,
                 (count - n - 1) // partitions + 1,
                 partitions,
@@ -238,7 +248,7 @@ class Accumulator:
         self._stirred = True
         batch = ProducerBatch(queue, builder, (self._number,), self.now_ms(), many)
         queue.queue.append(batch)
-        queue.untold.append(batch)
+        queue.unreported.append(batch)
         self.active[queue] = None
         return batch
 
@@ -246,26 +256,29 @@ class Accumulator:
         batch.reserved += size
         self.used += size
 
-    def overhead(self, given: Given, partitions: int) -> int:
-        """What the headers of the batches take at most that such records fill, in bytes."""
+    def overhead(self, prepared: Given, partitions: int) -> int:
+        """Return the most bytes that the headers of the batches of these records can take."""
         filled = (
-            given.count * (given.largest() + MAX_RECORD_OVERHEAD) // max(self.options.batch_size, 1)
+            prepared.count
+            * (prepared.largest() + MAX_RECORD_OVERHEAD)
+            // max(self.options.batch_size, 1)
         )
-        return BATCH_OVERHEAD * (min(partitions, given.count) + min(filled, given.count))
+        return BATCH_OVERHEAD * (min(partitions, prepared.count) + min(filled, prepared.count))
 
-    def most_that_fit(self, given: Given, partitions: int) -> int:
-        """How many of the records there is memory for, each as large as it can become; one where
-        nothing is taken.
+    def most_that_fit(self, prepared: Given, partitions: int) -> int:
+        """Return how many records fit in the free memory, each counted at its largest size.
+
+        At least one fits where no memory is in use.
         """
-        fitting = given.fitting(self.free - self.overhead(given, partitions))
+        fitting = prepared.fitting(self.free - self.overhead(prepared, partitions))
         return fitting or int(
-            self.used == 0 and given.count > 0 and (self._turn > 0 or not self._waiters)
+            self.used == 0 and prepared.count > 0 and (self._turn > 0 or not self._waiters)
         )
 
     # --- what is ready
 
     def is_ready(self, batch: ProducerBatch, now_ms: float) -> bool:
-        """The first of its queue; backoff aside."""
+        """Return whether a batch, the first of its queue, can be sent. Ignores backoff."""
         return (
             batch.closed
             or batch.attempts > 0
@@ -277,9 +290,7 @@ class Accumulator:
         )
 
     def finish(self, batch: ProducerBatch, payload: bytes | None) -> None:
-        """Closes the batch for good; what compressing it gained is remembered for the topic's
-        next.
-        """
+        """Close the batch and record its compression ratio for the next batches of the topic."""
         batch.closed = True
         builder = batch.builder
         if builder.is_finished:
@@ -296,9 +307,7 @@ class Accumulator:
             )
 
     def split(self, batch: ProducerBatch) -> None:
-        """A batch that was too large for the broker, and has several records, as two in its
-        place.
-        """
+        """Split a batch of several records that was too large for the broker; queue both parts."""
         parts: list[ProducerBatch] = []
         sequence, deliveries, reserved = batch.sequence, batch.deliveries, batch.reserved
         for n, builder in enumerate(batch.builder.split()):
@@ -325,6 +334,6 @@ class Accumulator:
         )
 
     def incomplete(self) -> Iterator[ProducerBatch]:
-        """All batches that are not told."""
+        """Yield all batches whose result was not reported."""
         for queue in list(self.active):
-            yield from queue.untold
+            yield from queue.unreported

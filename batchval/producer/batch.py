@@ -1,7 +1,7 @@
-"""A batch on its way, and the partition it is for: what waits, what is under way, and what has
-still to be told.
+"""A batch, and the queue of its partition: batches that wait, are in flight, or are not reported
+yet.
 
-A partition's batches are told in the order they were begun, whatever the order they end in.
+A partition's batches are reported in the order of their creation, whatever the order they end in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("batchval.producer")
 
 
 class BatchDone(NamedTuple):
-    """What became of a batch that ``send_many`` filled. ``stamps``: one int64 a record."""
+    """The outcome of a batch that ``send_many`` filled. ``stamps``: one int64 a record."""
 
     topic: str
     partition: int
@@ -42,7 +42,9 @@ class _Result(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Times in milliseconds of the loop's clock; ``reserved``: bytes of buffer memory it holds."""
+    """A batch of one partition. Times in milliseconds of the loop's clock; ``reserved``: bytes of
+    buffer memory it holds.
+    """
 
     partition: PartitionQueue
     builder: BatchBuilder
@@ -66,21 +68,21 @@ class ProducerBatch:
 
     @property
     def in_use(self) -> bool:
-        """Its bytes are being read by others."""
+        """Return whether a request or a compressor still reads its bytes."""
         return self.on_the_wire or self.compressing
 
     @property
     def is_done(self) -> bool:
-        """Its fate is settled."""
+        """Return whether the batch is acknowledged or failed."""
         return self.result is not None
 
     @property
     def needs_known_leader(self) -> bool:
-        """Whether only the leader that has shown that it knows the producer may be asked."""
+        """Return whether only the leader that has shown that it knows the producer may be asked."""
         sequenced = self.partition.sequenced
         return self.passed is Passed.UNPROVED or (bool(sequenced) and sequenced[0] is not self)
 
-    def tell(self, on_batch: Callable[[BatchDone], object] | None, failures: Failures) -> None:
+    def report(self, on_batch: Callable[[BatchDone], object] | None, failures: Failures) -> None:
         """Settle the deliveries, or call ``on_batch``. What is raised there is logged."""
         assert self.result is not None
         builder, queue, (base, appended, error) = self.builder, self.partition, self.result
@@ -117,9 +119,9 @@ class PartitionQueue:
     topic: str
     partition: int
     queue: deque[ProducerBatch] = field(default_factory=deque)  # to be sent, oldest first
-    untold: deque[ProducerBatch] = field(
+    unreported: deque[ProducerBatch] = field(
         default_factory=deque
-    )  # all that are not told, oldest first
+    )  # all that are not reported, oldest first
     on_the_wire: int = 0
     # --- idempotence
     producer_id: int = -1
@@ -134,7 +136,7 @@ class PartitionQueue:
     doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these
     doubted_at: int = 0  # how many metadata answers there had been
     known_by: Leader | None = None  # the leader that has shown that it knows the producer
-    unresolved: bool = False  # it is not known whether the broker has one that was given up
+    unresolved: bool = False  # it is not known whether the broker has an expired batch
     rewind_at: tuple[int, ...] | None = None  # number of the first that gets another sequence
 
     def __str__(self) -> str:
@@ -145,12 +147,12 @@ class PartitionQueue:
         return self.rewind_at is not None and batch.number >= self.rewind_at
 
     def open_batch(self) -> ProducerBatch | None:
-        """The one that takes records."""
+        """Return the batch that takes records, or None."""
         last = self.queue[-1] if self.queue else None
         return None if last is None or last.closed or last.attempts else last
 
     def requeue(self, batch: ProducerBatch) -> None:
-        """Back to where it was among those that wait: by when it was begun."""
+        """Put a batch back into the queue, in the order of creation."""
         later = [one for one in self.queue if one.number > batch.number]
         for _ in later:
             self.queue.pop()
@@ -158,10 +160,10 @@ class PartitionQueue:
         self.queue.extend(later)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """Instead of one batch, which is in no queue, those that it was split into."""
-        at = self.untold.index(batch)
-        rest = list(self.untold)
-        self.untold = deque([*rest[:at], *parts, *rest[at + 1 :]])
+        """Queue the parts that a batch, itself not in the queue, was split into."""
+        at = self.unreported.index(batch)
+        rest = list(self.unreported)
+        self.unreported = deque([*rest[:at], *parts, *rest[at + 1 :]])
         for part in parts:
             self.requeue(part)
         if batch in self.sequenced:

@@ -1,5 +1,4 @@
-"""Compresses batches where it holds nobody up: quick ones at once, the others in a thread, some of
-them ahead of time.
+"""Compression of batches: short work in the event loop, long work in threads, some ahead of time.
 
 A batch's records (no header) → the codec's bytes. What a byte costs is measured with each batch, in
 time of the thread that compresses, so that levels and kinds of records need no table; before the
@@ -40,8 +39,8 @@ def _timed(codec: int, records: memoryview, level: int | None) -> tuple[bytes, i
 
 
 class Compressing:
-    """One producer's. ``finish`` takes what was compressed; ``done`` is called after each batch of
-    a thread.
+    """The compression of one producer. ``finish`` takes what was compressed; ``done`` is called
+    after each batch of a thread.
     """
 
     def __init__(
@@ -61,12 +60,13 @@ class Compressing:
         self._pool: ThreadPoolExecutor | None = None
 
     def holds_up(self, batch: ProducerBatch) -> bool:
-        """Whether it belongs into a thread."""
+        """Return whether the batch takes so long to compress that it belongs into a thread."""
         return self.threads > 0 and batch.builder.size * self._ns_a_byte > HOLDS_UP_NS
 
     def finished(self, batch: ProducerBatch) -> bool:
-        """Whether the batch can be sent; if not, a thread has it now. Raises what the codec
-        does.
+        """Return whether the batch can be sent; if not, a thread compresses it now.
+
+        Raises the codec's error.
         """
         if batch.builder.is_finished:
             return True
@@ -82,7 +82,7 @@ class Compressing:
         return True
 
     def begin(self, batch: ProducerBatch) -> None:
-        """In a thread; no record is added to the batch any more."""
+        """Compress a batch in a thread. No record may be added to it any more."""
         if batch.compressing:
             return
         if self._pool is None:
@@ -112,6 +112,6 @@ class Compressing:
         self._ns_a_byte += _WEIGHT * (took_ns / size - self._ns_a_byte)
 
     def close(self) -> None:
-        """What no thread has begun is given up."""
+        """Cancel all work that no thread has begun."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""What became of single records, and the failures that nobody has received.
+"""Deliveries of single records, and failures that no caller has received.
 
 pending → acknowledged
         → failed → received: awaited, asked for, or passed to a callback
@@ -24,8 +24,8 @@ log = logging.getLogger("batchval.producer")
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is. ``offset`` -1: not known (acks=0, or a batch that the broker had
-    already).
+    """The position of a record in the log. ``offset`` -1: not known (acks=0, or a batch that the
+    broker had already).
     """
 
     topic: str
@@ -36,7 +36,7 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Outcome:
-    """What became of a batch; its deliveries share it. ``unreceived`` counts its failed records."""
+    """The outcome of a batch; its deliveries share it. ``unreceived`` counts its failed records."""
 
     topic: str
     partition: int
@@ -188,7 +188,7 @@ class Failures:
             )
 
     def received(self, outcome: Outcome) -> None:
-        """The caller has received the failure of one record."""
+        """Note that the caller has received the failure of one record."""
         if outcome.generation != self.generation:
             return
         if self._transactional:
@@ -199,7 +199,7 @@ class Failures:
                 self._kept.pop(outcome, None)
 
     def returned(self, outcome: Outcome) -> None:
-        """The caller has not received the failure of one record after all."""
+        """Note that the caller has not received the failure of one record after all."""
         if outcome.generation != self.generation:
             return
         if not outcome.counted:

@@ -1,5 +1,4 @@
-"""The doubt after OUT_OF_ORDER_SEQUENCE_NUMBER: does the log hold a batch that was sent before and
-not answered?
+"""Resolves OUT_OF_ORDER_SEQUENCE_NUMBER: whether the log holds a batch that was sent, not answered.
 
     NONE ─out of order→ CONFIRMING ─metadata: the same leader→ ASKING ─acknowledged→ NONE (stored)
 
@@ -60,7 +59,7 @@ class LeaderChangedError(NetworkError):
 
 
 class Doubt(Enum):
-    """Where a partition's doubt stands."""
+    """The state of a partition's doubt."""
 
     NONE = auto()
     CONFIRMING = auto()  # metadata was asked for: the epoch that was known may have been an old one
@@ -68,7 +67,7 @@ class Doubt(Enum):
 
 
 class Event(Enum):
-    """What can happen to a doubt."""
+    """An event of a doubt."""
 
     DOUBTED = auto()  # the oldest batch not settled is out of order, and another follows it
     CONFIRMED = auto()  # metadata came, and the leader is the same
@@ -80,7 +79,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """What becomes of the doubted batches."""
+    """The action on the doubted batches."""
 
     KEEP = auto()  # they wait
     DELIVERED = auto()  # they are in the log; their offsets are not known
@@ -111,7 +110,7 @@ TRANSITIONS: Final[dict[Doubt, dict[Event, tuple[Doubt, Action]]]] = {
 
 
 class Passed(Enum):
-    """Whether a later batch was acknowledged while this one was not settled.
+    """The knowledge about a batch after a later one was acknowledged before it.
 
     It goes again, since an answer that it is a duplicate brings its offset. If it is called out of
     order, this says what became of it. UNPROVED ones go to the same leader only: any other might
@@ -130,7 +129,7 @@ def follow(queue: PartitionQueue, event: Event) -> Action:
 
 
 class Leaders:
-    """Which leader a partition has now, and which one a batch was sent to."""
+    """The leaders that partitions have now, and those that batches were sent to."""
 
     def __init__(self, client: ConsumerNetworkClient, metadata: ClusterMetadata) -> None:
         self.client = client

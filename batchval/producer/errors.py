@@ -1,6 +1,4 @@
-"""What can become of a record that is not acknowledged, beside what a broker or the network
-says.
-"""
+"""Errors of a record that is not acknowledged, except those of brokers and of the network."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class ProducerError(BatchvalError):
 
 
 class DeliveryFailure(NamedTuple):
-    """How many records of one batch failed that nobody had awaited, and why."""
+    """The number of records of one batch that failed without being awaited, and the reason."""
 
     topic: str
     partition: int
@@ -41,7 +39,7 @@ class DeliveryFailure(NamedTuple):
 
 
 class DeliveryError(ProducerError):
-    """Records failed that nobody had awaited. Raised by ``flush`` and ``close``, once each.
+    """Records failed that no caller had awaited. Raised by ``flush`` and ``close``, once each.
 
     ``count`` is exact; ``failures`` names at most 100 batches, oldest first.
     """
@@ -58,23 +56,24 @@ class BufferExhaustedError(ProducerError, TimeoutError):
 
 
 class DeliveryTimeoutError(ProducerError, TimeoutError):
-    """Not acknowledged in delivery_timeout_ms; a request that was under way may have arrived all
-    the same.
+    """A record was not acknowledged in delivery_timeout_ms; a request in flight may still store
+    it.
     """
 
 
 class DeliveryUnknownError(ProducerError):
-    """Later records are in the log, and whether these are cannot be known: the leader changed in
-    between.
+    """It cannot be known whether the records are in the log: the leader changed, and later records
+    are in it.
+
     """
 
 
 class RecordTooLargeError(ProducerError, ValueError):
-    """Larger than max_request_size or buffer_memory: never sent."""
+    """A record is larger than max_request_size or buffer_memory; it is never sent."""
 
 
 class ProducerClosedError(ProducerError):
-    """The producer was closed before the record was acknowledged, or before it was given."""
+    """The producer was closed before the record was acknowledged, or before it was sent."""
 
 
 class TransactionAbortedError(ProducerError):
@@ -82,13 +81,14 @@ class TransactionAbortedError(ProducerError):
 
 
 class TransactionStateError(ProducerError):
-    """Not now: no transaction, or one that can only be aborted, or a producer that cannot go on at
-    all.
+    """A call does not fit the producer's state: no transaction, one that can only be aborted, or a
+    fatal error before.
+
     """
 
 
 class ProducerFencedError(BrokerError):
-    """Another producer with this transactional_id has begun: this one can only be closed."""
+    """Another producer uses this transactional_id: this one can only be closed."""
 
     def __init__(self, code: int, what: str) -> None:
         name = ErrorCode(code).name
@@ -99,7 +99,7 @@ class ProducerFencedError(BrokerError):
         self.retriable = False
 
 
-#: The codes that say so.
+#: The codes that mean it.
 FENCED = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,

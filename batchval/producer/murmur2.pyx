@@ -37,7 +37,7 @@ cdef uint32_t hash_of(const uint8_t *p, size_t n) noexcept nogil:
 
 
 def murmur2(data):
-    """The hash of a bytes-like, as Java's int."""
+    """Return the hash of a bytes-like object as a Java int."""
     cdef Py_buffer view
     cdef int32_t result
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -49,7 +49,9 @@ def murmur2(data):
 
 
 def partition_of(key, int32_t partitions):
-    """The partition, of so many, that Kafka's producer gives to a key. ValueError for none."""
+    """Return the partition that Kafka's producer chooses for a key.
+
+    Raises ValueError for less than one partition."""
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
     return (murmur2(key) & 0x7FFFFFFF) % partitions

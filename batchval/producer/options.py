@@ -28,7 +28,8 @@ _SENT_WITHOUT_WAITING: Final = 5  # how many batches of a producer a broker reme
 
 @dataclass(slots=True, kw_only=True)
 class ProducerOptions:
-    """Kafka's defaults. Sizes in bytes, times in milliseconds. Raises ArgumentValueError.
+    """The options of a producer, with Kafka's defaults. Sizes in bytes, times in milliseconds.
+    Raises ArgumentValueError.
 
     ``enable_idempotence`` None: wherever the other options allow it (acks -1, at most five in
     flight, retries).
@@ -148,12 +149,12 @@ class ProducerOptions:
 
     @property
     def codec(self) -> CompressionType:
-        """The number of compression_type."""
+        """Return compression_type as its number in a record batch."""
         return CompressionType[self.compression_type.upper()]
 
     @property
     def may_reorder(self) -> bool:
-        """Whether a retry can put a batch behind a later one."""
+        """Return whether a retry can move a batch after a later one."""
         return (
             not self.enable_idempotence
             and self.max_in_flight > 1

@@ -1,9 +1,9 @@
-"""Which partition a record without one goes to.
+"""Partitioners: each chooses the partition of a record that was sent without one.
 
 default      keys: Kafka's murmur2; no key: one partition until its batch is full, then another (KIP-480)
 murmur2      keys: the same; no key: as an empty one, so all of these in one partition
 round_robin  one after the other, keys or not
-manual       whoever sends has to say
+manual       the caller has to name it
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ __all__ = ["Default", "Manual", "Murmur2", "Partitioner", "RoundRobin", "partiti
 
 
 class Partitioner(Protocol):
-    """One producer's."""
+    """The partitioner of one producer."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
-        """The partition of the next record of this topic, which has so many."""
+        """Return the partition of the topic's next record. The topic has ``partitions``
+        partitions.
+        """
 
     def on_new_batch(self, topic: str, partition: int) -> None:
-        """A batch without keys was full: what follows begins another."""
+        """Note that a batch of records without keys is full: the next record begins another."""
 
 
 class Default:
-    """Keys hashed, the rest sticky."""
+    """A partitioner that hashes keys and keeps to one partition for records without keys."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
@@ -52,20 +54,20 @@ class Default:
         return chosen
 
     def on_new_batch(self, topic: str, partition: int) -> None:
-        """Another next time (the same where there is one only)."""
+        """Choose another partition for the next record (the same one where there is one only)."""
         if self._sticky.get(topic) == partition:
             self._sticky[topic] = -2 - partition  # which one is chosen when their number is known
 
 
 class Murmur2(Default):
-    """Keys hashed; no key is hashed as an empty one (librdkafka's murmur2)."""
+    """A partitioner that hashes keys, and a missing key as an empty one (librdkafka's murmur2)."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
         return partition_of(b"" if key is None else key, partitions)
 
 
 class RoundRobin:
-    """By turns, from 0 on."""
+    """A partitioner that takes partitions in turn, starting at 0."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
@@ -74,17 +76,17 @@ class RoundRobin:
         return self.turn(topic, 1, partitions)
 
     def turn(self, topic: str, records: int, partitions: int) -> int:
-        """The partition of the first of so many records; the turn of the one after them is next."""
+        """Return the partition of the first of ``records`` records, and advance past them all."""
         first = self._next.get(topic, 0) % partitions
         self._next[topic] = (first + records) % partitions
         return first
 
     def on_new_batch(self, topic: str, partition: int) -> None:
-        """Of no matter."""
+        """Ignore it: the partition does not depend on batches."""
 
 
 class Manual:
-    """None of its own."""
+    """A partitioner that requires a partition with each record."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
         raise ArgumentValueError(
@@ -92,11 +94,11 @@ class Manual:
         )
 
     def on_new_batch(self, topic: str, partition: int) -> None:
-        """Of no matter."""
+        """Ignore it: the partition does not depend on batches."""
 
 
 def partitioner(name: str) -> Partitioner:
-    """By the name in ProducerOptions.partitioner."""
+    """Return a new partitioner by its name in ProducerOptions.partitioner."""
     kinds: dict[str, Callable[[], Partitioner]]
     kinds = {"default": Default, "murmur2": Murmur2, "round_robin": RoundRobin, "manual": Manual}
     return kinds[name]()

@@ -1,4 +1,4 @@
-"""The producer: records in, batches out, and what became of them.
+"""The producer: takes records, sends batches, reports the outcome.
 
 docs/reference/library/producer.md describes how it behaves.
 """
@@ -49,10 +49,10 @@ class Producer:
         self._thread = threading.get_ident()
         self._closing = False
         self._wanted: dict[str, None] = {}  # topics that send_many knew nothing of
-        self._refused = 0  # bytes that send_many had no room for
+        self._refused = 0  # bytes that send_many had no space for
         self._settled = (
             asyncio.Event()
-        )  # since ``_flush`` looked last, a batch was told of, or all has ended
+        )  # set when a batch was reported or the producer closed, cleared by ``_flush``
         self._client = ConsumerNetworkClient(options.client_options())
         self._metadata = ClusterMetadata(
             self._client,
@@ -101,30 +101,32 @@ class Producer:
 
     @property
     def metrics(self) -> ProducerMetrics:
-        """Counts so far."""
+        """Return the counts so far."""
         return self._sender.metrics
 
     @property
     def buffer_used(self) -> int:
-        """Bytes of buffer_memory that are taken; 0 once all records are settled."""
+        """Return the bytes of buffer_memory in use; 0 once all records are settled."""
         return self._accumulator.used
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests of any API that await an answer now, over all nodes."""
+        """Return how many requests of any API await an answer now, over all nodes."""
         return self._client.network.in_flight_count()
 
     @property
     def on_batch(self) -> Callable[[BatchDone], object] | None:
-        """Called with each batch that ``send_many`` filled, once, in order per partition."""
+        """Return the callback for each batch that ``send_many`` filled.
+
+        It is called once a batch, in order within a partition."""
         return self._sender.on_batch
 
     @on_batch.setter
-    def on_batch(self, told: Callable[[BatchDone], object] | None) -> None:
-        self._sender.on_batch = told
+    def on_batch(self, callback: Callable[[BatchDone], object] | None) -> None:
+        self._sender.on_batch = callback
 
     async def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has; asks where that is not known."""
+        """Return how many partitions a topic has; request metadata if that is not known."""
         self._guard()
         return self._metadata.partitions(topic) or await self._metadata.wait_for(
             topic, self.options.max_block_ms
@@ -232,53 +234,55 @@ class Producer:
             raise ArgumentValueError(
                 f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}"
             )
-        given = Given(values, stamps)
+        prepared = Given(values, stamps)
         try:
-            return self._send_many(topic, given, partition, partitions, timestamp_ms)
+            return self._send_many(topic, prepared, partition, partitions, timestamp_ms)
         finally:
-            given.close()
+            prepared.close()
 
     def _send_many(
         self,
         topic: str,
-        given: Given,
+        prepared: Given,
         partition: int | None,
         partitions: int,
         timestamp_ms: int | None,
     ) -> int:
-        largest = given.largest() + MAX_RECORD_OVERHEAD
+        largest = prepared.largest() + MAX_RECORD_OVERHEAD
         self._accumulator.check_size(largest)
         now = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        count = self._accumulator.most_that_fit(given, partitions)
+        count = self._accumulator.most_that_fit(prepared, partitions)
         if count and partition is not None:
             self._accumulator.append_many(
-                self._accumulator.queue_of(topic, partition), given, 0, count, 1, now
+                self._accumulator.queue_of(topic, partition), prepared, 0, count, 1, now
             )
         elif count and isinstance(self._partitioner, RoundRobin):
             first = self._partitioner.turn(topic, count, partitions)
-            self._accumulator.append_in_turn(topic, given, first, partitions, count, now)
+            self._accumulator.append_in_turn(topic, prepared, first, partitions, count, now)
         elif count:
-            self._fill_sticky(topic, given, count, partitions, now)
-        if count < given.count:
-            self._refused = largest + self._accumulator.overhead(given, partitions)
+            self._fill_sticky(topic, prepared, count, partitions, now)
+        if count < prepared.count:
+            self._refused = largest + self._accumulator.overhead(prepared, partitions)
             self._accumulator.refused()
         if self._accumulator.stirred():
             self._sender.pump()
         return count
 
-    def _fill_sticky(self, topic: str, given: Given, count: int, partitions: int, now: int) -> None:
+    def _fill_sticky(
+        self, topic: str, prepared: Given, count: int, partitions: int, now: int
+    ) -> None:
         taken = 0
         while taken < count:
             chosen = self._partitioner.partition(topic, None, partitions)
             queue = self._accumulator.queue_of(topic, chosen)
             taken += self._accumulator.append_many(
-                queue, given, taken, count - taken, 1, now, batches=1
+                queue, prepared, taken, count - taken, 1, now, batches=1
             )
             if taken < count:
                 self._partitioner.on_new_batch(topic, chosen)
 
     async def room(self) -> None:
-        """Until ``send_many`` can take a record of the size it refused, and knows its topic.
+        """Wait until ``send_many`` can take a record of the refused size and knows its topic.
 
         Raises BufferExhaustedError after max_block_ms, and what asking for the topic raised.
         """
@@ -295,9 +299,7 @@ class Producer:
     # --- the end of things
 
     def _changed(self) -> None:
-        """The producer id has come, a partition is in the transaction, or nothing goes on any
-        more.
-        """
+        """Continue after the producer id came, a partition was added, or the producer failed."""
         transactions = self._transactions
         if transactions is not None and transactions.state is State.FATAL:
             self._sender.fatal = transactions.error
@@ -312,15 +314,15 @@ class Producer:
         self._accumulator.flushing += 1
         # by number: a batch that is split is gone, what it was split into has its number
         queues = [
-            (queue, queue.untold[-1].number[0])
+            (queue, queue.unreported[-1].number[0])
             for queue in self._accumulator.active
-            if queue.untold
+            if queue.unreported
         ]
         try:
             async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
                 self._sender.pump()
                 for queue, last in queues:
-                    while queue.untold and queue.untold[0].number[0] <= last and not stop():
+                    while queue.unreported and queue.unreported[0].number[0] <= last and not stop():
                         self._settled.clear()
                         await self._settled.wait()
         except TimeoutError:
@@ -380,7 +382,8 @@ class Producer:
         return self._sender.failures.take()
 
     async def _abort_quietly(self, limit_ms: float) -> None:
-        """For ``close``: what it cannot end, the coordinator ends after transaction_timeout_ms."""
+        """Abort for ``close``. Whatever fails here, the coordinator ends after
+        transaction_timeout_ms."""
         log.warning("closed in a transaction, which is aborted")
         try:
             async with asyncio.timeout(limit_ms / 1000):
@@ -399,22 +402,22 @@ class Producer:
         return self._transactions
 
     async def init_transactions(self) -> None:
-        """Once, before anything else: fences earlier producers with this transactional_id, and ends
-        what they left.
+        """Fence earlier producers with this transactional_id and end their transactions.
+
+        Call it once, before anything else.
         """
         await self._transactional().init(self.options.max_block_ms)
 
     def begin_transaction(self) -> None:
-        """All records from now on are committed, or none."""
+        """Begin a transaction: the records that follow are all committed, or none of them."""
         self._must_be(State.READY).begin()
         self._sender.failures.begin()
 
     async def commit_transaction(self) -> None:
-        """Flushes, then commits. Raises what made that impossible: then abort, or close if fenced.
+        """Flush, then commit. Raises what made that impossible: then abort, or close if fenced.
 
-        RequestTimeoutError (or the caller's own cancellation) behind the flush: the commit may have
-        come about. As with Kafka's producer it can then be asked for again, or the producer closed,
-        and nothing else.
+        After RequestTimeoutError (or cancellation by the caller) the transaction may be committed.
+        As with Kafka's producer the caller can then only commit again or close the producer.
         """
         transactions = self._must_be(State.IN_TRANSACTION, State.COMMITTING)
         if transactions.state is State.IN_TRANSACTION:
@@ -440,7 +443,7 @@ class Producer:
             raise
 
     async def abort_transaction(self) -> None:
-        """None of the transaction's records will be read (by those who read committed ones)."""
+        """Abort: a consumer with read_committed sees none of the transaction's records."""
         self._must_be(State.IN_TRANSACTION, State.ABORTABLE)
         await self._abort()
         self._sender.failures.discard()

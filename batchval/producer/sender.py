@@ -92,7 +92,9 @@ class ProducerMetrics:
 
 
 class Sender:
-    """One producer's. ``hold`` says of a partition whether it must wait (for its transaction)."""
+    """The sender of one producer. ``hold`` returns whether a partition must wait (for its
+    transaction).
+    """
 
     def __init__(
         self,
@@ -110,7 +112,7 @@ class Sender:
         self.metrics = ProducerMetrics()
         self.failures = Failures(options.transactional_id is not None)
         self.on_batch: Callable[[BatchDone], object] | None = None
-        self.on_settled: Callable[[], None] = lambda: None  # a batch was told of
+        self.on_settled: Callable[[], None] = lambda: None  # called after a batch was reported
         self.on_failed: Callable[[Exception], None] = lambda error: (
             None
         )  # for good, and not by the caller's wish
@@ -135,25 +137,25 @@ class Sender:
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0.0
-        self._telling = False
+        self._reporting = False
         self._closed = False
         lowest = _ZSTD_FROM if options.codec == CompressionType.ZSTD else _OLDEST
         self._versions = (lowest, _LATEST_IN_TRANSACTIONS if options.transactional_id else _LATEST)
         metadata.add_listener(self.pump_soon)
 
     def now_ms(self) -> float:
-        """The loop's clock."""
+        """Return the loop's time in milliseconds."""
         return self._loop.time() * 1000
 
     # --- when
 
     def pump_soon(self) -> None:
-        """In the loop's next round."""
+        """Schedule ``pump`` for the loop's next iteration."""
         if self._soon is None and not self._closed:
             self._soon = self._loop.call_soon(self.pump)
 
     def pump(self) -> None:
-        """Sends what can be sent; sees to it that it is called again when more can be."""
+        """Send what can be sent; schedule the next call for when more can be."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
@@ -184,7 +186,7 @@ class Sender:
         self.pump()
 
     def _pump(self, now: float) -> float:
-        """Returns when something will be ready that is not now, in the loop's milliseconds."""
+        """Send what is ready; return when more will be, in the loop's milliseconds."""
         wake = float("inf")
         ready: dict[Node, list[PartitionQueue]] = {}
         for queue in list(self.accumulator.active):
@@ -214,10 +216,10 @@ class Sender:
         return wake
 
     def _expire(self, queue: PartitionQueue, now: float) -> float:
-        """Gives up what is older than delivery_timeout_ms; when the next will be."""
+        """Fail batches older than delivery_timeout_ms; return when the next one expires."""
         limit = self.options.delivery_timeout_ms
-        while queue.untold:
-            batch = next((one for one in queue.untold if not one.is_done), None)
+        while queue.unreported:
+            batch = next((one for one in queue.unreported if not one.is_done), None)
             if batch is None:
                 break
             if batch.created_ms + limit > now:
@@ -235,7 +237,7 @@ class Sender:
     # --- out
 
     def _cap(self, node: Node) -> int:
-        """How many requests may be under way to it, or wait to be written."""
+        """Return how many requests to a node may be in flight or wait to be written."""
         state = self.client.network.state(node)
         if not state.is_ready:
             return 1  # it connects; meanwhile batches grow
@@ -256,8 +258,8 @@ class Sender:
             self._send(node, batches)
 
     def _take(self, node: Node, queues: list[PartitionQueue], now: float) -> list[ProducerBatch]:
-        """At most one batch a partition; whose turn is first changes, lest one starve the
-        others.
+        """Take at most one batch of each partition. The first partition rotates, so that none
+        starves.
         """
         taken: list[ProducerBatch] = []
         size = 0
@@ -353,7 +355,7 @@ class Sender:
     # --- compression, where it takes long
 
     def _compress_ahead(self, queue: PartitionQueue) -> None:
-        """Full batches that wait for those before them, while threads have nothing to do."""
+        """Compress full batches that wait for earlier ones, while threads are idle."""
         for batch in islice(queue.queue, self.options.max_in_flight):
             if self.compressing.under_way >= self.compressing.threads or not batch.closed:
                 return
@@ -361,8 +363,8 @@ class Sender:
                 self.compressing.begin(batch)
 
     def _compressed(self, batch: ProducerBatch, error: BaseException | None) -> None:
-        """A thread has ended with it."""
-        if batch.is_done:  # it was given up meanwhile
+        """Continue with a batch that a thread has compressed."""
+        if batch.is_done:  # it expired meanwhile
             self._free(batch)
         elif error is not None:
             batch.partition.queue.remove(batch)
@@ -404,7 +406,7 @@ class Sender:
             metrics.answers += 1
             metrics.request_latency_ms += latency_ms
             metrics.request_latency_ms_max = max(metrics.request_latency_ms_max, latency_ms)
-            said = {
+            responses = {
                 (topic.name, one.index): one
                 for topic in response.responses
                 for one in topic.partition_responses
@@ -413,14 +415,14 @@ class Sender:
                 log.debug("node %s is at %s:%s", endpoint.node_id, endpoint.host, endpoint.port)
             endpoints = {one.node_id: (one.host, one.port) for one in response.node_endpoints}
             for batch in batches:
-                one = said.get((batch.partition.topic, batch.partition.partition))
+                one = responses.get((batch.partition.topic, batch.partition.partition))
                 if one is None:
                     error = broker_error(
                         ErrorCode.UNKNOWN_SERVER_ERROR, f"{batch.partition}: nothing in the answer"
                     )
                     self._failed(batch, error, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
                 else:
-                    self._judged(batch, one, endpoints)
+                    self._handle_partition(batch, one, endpoints)
         self.pump()
 
     def _not_answered(
@@ -442,19 +444,21 @@ class Sender:
                 self._fail(batch, error, False)
         self.pump_soon()
 
-    def _judged(
+    def _handle_partition(
         self,
         batch: ProducerBatch,
-        said: PartitionProduceResponse,
+        result: PartitionProduceResponse,
         endpoints: dict[int, tuple[str, int]],
     ) -> None:
-        queue, code = batch.partition, said.error_code
+        queue, code = batch.partition, result.error_code
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             self._acknowledged(
-                batch, said.base_offset if code == ErrorCode.NONE else -1, said.log_append_time_ms
+                batch,
+                result.base_offset if code == ErrorCode.NONE else -1,
+                result.log_append_time_ms,
             )
             return
-        leader = said.current_leader
+        leader = result.current_leader
         news = leader.leader_id >= 0 and self.metadata.leader_is(
             queue.topic,
             queue.partition,
@@ -465,18 +469,18 @@ class Sender:
         if code in _LEADER_IS_ANOTHER and not news:
             self.metadata.request_update()
         what = f"{batch.builder.count} records for {queue}"
-        if said.record_errors:
-            first = said.record_errors[0]
+        if result.record_errors:
+            first = result.record_errors[0]
             what += f", record {first.batch_index}: {first.batch_index_error_message or 'refused'}"
-        error = broker_error(code, what, said.error_message)
+        error = broker_error(code, what, result.error_message)
         if code in FENCED and self.options.transactional_id is not None:
             error = ProducerFencedError(code, what)
-        self._failed(batch, error, code, said.log_start_offset)
+        self._failed(batch, error, code, result.log_start_offset)
 
     def _failed(
         self, batch: ProducerBatch, error: Exception, code: int, log_start_offset: int
     ) -> None:
-        if batch.is_done:  # given up while it was on the wire
+        if batch.is_done:  # it expired while it was on the wire
             self._free(batch)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.builder.carries_claims:
             batch.builder.drop_claims()  # the topic may allow the batch without them
@@ -526,7 +530,7 @@ class Sender:
         code: int,
         log_start_offset: int,
     ) -> None:
-        """The leader did not take the batch, which it may have all the same."""
+        """Handle a sequence error: the leader refused the batch, but may have stored it before."""
         queue, all_doubted = batch.partition, False
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if batch.passed is not Passed.NO:
@@ -574,8 +578,8 @@ class Sender:
             self._done(batch, base_offset, log_append_time_ms, None)
 
     def _free(self, batch: ProducerBatch) -> None:
-        """Its request has come back, and its fate was settled before."""
-        if batch not in batch.partition.untold:
+        """Free a batch that was settled before its request completed."""
+        if batch not in batch.partition.unreported:
             self.accumulator.release(batch)
 
     def _done(
@@ -585,35 +589,35 @@ class Sender:
         log_append_time_ms: int,
         error: Exception | None,
     ) -> None:
-        """Settles a batch, and tells of it once all before it in its partition are told."""
+        """Settle a batch. It is reported once all earlier ones of its partition are."""
         batch.result = _Result(base_offset, log_append_time_ms, error)
         if error is None:
             self.metrics.records_acked += batch.builder.count
         else:
             self.metrics.records_failed += batch.builder.count
-        self._tell(batch.partition)
+        self._report(batch.partition)
 
-    def _tell(self, queue: PartitionQueue) -> None:
-        if self._telling:  # this is inside a callback, which comes to its end first
-            self._loop.call_soon(self._tell, queue)
+    def _report(self, queue: PartitionQueue) -> None:
+        if self._reporting:  # this is inside a callback, which comes to its end first
+            self._loop.call_soon(self._report, queue)
             return
-        self._telling = True
+        self._reporting = True
         try:
-            while queue.untold and queue.untold[0].is_done:
-                batch = queue.untold.popleft()
-                batch.tell(self.on_batch, self.failures)
+            while queue.unreported and queue.unreported[0].is_done:
+                batch = queue.unreported.popleft()
+                batch.report(self.on_batch, self.failures)
                 if not batch.in_use:
                     self.accumulator.release(batch)
         finally:
-            self._telling = False
-        if not queue.untold:
+            self._reporting = False
+        if not queue.unreported:
             self.accumulator.active.pop(queue, None)
         self.on_settled()
 
     # --- the end
 
     def abandon(self, error: Exception, but_on_the_wire: bool = False) -> None:
-        """Fails all that is not settled; what is on the wire too, unless said otherwise."""
+        """Fail all batches that are not settled, those on the wire unless ``but_on_the_wire``."""
         for batch in list(self.accumulator.incomplete()):
             if batch.is_done or (but_on_the_wire and (batch.on_the_wire or batch.sequence >= 0)):
                 continue
@@ -625,7 +629,7 @@ class Sender:
             self._done(batch, -1, -1, error)
 
     def close(self) -> None:
-        """Nothing is sent any more."""
+        """Stop sending."""
         self._closed = True
         self.compressing.close()
         for handle in (self._soon, self._timer):

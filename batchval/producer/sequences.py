@@ -1,7 +1,7 @@
 """Idempotence: the producer id and epoch, and each partition's sequence (KIP-98, KIP-360,
 TransactionManager).
 
-A batch keeps its sequence through retries. Where that cannot be (a batch is given up, the broker
+A batch keeps its sequence through retries. Where that cannot be (a batch has expired, the broker
 has lost its state), the epoch is raised and the partition's sequences start at 0 again, once
 nothing of it is on the wire.
 """
@@ -18,12 +18,14 @@ _LAST_EPOCH = 0x7FFF - 1  # 32767 fences all: a broker never gives it out
 
 
 def next_sequence(sequence: int, records: int) -> int:
-    """After 2147483647 comes 0 (DefaultRecordBatch.incrementSequence)."""
+    """Return the sequence after ``records`` records.
+
+    0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
     return (sequence + records) & 0x7FFFFFFF
 
 
 class Sequences:
-    """One producer's. ``producer_id`` -1: there is none yet, nothing can be sent."""
+    """The sequences of one producer. ``producer_id`` -1: not known yet, so nothing can be sent."""
 
     def __init__(self, transactional: bool) -> None:
         self.transactional = transactional
@@ -32,11 +34,11 @@ class Sequences:
 
     @property
     def has_id(self) -> bool:
-        """InitProducerId has been answered."""
+        """Return whether InitProducerId has been answered."""
         return self.producer_id >= 0
 
     def set_id(self, producer_id: int, producer_epoch: int) -> None:
-        """What InitProducerId answered."""
+        """Set the id and epoch of an InitProducerId response."""
         self.producer_id, self.producer_epoch = producer_id, producer_epoch
 
     def bump(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -68,11 +70,12 @@ class Sequences:
             queue.next_sequence = next_sequence(queue.next_sequence, batch.builder.count)
 
     def may_send(self, batch: ProducerBatch, leader: Leader) -> bool:
-        """Whether the first that waits may go now. One that was sent before goes only as the oldest
-        under way.
+        """Return whether the first waiting batch may be sent now.
 
-        With an earlier one under way it goes only to a leader that knows the producer: any other
-        takes any sequence, and were the earlier one refused, their order would be lost.
+        A batch that was sent before goes again only as the oldest in flight.
+
+        With an earlier batch in flight it goes only to a leader that knows the producer: any other
+        leader takes any sequence, and if it refused the earlier batch, the order would be lost.
         """
         queue = batch.partition
         if not self.has_id:
@@ -113,7 +116,7 @@ class Sequences:
         return True
 
     def assign(self, batch: ProducerBatch) -> None:
-        """A sequence, if it has none; and into the header."""
+        """Assign a sequence to a batch that has none, and write it into the header."""
         queue = batch.partition
         if batch.sequence < 0:
             batch.sequence = queue.next_sequence
@@ -124,7 +127,7 @@ class Sequences:
         )
 
     def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
-        """The broker has it."""
+        """Remove a batch that the broker acknowledged."""
         queue = batch.partition
         self._settled(batch)
         if not self.is_current(batch):
@@ -188,9 +191,10 @@ class Sequences:
     def should_retry(
         self, batch: ProducerBatch, code: int, log_start_offset: int, all_doubted: bool
     ) -> bool:
-        """For UNKNOWN_PRODUCER_ID and OUT_OF_ORDER_SEQUENCE_NUMBER (TransactionManager.canRetry).
+        """Return whether to retry after UNKNOWN_PRODUCER_ID or OUT_OF_ORDER_SEQUENCE_NUMBER
+        (TransactionManager.canRetry).
 
-        ``all_doubted``: the broker says so of all that were sent before, so it has none of them.
+        ``all_doubted``: the broker returned this for all batches in flight, so it has none of them.
         """
         queue = batch.partition
         if code == ErrorCode.UNKNOWN_PRODUCER_ID:
@@ -219,7 +223,7 @@ class Sequences:
         return False
 
     def abandoned(self, batch: ProducerBatch, broker_has_it_not: bool) -> None:
-        """The batch failed for good. What comes behind it would leave a gap."""
+        """Remove a batch that failed for good. Its sequence would leave a gap before later ones."""
         queue = batch.partition
         self._settled(batch)
         if batch.sequence < 0:

@@ -46,7 +46,7 @@ _INIT, _ADD_PARTITIONS, _END = 22, 24, 26
 
 
 class State(Enum):
-    """Where the producer stands."""
+    """The state of the producer in its transaction."""
 
     UNINITIALIZED = "not initialised"
     READY = "no transaction"
@@ -54,11 +54,13 @@ class State(Enum):
     ENDING = "ending a transaction"
     COMMITTING = "in a transaction whose commit is not answered: commit again, or close"
     ABORTABLE = "in a transaction that can only be aborted"
-    FATAL = "in no state to go on"
+    FATAL = "failed for good and can only be closed"
 
 
 class Transactions:
-    """Also asks for the producer id where there are no transactions (``transactional_id`` None)."""
+    """The states and requests of transactions; without transactional_id, of the producer id
+    alone.
+    """
 
     def __init__(
         self,
@@ -81,15 +83,13 @@ class Transactions:
         self._bump_at_the_end = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._adding: asyncio.Task[None] | None = None
-        self._in_doubt = (
-            False  # the coordinator may have been told of partitions: it has not answered
-        )
+        self._in_doubt = False  # partitions were sent to the coordinator, which has not answered
         self._asking_id = False
 
     # --- states
 
     def must_be(self, *states: State) -> None:
-        """Raises what made it impossible, or TransactionStateError."""
+        """Raise the fatal error or TransactionStateError unless the state is one of these."""
         if self.state in states:
             return
         if self.state is State.FATAL and self.error is not None:
@@ -97,7 +97,7 @@ class Transactions:
         raise TransactionStateError(f"the producer is {self.state.value}") from self.error
 
     def failed(self, error: Exception) -> None:
-        """A record of the transaction, or a step of it, failed."""
+        """Note that a record or a request of the transaction failed."""
         code = getattr(error, "code", None)
         if isinstance(error, ProducerFencedError) or code in _FATAL:
             self._is_fatal(error)
@@ -106,8 +106,8 @@ class Transactions:
             self._bump_at_the_end = True
 
     def failed_in_abort(self, error: Exception) -> None:
-        """A record of a transaction that is being aborted: nothing is lost by that, but its
-        sequence is missing.
+        """Note that a record of a transaction that is being aborted failed: its sequence is
+        missing.
         """
         self._bump_at_the_end = True
 
@@ -118,7 +118,7 @@ class Transactions:
     # --- the producer id
 
     def need_id(self) -> None:
-        """Asks for one in the background; for a producer without transactions."""
+        """Request a producer id in the background, for a producer without transactions."""
         if self._asking_id or self.state is State.FATAL:
             return
         self._asking_id = True
@@ -148,7 +148,9 @@ class Transactions:
                 request.producer_id, request.producer_epoch = producer_id, epoch
             return request
 
-        answer = await self._ask(_INIT, (0, 5), make, lambda said: said.error_code, timeout_ms)
+        answer = await self._ask(
+            _INIT, (0, 5), make, lambda response: response.error_code, timeout_ms
+        )
         sequences.set_id(answer.producer_id, answer.producer_epoch)
         self.state = State.READY
         self._on_change()
@@ -156,17 +158,17 @@ class Transactions:
     # --- transactions
 
     async def init(self, timeout_ms: float) -> None:
-        """Fences earlier producers of this id, ends what they left open."""
+        """Fence earlier producers of this id and end their open transactions."""
         self.must_be(State.UNINITIALIZED, State.READY)
         await self._init(timeout_ms)
 
     def begin(self) -> None:
-        """From now on records belong to a new transaction."""
+        """Begin a transaction: the records that follow belong to it."""
         self.must_be(State.READY)
         self.state = State.IN_TRANSACTION
 
     def hold(self, queue: PartitionQueue) -> bool:
-        """Whether the partition has still to be added; that is then begun."""
+        """Return whether the partition is not in the transaction yet; start adding it."""
         where = (queue.topic, queue.partition)
         if where in self._partitions:
             return False
@@ -185,9 +187,9 @@ class Transactions:
                     _ADD_PARTITIONS,
                     (0, 3),
                     functools.partial(self._partitions_request, these),
-                    lambda said: _first_error(
+                    lambda response: _first_error(
                         one.partition_error_code
-                        for topic in said.results_by_topic_v3_and_below
+                        for topic in response.results_by_topic_v3_and_below
                         for one in topic.results_by_partition
                     ),
                     self.options.max_block_ms,
@@ -210,11 +212,10 @@ class Transactions:
         return AddPartitionsToTxnRequest([], *self._who(), named, api_version=version)
 
     async def end(self, commit: bool, timeout_ms: float) -> None:
-        """EndTxn, where the coordinator knows of the transaction; all records have been settled
-        before.
+        """Send EndTxn if the coordinator knows the transaction. All records must be settled.
 
-        A request that adds partitions is waited for: behind the end it would begin a transaction
-        that nobody ends.
+        Waits for a request that adds partitions: after EndTxn it would begin a transaction that
+        nobody ends.
         """
         self._wanted.clear()
         if self._adding is not None:
@@ -226,7 +227,7 @@ class Transactions:
                 _END,
                 (0, 4),
                 lambda version: EndTxnRequest(*self._who(), commit, api_version=version),
-                lambda said: said.error_code,
+                lambda response: response.error_code,
                 timeout_ms,
             )
         if self._bump_at_the_end and not commit:
@@ -249,7 +250,7 @@ class Transactions:
         if self.options.transactional_id is None:
             node = self.client.least_loaded_node(self.metadata.nodes())
             if node is None:
-                raise RequestTimeoutError("no broker can be asked now")
+                raise RequestTimeoutError("no broker is available for the request")
             return node
         if self._coordinator is None:
             self._coordinator = await find_coordinator(
@@ -265,22 +266,22 @@ class Transactions:
         code_of: Callable[[Any], int],
         timeout_ms: float,
     ) -> Any:
-        """Asks until there is an answer without a passing error. Raises what does not pass."""
+        """Repeat a request until no retriable error is returned. Raises any other error."""
         timer = Timer(timeout_ms)
         last: Exception | None = None
         while not timer.expired:
             try:
                 node = await self._node(timer.remaining_ms)
-                said = (await self.client.send(node, Build(api_key, versions, make))).response
+                response = (await self.client.send(node, Build(api_key, versions, make))).response
             except NetworkError as error:
                 if not error.retriable:
                     raise
                 last = error
                 self._coordinator = None
             else:
-                code = code_of(said)
+                code = code_of(response)
                 if code == ErrorCode.NONE:
-                    return said
+                    return response
                 last = self._error(code)
                 if code not in RETRIABLE:
                     raise last
@@ -306,14 +307,14 @@ class Transactions:
         return task
 
     async def close(self) -> None:
-        """Nothing is asked any more."""
+        """Cancel all requests."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _first_error(codes: Iterable[int]) -> int:
-    """The one that ends it all if there is one, else one that passes."""
+    """Return the first code that is not retriable, else a retriable one, else NONE."""
     found = [code for code in codes if code != ErrorCode.NONE]
     return next(
         (code for code in found if code not in RETRIABLE), found[0] if found else ErrorCode.NONE

@@ -1,5 +1,5 @@
-"""Kafka's wire protocol as bytes: frames in, offsets and values out; no socket, no file, no batch
-is looked into.
+"""Kafka's wire protocol as bytes: frames in, offsets and values out. Without I/O; record batches
+stay opaque.
 
 ``frames`` cuts a stream into frames. ``primitives`` reads and writes the types that every message
 is made of.

@@ -38,8 +38,9 @@ WITH_ADDRESSES = frozenset(
 
 
 def may_hold_addresses(int api_key, int api_version):
-    """Whether a response of this version can name brokers' addresses: then ``rewrite_addresses`` is
-    for it.
+    """Return whether a response of this version can hold addresses of brokers.
+
+    ``rewrite_addresses`` is for these.
     """
     return api_key in WITH_ADDRESSES and api_version >= apis.APIS[api_key].addresses_from
 
@@ -92,7 +93,7 @@ cdef class _Nodes(FrameView):
         return read_int32(&c)
 
     cdef Py_ssize_t coded(self, Py_ssize_t size):
-        """Bytes of a string of this size, its length included."""
+        """Return the encoded size of a string of this size, its length included."""
         return size + (uvarint_size(size + 1) if self.c.flexible else 2)
 
     cdef int64_t tag_size(self, const int32_t *row):
@@ -103,9 +104,9 @@ cdef class _Nodes(FrameView):
 
 
 def addresses(frame, int api_key, int api_version):
-    """(node_id, host, port) of every address in a response's frame (without its length), in order.
+    """Return (node_id, host, port) of every address in a response's frame (no length), in order.
 
-    Raises ProtocolError for bytes that are no such response.
+    Raises ProtocolError for malformed bytes.
     """
     cdef _Nodes nodes = _Nodes()
     cdef Py_ssize_t i

@@ -79,7 +79,7 @@ cdef inline void fail(Cursor *c, int wrong) noexcept nogil:
 
 
 cdef inline const uint8_t *take(Cursor *c, uint64_t size) noexcept nogil:
-    """The one check. NULL where the bytes are not there."""
+    """Return the next ``size`` bytes, NULL where fewer are left: the only bounds check."""
     cdef const uint8_t *at = c.at
     if size > <uint64_t>(c.end - at):
         fail(c, CUT)
@@ -121,8 +121,9 @@ cdef inline int64_t read_int64(Cursor *c) noexcept nogil:
 
 
 cdef inline int64_t read_uvarint(Cursor *c) noexcept nogil:
-    """0 to 2^32 - 1. A sixth byte, or bits above the 32nd, are refused: Kafka drops such bits, and
-    a gate must not.
+    """Read a number from 0 to 2^32 - 1. Refuses a sixth byte and bits above the 32nd.
+
+    Kafka drops such bits, and a gate must not.
     """
     cdef const uint8_t *at = c.at
     cdef uint64_t value = 0
@@ -143,7 +144,7 @@ cdef inline int64_t read_uvarint(Cursor *c) noexcept nogil:
 
 
 cdef inline int64_t checked_length(Cursor *c, int64_t length) noexcept nogil:
-    """-1 for null; below it refused, as is more than there is."""
+    """Return a length, -1 for null. Refuses lower ones and more than is left."""
     if length < -1:
         fail(c, LENGTH_NEGATIVE)
         return -1
@@ -154,7 +155,7 @@ cdef inline int64_t checked_length(Cursor *c, int64_t length) noexcept nogil:
 
 
 cdef inline int64_t string_length(Cursor *c) noexcept nogil:
-    """A string's length, the bytes being there; -1 for null."""
+    """Return a string's length, -1 for null, once its bytes are known to be there."""
     cdef int64_t length = read_uvarint(c) - 1 if c.flexible else read_int16(c)
     if c.wrong:
         return -1
@@ -165,14 +166,15 @@ cdef inline int64_t string_length(Cursor *c) noexcept nogil:
 
 
 cdef inline int64_t bytes_length(Cursor *c) noexcept nogil:
-    """The length of bytes or records, the bytes being there; -1 for null."""
+    """Return the length of bytes or records, -1 for null, once the bytes are known to be there."""
     cdef int64_t length = read_uvarint(c) - 1 if c.flexible else read_int32(c)
     return -1 if c.wrong else checked_length(c, length)
 
 
 cdef inline int64_t read_count(Cursor *c) noexcept nogil:
-    """An array's count, -1 for null. An element takes a byte at least: a count above the rest is
-    refused unbought.
+    """Return an array's count, -1 for null.
+
+    An element takes at least one byte: a count above the rest is refused before any allocation.
     """
     cdef int64_t count = read_uvarint(c) - 1 if c.flexible else read_int32(c)
     if c.wrong:
@@ -209,7 +211,7 @@ cdef inline void skip_bytes(Cursor *c, bint nullable) noexcept nogil:
 
 
 cdef inline void skip_fixed_array(Cursor *c, uint64_t size, bint nullable) noexcept nogil:
-    """An array of elements of ``size`` bytes each."""
+    """Skip an array of elements of ``size`` bytes each."""
     cdef int64_t count = read_count(c)
     if count >= 0:
         take(c, <uint64_t>count * size)
@@ -218,8 +220,9 @@ cdef inline void skip_fixed_array(Cursor *c, uint64_t size, bint nullable) noexc
 
 
 cdef inline const uint8_t *open_tag(Cursor *c, int64_t *tag, int64_t *size_at) noexcept nogil:
-    """Steps into the next tagged field: the cursor ends where it does. Gives the end that
-    ``close_tag`` puts back.
+    """Enter the next tagged field: the cursor ends where it does.
+
+    Return the end that ``close_tag`` restores.
     """
     cdef const uint8_t *outer = c.end
     cdef int64_t size
@@ -234,8 +237,9 @@ cdef inline const uint8_t *open_tag(Cursor *c, int64_t *tag, int64_t *size_at) n
 
 
 cdef inline void close_tag(Cursor *c, const uint8_t *outer) noexcept nogil:
-    """A known field must fill its size: Kafka reads on where the field ends, whatever size was
-    stated.
+    """Leave a tagged field, which must fill its size.
+
+    Kafka reads on where the field ends, whatever size was stated.
     """
     if c.at != c.end:
         fail(c, TAG_SIZE_LIES)
@@ -260,7 +264,7 @@ cdef inline void skip_tags(Cursor *c) noexcept nogil:
             return
 
 
-# ---- writing: the caller has made the room
+# ---- writing: the caller has reserved the bytes
 # -------------------------------------------------------------------------
 
 cdef inline uint8_t *put_int16(uint8_t *p, int16_t value) noexcept nogil:

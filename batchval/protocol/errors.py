@@ -1,4 +1,4 @@
-"""What is said of bytes that are no frame, or no message of the version that they claim."""
+"""The error for bytes that are not a frame, or not a message of the stated version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class ProtocolError(BatchvalError, ValueError):
     """Bytes that cannot be read as the message they should be, or values that cannot be written as
     one.
 
-    ``what`` is the reason, ``position`` the offset in the given buffer where reading stopped (-1:
+    ``what`` is the reason, ``position`` the offset in the buffer where reading stopped (-1:
     no buffer was read).
     """
 

@@ -143,7 +143,7 @@ cdef inline bint pass_over(Walk *w, int64_t size) noexcept nogil:
 
 
 cdef bint read_length(Walk *w, uint8_t one) noexcept nogil:
-    """One byte of the frame's length. False: it is negative."""
+    """Read one byte of the frame's length. Return False if the length is negative."""
     w.value = w.value << 8 | one
     w.shift += 8
     if w.shift < 32:
@@ -158,7 +158,7 @@ cdef bint read_length(Walk *w, uint8_t one) noexcept nogil:
 
 
 cdef bint take_number(Walk *w, int64_t number) noexcept nogil:
-    """The uvarint that the step begins with has come. False: it is not possible."""
+    """Take the uvarint at the start of a step. Return False if it is not valid."""
     cdef const Step *step = &w.steps[w.step]
     if step.kind == TAGS:
         return take_tag_number(w, number)
@@ -182,7 +182,7 @@ cdef bint take_number(Walk *w, int64_t number) noexcept nogil:
 
 
 cdef bint take_tag_number(Walk *w, int64_t number) noexcept nogil:
-    """The count of tagged fields, or one's tag, or its size."""
+    """Take the count of tagged fields, a field's tag or its size."""
     cdef bint is_size = w.tag_numbers & 1
     if w.tag_numbers == 0:
         w.tag_numbers = 2 * number
@@ -263,8 +263,9 @@ cdef class FetchTail:
 
     @property
     def tail_size(self):
-        """Bytes from the start of the tail to the end of the frame, at least 1; -1 before it has
-        been reached.
+        """Return the bytes from the start of the tail to the end of the frame, at least 1.
+
+        -1 before the tail has been reached.
         """
         if self.malformed or self.walk.steps[self.walk.step].kind != TAIL or self.walk.to_pass:
             return -1
@@ -291,7 +292,7 @@ cdef class FetchTail:
 # ---- the tail ------------------------------------------------------------------------------------
 
 cdef bytes coded(int64_t value, int size=0):
-    """A uvarint, of ``size`` bytes if that is more than it needs."""
+    """Return an encoded uvarint, of ``size`` bytes if that is more than it needs."""
     cdef uint8_t buffer[10]
     cdef int used = <int>(put_uvarint(buffer, <uint64_t>value) - buffer)
     while used < size:
@@ -351,13 +352,15 @@ cdef class _Tail:
     cdef bytes after    # what follows the tagged fields
 
     cdef list groups(self):
-        """The lists of NodeEndpoints."""
+        """Return the lists of NodeEndpoints."""
         cdef list found = [] if self.array is None else [self.array]
         found += [content for _, content in self.fields if type(content) is list]
         return found
 
     cdef bytes written(self, Py_ssize_t size, Py_ssize_t kept):
-        """The first ``kept`` NodeEndpoints and all else in ``size`` bytes; None: not possible."""
+        """Return the first ``kept`` NodeEndpoints and all else in ``size`` bytes, None if
+        impossible.
+        """
         cdef Py_ssize_t spare
         cdef bytes head = b""
         cdef list fields = []
@@ -381,7 +384,7 @@ cdef class _Tail:
         return head + written_fields(fields, spare) + self.after
 
     cdef bytes fitted(self, Py_ssize_t size, Py_ssize_t count):
-        """The tail in ``size`` bytes, with as many of ``count`` NodeEndpoints as fit."""
+        """Return the tail in ``size`` bytes, with as many of ``count`` NodeEndpoints as fit."""
         cdef Py_ssize_t fits = 0, too_many = count + 1, middle
         cdef bytes found = self.written(size, count)
         while found is None and fits + 1 < too_many:
@@ -398,7 +401,7 @@ cdef bytes array_of(list endpoints):
 
 
 cdef Py_ssize_t size_of(list fields):
-    """Bytes of tagged fields, their count included."""
+    """Return the size of tagged fields, their count included."""
     cdef Py_ssize_t size = uvarint_size(len(fields))
     for tag, content in fields:
         size += uvarint_size(tag) + uvarint_size(len(content)) + len(content)
@@ -406,7 +409,9 @@ cdef Py_ssize_t size_of(list fields):
 
 
 cdef bytes written_fields(list fields, Py_ssize_t spare):
-    """Tagged fields; their count takes ``spare`` bytes more than it needs, which readers allow."""
+    """Return encoded tagged fields. Their count takes ``spare`` bytes more than needed, as
+    allowed.
+    """
     cdef list parts = [coded(len(fields), <int>(uvarint_size(len(fields)) + spare))]
     for tag, content in fields:
         parts += (coded(tag), coded(len(content)), content)
@@ -414,12 +419,12 @@ cdef bytes written_fields(list fields, Py_ssize_t spare):
 
 
 cdef list padded(list fields, Py_ssize_t spare):
-    """The fields, and an unknown one of zeros that takes as many of ``spare`` bytes as a field can.
+    """Return the fields, and an unknown one of zeros that takes as many of ``spare`` bytes as fit.
 
     Two or three bytes are the least that one takes, and some sizes are left out where the length of
     its length changes: the rest is at most three bytes.
     """
-    cdef Py_ssize_t size, room, at
+    cdef Py_ssize_t size, free, at
     cdef int64_t tag = PADDING_TAG
     cdef set taken = {number for number, _ in fields}
     while tag > NODE_ENDPOINTS and tag in taken:
@@ -428,11 +433,11 @@ cdef list padded(list fields, Py_ssize_t spare):
         tag = PADDING_TAG + 1
         while tag in taken:
             tag += 1
-    room = spare - uvarint_size(tag) - (uvarint_size(len(fields) + 1) - uvarint_size(len(fields)))
-    if room < 1:
+    free = spare - uvarint_size(tag) - (uvarint_size(len(fields) + 1) - uvarint_size(len(fields)))
+    if free < 1:
         return fields
-    size = room - 1
-    while uvarint_size(size) + size > room:
+    size = free - 1
+    while uvarint_size(size) + size > free:
         size -= 1
     at = sum([number < tag for number, _ in fields])
     return [*fields[:at], (tag, bytes(size)), *fields[at:]]

@@ -64,7 +64,7 @@ def poison_released(bint on):
 
 
 cdef bint is_poisoned() noexcept nogil:
-    """Whether released memory is overwritten."""
+    """Return whether released memory is overwritten."""
     return poisoning
 
 
@@ -102,7 +102,7 @@ def limit_memory(int64_t limit):
 
 
 cdef inline int read_kind() noexcept:
-    """The kind of new read blocks."""
+    """Return the kind of new read blocks."""
     if in_use < steps[0]:
         return READ_256K
     if in_use < steps[1]:
@@ -111,19 +111,20 @@ cdef inline int read_kind() noexcept:
 
 
 cdef Py_ssize_t kind_size() noexcept:
-    """The bytes of new read blocks."""
+    """Return the size of new read blocks."""
     return SMALLEST << 2 * read_kind()
 
 
 cdef int64_t trusted() noexcept:
-    """How many bytes a stated length may allocate ahead of those that have come."""
+    """Return how many bytes a stated length may allocate before they have come."""
     cdef int kind = read_kind()
     return TRUST if kind == READ_256K else ALWAYS_TRUSTED << 2 * kind
 
 
 cdef int kind_for(Py_ssize_t size) noexcept:
-    """The kind of a block for ``size`` bytes. Near the limit one that a read block cannot hold has
-    no byte more than it needs.
+    """Return the kind of a block for ``size`` bytes.
+
+    Near the limit a block larger than a read block has exactly the size it needs.
     """
     cdef int kind = read_kind()
     if size > BLOCK:
@@ -145,8 +146,10 @@ cdef void release(uint8_t *memory, Py_ssize_t size) noexcept:
 
 
 cdef int large_for(int64_t size) noexcept:
-    """The smallest kept large block that holds as much; -1: none does. Near the limit one of more
-    than twice the size is left alone, because all of it would count as in use.
+    """Return the smallest kept large block of at least this size; -1 without one.
+
+    Near the limit a block of more than twice the size is not used, because all of it would count
+    as in use.
     """
     cdef int i, best = -1
     for i in range(large_count):

@@ -40,7 +40,7 @@ MAX_FRAME_BYTES = 100 << 20
 cdef enum:
     SHORT_READ = 4 << 10      # see SpareBlock.shorten
     SHORT_STEP = 4 << 10      # by which a frame grows where memory is almost used up
-    ENOUGH = 16 << 10         # less room than this in a block is not worth a read
+    ENOUGH = 16 << 10         # fewer free bytes than this in a block are not worth a read
     SMALL = 32 << 10          # a read of no more is copied, so that it holds no whole block
     FIRST = 16                # bytes of a partial frame that are shown: length, ids, throttle time
 
@@ -69,7 +69,7 @@ class FrameError(ProtocolError):
 
 
 cdef object guessed(const uint8_t *data, Py_ssize_t size):
-    """Whose first bytes these are, if not Kafka's."""
+    """Return the name of the protocol whose first bytes these are, if not Kafka's."""
     cdef bytes first = data[:min(size, 4)]
     if first.startswith((b"GET ", b"POST", b"PUT ", b"HEAD", b"HTTP", b"DELE", b"OPTI", b"CONN",
             b"PATC", b"PRI ")):
@@ -103,7 +103,7 @@ cdef class SpareBlock:
 
 @cython.final
 cdef class FrameSplitter:
-    """Cuts one direction of one connection into frames.
+    """A splitter of one direction of a connection into frames.
 
     ``max_frame_bytes``  the largest frame, without its length (Kafka's socket.request.max.bytes:
                          100 MiB). It may be set at any time and holds for the frames whose length
@@ -144,18 +144,19 @@ cdef class FrameSplitter:
 
     @property
     def buffered(self):
-        """Bytes of an unfinished frame that are held, its length included."""
+        """Return the bytes of an unfinished frame that are held, its length included."""
         return self.stashed + self.end - self.start
 
     @property
     def held_bytes(self):
-        """Memory held for the unfinished frame, this object aside."""
+        """Return the memory held for the unfinished frame, without this object."""
         return 0 if self.block is None else self.block.size
 
     @property
     def partial(self):
-        """What has come of the unfinished frame, with its length when ``whole``: a read-only
-        memoryview; None below 16 bytes (with the length), and of a frame that is streamed.
+        """Return what has come of the unfinished frame, with its length when ``whole``.
+
+        A read-only memoryview; None below 16 bytes (with the length) and for a streamed frame.
 
         A view that is kept makes the splitter copy the frame when it grows.
         """
@@ -170,15 +171,16 @@ cdef class FrameSplitter:
 
     @property
     def partial_size(self):
-        """The stated size of the unfinished frame, with its length; 0 before its length has come,
-        and of a frame that is streamed.
+        """Return the stated size of the unfinished frame, with its length.
+
+        0 before its length has come, and for a streamed frame.
         """
         cdef Py_ssize_t filled = self.buffered
         return 0 if filled < 4 else filled + self.lacking()
 
     @property
     def streaming(self):
-        """Bytes still to come of the frame that is streamed; 0: none is, items are whole frames."""
+        """Return the bytes still to come of the streamed frame; 0: items are whole frames."""
         return self.coming
 
     def stream_partial(self):
@@ -208,7 +210,7 @@ cdef class FrameSplitter:
         return piece
 
     cdef Py_ssize_t skipped(self):
-        """How much of a frame's start is not handed out."""
+        """Return how much of a frame's start is not handed out."""
         return 0 if self.whole else 4
 
     cdef int64_t stated(self, const uint8_t *data):
@@ -295,7 +297,7 @@ cdef class FrameSplitter:
         return grown
 
     cdef int settle(self) except -1:
-        """After a read: put a small rest into the stash, so that a connection that waits holds no
+        """Put a small rest into the stash after a read, so that a waiting connection holds no
         block.
 
         A block with pieces of a streamed frame stays while it has room for more of them: each piece
@@ -314,8 +316,7 @@ cdef class FrameSplitter:
         return 0
 
     cdef int64_t lacking(self):
-        """Bytes that the unfinished frame still lacks; of its length, as long as that is not
-        whole.
+        """Return the bytes that the unfinished frame, or its length, still lacks.
         """
         cdef const uint8_t *data = self.stash
         cdef Py_ssize_t filled = self.stashed
@@ -326,12 +327,12 @@ cdef class FrameSplitter:
         return 4 - filled if filled < 4 else max(self.stated(data) + 4 - filled, <int64_t>1)
 
     cdef int reserve(self) except -1:
-        """Room behind what is unfinished: for what it lacks, or as much of that as has been
-        earned.
+        """Reserve space after the unfinished frame: for what it lacks, or as much of it as the
+        bytes that have come allow.
         """
         cdef int64_t wanted = self.lacking()
         cdef int64_t filled = self.buffered
-        cdef int64_t room, ahead
+        cdef int64_t free, ahead
         if filled + wanted > ALWAYS_TRUSTED:
             ahead = trusted()
             # a kept block costs nothing, unless memory is short
@@ -344,13 +345,13 @@ cdef class FrameSplitter:
         if self.block is None:
             self.make_space(wanted)
             return 0
-        room = self.block.size - self.end
-        if room < min(wanted, ENOUGH) or (self.start > 0 and room < wanted):
+        free = self.block.size - self.end
+        if free < min(wanted, ENOUGH) or (self.start > 0 and free < wanted):
             self.make_space(wanted)
         return 0
 
     cdef int carve_block(self, list frames) except -1:
-        """The whole frames of the block; those of a small read are cut from a copy."""
+        """Append the whole frames of the block; those of a small read are cut from a copy."""
         cdef Block copy
         cdef Py_ssize_t size = self.end
         if self.start > 0 or not self.is_copied(size):
@@ -369,8 +370,9 @@ cdef class FrameSplitter:
         return 0
 
     cdef object offer(self):
-        """What get_buffer gives of the spare block, after a copy of the stash; None where the
-        unfinished frame needs a larger one.
+        """Return the buffer of the spare block, after a copy of the stash.
+
+        None where the unfinished frame needs a larger block.
         """
         cdef SpareBlock spare = self.spare
         cdef Py_ssize_t wanted = SHORT_READ if spare.is_short else kind_size()
@@ -400,7 +402,9 @@ cdef class FrameSplitter:
         return 0
 
     cdef bint is_copied(self, Py_ssize_t size):
-        """Whether the first ``size`` bytes of the block are few, and something of them goes out."""
+        """Return whether the first ``size`` bytes of the block are few, and something of them goes
+        out.
+        """
         if size > SMALL or size > self.block.size >> 3:
             return False
         if self.coming:
@@ -415,7 +419,7 @@ cdef class FrameSplitter:
         self.offered = False
 
     def get_buffer(self, Py_ssize_t size_hint=-1):
-        """Where the next bytes go: a writable memoryview, never empty."""
+        """Return the buffer for the next bytes: a writable memoryview, never empty."""
         if self.failed is not None:
             return PyMemoryView_FromObject(Block(1))  # of no use
         if self.spare is not None and self.block is None:
@@ -429,7 +433,9 @@ cdef class FrameSplitter:
         return self.view[self.end:]
 
     def buffer_updated(self, Py_ssize_t count):
-        """``count`` bytes were read into ``get_buffer``'s: the frames that are whole now."""
+        """Take ``count`` bytes read into ``get_buffer``'s memory; return the frames that are whole
+        now.
+        """
         cdef list frames = []
         if self.failed is not None:
             raise FrameError(*self.failed, frames)
@@ -443,8 +449,9 @@ cdef class FrameSplitter:
         return frames
 
     def feed(self, data):
-        """Bytes that were read elsewhere: the frames that are whole now. ``data`` must not change
-        afterwards.
+        """Take bytes that were read elsewhere; return the frames that are whole now.
+
+        ``data`` must not change afterwards.
         """
         cdef list frames = []
         cdef Py_buffer source

@@ -25,14 +25,13 @@ __all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
 
 _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
-#: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients said of
-#: themselves.
+#: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients
+#: reported of themselves.
 CLIENTS_OWN_HOSTS = frozenset({88, 89})
 
 
 def carried_versions() -> dict[int, tuple[int, int]]:
-    """API key -> lowest and highest version that a gate can carry: those of this Kafka's brokers,
-    from 0 on.
+    """Return API key -> lowest and highest version that a gate can carry: this Kafka's, from 0 on.
 
     An API whose answers hold addresses that nobody rewrites here
     (DescribeQuorum from version 2) ends below that. Lowest versions are the broker's matter: Kafka
@@ -59,14 +58,14 @@ def intersect_api_versions(
     correlation_id: int | None = None,
     raised: Mapping[int, Raised] | None = None,
 ) -> Chunks:
-    """The frame, length and all, with what is both the broker's and in ``carried``; all else of it
-    stays.
+    """Return the frame, length and all, with what is both the broker's and in ``carried``; all else
+    of it stays.
 
     ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511),
     and so does this; where it says so in bytes that no version has, this says it for it. Old
     versions that are in
     ``raised`` are added where the broker knows the version that they are raised to.
-    Raises ProtocolError for bytes that are no such answer.
+    Raises ProtocolError for malformed bytes.
     """
     answer, api_version = _read(frame, api_version)
     kept = []

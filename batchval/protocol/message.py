@@ -1,4 +1,4 @@
-"""What all generated messages share: the headers, and the way from a message to a frame and back.
+"""The base of all generated messages: headers, and frames from messages and back.
 
     request   int32 length, int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
               (never compact), tagged fields where the version is flexible; then the body
@@ -40,7 +40,7 @@ Chunks = list[bytes | memoryview]
 #: Tagged fields that the definitions do not know, kept as they came.
 Tags = tuple[tuple[int, bytes], ...]
 
-#: Record batches: what was given when written, a slice of the frame when read.
+#: Record batches: the passed object when written, a slice of the frame when read.
 Records = bytes | bytearray | memoryview
 
 # what Cython says of a value that does not fit its field
@@ -60,7 +60,7 @@ class RequestHeader:
     unknown_tagged_fields: Tags = ()
 
     def write(self, w: Writer) -> None:
-        """Writes it; ``w.flexible`` decides which."""
+        """Write it; ``w.flexible`` decides which."""
         flexible = w.flexible
         w.int16(self.api_key)
         w.int16(self.api_version)
@@ -86,16 +86,16 @@ class Message:
 
     @classmethod
     def read(cls, r: Reader, version: int) -> Self:
-        """The fields of this version, in order."""
+        """Return the fields of this version, in order."""
         raise NotImplementedError
 
     def write(self, w: Writer, version: int) -> None:
-        """The fields of this version, in order."""
+        """Write the fields of this version, in order."""
         raise NotImplementedError
 
     @classmethod
     def check_version(cls, version: int) -> None:
-        """Raises ProtocolError for a version that is not known here."""
+        """Raise ProtocolError for a version that is not known here."""
         if not cls.min_version <= version <= cls.max_version:
             known = f"{cls.min_version} to {cls.max_version}"
             raise ProtocolError(
@@ -109,7 +109,9 @@ class Response(Message):
     __slots__ = ()
 
     def encode(self, correlation_id: int, api_version: int) -> Chunks:
-        """The whole frame: length, header, body; for tests and for a gate that answers itself."""
+        """Return the whole frame: length, header, body; for tests and for a gate that answers
+        itself.
+        """
         self.check_version(api_version)
         flexible = api_version >= self.flexible_from
         w = Writer(flexible, has_length=True)
@@ -155,16 +157,16 @@ class Request(Message, Generic[ResponseT]):
 
         @property
         def api_version(self) -> int:
-            """The version that is written and read: a field of each request."""
+            """Return the version that is written and read: a field of each request."""
 
     @property
     def expects_response(self) -> bool:
-        """False for a Produce request with acks=0."""
+        """Return whether a response follows: False for a Produce request with acks=0."""
         return getattr(self, "acks", 1) != 0 or self.api_key != ApiKey.PRODUCE
 
     def encode(self, correlation_id: int, client_id: str | None) -> Chunks:
-        """The whole frame: length, header, body. Record batches are in it as the slices they were
-        given as.
+        """Return the whole frame: length, header, body. Record batches are in it as the slices they
+        were passed as.
         """
         version = self.api_version
         self.check_version(version)
@@ -177,7 +179,8 @@ class Request(Message, Generic[ResponseT]):
         return w.finish()
 
     def decode(self, frame: Buffer) -> ResponseT:
-        """The response in a frame (its header first, without the length). Raises ProtocolError.
+        """Return the response in a frame (its header first, without the length). Raises
+        ProtocolError.
 
         A broker that does not know a version of ApiVersions answers in version 0 (KIP-511); so it
         is read then.
@@ -193,7 +196,9 @@ class Request(Message, Generic[ResponseT]):
 
     @classmethod
     def parse(cls, frame: Buffer) -> tuple[RequestHeader, Self]:
-        """Header and request of a frame (without its length), whose key must be this class's."""
+        """Return header and request of a frame (without its length), whose key must be this
+        class's.
+        """
         r = Reader(frame)
         header = read_header(r, cls.flexible_from)
         if header.api_key != cls.api_key:
@@ -207,7 +212,7 @@ class Request(Message, Generic[ResponseT]):
 
 
 def read_header(r: Reader, flexible_from: int) -> RequestHeader:
-    """A request's header; the reader stands at the body afterwards and knows whether that is
+    """Return a request's header; the reader stands at the body afterwards and knows whether that is
     flexible.
     """
     r.flexible = False
@@ -219,5 +224,5 @@ def read_header(r: Reader, flexible_from: int) -> RequestHeader:
 
 
 def absent(name: str, version: int) -> ProtocolError:
-    """What is said of a value that a version has no place for."""
+    """Return the error for a value that a version has no field for."""
     return ProtocolError(f"version {version} cannot carry {name}")

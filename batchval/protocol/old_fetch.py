@@ -96,8 +96,8 @@ class OldFetch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a partition's answer may end within a message: below version 3 (KIP-74) it does
-        not exceed the partition's ``max_bytes``.
+        """Return whether a partition's answer may end within a message: below version 3 (KIP-74) it
+        does not exceed the partition's ``max_bytes``.
         """
         return self.version < _MAX_BYTES_FROM
 
@@ -191,7 +191,7 @@ def read_answer(body: Buffer) -> FetchedAnswer:
 
 
 class AnswerWriter:
-    """Writes an answer of version 0 to 3, partition by partition."""
+    """A writer of an answer of version 0 to 3, partition by partition."""
 
     def __init__(self, answer: FetchedAnswer, version: int, correlation_id: int) -> None:
         self._w = Writer(has_length=True)

@@ -76,7 +76,7 @@ class OldListOffsets:
 
     @property
     def held(self) -> int:
-        """Bytes of memory that this takes until the answer comes, about."""
+        """Return about how many bytes of memory this takes until the answer comes."""
         return _HELD_TIMES * len(self._body)
 
     def shrink(self) -> None:

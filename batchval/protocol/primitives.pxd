@@ -1,4 +1,4 @@
-"""The reader and the writer that messages are made with, and the door that every buffer enters
+"""The reader and the writer that messages are made with, and the check that every buffer enters
 by.
 """
 
@@ -28,7 +28,7 @@ cdef class Reader:
 cdef class Writer:
     cdef list chunks
     cdef uint8_t *block
-    cdef Py_ssize_t used, room, behind  # behind: bytes in chunks already
+    cdef Py_ssize_t used, capacity, chunk_bytes  # chunk_bytes: of chunks already written
     cdef bint has_length
     cdef public bint flexible
 

@@ -35,7 +35,7 @@ WORDS = (
     "a string of more than 32767 bytes",
     "more elements than bytes are left",
     "a tagged field that does not fill its size",
-    "bytes behind the end of the message",
+    "bytes after the end of the message",
     "no memory",
     "a version that is not known here",
     "more topics or partitions than are allowed",
@@ -62,8 +62,7 @@ cdef object explained(const Cursor *c):
 # of it is released
 @cython.no_gc
 cdef class Reader:
-    """Reads a message's fields in order from any contiguous buffer, which is held while the reader
-    lives.
+    """A reader of a message's fields, in order, from any contiguous buffer. Holds the buffer.
     """
 
     def __cinit__(self, buffer, bint flexible=False):
@@ -84,14 +83,14 @@ cdef class Reader:
         return 0
 
     cdef bytes cut(self, Py_ssize_t size):
-        """The bytes were found whole by the length's reader."""
+        """Return the next bytes, which the length's reader has found to be there."""
         cdef bytes found = PyBytes_FromStringAndSize(<const char *>self.c.at, size)
         self.c.at += size
         return found
 
     @property
     def flexible(self):
-        """Whether lengths are compact and tagged fields follow."""
+        """Return whether lengths are compact and tagged fields follow."""
         return self.c.flexible
 
     @flexible.setter
@@ -100,7 +99,7 @@ cdef class Reader:
 
     @property
     def position(self):
-        """Bytes read so far."""
+        """Return the bytes read so far."""
         return position(&self.c)
 
     @property
@@ -108,7 +107,7 @@ cdef class Reader:
         return self.c.end - self.c.at
 
     def finish(self):
-        """Raises where bytes are left."""
+        """Raise ProtocolError if bytes are left."""
         if self.c.at != self.c.end:
             fail(&self.c, TRAILING_BYTES)
         self.check()
@@ -161,19 +160,19 @@ cdef class Reader:
         return value
 
     def varint(self):
-        """Zigzag."""
+        """Read a zigzag varint."""
         cdef int64_t value = read_uvarint(&self.c)
         self.check()
         return (value >> 1) ^ -(value & 1)
 
     def uuid(self):
-        """16 bytes; all zero is Kafka's "none"."""
+        """Read a uuid of 16 bytes; all zeros mean none in Kafka."""
         cdef const uint8_t *p = take(&self.c, 16)
         self.check()
         return PyBytes_FromStringAndSize(<const char *>p, 16)
 
     def string(self):
-        """Malformed UTF-8 becomes U+FFFD, as in Kafka."""
+        """Read a string. Malformed UTF-8 becomes U+FFFD, as in Kafka."""
         cdef int64_t size = string_length(&self.c)
         not_null(&self.c, size)
         self.check()
@@ -191,7 +190,7 @@ cdef class Reader:
         return text
 
     def data(self):
-        """Bytes, copied."""
+        """Read bytes into a copy."""
         cdef int64_t size = bytes_length(&self.c)
         not_null(&self.c, size)
         self.check()
@@ -222,14 +221,14 @@ cdef class Reader:
         return self.whole[at:at + size]
 
     def count(self):
-        """Elements of an array."""
+        """Read the count of an array."""
         cdef int64_t count = read_count(&self.c)
         not_null(&self.c, count)
         self.check()
         return count
 
     def nullable_count(self):
-        """Elements of an array, -1 for null."""
+        """Read the count of an array, -1 for null."""
         cdef int64_t count = read_count(&self.c)
         self.check()
         return count
@@ -245,13 +244,15 @@ cdef class Reader:
         return found
 
     def tag_count(self):
-        """How many tagged fields follow."""
+        """Read how many tagged fields follow."""
         cdef int64_t count = read_uvarint(&self.c)
         self.check()
         return count
 
     def open_tag(self):
-        """(tag, end): the next field; the reader ends where it does until ``close_tag(end)``."""
+        """Enter the next tagged field and return (tag, end).
+
+        The reader ends where the field does, until ``close_tag(end)``."""
         cdef int64_t tag, size_at
         cdef const uint8_t *outer = open_tag(&self.c, &tag, &size_at)
         self.check()
@@ -264,11 +265,11 @@ cdef class Reader:
         self.check()
 
     def rest(self):
-        """What is left (of a tagged field), copied."""
+        """Return a copy of what is left (of a tagged field)."""
         return self.cut(self.c.end - self.c.at)
 
     def unknown_tags(self):
-        """The tagged fields that follow, none of which is known, as ((tag, bytes), …)."""
+        """Read the tagged fields that follow, all unknown, as ((tag, bytes), …)."""
         cdef int64_t count = read_uvarint(&self.c), _i, tag, size
         cdef list found
         self.check()
@@ -287,8 +288,8 @@ cdef class Reader:
 
 @cython.final
 cdef class Writer:
-    """Writes a message's fields in order. ``finish`` gives what was written, record batches as the
-    objects given.
+    """A writer of a message's fields, in order. ``finish`` returns what was written, record batches
+    as the objects that were passed.
 
     With ``has_length`` the first four bytes are the frame's length, filled in by ``finish``.
     """
@@ -296,7 +297,7 @@ cdef class Writer:
     def __cinit__(self, bint flexible=False, bint has_length=False):
         self.chunks = []
         self.block = NULL
-        self.used = self.room = self.behind = 0
+        self.used = self.capacity = self.chunk_bytes = 0
         self.has_length = has_length
         self.flexible = flexible
         if has_length:
@@ -306,16 +307,16 @@ cdef class Writer:
         PyMem_Free(self.block)
 
     cdef uint8_t *grow(self, Py_ssize_t size) except NULL:
-        """Room for ``size`` more bytes, counted as used."""
+        """Reserve ``size`` more bytes, counted as used."""
         cdef uint8_t *at
-        cdef Py_ssize_t room
-        if size > self.room - self.used:
-            room = 2 * self.room + size + 64
-            at = <uint8_t *>PyMem_Realloc(self.block, room)
+        cdef Py_ssize_t capacity
+        if size > self.capacity - self.used:
+            capacity = 2 * self.capacity + size + 64
+            at = <uint8_t *>PyMem_Realloc(self.block, capacity)
             if at is NULL:
                 raise MemoryError()
             self.block = at
-            self.room = room
+            self.capacity = capacity
         at = self.block + self.used
         self.used += size
         return at
@@ -325,7 +326,7 @@ cdef class Writer:
         return 0
 
     cdef int length(self, Py_ssize_t size, int fixed) except -1:
-        """A length or count (-1: null), in ``fixed`` bytes where lengths are not compact."""
+        """Write a length or count (-1: null), in ``fixed`` bytes where lengths are not compact."""
         if size > 0x7fffffff:
             raise ProtocolError(f"{size} bytes or elements are more than a length can say")
         if self.flexible:
@@ -339,7 +340,7 @@ cdef class Writer:
     cdef int flush(self) except -1:
         if self.used:
             self.chunks.append(PyBytes_FromStringAndSize(<char *>self.block, self.used))
-            self.behind += self.used
+            self.chunk_bytes += self.used
             self.used = 0
         return 0
 
@@ -373,7 +374,7 @@ cdef class Writer:
         put_uvarint(self.grow(uvarint_size(value)), value)
 
     def varint(self, int32_t value):
-        """Zigzag."""
+        """Write a zigzag varint."""
         cdef uint32_t coded = (<uint32_t>value << 1) ^ <uint32_t>(value >> 31)
         put_uvarint(self.grow(uvarint_size(coded)), coded)
 
@@ -442,10 +443,10 @@ cdef class Writer:
             if len(view):
                 self.flush()
                 self.chunks.append(view)
-                self.behind += len(view)
+                self.chunk_bytes += len(view)
 
     def count(self, Py_ssize_t value):
-        """Elements of an array; -1 for null."""
+        """Write the count of an array; -1 for null."""
         self.length(value, 4)
 
     def int32_array(self, value):
@@ -454,8 +455,7 @@ cdef class Writer:
             self.int32(one)
 
     def tags(self, fields):
-        """Tagged fields from (tag, bytes) pairs, written in the order of their tags, as Kafka
-        does.
+        """Write tagged fields from (tag, bytes) pairs, in the order of their tags, as Kafka does.
         """
         cdef int64_t last = -1
         if not fields:
@@ -471,15 +471,14 @@ cdef class Writer:
             self.put(content, len(content))
 
     def finish(self):
-        """What was written: bytes, and record batches between them. The writer is empty
-        afterwards.
+        """Return what was written: bytes, and record batches between them. Empties the writer.
         """
         cdef Py_ssize_t size
         cdef list chunks
         cdef bytes first
         self.flush()
         chunks, self.chunks = self.chunks, []
-        size, self.behind = self.behind, 0
+        size, self.chunk_bytes = self.chunk_bytes, 0
         if self.has_length:
             size -= 4
             if size > 0x7fffffff:
@@ -490,5 +489,5 @@ cdef class Writer:
         return chunks
 
     def getvalue(self):
-        """What was written as one bytes object."""
+        """Return what was written as one bytes object."""
         return b"".join(self.finish())

@@ -48,7 +48,7 @@ cdef enum:
 
 
 cdef bytes claims_field(object content):
-    """The tagged field of claims: its tag, its size, its content."""
+    """Return the tagged field of claims: its tag, its size, its content."""
     cdef uint8_t head[16]
     cdef uint8_t *end = put_uvarint(put_uvarint(head, CLAIMS_FIELD), len(content))
     return PyBytes_FromStringAndSize(<char *>head, end - head) + bytes(content)
@@ -113,12 +113,12 @@ cdef class ProduceRequestView(FrameView):
 
     @property
     def size(self):
-        """Bytes of the frame, without its length."""
+        """Return the size of the frame, without its length."""
         return self.view.len
 
     @property
     def size_without_records(self):
-        """Bytes of the frame that belong to no record batch: names, numbers and tagged fields."""
+        """Return the size of all but the record batches: names, numbers and tagged fields."""
         cdef Py_ssize_t i
         cdef int64_t records = 0
         for i in range(self.count):
@@ -138,12 +138,12 @@ cdef class ProduceRequestView(FrameView):
 
     @property
     def is_raised(self):
-        """Whether ``rewritten`` writes another version: this one is below 3."""
+        """Return whether ``rewritten`` writes another version, because this one is below 3."""
         return self.api_version < OLDEST_OF_KAFKA_4
 
     @property
     def written_version(self):
-        """The version that ``rewritten`` writes."""
+        """Return the version that ``rewritten`` writes."""
         return max(self.api_version, OLDEST_OF_KAFKA_4)
 
     @property
@@ -170,7 +170,7 @@ cdef class ProduceRequestView(FrameView):
         return self.root()[PRODUCE_REQUEST_ROOT_ACKS] != 0
 
     def topic(self, Py_ssize_t i, Py_ssize_t longest=-1):
-        """The topic's name of partition ``i``, ``longest`` bytes of it at most (-1: all of it).
+        """Return the topic's name of partition ``i``, at most ``longest`` bytes of it (-1: all).
 
         None from version 13 on, which has ids.
         """
@@ -188,24 +188,25 @@ cdef class ProduceRequestView(FrameView):
         return name
 
     def topic_id(self, Py_ssize_t i):
-        """The topic's id (16 bytes) of partition ``i``; None before version 13."""
+        """Return the topic's id (16 bytes) of partition ``i``; None before version 13."""
         cdef int32_t at = self.topic_row(self.partition_row(i)[PRODUCE_REQUEST_PARTITION_PARENT])[
             PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT]
         return None if at < 0 else PyBytes_FromStringAndSize(<char *>self.base() + at, 16)
 
     def partition(self, Py_ssize_t i):
-        """The partition's number in its topic."""
+        """Return the partition's number in its topic."""
         return self.partition_row(i)[PRODUCE_REQUEST_PARTITION_INDEX]
 
     def records(self, Py_ssize_t i):
-        """The record batches, a slice of the frame; None for null."""
+        """Return the record batches, a slice of the frame; None for null."""
         cdef const int32_t *row = self.partition_row(i)
         cdef Py_ssize_t at = row[PRODUCE_REQUEST_PARTITION_RECORDS], size = row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE]
         return None if size < 0 else self.whole[at:at + size]
 
     def ranges(self):
-        """(start, length) in the frame of each partition's record batches, for check_ranges; null
-        has length 0.
+        """Return (start, length) in the frame of each partition's record batches, for check_ranges.
+
+        Null has length 0.
         """
         cdef const int32_t *row
         cdef Py_ssize_t i
@@ -217,7 +218,7 @@ cdef class ProduceRequestView(FrameView):
         return found
 
     cdef int find_claims(self, const int32_t *row, TaggedField *field) except -1:
-        """How often the tag stands in the partition."""
+        """Return how often the partition has the claims tag."""
         field.found = 0
         if self.api_version < FLEXIBLE_FROM:
             return 0
@@ -228,8 +229,8 @@ cdef class ProduceRequestView(FrameView):
         return field.found
 
     def claims(self, Py_ssize_t i):
-        """The content of the claims tag of partition ``i``. None without one, and where it stands
-        more than once.
+        """Return the content of the claims tag of partition ``i``. None without one, or with
+        several.
         """
         cdef TaggedField field
         if self.find_claims(self.partition_row(i), &field) != 1:
@@ -238,7 +239,7 @@ cdef class ProduceRequestView(FrameView):
 
     @property
     def has_claims(self):
-        """Whether the claims tag stands in any partition, once or more."""
+        """Return whether any partition has a claims tag."""
         cdef TaggedField field
         cdef Py_ssize_t i
         for i in range(self.count):
@@ -247,8 +248,8 @@ cdef class ProduceRequestView(FrameView):
         return False
 
     cdef bytes tags_with(self, const int32_t *row, object claims):
-        """The partition's tagged fields without any claims, and with these, in the order of their
-        tags.
+        """Return the partition's tagged fields with these claims instead of any others, in the
+        order of their tags.
         """
         cdef Cursor c
         cdef int64_t n, tag, length, start
@@ -280,7 +281,8 @@ cdef class ProduceRequestView(FrameView):
         return wanted + b"".join(fields)
 
     def rewritten(self, *, correlation_id=None, keep=None, claims=None, batches=None):
-        """The frame to send on, length and all, in chunks: what stays is slices of this frame.
+        """Return the frame to send on, with its length, in chunks. What stays is slices of this
+        frame.
 
         A version below 3 is written as version 3: its records must be batches of magic 2 then.
 
@@ -317,7 +319,7 @@ cdef class ProduceRequestView(FrameView):
         return s.finish()
 
     cdef int write_topics(self, Splicer s, object keep, object claims, object batches) except -1:
-        """The topics, each with the partitions that stay."""
+        """Write the topics, each with the partitions that stay."""
         cdef Py_ssize_t topics = self.t.tables[1].count, topic, i, first = 0, last, staying
         cdef const int32_t *row
         cdef const int32_t *part

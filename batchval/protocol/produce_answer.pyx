@@ -103,7 +103,7 @@ cdef class ProduceResponseView(FrameView):
         return self.root()[PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS]
 
     def topic(self, Py_ssize_t i):
-        """The topic's name of partition ``i``; None from version 13 on."""
+        """Return the topic's name of partition ``i``; None from version 13 on."""
         cdef const int32_t *row = self.topic_row(self.row(i)[PRODUCE_RESPONSE_PARTITION_PARENT])
         if row[PRODUCE_RESPONSE_TOPIC_NAME_SIZE] < 0:
             return None
@@ -116,7 +116,7 @@ cdef class ProduceResponseView(FrameView):
         return self.row(i)[PRODUCE_RESPONSE_PARTITION_ERROR_CODE]
 
     def error_code_at(self, Py_ssize_t i):
-        """Where the error code (int16) stands in the frame."""
+        """Return the position of the error code (int16) in the frame."""
         return self.row(i)[PRODUCE_RESPONSE_PARTITION_ERROR_CODE_AT]
 
     def base_offset(self, Py_ssize_t i):
@@ -126,13 +126,14 @@ cdef class ProduceResponseView(FrameView):
         return read_int64(&c)
 
     def base_offset_at(self, Py_ssize_t i):
-        """Where the base offset (int64) stands in the frame."""
+        """Return the position of the base offset (int64) in the frame."""
         return self.row(i)[PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT]
 
 
 cdef int put_refusal(Splicer s, int version, int32_t partition, object refusal) except -1:
-    """One partition's answer: (error_code, [(batch_index, message or None)], error_message or
-    None).
+    """Write one partition's answer.
+
+    ``refusal``: (error_code, [(batch_index, message or None)], error_message or None).
     """
     cdef uint8_t *p
     cdef int32_t index
@@ -181,7 +182,7 @@ cdef int by_topic_and_index(const void *one, const void *other) noexcept nogil:
 
 @cython.final
 cdef class Merging:
-    """How the partitions of a request meet those of the broker's answer, which may stand in any
+    """The match of a request's partitions with those of the broker's answer, which may stand in any
     order: arrays of the size of both.
 
     ``row_for``     for each of the request's partitions its row in the answer, or -1
@@ -216,7 +217,9 @@ cdef class Merging:
         return 0
 
     cdef dict read_answer(self, ProduceResponseView answer):
-        """Topic's head (name or id, as written) -> its number, of a repeated one the first."""
+        """Return a dict of a topic's head (name or id, as written) to its number, the first of
+        several.
+        """
         cdef Py_ssize_t i
         cdef const int32_t *row
         cdef list first = []
@@ -239,7 +242,7 @@ cdef class Merging:
         return found
 
     cdef int32_t find(self, int32_t topic, int32_t index) noexcept nogil:
-        """The row of one partition in the answer, once. -1: there is none, or none any more."""
+        """Return the row of one partition in the answer, each row once; -1 without one."""
         cdef Py_ssize_t low = 0, high = self.count, middle
         cdef Answered *at
         while low < high:
@@ -266,7 +269,7 @@ cdef int put_partition(Splicer s, ProduceResponseView answer, Py_ssize_t i) exce
 
 cdef int put_topic_end(Splicer s, ProduceResponseView answer, Py_ssize_t number,
         int version) except -1:
-    """The tagged fields of a topic: the broker's own, where it is in the answer."""
+    """Write the tagged fields of a topic: the broker's own, where it is in the answer."""
     cdef const int32_t *row
     if number >= 0:
         row = answer.topic_row(number)
@@ -278,7 +281,7 @@ cdef int put_topic_end(Splicer s, ProduceResponseView answer, Py_ssize_t number,
 
 cdef int put_topics(Splicer s, ProduceRequestView request, list refusals,
         ProduceResponseView answer) except -1:
-    """The topics in the order of the request; what else is in the answer comes last."""
+    """Write the topics in the order of the request; what else is in the answer comes last."""
     cdef Merging m = Merging()
     cdef Py_ssize_t i = 0, topic, topics = request.t.tables[1].count
     cdef Py_ssize_t answered = 0 if answer is None else answer.t.tables[2].count
@@ -342,7 +345,9 @@ cdef int put_topics(Splicer s, ProduceRequestView request, list refusals,
 
 
 cdef dict others_of(Merging m, ProduceResponseView answer):
-    """The answer's partitions that the request does not have: topic -> rows, in its order."""
+    """Return the answer's partitions that the request does not have: topic -> rows, in its
+    order.
+    """
     cdef Py_ssize_t i
     cdef dict found = {}
     for i in range(m.count):
@@ -360,20 +365,20 @@ cdef list checked(ProduceRequestView request, object refusals):
 
 def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None,
         int throttle_time_ms=0):
-    """The frame that answers a request no partition of which was forwarded, in chunks.
+    """Return the frame that answers a request of which nothing was forwarded, in chunks.
 
     ``refusals``  for each partition (error_code, [(batch_index, message or None), …], error_message
     or None);
                   before version 8 only the code is written
     """
     cdef Splicer s = splicer(b"", b"", request.api_version >= FLEXIBLE_FROM)
-    cdef list given = checked(request, refusals)
-    if None in given:
+    cdef list checked_refusals = checked(request, refusals)
+    if None in checked_refusals:
         raise ProtocolError("a partition without a refusal cannot be answered here")
     put_int32(s.grow(4), request.correlation_id if correlation_id is None else correlation_id)
     if request.api_version >= FLEXIBLE_FROM:
         s.grow(1)[0] = 0
-    put_topics(s, request, given, None)
+    put_topics(s, request, checked_refusals, None)
     put_int32(s.grow(4), throttle_time_ms)
     if request.api_version >= FLEXIBLE_FROM:
         s.grow(1)[0] = 0
@@ -382,7 +387,7 @@ def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None
 
 def merge(ProduceRequestView request not None, refusals, ProduceResponseView answer not None, *,
         correlation_id=None):
-    """The frame that answers a request some partitions of which were forwarded, in chunks.
+    """Return the frame that answers a request that was forwarded in part, in chunks.
 
     ``refusals``  as for ``refuse``, None for the partitions that the broker's ``answer`` is about
     Topics and partitions stand in the request's order, the broker's own as it wrote them;
@@ -403,15 +408,16 @@ def merge(ProduceRequestView request not None, refusals, ProduceResponseView ans
 # ---- versions 0 to 2 -----------------------------------------------------------------------------
 
 cdef list lowered_if_old(list chunks, int version):
-    """An answer of the version that was written, as the request's version has it."""
+    """Return an answer of the written version in the request's version."""
     if version >= OLDEST_OF_KAFKA_4:
         return chunks
     return lower(ProduceResponseView(memoryview(b"".join(chunks))[4:], OLDEST_OF_KAFKA_4), version)
 
 
 def lower(ProduceResponseView answer not None, int version, *, correlation_id=None):
-    """The frame that answers a request of version 0, 1 or 2 with a broker's answer of version 3, in
-    chunks.
+    """Return the frame that answers a request of version 0, 1 or 2, in chunks.
+
+    ``answer`` is a broker's answer of version 3.
     """
     cdef Splicer s
     cdef Py_ssize_t i

@@ -19,23 +19,23 @@ cdef class Splicer:
         return 0
 
     cdef int keep_to(self, Py_ssize_t end) except -1:
-        """Keeps from where the last that was kept, or jumped over, ended."""
+        """Keep the bytes from the current position to ``end``."""
         self.end = end
         return 0
 
     cdef int jump(self, Py_ssize_t to) except -1:
-        """Leaves out what lies before ``to``."""
+        """Leave out the bytes before ``to``."""
         self.settle()
         self.start = self.end = to
         return 0
 
     cdef int settle(self) except -1:
-        """What is kept goes out; afterwards the writer stands behind it."""
+        """Write out what is kept; the writer continues after it."""
         cdef Py_ssize_t size = self.end - self.start
         if size >= WORTH_A_SLICE:
             self.w.flush()
             self.w.chunks.append(self.whole[self.start:self.end])
-            self.w.behind += size
+            self.w.chunk_bytes += size
         elif size > 0:
             self.w.put(self.base + self.start, size)
         self.start = self.end
@@ -51,11 +51,11 @@ cdef class Splicer:
             return self.w.put(data, len(data))
         self.w.flush()
         self.w.chunks.append(data)
-        self.w.behind += len(data)
+        self.w.chunk_bytes += len(data)
         return 0
 
     cdef int copy(self, const uint8_t *source, Py_ssize_t size) except -1:
-        """Bytes of another frame."""
+        """Write bytes of another frame."""
         self.settle()
         return self.w.put(source, size)
 

@@ -14,7 +14,7 @@ cdef enum:
 cdef struct Table:
     int32_t *rows
     Py_ssize_t count
-    Py_ssize_t room
+    Py_ssize_t capacity
     Py_ssize_t most  # rows that the walk may make; 0: as many as the message has
 
 cdef struct Tables:
@@ -36,20 +36,20 @@ cdef inline void close_tables(Tables *t) noexcept nogil:
 
 
 cdef inline int32_t *new_row(Table *table, int columns, Cursor *c) noexcept nogil:
-    """A row of -1. Rows are bought as they come: no count in the message asks for any."""
+    """Append a row of -1. Rows are allocated one by one: no count in a message allocates any."""
     cdef int32_t *rows
-    cdef Py_ssize_t room
+    cdef Py_ssize_t capacity
     if table.most and table.count >= table.most:
         fail(c, TOO_MANY_ROWS)
         return NULL
-    if table.count == table.room:
-        room = 2 * table.room if table.room else 8
-        rows = <int32_t *>realloc(table.rows, room * columns * sizeof(int32_t))
+    if table.count == table.capacity:
+        capacity = 2 * table.capacity if table.capacity else 8
+        rows = <int32_t *>realloc(table.rows, capacity * columns * sizeof(int32_t))
         if rows is NULL:
             fail(c, NO_MEMORY)
             return NULL
         table.rows = rows
-        table.room = room
+        table.capacity = capacity
     rows = table.rows + table.count * columns
     table.count += 1
     memset(rows, 0xff, columns * sizeof(int32_t))

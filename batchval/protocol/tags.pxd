@@ -15,8 +15,9 @@ cdef struct TaggedField:
 
 cdef inline bint find_tag(const uint8_t *base, Py_ssize_t at, Py_ssize_t end, int64_t wanted,
         TaggedField *field) noexcept nogil:
-    """Positions count from base; the struct's tagged fields are at base[at:end]. False: they are
-    none.
+    """Find a tag in the tagged fields at base[at:end]. Return False if they are malformed.
+
+    Positions count from base.
     """
     cdef Cursor c
     cdef int64_t n, tag, length, start

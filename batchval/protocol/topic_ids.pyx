@@ -108,7 +108,7 @@ cdef class TopicsInMetadata(FrameView):
 
     @property
     def done(self):
-        """Whether all topics have been read."""
+        """Return whether all topics have been read."""
         return self.left == 0
 
     def next(self):
@@ -143,7 +143,9 @@ cdef class TopicsInMetadata(FrameView):
         return found
 
     cdef bytes id_at(self, int64_t at):
-        """A topic id; b"" where there is none, or only zeros, as of a broker that has none."""
+        """Return a topic id; b"" where there is none, or zeros, as of a broker without topic
+        ids.
+        """
         cdef bytes found
         if at < 0:
             return b""

@@ -45,7 +45,7 @@ cdef class FrameView:
         return <const uint8_t *>self.view.buf
 
     cdef bytes cut(self, Py_ssize_t start, Py_ssize_t end):
-        """A copy of some bytes."""
+        """Return a copy of some bytes."""
         return PyBytes_FromStringAndSize(<const char *>self.base() + start, end - start)
 
     cdef object text(self, Py_ssize_t start, Py_ssize_t size):

@@ -17,12 +17,12 @@ from batchval.fetch.state import TopicPartition
 from batchval.protocol.errors import ProtocolError
 
 
-def numbers(given: dict[str, list[TopicPartition]]) -> dict[str, list[tuple[str, int]]]:
-    return {member: [tuple(one) for one in partitions] for member, partitions in given.items()}
+def numbers(assigned: dict[str, list[TopicPartition]]) -> dict[str, list[tuple[str, int]]]:
+    return {member: [tuple(one) for one in partitions] for member, partitions in assigned.items()}
 
 
 @pytest.mark.parametrize(
-    ("wanted", "partitions", "given"),
+    ("wanted", "partitions", "assigned"),
     [
         ({"b": ["t"], "a": ["t"]}, {"t": 3}, {"a": [("t", 0), ("t", 1)], "b": [("t", 2)]}),
         (
@@ -43,14 +43,14 @@ def numbers(given: dict[str, list[TopicPartition]]) -> dict[str, list[tuple[str,
 def test_range(
     wanted: dict[str, list[str]],
     partitions: dict[str, int],
-    given: dict[str, list[tuple[str, int]]],
+    assigned: dict[str, list[tuple[str, int]]],
 ) -> None:
-    assert numbers(assign_range(wanted, partitions)) == given
+    assert numbers(assign_range(wanted, partitions)) == assigned
 
 
 def test_bytes() -> None:
     assert write_subscription(["b", "a"]) == struct.pack(">hih1sh1si", 0, 2, 1, b"a", 1, b"b", -1)
-    later = struct.pack(">hih1sii", 1, 1, 1, b"t", -1, 0)  # version 1: owned partitions behind
+    later = struct.pack(">hih1sii", 1, 1, 1, b"t", -1, 0)  # version 1: owned partitions follow
     assert read_subscription(later) == ["t"]
     assert read_subscription(write_subscription(["x", "y"])) == ["x", "y"]
     partitions = [TopicPartition("t", 3), TopicPartition("t", 1), TopicPartition("u", 0)]

@@ -1,4 +1,4 @@
-"""What readers of committed records are given: in generated logs, and what librdkafka is given by
+"""What readers of committed records get: from generated logs, and what librdkafka gets from
 the same broker.
 """
 
@@ -166,7 +166,7 @@ def transacted(kafka: KafkaBroker, topic: str) -> int:
         topic, b"open", partition=0, on_delivery=lambda _, sent: opened.append(sent.offset() or 0)
     )
     producers[0].flush(30)
-    plain.produce(topic, b"behind the open one", partition=0)
+    plain.produce(topic, b"after the open one", partition=0)
     plain.flush(30)
     return opened[0]
 
@@ -185,7 +185,7 @@ async def test_what_librdkafka_reads_is_what_is_read(kafka: KafkaBroker, size: i
         one_by_one: list[ConsumerRecord] = []
         while (consumer.position((topic, 0)) or 0) < end:
             one_by_one += await consumer.poll(200, max_records=7)
-        assert await consumer.poll(300) == []  # the open one, and what is behind it
+        assert await consumer.poll(300) == []  # the open one, and what comes after it
         await consumer.seek_to_beginning()
         counted, raw = 0, []
         while (consumer.position((topic, 0)) or 0) < end:

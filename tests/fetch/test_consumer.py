@@ -55,13 +55,13 @@ def values(count: int, mark: str = "") -> list[bytes]:
 
 
 def options(kafka: KafkaBroker, **more: Any) -> ConsumerOptions:
-    given = {
+    options = {
         "auto_offset_reset": "earliest",
         "fetch_max_wait_ms": 100,
         "retry_backoff_ms": 50,
         **more,
     }
-    return ConsumerOptions(bootstrap_servers=[kafka.bootstrap], **given)
+    return ConsumerOptions(bootstrap_servers=[kafka.bootstrap], **options)
 
 
 async def read(
@@ -113,7 +113,7 @@ async def test_all_codecs_raw_and_one_by_one(kafka: KafkaBroker, codec: str) -> 
         assert consumer.metrics.bytes > 0
 
 
-async def test_control_records_are_passed_and_not_given(kafka: KafkaBroker) -> None:
+async def test_control_records_are_passed_and_not_returned(kafka: KafkaBroker) -> None:
     topic = made(kafka)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic, "log_level": 0}
@@ -162,7 +162,7 @@ async def test_seek_pause_position_and_offsets_in_the_middle_of_a_batch(kafka: K
         await consumer.seek((topic, 1), 3)
         assert (await consumer.poll(10_000, max_records=1))[0].offset == 3
         (batches,) = await polled_batches(consumer)
-        assert batches.fetch_offset == 4  # what poll had not given yet
+        assert batches.fetch_offset == 4  # what poll had not returned yet
         await consumer.seek_to_end((topic, 1))
         await polled_until(lambda: consumer.position((topic, 1)) == 1000, consumer)
         assert await consumer.offsets_for({(topic, 0): "earliest", (topic, 1): 2**60}) == {
@@ -210,7 +210,7 @@ async def test_an_offset_that_is_gone(kafka: KafkaBroker) -> None:
             try:
                 assert (await read(consumer, 1))[0].offset == 99
                 break
-            except OffsetOutOfRangeError:  # said once more by what was under way
+            except OffsetOutOfRangeError:  # reported once more by what was in flight
                 continue
 
 
@@ -239,13 +239,15 @@ async def test_two_members_share_and_one_that_leaves_gives_back(kafka: KafkaBrok
     for partition in range(4):
         filled(kafka, topic, values(10, str(partition)), partition)
     shared = {"group_id": f"g-{topic}", "heartbeat_interval_ms": 100, "session_timeout_ms": 6_000}
-    told: list[tuple[str, str, list[TopicPartition]]] = []
+    calls: list[tuple[str, str, list[TopicPartition]]] = []
 
     async def assigned(partitions: list[TopicPartition]) -> None:
-        told.append(("a", "assigned", partitions))
+        calls.append(("a", "assigned", partitions))
 
     async with Consumer(options(kafka, **shared)) as a:
-        a.subscribe([topic], assigned, lambda partitions: told.append(("a", "revoked", partitions)))
+        a.subscribe(
+            [topic], assigned, lambda partitions: calls.append(("a", "revoked", partitions))
+        )
         assert len(await read(a, 40)) == 40
         assert len(a.assignment()) == 4
         await a.commit()
@@ -261,16 +263,16 @@ async def test_two_members_share_and_one_that_leaves_gives_back(kafka: KafkaBrok
                 records += await a.poll(50) + await b.poll(50)
             assert [one.offset for one in records] == list(
                 range(10, 15)
-            )  # what was committed is not given again
+            )  # what was committed is not returned again
             with pytest.raises(RuntimeError, match="has subscribed"):
                 b.assign([(topic, 0)])
         await polled_until(lambda: len(a.assignment()) == 4, a)
         assert a.metrics.rebalances == 3
         assert 0 < a.metrics.rebalance_time_ms < 60_000
     every = [TopicPartition(topic, n) for n in range(4)]
-    assert told[0] == ("a", "assigned", every)
-    assert told[1] == ("a", "revoked", every)
-    assert [what for _, what, _ in told] == ["assigned", "revoked"] * 2 + ["assigned"]
+    assert calls[0] == ("a", "assigned", every)
+    assert calls[1] == ("a", "revoked", every)
+    assert [what for _, what, _ in calls] == ["assigned", "revoked"] * 2 + ["assigned"]
 
 
 async def test_a_member_that_is_killed_is_missed_and_a_late_commit_fails(
@@ -329,10 +331,10 @@ async def test_a_group_with_javas_kind_of_member(kafka: KafkaBroker) -> None:
 
             def both() -> bool:
                 theirs.poll(0.02)
-                given = {(one.topic, one.partition) for one in theirs.assignment()}
+                theirs_now = {(one.topic, one.partition) for one in theirs.assignment()}
                 return (
-                    len(given) == 2
-                    and not given & set(mine.assignment())
+                    len(theirs_now) == 2
+                    and not theirs_now & set(mine.assignment())
                     and len(mine.assignment()) == 2
                 )
 

@@ -28,7 +28,7 @@ from batchval.protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = range(4, 13)
-Told = list[tuple[str, PartitionData]]
+Seen = list[tuple[str, PartitionData]]
 
 
 def some_data(r: random.Random, version: int, size: int) -> PartitionData:
@@ -75,7 +75,7 @@ def some_answer(r: random.Random, version: int, size: int) -> FetchResponse:
     return answer
 
 
-def reported(answer: FetchResponse) -> Told:
+def reported(answer: FetchResponse) -> Seen:
     return [(topic.topic, data) for topic in answer.responses for data in topic.partitions]
 
 
@@ -99,16 +99,16 @@ def feed(
         yield splitter.buffer_updated(size)
 
 
-def pieces(version: int) -> tuple[FetchPieces, Told]:
-    told: Told = []
-    return FetchPieces(version, lambda topic, data, _: told.append((topic, data))), told
+def pieces(version: int) -> tuple[FetchPieces, Seen]:
+    seen: Seen = []
+    return FetchPieces(version, lambda topic, data, _: seen.append((topic, data))), seen
 
 
-def plain(told: Sequence[tuple[str, PartitionData]]) -> Told:
+def plain(seen: Sequence[tuple[str, PartitionData]]) -> Seen:
     """With records that can be compared when the memory is gone."""
-    for _, data in told:
+    for _, data in seen:
         data.records = None if data.records is None else bytes(data.records)
-    return list(told)
+    return list(seen)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -128,13 +128,13 @@ def test_as_the_general_way(version: int, size: int) -> None:
             else:
                 answer = some_answer(r, version, size)
                 frame = b"".join(answer.encode(correlation_id, version))
-                cut, told = pieces(version)
+                cut, seen = pieces(version)
                 splitter.expect(correlation_id, cut)
-                expected.append((cut, answer, told, frame))
+                expected.append((cut, answer, seen, frame))
             stream += frame
         frames = [frame for some in feed(splitter, stream, reads(r, size * 2)) for frame in some]
         assert len(frames) == len(expected)
-        for got, (cut, answer, told, frame) in zip(frames, expected, strict=True):
+        for got, (cut, answer, seen, frame) in zip(frames, expected, strict=True):
             if cut is None:
                 assert bytes(got) == frame[4:]
                 continue
@@ -142,7 +142,7 @@ def test_as_the_general_way(version: int, size: int) -> None:
             assert cut.read(got) is cut
             general = FetchResponse.decode(frame[4:], version)
             assert answer == general
-            assert plain(told) == plain(reported(general))
+            assert plain(seen) == plain(reported(general))
             assert (cut.throttle_time_ms, cut.error_code) == (
                 general.throttle_time_ms,
                 general.error_code,
@@ -160,13 +160,13 @@ def test_bytes_after_an_answer_are_ignored(version: int, size: int, after: int) 
     answer.responses[0].partitions[0].records = r.randbytes(size)
     body = b"".join(answer.encode(1, version))[4:] + bytes(after)
     splitter = FetchSplitter(MAX_FRAME_BYTES)
-    cut, told = pieces(version)
+    cut, seen = pieces(version)
     splitter.expect(1, cut)
     stream = struct.pack(">i", len(body)) + body + struct.pack(">i4s", 4, b"next")
     frames = [bytes(frame) for some in feed(splitter, stream, reads(r, 5_000)) for frame in some]
     assert [len(frames), frames[-1]] == [2, b"next"]
     cut.read(frames[0])
-    assert plain(told) == plain(reported(answer))
+    assert plain(seen) == plain(reported(answer))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -195,7 +195,7 @@ def test_what_the_general_way_refuses_is_refused_and_nothing_else(version: int) 
         except ProtocolError:
             general = None
         splitter = FetchSplitter(MAX_FRAME_BYTES)
-        cut, told = pieces(version)
+        cut, seen = pieces(version)
         splitter.expect(7, cut)
         try:
             (got,) = (
@@ -207,7 +207,7 @@ def test_what_the_general_way_refuses_is_refused_and_nothing_else(version: int) 
             refused += 1
             continue
         assert general is not None
-        assert plain(told) == plain(reported(general))
+        assert plain(seen) == plain(reported(general))
         accepted += 1
     assert refused > 10
     assert accepted > 10
@@ -226,7 +226,7 @@ def test_after_an_answer_that_cannot_be_read_nothing_is() -> None:
 
 
 def a_length_buys_little_before_its_bytes_come() -> None:
-    cut, told = pieces(4)
+    cut, seen = pieces(4)
     splitter = FetchSplitter(1 << 30)
     splitter.expect(1, cut)
     head = struct.pack(">iiii", (1 << 30) - 4, 1, 0, 1) + struct.pack(">h1si", 1, b"t", 1)
@@ -240,7 +240,7 @@ def a_length_buys_little_before_its_bytes_come() -> None:
         held += len(room)
         splitter.buffer_updated(len(room))
     assert held > 16 << 20
-    assert told == []
+    assert seen == []
 
 
 def test_a_length_buys_little_before_its_bytes_come() -> None:
@@ -266,11 +266,11 @@ def test_each_partition_has_memory_of_its_own() -> None:
                 )
             ]
         )
-        cut, told = pieces(12)
+        cut, seen = pieces(12)
         splitter.expect(correlation_id, cut)
         for _ in feed(splitter, b"".join(answer.encode(correlation_id, 12)), reads(r, 1 << 20)):
             pass
-        for (_, data), sent in zip(told, answer.responses[0].partitions, strict=True):
+        for (_, data), sent in zip(seen, answer.responses[0].partitions, strict=True):
             assert isinstance(data.records, memoryview)
             assert isinstance(sent.records, bytes)
             kept.append((data.records, sent.records))

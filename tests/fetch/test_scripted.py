@@ -1,4 +1,4 @@
-"""The consumer at brokers that answer as they are told: leaders that move, damage, refusals, and
+"""The consumer at brokers that answer by script: leaders that move, damage, refusals, and
 what is prefetched.
 """
 
@@ -42,8 +42,10 @@ TOPIC = "t"
 def partition(
     data: bytes = b"", error: int = 0, leader: LeaderIdAndEpoch | None = None
 ) -> FetchResponse:
-    said = PartitionData(0, error, 1000, records=data, current_leader=leader or LeaderIdAndEpoch())
-    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[said])])
+    partition = PartitionData(
+        0, error, 1000, records=data, current_leader=leader or LeaderIdAndEpoch()
+    )
+    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[partition])])
 
 
 def asked(request: Any) -> int:
@@ -51,7 +53,7 @@ def asked(request: Any) -> int:
 
 
 def log_of(batches: list[bytes], at_once: int = 1) -> Callable[[Any], Any]:
-    """Ten records a batch; nothing behind the last, after a moment."""
+    """Ten records a batch; nothing after the last, with a delay."""
 
     async def answer(request: Any) -> FetchResponse:
         first = asked(request) // 10
@@ -79,8 +81,8 @@ def broker(
 
 
 def options(at: ScriptedBroker, **more: Any) -> ConsumerOptions:
-    given = {"auto_offset_reset": "earliest", "retry_backoff_ms": 20, **more}
-    return ConsumerOptions(bootstrap_servers=[at.address], **given)
+    options = {"auto_offset_reset": "earliest", "retry_backoff_ms": 20, **more}
+    return ConsumerOptions(bootstrap_servers=[at.address], **options)
 
 
 @asynccontextmanager
@@ -184,8 +186,8 @@ async def test_the_group_is_seen_to_while_one_answer_is_read_bit_by_bit() -> Non
 
     def commit(request: Any) -> OffsetCommitResponse:
         commits.append(request.topics[0].partitions[0].committed_offset)
-        said = OffsetCommitResponseTopic(TOPIC, partitions=[OffsetCommitResponsePartition(0)])
-        return OffsetCommitResponse(topics=[said])
+        topic = OffsetCommitResponseTopic(TOPIC, partitions=[OffsetCommitResponsePartition(0)])
+        return OffsetCommitResponse(topics=[topic])
 
     def coordinator(_: Any) -> FindCoordinatorResponse:
         return FindCoordinatorResponse(coordinators=[Coordinator("g", 1, "127.0.0.1", one.port)])
@@ -206,7 +208,7 @@ async def test_the_group_is_seen_to_while_one_answer_is_read_bit_by_bit() -> Non
         assert all(offset % 5 == 0 for offset in commits)
 
 
-async def test_damage_is_said_with_its_place_and_can_be_passed() -> None:
+async def test_damage_is_reported_with_its_place_and_can_be_passed() -> None:
     batches = [ten(0), ten(1, crc=1), ten(2)]
     async with consuming(log_of(batches), check_crcs=True) as (_, consumer):
         with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*checksum"):
@@ -217,13 +219,11 @@ async def test_damage_is_said_with_its_place_and_can_be_passed() -> None:
             try:
                 await read(consumer, 30)
                 break
-            except NotABatch:  # said before the seek
+            except NotABatch:  # reported before the seek
                 continue
 
 
-async def test_records_that_cannot_be_read_are_said_with_their_place_and_nothing_is_passed() -> (
-    None
-):
+async def test_unreadable_records_are_reported_with_their_place_and_nothing_is_passed() -> None:
     damaged = batch(
         codec=ZSTD, payload=b"no such thing", base_offset=10, last_offset_delta=9, records_count=10
     )
@@ -271,11 +271,11 @@ async def test_a_frame_cut_within_a_batch_loses_nothing() -> None:
 
 
 def two(batches: list[list[bytes]]) -> FetchResponse:
-    said = [
+    partitions = [
         PartitionData(number, 0, 1000, records=b"".join(some))
         for number, some in enumerate(batches)
     ]
-    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=said)])
+    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=partitions)])
 
 
 def large(n: int) -> bytes:
@@ -283,7 +283,7 @@ def large(n: int) -> bytes:
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
-async def test_a_partition_is_given_before_the_answer_is_whole(hangs_up: bool) -> None:
+async def test_a_partition_is_returned_before_the_answer_is_whole(hangs_up: bool) -> None:
     """And not again where the rest never comes."""
     go = asyncio.Event()
     whole = [large(0)]

@@ -1,4 +1,6 @@
-"""Coroutine tests are run on both loops, each within 20 seconds, and must leave nothing behind."""
+"""Coroutine tests are run on both loops, each within 20 seconds, and must leave no task or socket
+open.
+"""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ async def test_04_a_connection_that_fails_fails_what_is_unsent_without_recursion
             deepest = max(deepest, depth)
             assert c.unsent.count(node) == len(
                 again
-            )  # the failed ones are gone before anyone is told
+            )  # the failed ones are gone before any listener is called
             again.append(c.send(node, Ask()))
             depth -= 1
 
@@ -209,7 +209,7 @@ async def test_05_a_lost_connection_fails_in_flight_then_unsent_and_forgets_the_
         )
         assert c.network.state(node).api_versions is None
         await asyncio.sleep(0.05)  # the backoff
-        with pytest.raises(UnsupportedVersionError):  # by what the new connection said
+        with pytest.raises(UnsupportedVersionError):  # by the versions of the new connection
             await c.send(node, Ask(api_version=12))
 
 
@@ -419,7 +419,9 @@ async def test_10_callbacks_never_run_inside_send_and_one_that_fails_stops_no_ot
             def encode(self, correlation_id: int, client_id: str | None) -> Any:
                 raise ValueError
 
-        send(Unwritable(), "unwritable")  # fails while it is being sent: told later all the same
+        send(
+            Unwritable(), "unwritable"
+        )  # fails while it is being sent: reported later all the same
         for n in range(4):
             send(Ask(b"%d" % n), n)
         assert seen == []
@@ -430,9 +432,9 @@ async def test_10_callbacks_never_run_inside_send_and_one_that_fails_stops_no_ot
 
 def test_11_the_rules_of_completion() -> None:
     future, seen = RequestFuture[int](), []
-    with pytest.raises(RuntimeError, match="no value"):
+    with pytest.raises(RuntimeError, match="not succeeded"):
         future.value()
-    with pytest.raises(RuntimeError, match="no exception"):
+    with pytest.raises(RuntimeError, match="not failed"):
         future.exception()
     future.add_callbacks(lambda value: seen.append(("before", value)), seen.append)
     future.complete(1)
@@ -440,7 +442,7 @@ def test_11_the_rules_of_completion() -> None:
         future.complete(2)
     with pytest.raises(RuntimeError, match="completed twice"):
         future.raise_error(OSError())
-    with pytest.raises(RuntimeError, match="no exception"):
+    with pytest.raises(RuntimeError, match="not failed"):
         future.exception()
     assert future.value() == 1
     future.add_callbacks(lambda value: seen.append(("after", value)), seen.append)
@@ -451,7 +453,7 @@ def test_11_the_rules_of_completion() -> None:
             failed.raise_error(wrong)  # type: ignore[arg-type]
     assert not failed.is_done
     failed.raise_error(OSError("x"))
-    with pytest.raises(RuntimeError, match="no value"):
+    with pytest.raises(RuntimeError, match="not succeeded"):
         failed.value()
 
 
@@ -497,8 +499,8 @@ async def test_12_no_wait_beyond_the_retry_backoff_when_nothing_is_in_flight() -
 
 
 async def test_12_a_busy_node_does_not_starve_another() -> None:
-    """Its answers come by the thousand in one read; another node's single one is not behind all of
-    them.
+    """Its answers come by the thousand in one read; another node's single one does not wait for all
+    of them.
     """
 
     async def flood(peer: Peer, reader: Reader, writer: Writer) -> None:
@@ -539,8 +541,8 @@ async def test_13_wakeup_is_sticky_raises_once_and_loses_no_answer() -> None:
             await c.poll(1_000)
         await c.poll(0)  # once for both
 
-        future, told = c.send(node, Ask(b"x")), []
-        future.add_callbacks(told.append, told.append)
+        future, results = c.send(node, Ask(b"x")), []
+        future.add_callbacks(results.append, results.append)
         real = c._io
 
         async def until_answered(_: float) -> None:
@@ -551,11 +553,11 @@ async def test_13_wakeup_is_sticky_raises_once_and_loses_no_answer() -> None:
         c._io = until_answered  # type: ignore[method-assign]
         with pytest.raises(WakeupError):
             await c.poll(1_000)
-        assert told == []  # answered in that poll, told in the next
+        assert results == []  # answered in that poll, reported in the next
         c._io = real  # type: ignore[method-assign]
         await c.poll(0)
         assert ends(future) == [b"x"]
-        assert len(told) == 1
+        assert len(results) == 1
 
 
 async def test_13_wakeup_interrupts_a_blocked_poll_from_another_thread_and_no_request() -> None:

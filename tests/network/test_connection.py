@@ -94,7 +94,7 @@ async def test_one_in_flight_is_serial() -> None:
 
 class Unwritable(Ask):
     def encode(self, correlation_id: int, client_id: str | None) -> list[Any]:
-        raise ValueError("cannot be said in this version")
+        raise ValueError("cannot be written in this version")
 
 
 class OfText(Ask):
@@ -105,7 +105,7 @@ class OfText(Ask):
 async def test_an_error_before_the_write_is_raised_and_the_callback_never_runs() -> None:
     async with Peer() as peer:
         connection, calls = await peer.connect(max_in_flight=1), Calls()
-        with pytest.raises(ValueError, match="cannot be said"):
+        with pytest.raises(ValueError, match="cannot be written"):
             await connection.produce_async(Unwritable(), calls.of("never"))
         with pytest.raises(TypeError):
             await connection.produce_async(OfText(), calls.of("never"))
@@ -115,7 +115,7 @@ async def test_an_error_before_the_write_is_raised_and_the_callback_never_runs()
         second = asyncio.ensure_future(connection.produce_async(Unwritable(), calls.of("never")))
         third = asyncio.ensure_future(connection.produce_async(Ask(b"b"), calls.of("b")))
         await first
-        with pytest.raises(ValueError, match="cannot be said"):
+        with pytest.raises(ValueError, match="cannot be written"):
             await second
         await third
         await calls.wait(2)
@@ -179,7 +179,7 @@ async def test_a_slow_callback_delays_only_its_own_connection() -> None:
         await asyncio.sleep(0.05)
         assert (
             slow.metrics.requests == sent <= 2 + 2 + 1 + 2
-        )  # called, behind, and what the socket holds
+        )  # called, waiting, and what the socket holds
         gate.set()
         await producing
         await calls.wait(40)
@@ -263,7 +263,7 @@ async def test_losing_the_connection_fails_everything_once_in_order() -> None:
 
 
 async def test_answers_that_came_whole_before_the_end_are_delivered() -> None:
-    """Even while callbacks are behind and most of them lie in the socket or in the queue."""
+    """Even while callbacks wait and most of them lie in the socket or in the queue."""
 
     async def all_then_cut(
         peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -321,7 +321,7 @@ async def test_acks_0_that_is_not_written_when_the_connection_ends_fails() -> No
 
 
 async def test_buffers_are_owned_until_written() -> None:
-    """Given back, they are poisoned at once: nothing of that may reach the peer."""
+    """Once released, they are poisoned at once: nothing of that may reach the peer."""
     bodies = [bytearray(bytes([n]) * (3 << 20)) for n in range(1, 4)]
     released: list[int] = []
 
@@ -343,7 +343,7 @@ async def test_buffers_are_owned_until_written() -> None:
         connection.close()
 
 
-async def test_buffers_are_given_back_when_the_connection_is_dead() -> None:
+async def test_buffers_are_released_when_the_connection_is_dead() -> None:
     async with Peer(lambda peer, reader, writer: asyncio.sleep(3600)) as peer:
         connection, calls = await peer.connect(), Calls()
         released: list[str] = []
@@ -359,14 +359,14 @@ async def test_buffers_are_given_back_when_the_connection_is_dead() -> None:
 
 async def test_throttle_time_is_honoured_and_counted() -> None:
     """Late is what a busy machine makes of everything; what must not be is early."""
-    loop, said, asked = asyncio.get_running_loop(), 0.0, 0.0
+    loop, throttled_at, asked = asyncio.get_running_loop(), 0.0, 0.0
 
     async def throttles_once(
         peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        nonlocal said, asked
+        nonlocal throttled_at, asked
         frame = await peer.read(reader)
-        said = loop.time()
+        throttled_at = loop.time()
         writer.write(answer(frame.correlation_id, throttle_time_ms=1000))
         frame = await peer.read(reader)
         asked = loop.time()
@@ -380,7 +380,7 @@ async def test_throttle_time_is_honoured_and_counted() -> None:
         # a sum of floats: a clock that stood still gives back 1000 and a rounding
         assert 0 < connection.throttled_ms < 1000.001
         await connection.request(Ask())
-        assert asked - said > 0.998  # uvloop's clock counts in milliseconds
+        assert asked - throttled_at > 0.998  # uvloop's clock counts in milliseconds
         assert connection.throttled_ms == 0
         assert (
             connection.metrics.throttle_time_ms == connection.metrics.throttle_time_ms_max == 1000

@@ -1,5 +1,5 @@
 """What peers and networks do to a connection. Never a hang, never a wrong answer, never an answer
-told twice.
+reported twice.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ async def test_answers_out_of_order_are_never_delivered() -> None:
         assert [type(error) for error in calls.errors] == [CorrelationIdMismatchError] * 2
 
 
-async def test_an_answer_given_twice_is_told_once() -> None:
+async def test_an_answer_sent_twice_is_delivered_once() -> None:
     async def twice(peer: Peer, reader: Reader, writer: Writer) -> None:
         frame = await peer.read(reader)
         writer.write(2 * answer(frame.correlation_id))
@@ -184,7 +184,7 @@ async def test_half_open() -> None:
     ],
     ids=["-1", "-2^31", "2^31-1", "above the limit", "no correlation id", "empty", "HTTP", "TLS"],
 )
-async def test_what_is_no_frame_ends_the_connection(data: bytes) -> None:
+async def test_an_invalid_frame_ends_the_connection(data: bytes) -> None:
     """After an answer that came whole in the same write, which counts."""
 
     async def script(peer: Peer, reader: Reader, writer: Writer) -> None:
@@ -277,13 +277,13 @@ async def test_a_client_outlives_what_happens_to_its_connections(fault: str) -> 
         await echo(peer, reader, writer)
 
     async with Peer(script) as peer, client(request_timeout_ms=150) as c:
-        node, told, failures = peer.node(), [], 0
+        node, answers, failures = peer.node(), [], 0
         for n in range(60):
             body = b"%d" % n
             while True:
                 future = c.send(node, Ask(body))
                 future.add_callbacks(
-                    lambda response: told.append(response.response.body), lambda error: None
+                    lambda response: answers.append(response.response.body), lambda error: None
                 )
                 try:
                     assert (await future).response.body == body
@@ -291,7 +291,7 @@ async def test_a_client_outlives_what_happens_to_its_connections(fault: str) -> 
                 except (DisconnectError, TimeoutError):
                     failures += 1
                     await until(lambda: not c.is_unavailable(node))
-        assert told == [b"%d" % n for n in range(60)]
+        assert answers == [b"%d" % n for n in range(60)]
         assert failures >= 8
         assert c.pending_request_count() == 0
 

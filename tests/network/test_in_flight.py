@@ -242,14 +242,14 @@ class Broker(RuleBasedStateMachine):
 
     def settle(self) -> None:
         """All answers have come through the kernel, however busy the machine is, and have been
-        told.
+        reported.
         """
 
-        async def told() -> None:
+        async def notified() -> None:
             while self.good() < self.answers:
                 await asyncio.sleep(0)
 
-        self.loop.run_until_complete(asyncio.wait_for(told(), 10))
+        self.loop.run_until_complete(asyncio.wait_for(notified(), 10))
 
     def end(self) -> None:
         """The connection is dead: everything must have ended once, in order."""

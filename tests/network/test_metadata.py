@@ -1,4 +1,4 @@
-"""Who leads what, from brokers that answer as they are told; coordinators; and a mock cluster of
+"""Who leads what, from brokers that answer by script; coordinators; and a mock cluster of
 librdkafka's.
 """
 
@@ -118,7 +118,7 @@ async def test_a_topic_that_there_is_not(code: int, kind: type[BrokerError]) -> 
         known.close()
 
 
-async def test_nobody_there_is_said_after_the_time() -> None:
+async def test_nobody_there_is_reported_after_the_time() -> None:
     async with client() as c:
         known = ClusterMetadata(c, [Node(-1, "127.0.0.1", closed_port())], retry_backoff_ms=20)
         with pytest.raises(
@@ -265,11 +265,13 @@ async def test_a_mock_cluster_of_librdkafka() -> None:
             c, bootstrap_nodes([f"{one.host}:{one.port}" for one in brokers.values()])
         )
         count = await known.wait_for("some", 15_000)
-        said = (await asyncio.to_thread(owner.list_topics, "some", 10)).topics["some"].partitions
-        assert count == len(said)
+        partitions = (
+            (await asyncio.to_thread(owner.list_topics, "some", 10)).topics["some"].partitions
+        )
+        assert count == len(partitions)
         leaders = [known.leader("some", number) for number in range(count)]
         assert [leader and leader.id for leader in leaders] == [
-            said[number].leader for number in range(count)
+            partitions[number].leader for number in range(count)
         ]
         coordinator = await find_coordinator(c, known, "g", GROUP, 10_000)
         assert 2**31 - 1 - coordinator.id in brokers

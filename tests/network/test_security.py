@@ -62,10 +62,10 @@ async def sent_by_a_listener(authority: trustme.CA, security: Security) -> str:
         port = server.sockets[0].getsockname()[1]
         assert security.ssl_context is not None
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=security.ssl_context)
-        said = await asyncio.wait_for(shown, 10)
+        identified = await asyncio.wait_for(shown, 10)
         await reader.read()
         writer.close()
-    return said
+    return identified
 
 
 @pytest.mark.parametrize("kind", ["store", "inline", "librdkafka", "librdkafka inline", "locked"])
@@ -73,7 +73,7 @@ async def test_certificates(authority: trustme.CA, files: dict[str, str], kind: 
     def text(name: str) -> str:
         return Path(files[name]).read_text()
 
-    given = {
+    properties = {
         "store": {
             "ssl.truststore.location": files["ca"],
             "ssl.truststore.type": "PEM",
@@ -102,7 +102,7 @@ async def test_certificates(authority: trustme.CA, files: dict[str, str], kind: 
             "ssl.key.password": "word",
         },
     }[kind]
-    security = Security.from_properties({"security.protocol": "SSL", "linger.ms": 5, **given})
+    security = Security.from_properties({"security.protocol": "SSL", "linger.ms": 5, **properties})
     assert "someone@example.org" in await sent_by_a_listener(authority, security)
 
 
@@ -114,8 +114,8 @@ async def test_a_name_that_does_not_fit(authority: trustme.CA, files: dict[str, 
         writer.write(b"x")
         writer.close()
 
-    async def read(given: dict[str, str]) -> bytes:
-        tls = Security.from_properties({"security.protocol": "ssl", **given}).ssl_context
+    async def read(properties: dict[str, str]) -> bytes:
+        tls = Security.from_properties({"security.protocol": "ssl", **properties}).ssl_context
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
         try:
             return await reader.read()
@@ -174,7 +174,7 @@ def test_sasl() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("properties", "message"),
     [
         ({"security.protocol": "TLS"}, "security.protocol TLS is none of PLAINTEXT, SSL"),
         ({"security.protocol": "SASL_PLAINTEXT"}, "needs a username and a password"),
@@ -196,7 +196,7 @@ def test_sasl() -> None:
                 "ssl.truststore.location": "jks",
                 "ssl.truststore.type": "JKS",
             },
-            r"no PEM file \(JKS\)",
+            r"not a PEM file \(JKS\)",
         ),
         (
             {"security.protocol": "SSL", "ssl.keystore.location": "jks"},
@@ -223,11 +223,11 @@ def test_sasl() -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(
-    files: dict[str, str], given: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+def test_what_cannot_be_used_is_reported_in_one_line(
+    files: dict[str, str], properties: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(files["ca"]).parent)
-    with pytest.raises(SecurityError, match=said) as raised:
-        Security.from_properties(given)
+    with pytest.raises(SecurityError, match=message) as raised:
+        Security.from_properties(properties)
     assert "\n" not in str(raised.value)
     assert "s3cret" not in str(raised.value)

@@ -55,8 +55,8 @@ def test_a_gain() -> None:
 
 def test_places_may_differ() -> None:
     found = change("1", "1.50")
-    said = found.as_json()
-    assert (said["spread_low"], said["spread_high"]) == pytest.approx((-0.005, 1.005))
+    data = found.as_json()
+    assert (data["spread_low"], data["spread_high"]) == pytest.approx((-0.005, 1.005))
 
 
 def test_trailing_zeros_say_how_exact_a_figure_is() -> None:

@@ -1,4 +1,4 @@
-"""The rules of a run, each with a clock and clients that do as they are told."""
+"""The rules of a run, each with a scripted clock and clients."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_fetching_starts_at_the_last_assignment() -> None:
     assert not first.going
     second.has = [
         ("t", 1)
-    ]  # the second has come, the first does not know yet: partition 1 is given twice
+    ]  # the second has come, the first does not know yet: partition 1 is assigned twice
     bench.workers[1].step()
     assert bench.shared.assigned_ns is None
     first.has = [("t", 0)]

@@ -236,7 +236,7 @@ def test_json_there_and_back() -> None:
         {"counts": [[5, 1 << 62], [6, 1 << 62]]},
     ],
 )
-def test_json_that_is_no_histogram_is_refused(change: dict[str, object]) -> None:
+def test_json_of_something_else_is_refused(change: dict[str, object]) -> None:
     good = of(np.array([5, 5, 3000])).to_json()
     with pytest.raises(ValueError):  # noqa: PT011
         Histogram.from_json(good | change)
@@ -298,7 +298,7 @@ def test_counts_of_more_than_eight_groups_of_seven_bits_are_nine_bytes_in_the_lo
 
 @pytest.mark.alone
 def test_recording_a_latency_takes_at_most_25_ns() -> None:
-    """The best of many tries, as a batch of 500: whoever else uses the machine can only make it
+    """The best of many tries, as a batch of 500: other processes of the machine can only make it
     slower.
     """
     stamps, histogram, best = now_ns() - drawn("lognormal", 500) * 1000, Histogram(), float("inf")

@@ -145,7 +145,7 @@ def test_intervals_of_the_same_time_are_added() -> None:
     }
 
 
-def test_settings_that_differ_are_all_said() -> None:
+def test_settings_that_differ_are_all_reported() -> None:
     merged = merge([produced(1), produced(2, 6_000, client="librdkafka")])
     assert merged.settings == {"merged": 2, "num_records": [5_000, 6_000], "acks": -1}
     assert merged.client == "batchval + librdkafka"
@@ -211,7 +211,7 @@ def test_compare_prints_the_spread(tmp_path: Path) -> None:
         ('{"batchval_perf": 99}', "version 99"),
     ],
 )
-def test_what_is_no_result_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_file_without_a_result_is_named(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ResultError, match=complaint):
         CliRunner().invoke(

@@ -196,7 +196,7 @@ def test_transactions(where: Callable[..., list[object]], client: str, broker: K
     )  # read committed, as a consumer of librdkafka is by default
 
 
-def test_deprecated_words_are_taken_and_said(
+def test_deprecated_words_are_taken_and_reported(
     where: Callable[..., list[object]], tmp_path: Path
 ) -> None:
     file = tmp_path / "p.properties"

@@ -90,7 +90,7 @@ def test_each_batch_carries_its_claims(codec: str) -> None:
     asyncio.run(work())
 
 
-def test_without_it_there_is_no_tag() -> None:
+def test_without_it_no_tag_is_sent() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
             found = await sent(broker, "--num-records", "500")
@@ -100,7 +100,7 @@ def test_without_it_there_is_no_tag() -> None:
 
 
 def test_a_broker_of_old_gets_none() -> None:
-    """Before Produce v9 there is no place for it."""
+    """Produce before v9 has no tagged fields."""
 
     async def work() -> None:
         async with ScriptedBroker(produce=(3, 8)) as broker:

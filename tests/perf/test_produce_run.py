@@ -1,4 +1,4 @@
-"""A run of producers over a client that answers when it is told to: what is counted, when, and from
+"""A run of producers over a client that answers on demand: what is counted, when, and from
 which instant.
 """
 
@@ -53,13 +53,13 @@ class Client:
         free = self.most - sum(len(stamps) for _, stamps, _ in self.waiting_batches)
         taken = min(free, len(stamps))
         if taken:
-            given = [values] * taken if isinstance(values, bytes) else list(values[:taken])
+            accepted = [values] * taken if isinstance(values, bytes) else list(values[:taken])
             before = len(self.values)
-            self.values += given
+            self.values += accepted
             if before <= self.stall[0] < len(self.values):
                 time.sleep(self.stall[1])
             self.waiting_batches.append(
-                (time.monotonic() + self.delay, array("q", stamps[:taken]), sum(map(len, given)))
+                (time.monotonic() + self.delay, array("q", stamps[:taken]), sum(map(len, accepted)))
             )
             self.events.append("send")
         return taken
@@ -175,13 +175,13 @@ def test_an_interruption_ends_the_wait_for_the_buffer_and_a_second_one_that_for_
     assert run.total().acked == 0
 
 
-def test_failed_sends_are_counted_and_are_no_latencies() -> None:
+def test_failed_sends_are_counted_without_a_latency() -> None:
     total = go(Client(fail=17)).total()
     assert (total.acked, total.failed, total.latencies.count) == (983, 17, 983)
     assert dict(total.errors) == {"NOT_LEADER": 17}
 
 
-def test_a_records_wait_for_room_is_in_its_latency() -> None:
+def test_a_records_wait_for_the_buffer_is_in_its_latency() -> None:
     """One record fits, each answer takes 20 ms: the next waits with its stamp, those after it have
     none yet.
     """

@@ -51,7 +51,7 @@ def test_the_command_line_wins_over_files(tmp_path: Path) -> None:
 
 
 def test_what_the_own_producer_makes_of_them() -> None:
-    given = {
+    configured = {
         "bootstrap.servers": "a:1, b:2",
         "acks": "all",
         "compression.type": "ZSTD",
@@ -66,7 +66,7 @@ def test_what_the_own_producer_makes_of_them() -> None:
         "what.is.this": "1",
         "sasl.mechanisn": "PLAIN",
     }
-    options, security, unknown = properties.producer_options(given)
+    options, security, unknown = properties.producer_options(configured)
     assert options == {
         "bootstrap_servers": ["a:1", "b:2"],
         "acks": -1,
@@ -114,13 +114,13 @@ def test_values_that_cannot_be_a_consumers(name: str, value: str) -> None:
 
 
 def test_what_the_own_consumer_makes_of_them() -> None:
-    given = {
+    configured = {
         "receive.buffer.bytes": "-1",
         "check.crcs": "TRUE",
         "sasl.mechanism": "PLAIN",
         "acks": "all",
     }
-    options, security, unknown = properties.consumer_options(given)
+    options, security, unknown = properties.consumer_options(configured)
     assert options == {"receive_buffer_bytes": None, "check_crcs": True}
     assert (security, unknown) == ({"sasl.mechanism": "PLAIN"}, ["acks"])
 
@@ -142,7 +142,7 @@ def test_nobodys_secrets_are_shown() -> None:
 
 def test_librdkafkas_names() -> None:
     jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="al\\"ice" password=secret;'
-    given = {
+    configured = {
         "linger.ms": "5",
         "buffer.memory": "33554432",
         "max.request.size": "2000000",
@@ -158,7 +158,7 @@ def test_librdkafkas_names() -> None:
         "ssl.endpoint.identification.algorithm": "",
         "queue.buffering.max.messages": "9",
     }
-    assert properties.rdkafka(given) == {
+    assert properties.rdkafka(configured) == {
         "linger.ms": "5",
         "queue.buffering.max.kbytes": 32768,
         "message.max.bytes": "2000000",

@@ -45,7 +45,7 @@ def test_there_and_back(tmp_path: Path) -> None:
         ({"histogram": 3}, "not a histogram"),
     ],
 )
-def test_what_is_no_result_is_refused(
+def test_data_without_a_result_is_refused(
     tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
     path = tmp_path / "a.json"

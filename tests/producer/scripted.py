@@ -1,5 +1,5 @@
-"""A broker that keeps what it is sent, checks sequences as Kafka's does, and fails as it is
-told.
+"""A broker that keeps what it is sent, checks sequences as Kafka's does, and fails by
+script.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from batchval.protocol.messages.produce import (
 
 STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1))
 
-#: Given a partition and a batch, the error to answer with; a batch with one is not kept. None: cut
+#: From a partition and a batch, the error to answer with; a batch with one is not kept. None: cut
 #: the connection.
 Fault = Callable[[int, RecordBatch], "ErrorCode | None"]
 

@@ -103,7 +103,7 @@ def test_records_of_all_kinds_come_back(broker: KafkaBroker, codec: str, claims:
         )
         heads = [("first", b"1"), ("none", None), ("ü", b"")] if n % 4 == 0 else []
         records.append((key, value, heads, 1_700_000_000_000 + n))
-    told: list[tuple[int, RecordMetadata]] = []
+    reported: list[tuple[int, RecordMetadata]] = []
 
     async def work() -> None:
         async with Producer(
@@ -111,9 +111,9 @@ def test_records_of_all_kinds_come_back(broker: KafkaBroker, codec: str, claims:
         ) as producer:
             for n, (key, value, heads, timestamp) in enumerate(records):
                 delivery = await producer.send(topic, value, key, heads, timestamp_ms=timestamp)
-                delivery.add_done_callback(lambda one, n=n: told.append((n, one.result())))
+                delivery.add_done_callback(lambda one, n=n: reported.append((n, one.result())))
             await producer.flush()
-            assert len(told) == len(records)
+            assert len(reported) == len(records)
             assert producer.buffer_used == 0
             assert producer.metrics.records_acked == len(records)
 
@@ -121,7 +121,7 @@ def test_records_of_all_kinds_come_back(broker: KafkaBroker, codec: str, claims:
     found = {(partition, offset): rest for partition, offset, *rest in read_all(broker, topic)}
     assert len(found) == len(records)
     last: dict[int, int] = defaultdict(lambda: -1)
-    for n, metadata in told:
+    for n, metadata in reported:
         key, value, heads, timestamp = records[n]
         assert found[metadata.partition, metadata.offset] == [key, value, heads or None, timestamp]
         assert metadata.offset > last[metadata.partition], "callbacks in order per partition"
@@ -183,17 +183,17 @@ def test_many_with_their_stamps(broker: KafkaBroker, more: dict[str, Any], fast:
 
 
 def test_acks_0(broker: KafkaBroker) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     async def work() -> None:
         async with Producer(options(broker, acks=0, enable_idempotence=False)) as producer:
             for n in range(100):
                 delivery = await producer.send("acks-0", b"%d" % n, partition=0)
-                delivery.add_done_callback(lambda one: told.append(outcome(one)))
+                delivery.add_done_callback(lambda one: reported.append(outcome(one)))
 
     run(work())
-    assert [error for _, error in told] == [None] * 100
-    assert {metadata.offset for metadata, _ in told} == {-1}
+    assert [error for _, error in reported] == [None] * 100
+    assert {metadata.offset for metadata, _ in reported} == {-1}
     assert [value for _, _, _, value, _, _ in read_all(broker, "acks-0")] == [
         b"%d" % n for n in range(100)
     ]
@@ -245,20 +245,22 @@ def test_transactions(broker: KafkaBroker) -> None:
                 await producer.send("tx", b"outside")
             for n in range(6):
                 producer.begin_transaction()
-                told: list[Any] = []
+                reported: list[Any] = []
                 for m in range(30):
                     delivery = await producer.send("tx", b"%d-%d" % (n, m), partition=m % 3)
-                    delivery.add_done_callback(lambda one, told=told: told.append(outcome(one)))
+                    delivery.add_done_callback(
+                        lambda one, reported=reported: reported.append(outcome(one))
+                    )
                 if n % 2:
                     await producer.abort_transaction()
                     assert all(
                         error is None or isinstance(error, TransactionAbortedError)
-                        for _, error in told
+                        for _, error in reported
                     )
                 else:
                     await producer.commit_transaction()
-                    assert [error for _, error in told] == [None] * 30
-                assert len(told) == 30
+                    assert [error for _, error in reported] == [None] * 30
+                assert len(reported) == 30
             assert producer.buffer_used == 0
 
     run(work())

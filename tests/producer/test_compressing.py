@@ -51,7 +51,7 @@ def lz4(broker: ScriptedBroker, **more: Any) -> Any:
     return options(broker, compression_type="lz4", **more)
 
 
-def test_acks_are_told_while_threads_compress(gate: Gate) -> None:
+def test_acks_are_reported_while_threads_compress(gate: Gate) -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
             gate.open.set()
@@ -60,17 +60,17 @@ def test_acks_are_told_while_threads_compress(gate: Gate) -> None:
             await fill(producer, [b"first"], first, partition=1)
             await until(lambda: broker.held)
             gate.open.clear()
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await until(lambda: gate.began == 3)
             broker.let_go()
             await until(lambda: first)
-            assert told == []
+            assert reported == []
             assert gate.began == 3  # the pool has two threads, and none has ended
             gate.open.set()
             await producer.flush()
             assert broker.values(0) == VALUES
-            assert [value for value, _, _ in told] == VALUES
+            assert [value for value, _, _ in reported] == VALUES
             assert broker.highest_unanswered <= 5
             assert all(name.startswith("batchval-compress") for name in gate.threads)
             assert producer.buffer_used == 0
@@ -98,9 +98,9 @@ def test_faults_and_splits_with_batches_of_threads(gate: Gate) -> None:
                 lambda partition, batch, answer=answer: fault(answer, batch) for answer in answers
             )
             async with Producer(lz4(broker, batch_size=700)) as producer:
-                told: list[Any] = []
+                reported: list[Any] = []
                 await asyncio.gather(
-                    *(fill(producer, VALUES, told, partition) for partition in range(2))
+                    *(fill(producer, VALUES, reported, partition) for partition in range(2))
                 )
                 await producer.flush()
                 assert producer.buffer_used == 0
@@ -116,13 +116,13 @@ def test_a_codec_that_fails_fails_its_batch_alone(gate: Gate) -> None:
         async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
             gate.error = MemoryError("no memory for it")
             gate.open.set()
-            told: list[Any] = []
-            await fill(producer, [b"lost"], told)
-            await until(lambda: told)
+            reported: list[Any] = []
+            await fill(producer, [b"lost"], reported)
+            await until(lambda: reported)
             gate.error = None
-            await fill(producer, [b"kept"], told)
+            await fill(producer, [b"kept"], reported)
             await producer.flush()
-            assert isinstance(told[0][2], MemoryError)
+            assert isinstance(reported[0][2], MemoryError)
             assert broker.values(0) == [b"kept"]
             assert producer.buffer_used == 0
 
@@ -141,11 +141,11 @@ def test_a_codec_that_fails_in_the_loop_holds_up_nobody(
         async with ScriptedBroker() as broker, Producer(lz4(broker)) as producer:
             gate.error = MemoryError("no memory for it")
             gate.open.set()
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await producer.flush(10_000)
-            assert len(told) == len(VALUES)
-            assert all(isinstance(error, MemoryError) for _, _, error in told)
+            assert len(reported) == len(VALUES)
+            assert all(isinstance(error, MemoryError) for _, _, error in reported)
             assert producer.buffer_used == 0
 
     run(work())
@@ -165,7 +165,7 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
         ):
             results: list[Exception | None] = []
 
-            def told(done: BatchDone) -> None:
+            def reported(done: BatchDone) -> None:
                 nonlocal depth, deepest
                 depth += 1
                 deepest = max(deepest, depth)
@@ -175,7 +175,7 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
                     assert producer.send_many("t", b"x", stamps, partition=len(results) % 2) == 1
                 depth -= 1
 
-            producer.on_batch = told
+            producer.on_batch = reported
             await producer.partitions_for("t")
             assert producer.send_many("t", b"x", stamps, partition=0) == 1
             await until(lambda: len(results) == 6)
@@ -185,17 +185,17 @@ def test_callbacks_do_not_run_inside_one_another(monkeypatch: pytest.MonkeyPatch
     run(work())
 
 
-def test_given_up_while_a_thread_has_it(gate: Gate) -> None:
+def test_expired_while_a_thread_has_it(gate: Gate) -> None:
     """Its memory is its own until the thread is done with it."""
 
     async def work() -> None:
         async with ScriptedBroker() as broker:
             short = lz4(broker, delivery_timeout_ms=150, request_timeout_ms=100)
             async with Producer(short) as producer:
-                told: list[Any] = []
-                await fill(producer, [b"late"], told)
-                await until(lambda: told)
-                assert isinstance(told[0][2], DeliveryTimeoutError)
+                reported: list[Any] = []
+                await fill(producer, [b"late"], reported)
+                await until(lambda: reported)
+                assert isinstance(reported[0][2], DeliveryTimeoutError)
                 assert producer.buffer_used > 0
                 gate.open.set()
                 await until(lambda: producer.buffer_used == 0)

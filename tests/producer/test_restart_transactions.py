@@ -1,4 +1,4 @@
-"""A real broker killed amid transactions: each is committed or aborted as was said, whole, once,
+"""A real broker killed amid transactions: each is committed or aborted as reported, whole, once,
 and in order.
 """
 
@@ -52,13 +52,13 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
         )
         async with Producer(options) as producer:
             await producer.init_transactions()
-            told: list[tuple[Any, Exception | None]] = []
+            reported: list[tuple[Any, Exception | None]] = []
 
             async def send(number: int) -> None:
                 for n in range(RECORDS):
                     value = b"%d %d" % (number, n)
                     delivery = await producer.send(topic, value * 20, partition=n % PARTITIONS)
-                    delivery.add_done_callback(lambda one: told.append(outcome(one)))
+                    delivery.add_done_callback(lambda one: reported.append(outcome(one)))
 
             async def killed() -> None:
                 await asyncio.to_thread(broker.kill)
@@ -78,7 +78,7 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
                 ]
             ):
                 producer.begin_transaction()
-                told.clear()
+                reported.clear()
                 if what == "ending":  # killed with the request to commit in its buffers
                     await send(number)
                     await producer.flush()
@@ -91,7 +91,7 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
                     "sent"
                 ):  # killed with records in its buffers, and some of them in its log
                     await send(number)
-                    await until(lambda: told)
+                    await until(lambda: reported)
                     broker.pause()
                     await send(number + 100)
                     await until(lambda: producer._client.network.in_flight_count() > 0)
@@ -112,12 +112,12 @@ def test_killed_amid_transactions(broker: KafkaBroker) -> None:
                 if what.endswith("abort"):
                     assert all(
                         error is None or isinstance(error, TransactionAbortedError)
-                        for _, error in told
+                        for _, error in reported
                     )
                 else:
-                    assert [error for _, error in told] == [None] * len(told)
+                    assert [error for _, error in reported] == [None] * len(reported)
                     committed += [number, number + 100] if what.startswith("sent") else [number]
-                assert len(told) == (2 * RECORDS if what.startswith("sent") else RECORDS)
+                assert len(reported) == (2 * RECORDS if what.startswith("sent") else RECORDS)
             assert producer.buffer_used == 0
             assert producer.metrics.retries > 0
         return committed

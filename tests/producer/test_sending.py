@@ -1,4 +1,4 @@
-"""Retries, order, back-pressure and errors, with a broker that fails as it is told."""
+"""Retries, order, back-pressure and errors, with a broker that fails by script."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ async def until(condition: Any) -> None:
 
 
 async def fill(
-    producer: Producer, values: list[bytes], told: list[Any], partition: int = 0
+    producer: Producer, values: list[bytes], reported: list[Any], partition: int = 0
 ) -> None:
     for value in values:
         delivery = await producer.send("t", value, partition=partition)
-        delivery.add_done_callback(lambda one, value=value: told.append((value, *outcome(one))))
+        delivery.add_done_callback(lambda one, value=value: reported.append((value, *outcome(one))))
 
 
 VALUES = [b"%03d" % n + b"x" * 60 for n in range(60)]
@@ -75,9 +75,9 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
                     fault = chance.choice([*errors, *[ErrorCode.NONE] * 6])
                     faults.append(lambda partition, batch, fault=fault: fault)
             async with Producer(options(broker)) as producer:
-                told: list[Any] = []
+                reported: list[Any] = []
                 await asyncio.gather(
-                    *(fill(producer, VALUES, told, partition) for partition in range(2))
+                    *(fill(producer, VALUES, reported, partition) for partition in range(2))
                 )
                 await producer.flush()
                 assert producer.buffer_used == 0
@@ -86,7 +86,7 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(seed: int) -> None:
             for partition in range(2):
                 assert broker.values(partition) == VALUES
                 of_one = [
-                    (value, one.offset) for value, one, _ in told if one.partition == partition
+                    (value, one.offset) for value, one, _ in reported if one.partition == partition
                 ]
                 assert of_one == [(value, n) for n, value in enumerate(VALUES)]
             assert broker.highest_unanswered <= 5
@@ -103,8 +103,8 @@ def test_the_cap_is_reached_and_kept(cap: int) -> None:
         ):
             await acked(producer, "t", b"first", partition=0)
             broker.holding = True
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await until(lambda: len(broker.held) == cap)
             await asyncio.sleep(0.05)
             assert len(broker.held) == cap
@@ -127,22 +127,22 @@ def test_all_in_flight_lost_at_once_go_again_in_order() -> None:
                 broker.holding = True
                 if not kept:
                     broker.faults.extend([lambda partition, batch: ErrorCode.REQUEST_TIMED_OUT] * 5)
-                told: list[Any] = []
-                await fill(producer, VALUES, told)
+                reported: list[Any] = []
+                await fill(producer, VALUES, reported)
                 await until(lambda: len(broker.held) == 5)
                 broker.cut()
                 broker.holding = False
                 await producer.flush()
                 assert broker.values(0) == VALUES
-                assert [value for value, _, _ in told] == VALUES
-                assert not any(error for _, _, error in told)
+                assert [value for value, _, _ in reported] == VALUES
+                assert not any(error for _, _, error in reported)
                 assert producer.buffer_used == 0
 
     run(work())
 
 
-def test_a_batch_given_up_makes_no_gap() -> None:
-    """One of five in flight is refused for good; the four behind it go again under another epoch,
+def test_an_expired_batch_makes_no_gap() -> None:
+    """One of five in flight is refused for good; the four after it go again under another epoch,
     in order.
     """
 
@@ -150,16 +150,16 @@ def test_a_batch_given_up_makes_no_gap() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
             await acked(producer, "t", b"first", partition=0)
             broker.faults.append(lambda partition, batch: ErrorCode.INVALID_RECORD)
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await producer.flush()
-            lost = [value for value, _, error in told if error is not None]
+            lost = [value for value, _, error in reported if error is not None]
             assert 0 < len(lost) < 5
             assert lost == VALUES[: len(lost)]
-            assert {error.code for _, _, error in told if error is not None} == {
+            assert {error.code for _, _, error in reported if error is not None} == {
                 ErrorCode.INVALID_RECORD
             }
-            assert [value for value, _, _ in told] == VALUES
+            assert [value for value, _, _ in reported] == VALUES
             assert broker.values(0) == [b"first", *VALUES[len(lost) :]]
             assert {RecordBatch(batch).producer_epoch for batch in broker.logs[0]} == {0, 1}
             assert producer.buffer_used == 0
@@ -175,11 +175,11 @@ def test_a_broker_that_forgot_the_producer(code: ErrorCode) -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
             await acked(producer, "t", b"first", partition=0)
             broker.faults.append(lambda partition, batch: code)
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await producer.flush()
             assert broker.values(0) == [b"first", *VALUES]
-            assert not any(error for _, _, error in told)
+            assert not any(error for _, _, error in reported)
 
     run(work())
 
@@ -188,8 +188,8 @@ def test_a_first_batch_that_is_refused_lets_none_pass() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker, Producer(options(broker)) as producer:
             broker.faults.extend([lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await producer.flush()
             assert broker.values(0) == VALUES
 
@@ -224,9 +224,9 @@ def test_back_pressure() -> None:
                 100  # not before: a loaded machine may need more for the metadata
             )
             broker.holding = True
-            told: list[Any] = []
-            with pytest.raises(BufferExhaustedError, match="the buffer of 2000 bytes had no room"):
-                await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            with pytest.raises(BufferExhaustedError, match="the buffer of 2000 bytes had no space"):
+                await fill(producer, VALUES, reported)
             assert 1_700 < producer.buffer_used <= 2_000
             taken = producer.send_many("t", b"x" * 60, array.array("q", range(50)), partition=0)
             assert taken == 0
@@ -239,7 +239,7 @@ def test_back_pressure() -> None:
             assert producer.buffer_used == 0
             with pytest.raises(RecordTooLargeError, match="buffer_memory"):
                 await acked(producer, "t", b"x" * 2_000)
-            assert len(told) + 1 == producer.metrics.records_acked
+            assert len(reported) + 1 == producer.metrics.records_acked
 
     run(work())
 
@@ -284,12 +284,12 @@ def test_what_was_split_is_flushed_and_committed_too() -> None:
     async def work() -> None:
         async with ScriptedBroker() as broker:
             async with Producer(options(broker, batch_size=8_000)) as producer:
-                told: list[Any] = []
+                reported: list[Any] = []
                 await acked(producer, "t", b"first", partition=0)
                 broker.faults.extend([too_large] * 2)
-                await fill(producer, VALUES, told)
+                await fill(producer, VALUES, reported)
                 await producer.flush()
-                assert [(value, error) for value, _, error in told] == [
+                assert [(value, error) for value, _, error in reported] == [
                     (value, None) for value in VALUES
                 ]
                 assert broker.values(0) == [b"first", *VALUES]
@@ -418,12 +418,12 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
                 producer.begin_transaction()
             await acked(producer, "t", b"first" * 30, partition=0)
             broker.holding = True
-            told: list[Any] = []
+            reported: list[Any] = []
             broker.faults.extend(
                 [no_fault] * stored + [lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS] * 5
             )
             values = [b"%d" % n * 150 for n in range(5)]
-            await fill(producer, values, told)
+            await fill(producer, values, reported)
             await until(lambda: len(broker.held) == 5)
             broker.faults.clear()
             broker.forget()
@@ -433,10 +433,10 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
             if transactional:
                 await producer.commit_transaction()
             assert broker.values(0) == [b"first" * 30, *values, b"last"]
-            assert [(value, error) for value, _, error in told] == [
+            assert [(value, error) for value, _, error in reported] == [
                 (value, None) for value in values
             ]
-            assert [None if where.offset < 0 else where.offset for _, where, _ in told] == [
+            assert [None if where.offset < 0 else where.offset for _, where, _ in reported] == [
                 None if n < stored - 1 else n + 1 for n in range(5)
             ]
             assert producer.buffer_used == 0
@@ -445,7 +445,7 @@ def test_a_broker_that_remembers_the_last_batch_alone(stored: int, transactional
     run(work())
 
 
-@pytest.mark.parametrize("then", ["lost", "refused", "given up", "closed"])
+@pytest.mark.parametrize("then", ["lost", "refused", "expired", "closed"])
 def test_doubts_that_come_to_nothing(then: str) -> None:
     """All are out of order to the broker (it has lost its log's end), or the one that would tell is
     no more.
@@ -453,16 +453,14 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
 
     async def work() -> None:
         more = (
-            {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000}
-            if then == "given up"
-            else {}
+            {"delivery_timeout_ms": 1_500, "request_timeout_ms": 1_000} if then == "expired" else {}
         )
         async with ScriptedBroker() as broker:
             producer = Producer(options(broker, **more))
             await acked(producer, "t", b"first" * 30, partition=0)
             broker.holding = True
-            told: list[Any] = []
-            await fill(producer, [b"%d" % n * 150 for n in range(3)], told)
+            reported: list[Any] = []
+            await fill(producer, [b"%d" % n * 150 for n in range(3)], reported)
             await until(lambda: len(broker.held) == 3)
             broker.holding = False
             out_of_order = lambda partition, batch: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # noqa: E731
@@ -489,12 +487,12 @@ def test_doubts_that_come_to_nothing(then: str) -> None:
                     )
                 )
                 await producer.close(timeout_ms=0)
-                assert [type(error) for _, _, error in told] == [ProducerClosedError] * 3
+                assert [type(error) for _, _, error in reported] == [ProducerClosedError] * 3
                 assert producer.buffer_used == 0
                 return
-            await until(lambda: len(told) == 3)
+            await until(lambda: len(reported) == 3)
             broker.faults.clear()
-            errors = [error for _, _, error in told]
+            errors = [error for _, _, error in reported]
             if then == "lost":
                 assert errors == [None] * 3
                 assert broker.values(0) == [b"first" * 30, *(b"%d" % n * 150 for n in range(3))]
@@ -537,11 +535,11 @@ def test_close_fails_what_cannot_be_sent() -> None:
             producer = Producer(options(broker))
             await producer.partitions_for("t")
             broker.holding = True
-            told: list[Any] = []
-            await fill(producer, VALUES, told)
+            reported: list[Any] = []
+            await fill(producer, VALUES, reported)
             await producer.close(100)
-            assert len(told) == len(VALUES)
-            assert {type(error) for _, _, error in told} == {ProducerClosedError}
+            assert len(reported) == len(VALUES)
+            assert {type(error) for _, _, error in reported} == {ProducerClosedError}
             with pytest.raises(ProducerClosedError):
                 await acked(producer, "t", b"x")
             assert producer.buffer_used == 0
@@ -571,10 +569,12 @@ def test_muted_partitions_keep_the_order_without_idempotence(
             async with Producer(options(broker, **more)) as producer:
                 await acked(producer, "t", b"first", partition=0)
                 broker.faults.append(lambda partition, batch: ErrorCode.NOT_ENOUGH_REPLICAS)
-                told: list[Any] = []
-                await fill(producer, VALUES, told)
+                reported: list[Any] = []
+                await fill(producer, VALUES, reported)
                 await producer.flush()
-                assert [value for value, _, _ in told] == VALUES, "callbacks in order in any case"
+                assert [value for value, _, _ in reported] == VALUES, (
+                    "callbacks in order in any case"
+                )
                 assert sorted(broker.values(0)) == sorted([b"first", *VALUES])
                 return broker.values(0) == [b"first", *VALUES]
 
@@ -708,11 +708,11 @@ def test_one_request_holds_all_partitions_and_callbacks_may_fail() -> None:
         ):
             done: list[BatchDone] = []
 
-            def told(batch: BatchDone) -> None:
+            def reported(batch: BatchDone) -> None:
                 done.append(batch)
                 raise RuntimeError("of no matter")
 
-            producer.on_batch = told
+            producer.on_batch = reported
             await producer.partitions_for("t")
             assert producer.send_many("t", b"v", array.array("q", range(500))) == 500
             await producer.flush()

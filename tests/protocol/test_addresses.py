@@ -65,23 +65,23 @@ def test_every_address_is_found_and_replaced_and_nothing_else(kind: Any, version
         expected = [(node_id(one), one.host, one.port) for one in here]
         assert addresses(data, kind.api_key, version) == expected
         seen += len(here)
-        given = {
+        new_addresses = {
             n: (rng.choice(["", "h", "a" * 130, "é.example"]), rng.randrange(65536))
             for n, _, _ in expected
         }
         asked = []
 
         def replace(
-            node: int, host: str, port: int, given: Any = given, asked: Any = asked
+            node: int, host: str, port: int, new_addresses: Any = new_addresses, asked: Any = asked
         ) -> tuple[str, int]:
             asked.append((node, host, port))
-            return given[node]  # type: ignore[no-any-return]
+            return new_addresses[node]  # type: ignore[no-any-return]
 
         out = b"".join(rewrite_addresses(data, kind.api_key, version, replace, correlation_id=99))
         assert asked == [one for one in expected if one[1]]
         for one in here:
             if one.host:
-                one.host, one.port = given[node_id(one)]
+                one.host, one.port = new_addresses[node_id(one)]
         assert out == frame(message, version, 99)
     assert (seen > 0) == may_hold_addresses(kind.api_key, version)
 
@@ -228,8 +228,12 @@ def test_a_broker_that_does_not_know_the_version() -> None:
 
 def test_a_broker_that_says_so_in_no_version_of_the_answer() -> None:
     """As librdkafka's mock broker does: a compact array, its length one too low."""
-    said = bytes.fromhex("00000001002301001200000002 0000000000".replace(" ", ""))
-    answer = b"".join(intersect_api_versions(said, 3, carried_versions(), correlation_id=9))
+    broker_answer = bytes.fromhex("00000001002301001200000002 0000000000".replace(" ", ""))
+    answer = b"".join(
+        intersect_api_versions(broker_answer, 3, carried_versions(), correlation_id=9)
+    )
     assert answer == frame(messages.ApiVersionsResponse(error_code=35), 0, 9)
     with pytest.raises(ProtocolError):
-        intersect_api_versions(said[:4] + b"\0\1" + said[6:9], 3, carried_versions())
+        intersect_api_versions(
+            broker_answer[:4] + b"\0\1" + broker_answer[6:9], 3, carried_versions()
+        )

@@ -44,14 +44,14 @@ def pieces(data: bytes, seed: int, sizes: list[int]) -> Iterator[bytes]:
         at += size
 
 
-def through_feed(splitter: FrameSplitter, given: Iterator[bytes]) -> list[memoryview]:
-    return [frame for piece in given for frame in splitter.feed(piece)]
+def through_feed(splitter: FrameSplitter, pieces: Iterator[bytes]) -> list[memoryview]:
+    return [frame for piece in pieces for frame in splitter.feed(piece)]
 
 
-def through_buffer(splitter: FrameSplitter, given: Iterator[bytes]) -> list[memoryview]:
+def through_buffer(splitter: FrameSplitter, pieces: Iterator[bytes]) -> list[memoryview]:
     """As asyncio.BufferedProtocol does it."""
     found = []
-    for piece in given:
+    for piece in pieces:
         left = memoryview(piece)
         while left:
             room = splitter.get_buffer(65536)
@@ -102,7 +102,7 @@ def test_a_slice_outlives_the_splitter(way: str) -> None:
     (kept,) = WAYS[way](splitter, iter([framed(b"k" * 60_000)[:100], framed(b"k" * 60_000)[100:]]))
     del splitter
     gc.collect()
-    for _ in range(100):  # whoever reads next gets memory that was let go
+    for _ in range(100):  # the next reader gets memory that was released
         WAYS[way](FrameSplitter(), iter([framed(b"z" * 60_000)]))
     assert kept == b"k" * 60_000
 
@@ -267,7 +267,7 @@ def test_memory_of_large_frames_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", None, memoryview(b"abcd")[::2]])
-def test_what_is_no_buffer_is_refused(wrong: Any) -> None:
+def test_an_object_without_a_buffer_is_refused(wrong: Any) -> None:
     with pytest.raises(BatchvalError, match="contiguous"):
         FrameSplitter().feed(wrong)
 

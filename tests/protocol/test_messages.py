@@ -55,7 +55,7 @@ def test_bytes_after_a_request_are_refused_and_after_a_response_ignored(
     message = invented(kind, version, 1)
     data = frame(message, version)[4:] + b"\0\xff"
     if issubclass(kind, Request):
-        with pytest.raises(ProtocolError, match="bytes behind the end"):
+        with pytest.raises(ProtocolError, match="bytes after the end"):
             read_frame(kind, version, data)
     else:
         assert read_frame(kind, version, data) == message

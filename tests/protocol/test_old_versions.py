@@ -162,7 +162,7 @@ def test_bytes_after_a_request_are_refused_and_after_an_answer_ignored(
     if raised.requests[version - raised.oldest] is not None:
         w = Writer()
         invent(definition(key, "Request"), version, Inventor(1), w)
-        with pytest.raises(ProtocolError, match="bytes behind the end"):
+        with pytest.raises(ProtocolError, match="bytes after the end"):
             raise_request(raised, version, w.getvalue() + b"\0")
     if raised.answers[version - raised.oldest] is not None:
         w = Writer()
@@ -277,7 +277,7 @@ def test_a_damaged_list_offsets_is_a_protocol_error() -> None:
             OldListOffsets(body[:end], max_partitions=3)
     with pytest.raises(ProtocolError, match="more topics or partitions than are allowed"):
         OldListOffsets(body, max_partitions=2)
-    with pytest.raises(ProtocolError, match="bytes behind the end"):
+    with pytest.raises(ProtocolError, match="bytes after the end"):
         OldListOffsets(body + b"\0", max_partitions=100)
     answer = offsets_answer((0, 0, 3), (1, 0, 3))
     for end in range(len(answer)):
@@ -328,7 +328,7 @@ def test_a_raised_fetch_asks_for_other_offsets_and_less() -> None:
     for end in range(len(body)):
         with pytest.raises(ProtocolError):
             OldFetch(body[:end], 0, max_partitions=100)
-    with pytest.raises(ProtocolError, match="bytes behind the end"):
+    with pytest.raises(ProtocolError, match="bytes after the end"):
         OldFetch(body + b"\0", 0, max_partitions=100)
 
 

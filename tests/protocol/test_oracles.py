@@ -1,4 +1,4 @@
-"""Every message beside two strangers' readers and writers: kio's and kafka-python's, each from
+"""Every message compared with two other readers and writers: kio's and kafka-python's, each from
 Kafka's definitions.
 
 What is written here is read there, field by field the same, and written there again to the same

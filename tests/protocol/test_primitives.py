@@ -117,7 +117,7 @@ def test_malformed_text_is_replaced_as_kafka_does() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["text", None, 5, memoryview(b"abcd")[::2]])
-def test_what_is_no_buffer_is_refused(wrong: Any) -> None:
+def test_an_object_without_a_buffer_is_refused(wrong: Any) -> None:
     with pytest.raises(BatchvalError, match="contiguous"):
         Reader(wrong)
     with pytest.raises(BatchvalError, match=r"contiguous|null"):

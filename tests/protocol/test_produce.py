@@ -1,4 +1,4 @@
-"""Produce on its way through a gate: the walk beside the plain reader, rewriting, refusing,
+"""Produce on its way through a gate: the walk compared with the plain reader, rewriting, refusing,
 merging.
 """
 
@@ -81,7 +81,7 @@ def test_the_view_says_what_the_reader_says(version: int) -> None:
 def test_bytes_after_a_request_are_refused_and_after_an_answer_kept(version: int) -> None:
     request = request_of(version)
     data = frame(request, version)[4:]
-    with pytest.raises(ProtocolError, match="bytes behind the end"):
+    with pytest.raises(ProtocolError, match="bytes after the end"):
         ProduceRequestView(data + b"\0")
     answer = frame(answer_to(request, [True] * len(parts_of(request)), version), version)[4:]
     longer = ProduceResponseView(answer + b"\0\xff", version)
@@ -144,7 +144,7 @@ def test_partitions_are_taken_out_and_claims_put_in(version: int) -> None:
         assert out == request
 
 
-def test_a_claim_said_twice_is_none_and_goes() -> None:
+def test_a_claim_that_comes_twice_is_removed() -> None:
     request = request_of(9, topics=1)
     del request.topic_data[0].partition_data[1:]
     data = frame(request, 9)[4:]
@@ -225,8 +225,8 @@ def test_an_answer_merged_with_refusals(version: int) -> None:
         view = ProduceRequestView(frame(request, version)[4:])
         keep = [rng.random() < 0.5 for _ in range(len(view))]
         broker = answer_to(request, keep, version)
-        said = ProduceResponseView(frame(broker, version, 4711)[4:], version)
-        data = joined(merge(view, [None if one else REFUSED for one in keep], said))
+        broker_answer = ProduceResponseView(frame(broker, version, 4711)[4:], version)
+        data = joined(merge(view, [None if one else REFUSED for one in keep], broker_answer))
         merged = messages.ProduceResponse.decode(data, version)
         answers = iter(keep)
         expected = [
@@ -253,8 +253,10 @@ def test_what_the_broker_left_out_is_not_invented_and_what_it_adds_is_kept() -> 
     broker = messages.ProduceResponse(
         [TopicProduceResponse("stranger", partition_responses=[PartitionProduceResponse(1, 3)])]
     )
-    said = ProduceResponseView(frame(broker, 9)[4:], 9)
-    merged = messages.ProduceResponse.decode(joined(merge(view, [None] * len(view), said)), 9)
+    broker_answer = ProduceResponseView(frame(broker, 9)[4:], 9)
+    merged = messages.ProduceResponse.decode(
+        joined(merge(view, [None] * len(view), broker_answer)), 9
+    )
     assert merged.responses == broker.responses
     with pytest.raises(ProtocolError, match="of version 8 to a request of 9"):
         merge(view, [None] * len(view), ProduceResponseView(frame(broker, 8)[4:], 8))

@@ -1,4 +1,4 @@
-"""Random messages of exactly one version: ``read`` is given a reader that invents what it is asked
+"""Random messages of exactly one version: ``read`` gets a reader that invents what it is asked
 for.
 """
 

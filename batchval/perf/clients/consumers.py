@@ -28,25 +28,27 @@ class OpenClient:
 
 
 def open_client(
-    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
-    """``given``: the options of the command by their names. Raises ConsumeError for what the
-    cluster does not give.
+    """Return the client of the command's options.
+
+    ``arguments`` are the options by name. Raises ConsumeError for what the cluster lacks.
+
     """
-    if given["client"] == "librdkafka":
-        return _librdkafka(given, found)
-    return _own(given, found, say)
+    if arguments["client"] == "librdkafka":
+        return _librdkafka(arguments, found)
+    return _own(arguments, found, say)
 
 
 class _Consumer(PerfConsumer, Protocol):
     def last_error(self) -> str:
-        """What did not work last; empty if all did."""
+        """Return the last error, empty without one."""
 
 
 def _opened(
     partitions: list[TopicPartition], make_one: Callable[[list[str]], _Consumer], version: str
 ) -> OpenClient:
-    """``make_one`` makes a consumer of these topics."""
+    """Return a client whose consumers ``make_one`` makes for a list of topics."""
     topics = sorted({topic for topic, _ in partitions})
     made: list[_Consumer] = []
 
@@ -55,12 +57,12 @@ def _opened(
         return consumer
 
     def last_error() -> str:
-        return next((said for consumer in made if (said := consumer.last_error())), "")
+        return next((text for consumer in made if (text := consumer.last_error())), "")
 
     return OpenClient(partitions, make, last_error, version)
 
 
-def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str]) -> OpenClient:
+def _librdkafka(arguments: Mapping[str, Any], found: Mapping[str, str]) -> OpenClient:
     try:
         from batchval.perf.clients.rdkafka import version
         from batchval.perf.clients.rdkafka_consumer import RdkafkaConsumer, partitions_of
@@ -70,26 +72,26 @@ def _librdkafka(given: Mapping[str, Any], found: Mapping[str, str]) -> OpenClien
         ) from None
     common = {
         **_librdkafka_names(found),
-        "bootstrap.servers": given["bootstrap_server"],
-        "group.id": given["group"],
+        "bootstrap.servers": arguments["bootstrap_server"],
+        "group.id": arguments["group"],
     }
     config = {
         "isolation.level": "read_uncommitted",  # Kafka's default; librdkafka's is read_committed
         **common,
-        "auto.offset.reset": "latest" if given["from_latest"] else "earliest",
-        "max.partition.fetch.bytes": given["fetch_size"],
-        "check.crcs": given["check_crcs"],
+        "auto.offset.reset": "latest" if arguments["from_latest"] else "earliest",
+        "max.partition.fetch.bytes": arguments["fetch_size"],
+        "check.crcs": arguments["check_crcs"],
     }
     if (
-        given["fetch_size"] > 52_428_800
+        arguments["fetch_size"] > 52_428_800
     ):  # the whole fetch cannot be smaller than a partition's part
-        config["fetch.max.bytes"] = min(given["fetch_size"], 2**31 - 513)
+        config["fetch.max.bytes"] = min(arguments["fetch_size"], 2**31 - 513)
         config["receive.message.max.bytes"] = config["fetch.max.bytes"] + 512
-    if given["socket_buffer_size"] is not None:
-        config["socket.receive.buffer.bytes"] = given["socket_buffer_size"]
+    if arguments["socket_buffer_size"] is not None:
+        config["socket.receive.buffer.bytes"] = arguments["socket_buffer_size"]
     return _opened(
-        partitions_of(common, given["topic"], given["include"]),
-        lambda topics: RdkafkaConsumer(config, topics, with_metrics=given["print_metrics"]),
+        partitions_of(common, arguments["topic"], arguments["include"]),
+        lambda topics: RdkafkaConsumer(config, topics, with_metrics=arguments["print_metrics"]),
         version(),
     )
 
@@ -102,7 +104,7 @@ def _librdkafka_names(found: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _own(
-    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
     from batchval.fetch import ConsumerOptions
     from batchval.fetch.receiver import Quota
@@ -112,24 +114,24 @@ def _own(
     read, security, unknown = properties.consumer_options(found)
     for name in unknown:
         say(f"{name}: the own client has no such setting, it is not used")
-    said = {
+    from_options = {
         "client_id": "perf-consumer",
-        "auto_offset_reset": "latest" if given["from_latest"] else "earliest",
-        "fetch_max_bytes": max(_FETCH_MAX_BYTES, given["fetch_size"]),
-        "max_partition_fetch_bytes": given["fetch_size"],
-        "receive_buffer_bytes": given["socket_buffer_size"],
-        "check_crcs": given["check_crcs"],
+        "auto_offset_reset": "latest" if arguments["from_latest"] else "earliest",
+        "fetch_max_bytes": max(_FETCH_MAX_BYTES, arguments["fetch_size"]),
+        "max_partition_fetch_bytes": arguments["fetch_size"],
+        "receive_buffer_bytes": arguments["socket_buffer_size"],
+        "check_crcs": arguments["check_crcs"],
     }
     options = ConsumerOptions(
-        bootstrap_servers=given["bootstrap_server"].split(","),
-        group_id=given["group"],
+        bootstrap_servers=arguments["bootstrap_server"].split(","),
+        group_id=arguments["group"],
         allow_auto_create_topics=False,
         security=Security.from_properties(security),
-        **(said | read),
+        **(from_options | read),
     )
-    quota = Quota(given["num_records"])
+    quota = Quota(arguments["num_records"])
     return _opened(
-        partitions_of(options, given["topic"], given["include"]),
-        lambda topics: OwnConsumer(options, topics, given["decode"], quota),
+        partitions_of(options, arguments["topic"], arguments["include"]),
+        lambda topics: OwnConsumer(options, topics, arguments["decode"], quota),
         "batchval",
     )

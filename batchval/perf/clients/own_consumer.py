@@ -1,4 +1,5 @@
-"""batchval's own consumer to be measured: a native thread counts what comes, and Python asks it.
+"""batchval's own consumer as a measured client: a native thread counts records, and Python reads
+its counts.
 
 Each consumer has its event loop. A poll runs the loop, which has heartbeats and what the native
 thread leaves to Python (batchval.fetch.streams); with TLS all batches come through the loop.
@@ -37,8 +38,8 @@ USED_UP_S = 0.005
 def partitions_of(
     options: ConsumerOptions, topic: str | None, include: str | None
 ) -> list[tuple[str, int]]:
-    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal
-    ones left out).
+    """Return the partitions of the topic, or of all topics whose whole name matches ``include``
+    (internal ones left out).
 
     Raises ConsumeError: no broker, no such topic, no permission, no match.
     """
@@ -98,11 +99,11 @@ class OwnConsumer:
         self._records = self._bytes = self._polls = 0
         self._lag_max = math.nan
         self._going_ns = 0
-        self._said = ""
+        self._last_error = ""
         self._failure: Exception | None = None
 
     def subscribe(self) -> None:
-        """Begins to join."""
+        """Start to join the group."""
         self._rebalances.begin()
         self._run(self._subscribe())
 
@@ -115,10 +116,10 @@ class OwnConsumer:
         )
 
     def _on_assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
-        given = frozenset((topic, number) for topic, number in partitions)
-        self._assigned = given
+        assigned = frozenset((topic, number) for topic, number in partitions)
+        self._assigned = assigned
         if not self._going and self._consumer is not None:
-            self._consumer.pause(*sorted(given))
+            self._consumer.pause(*sorted(assigned))
         self._rebalances.end()
 
     def _on_revoked(self, _: Iterable[tuple[str, int]]) -> None:
@@ -133,24 +134,24 @@ class OwnConsumer:
         except NetworkError as error:
             if not error.retriable:
                 raise ConsumeError(str(error)) from None
-            self._said = str(error)
+            self._last_error = str(error)
             return None
         except BatchvalError as error:
             raise ConsumeError(str(error)) from None
 
     def assignment(self) -> frozenset[tuple[str, int]] | None:
-        """Its partitions; None while it has none from the group."""
+        """Return its partitions; None while it has none from the group."""
         return self._assigned
 
     def go(self) -> None:
-        """Resumes what was assigned."""
+        """Resume the assigned partitions."""
         self._going = True
         self._going_ns = time.monotonic_ns()
         if self._consumer is not None and self._assigned:
             self._consumer.resume(*sorted(self._assigned))
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
-        """What a native thread has counted, and batches that came otherwise, counted here."""
+        """Return what a native thread has counted, and the counts of all other batches."""
         return self._run(self._poll(timeout_ms, most)) or Polled(0, 0)
 
     async def _poll(self, timeout_ms: int, most: int) -> Polled:
@@ -205,7 +206,7 @@ class OwnConsumer:
         self._lag_max = records if math.isnan(self._lag_max) else max(records, self._lag_max)
 
     def rebalance_ms(self) -> float:
-        """Joins until now, the one under way included."""
+        """Return the duration of all joins until now, the current one included."""
         return self._rebalances.ms()
 
     def metrics(self) -> Metrics:
@@ -235,11 +236,11 @@ class OwnConsumer:
         return found | named("batchval-consumer-metrics", {"poll-total": self._polls}, client_id)
 
     def last_error(self) -> str:
-        """What did not work last; empty if all did."""
-        return self._said
+        """Return the last error, empty without one."""
+        return self._last_error
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
         try:
             if self._consumer is not None:
                 self._run(self._consumer.__aexit__(None, None, None))

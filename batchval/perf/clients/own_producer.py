@@ -27,7 +27,7 @@ METADATA_MS = 10_000.0
 
 
 def _name(error: BaseException) -> str:
-    """Kafka's name of an error code, or what the error is called here."""
+    """Return Kafka's name of an error code, or the name of the error's class."""
     if isinstance(error, BrokerError):
         try:
             return ErrorCode(error.code).name

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class OwnReader:
-    """One consumer with its own loop, which runs in the thread that polls."""
+    """A consumer with its own loop, which runs in the thread that polls."""
 
     def __init__(self, options: ConsumerOptions, topic: str, partitions: list[int]) -> None:
         self._options = options

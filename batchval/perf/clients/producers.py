@@ -16,7 +16,7 @@ __all__ = ["OpenClient", "open_client"]
 
 @dataclass(frozen=True, slots=True)
 class OpenClient:
-    """What makes a producer for each thread, and what it is."""
+    """A factory of producers for threads, with the client's name and version."""
 
     make: Callable[[int], PerfProducer]
     version: str
@@ -24,14 +24,17 @@ class OpenClient:
 
 
 def open_client(
-    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
-    """By --client; ``found``: properties. Raises ProduceError, PropertyError."""
-    return (_librdkafka if given["client"] == "librdkafka" else _own)(given, found, say)
+    """Return the function that opens the client of --client, with the properties ``found``.
+
+    Raises ProduceError, PropertyError.
+    """
+    return (_librdkafka if arguments["client"] == "librdkafka" else _own)(arguments, found, say)
 
 
 def _librdkafka(
-    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
     try:
         from batchval.perf.clients.rdkafka import version
@@ -43,31 +46,31 @@ def _librdkafka(
             "confluent-kafka is not installed: pip install 'batchval[perf]'"
         ) from None
     config = properties.rdkafka(found)
-    if given["partitioner"] == "murmur2":
+    if arguments["partitioner"] == "murmur2":
         config["partitioner"] = "murmur2_random"
 
     def make(thread: int) -> PerfProducer:
         own = dict(config)
-        if given["transactional_id"]:
-            own["transactional.id"] = _of_thread(given, thread)
+        if arguments["transactional_id"]:
+            own["transactional.id"] = _of_thread(arguments, thread)
         return RdkafkaProducer(
             own,
-            given["topic"],
-            partition=given["partition"],
-            round_robin=given["partitioner"] == "round_robin",
+            arguments["topic"],
+            partition=arguments["partition"],
+            round_robin=arguments["partitioner"] == "round_robin",
         )
 
     return OpenClient(make, version(), asyncio.new_event_loop)
 
 
-def _of_thread(given: Mapping[str, Any], thread: int) -> str:
-    """A transactional id is of one producer."""
-    name: str = given["transactional_id"]
-    return name if given["threads"] == 1 else f"{name}-{thread}"
+def _of_thread(arguments: Mapping[str, Any], thread: int) -> str:
+    """Return a thread's transactional id: each producer needs its own."""
+    name: str = arguments["transactional_id"]
+    return name if arguments["threads"] == 1 else f"{name}-{thread}"
 
 
 def _own(
-    given: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
+    arguments: Mapping[str, Any], found: Mapping[str, str], say: Callable[[str], None]
 ) -> OpenClient:
     from importlib.metadata import PackageNotFoundError, version
 
@@ -79,24 +82,31 @@ def _own(
     options, security, unknown = properties.producer_options(found)
     for name in unknown:
         say(f"{name}: the own client has no such setting, it is not used")
-    settings = options | {name: given[name] for name in ("claims", "partitioner")}
+    settings = options | {name: arguments[name] for name in ("claims", "partitioner")}
     settings["security"] = Security.from_properties(security)
 
     def of(thread: int) -> ProducerOptions:
-        own = {"transactional_id": _of_thread(given, thread)} if given["transactional_id"] else {}
+        own = (
+            {"transactional_id": _of_thread(arguments, thread)}
+            if arguments["transactional_id"]
+            else {}
+        )
         try:
             return ProducerOptions(**settings | own)
         except ValueError as error:
             raise PropertyError(str(error)) from None
 
-    of(0)  # what does not fit together is said now
+    of(0)  # report contradictory options now
     try:
         installed = version("batchval")
     except PackageNotFoundError:
         installed = "from its sources"
     return OpenClient(
         lambda thread: OwnProducer(
-            of(thread), given["topic"], partition=given["partition"], is_alone=given["threads"] == 1
+            of(thread),
+            arguments["topic"],
+            partition=arguments["partition"],
+            is_alone=arguments["threads"] == 1,
         ),
         f"batchval {installed}",
         loop_factory(),

@@ -1,6 +1,4 @@
-"""What the clients over librdkafka share: its errors in words, the last of them, and the metadata
-of topics.
-"""
+"""Shared code of the clients over librdkafka: texts of its errors, the last error, metadata."""
 
 from __future__ import annotations
 
@@ -12,32 +10,30 @@ from batchval.errors import BatchvalError
 from batchval.perf.clients import rdkafka_package
 from batchval.perf.clients.rdkafka_package import KafkaError, KafkaException
 
-__all__ = ["METADATA_S", "LastError", "list_topics", "reason", "version", "words"]
+__all__ = ["METADATA_S", "LastError", "error_text", "list_topics", "reason", "version"]
 
 METADATA_S = 10.0
 _CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL}
 
 
-def words(error: KafkaError) -> str:
-    """Without the scheme that librdkafka puts before an address."""
+def error_text(error: KafkaError) -> str:
+    """Return an error's text without the scheme that librdkafka puts before an address."""
     return re.sub(r"^(sasl_)?(plaintext|ssl)://", "", error.str(), flags=re.IGNORECASE).strip()
 
 
 def reason(error: Exception) -> str:
-    """Of a KafkaException, or of what a wrong configuration raises."""
+    """Return the text of a KafkaException, or of what a wrong configuration raises."""
     first = error.args[0] if error.args else error
-    return words(first) if isinstance(first, KafkaError) else str(first)
+    return error_text(first) if isinstance(first, KafkaError) else str(first)
 
 
 def version() -> str:
-    """Of the library, and of the package that carries it."""
+    """Return the version of the library and of the package that carries it."""
     return f"librdkafka {rdkafka_package.libversion()[0]}, confluent-kafka {rdkafka_package.__version__}"
 
 
 class LastError:
-    """An ``error_cb``: what librdkafka said last, for a sentence that says more than that time is
-    up.
-    """
+    """An ``error_cb`` that keeps librdkafka's last error, to explain a timeout."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -47,30 +43,31 @@ class LastError:
         if error.code() in _CREDENTIALS:
             self.refused = error
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.text:
-            self.text = words(error)
+            self.text = error_text(error)
 
 
 def list_topics(
     client: Any,
     topic: str | None,
-    said: LastError,
+    last_error: LastError,
     servers: str,
     end: float,
     raised: type[BatchvalError],
 ) -> Any:
-    """Metadata of the topic, or of all. ``raised`` where a broker refuses, or none answers before
-    ``end`` (monotonic).
+    """Return metadata of the topic, or of all topics.
 
-    In short turns: what librdkafka says of a refusal comes by poll alone.
+    Raises ``raised`` where a broker refuses, or none answers before ``end`` (monotonic). Waits in
+    short turns, because librdkafka reports a refusal only to ``poll``.
+
     """
     while True:
         try:
             return client.list_topics(topic, 1.0) if topic else client.list_topics(timeout=1.0)
         except KafkaException as error:
             client.poll(0)
-            if said.refused is not None:
-                raise raised(f"refused: {words(said.refused)}") from None
+            if last_error.refused is not None:
+                raise raised(f"refused: {error_text(last_error.refused)}") from None
             if time.monotonic() >= end:
                 raise raised(
-                    f"no broker answers at {servers}: {said.text or reason(error)}"
+                    f"no broker answers at {servers}: {last_error.text or reason(error)}"
                 ) from None

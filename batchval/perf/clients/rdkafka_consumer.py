@@ -1,6 +1,6 @@
 """librdkafka (the package confluent-kafka) as a consumer to be measured: a Python object a record.
 
-Its configuration names are librdkafka's. ``fetch.queue.backoff.ms`` is 2 unless given: at
+Its configuration names are librdkafka's. ``fetch.queue.backoff.ms`` is 2 unless set: at
 librdkafka's 1,000 a consumer that has filled its queue sleeps most of the time, and the backoff is
 measured, not the client.
 """
@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from batchval.perf.clients.kafka_metrics import Metrics, Rebalances, average, named
-from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
+from batchval.perf.clients.rdkafka import METADATA_S, LastError, error_text, list_topics, reason
 from batchval.perf.clients.rdkafka_package import (
     Consumer,
     KafkaError,
@@ -30,7 +30,7 @@ __all__ = ["RdkafkaConsumer", "partitions_of"]
 
 #: One ``consume`` call at most: a Python object each.
 MAX_POLL_RECORDS = 10_000
-#: What passes by itself, or is no error at all.
+#: Retriable errors, and codes that do not mean an error.
 _PASSING = {
     KafkaError._PARTITION_EOF,
     KafkaError._TRANSPORT,
@@ -50,29 +50,29 @@ _QUIET: Mapping[str, Any] = {"log_level": 0, "log.connection.close": False}
 def partitions_of(
     config: Mapping[str, Any], topic: str | None, include: str | None
 ) -> list[tuple[str, int]]:
-    """The partitions of the topic, or of all topics whose whole name matches ``include`` (internal
-    ones left out).
+    """Return the partitions of the topic, or of all topics whose whole name matches ``include``
+    (internal ones left out).
 
     Raises ConsumeError: no broker, no such topic, no permission, no match.
     """
-    said = LastError()
+    last_error = LastError()
     try:
         consumer = Consumer(
-            {**_QUIET, **config, "error_cb": said, "allow.auto.create.topics": False}
+            {**_QUIET, **config, "error_cb": last_error, "allow.auto.create.topics": False}
         )
     except (KafkaException, ValueError, TypeError) as error:
         raise PropertyError(f"librdkafka: {reason(error)}") from None
     try:
         servers = config.get("bootstrap.servers", "")
         found = list_topics(
-            consumer, topic, said, servers, time.monotonic() + METADATA_S, ConsumeError
+            consumer, topic, last_error, servers, time.monotonic() + METADATA_S, ConsumeError
         )
     finally:
         consumer.close()
     if topic:
         about = found.topics[topic]
         if about.error is not None:
-            raise ConsumeError(f"topic {topic}: {words(about.error)}")
+            raise ConsumeError(f"topic {topic}: {error_text(about.error)}")
         names = [topic]
     else:
         names = sorted(
@@ -95,7 +95,7 @@ class RdkafkaConsumer:
         self, config: Mapping[str, Any], topics: Collection[str], *, with_metrics: bool = False
     ) -> None:
         self._topics = list(topics)
-        self._said = LastError()
+        self._last_error = LastError()
         self._assigned: frozenset[tuple[str, int]] | None = None
         self._going = threading.Event()
         self._rebalances = Rebalances()
@@ -116,14 +116,14 @@ class RdkafkaConsumer:
         }
         try:
             self._consumer = Consumer(
-                {**_QUIET, **defaults, **extra, **config, "error_cb": self._said}
+                {**_QUIET, **defaults, **extra, **config, "error_cb": self._last_error}
             )
         except (KafkaException, ValueError, TypeError) as error:
             raise PropertyError(f"librdkafka: {reason(error)}") from None
         self._cooperative = "cooperative" in str(config.get("partition.assignment.strategy", ""))
 
     def subscribe(self) -> None:
-        """Begins to join."""
+        """Start to join the group."""
         self._rebalances.begin()
         self._consumer.subscribe(
             self._topics,
@@ -139,8 +139,10 @@ class RdkafkaConsumer:
             consumer.assign(partitions)
         if not self._going.is_set():
             consumer.pause(partitions)
-        given = frozenset((p.topic, p.partition) for p in partitions)
-        self._assigned = (self._assigned or frozenset()) | given if self._cooperative else given
+        assigned = frozenset((p.topic, p.partition) for p in partitions)
+        self._assigned = (
+            (self._assigned or frozenset()) | assigned if self._cooperative else assigned
+        )
         self._rebalances.end()
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -154,11 +156,11 @@ class RdkafkaConsumer:
             consumer.unassign()
 
     def assignment(self) -> frozenset[tuple[str, int]] | None:
-        """Its partitions; None while it has none from the group."""
+        """Return its partitions; None while it has none from the group."""
         return self._assigned
 
     def go(self) -> None:
-        """Resumes what was assigned."""
+        """Resume the assigned partitions."""
         self._going.set()
         self._going_ns = time.monotonic_ns()
         self._consumer.resume(
@@ -166,7 +168,7 @@ class RdkafkaConsumer:
         )
 
     def poll(self, timeout_ms: int, most: int) -> Polled:
-        """One ``consume``: never more than is wanted, nor than 10,000."""
+        """Call ``consume`` once, for at most the wanted records, and at most 10,000."""
         nbytes = records = 0
         try:
             messages = self._consumer.consume(
@@ -175,11 +177,11 @@ class RdkafkaConsumer:
         except KafkaException as error:
             raise ConsumeError(reason(error)) from None
         for message in messages:
-            said = message.error()
-            if said is not None:
-                if said.code() not in _PASSING and not said.retriable():
-                    raise ConsumeError(words(said))
-                self._said(said)
+            failure = message.error()
+            if failure is not None:
+                if failure.code() not in _PASSING and not failure.retriable():
+                    raise ConsumeError(error_text(failure))
+                self._last_error(failure)
                 continue
             records += 1
             key, value = message.key(), message.value()
@@ -187,14 +189,14 @@ class RdkafkaConsumer:
                 nbytes += len(key)
             if value is not None:
                 nbytes += len(value)
-        if self._said.refused is not None:
-            raise ConsumeError(f"refused: {words(self._said.refused)}")
+        if self._last_error.refused is not None:
+            raise ConsumeError(f"refused: {error_text(self._last_error.refused)}")
         self._records += records
         self._bytes += nbytes
         return Polled(records, nbytes)
 
     def rebalance_ms(self) -> float:
-        """Joins until now, the one under way included."""
+        """Return the duration of all joins until now, the current one included."""
         return self._rebalances.ms()
 
     def _on_statistics(self, text: str) -> None:
@@ -246,9 +248,9 @@ class RdkafkaConsumer:
         return found
 
     def last_error(self) -> str:
-        """What librdkafka complained of last; empty if nothing."""
-        return self._said.text
+        """Return librdkafka's last error, empty without one."""
+        return self._last_error.text
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Leave the group."""
         self._consumer.close()

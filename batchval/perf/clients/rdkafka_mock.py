@@ -12,7 +12,7 @@ _START_S = 10.0
 
 
 class MockCluster:
-    """Runs as long as the object lives.
+    """A mock cluster that runs as long as the object lives.
 
     ``bootstrap``  the brokers' addresses, as ``--bootstrap-server`` takes them
     """

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from batchval.perf.clients.kafka_metrics import Metrics, Windows, average, named
-from batchval.perf.clients.rdkafka import METADATA_S, LastError, list_topics, reason, words
+from batchval.perf.clients.rdkafka import METADATA_S, LastError, error_text, list_topics, reason
 from batchval.perf.clients.rdkafka_package import KafkaError, KafkaException, Producer
 from batchval.perf.produce import OnBatch, OnWire, ProduceError
 from batchval.perf.tally import ClientRoundTrips
@@ -35,8 +35,8 @@ _FULL = KafkaError._QUEUE_FULL
 
 
 class RdkafkaProducer:
-    """One producer, for one thread. ``config``: librdkafka's names. ``partition``: None leaves it
-    to librdkafka.
+    """One producer, for one thread. ``config``: librdkafka's names. ``partition``: None lets
+    librdkafka choose.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RdkafkaProducer:
             partition,
             round_robin,
         )
-        self._said = LastError()
+        self._last_error = LastError()
         self._statistics: dict[str, Any] = {}
         self._highest: dict[int, int] = {}
         self._highest_total = 0
@@ -68,11 +68,19 @@ class RdkafkaProducer:
         self._transactional = bool(config.get("transactional.id"))
 
     async def open(self, on_batch: OnBatch, on_wire: OnWire) -> None:
-        """``on_wire`` is not called: librdkafka has no times of single requests."""
+        """Connect and look up the topic.
+
+        ``on_wire`` is never called: librdkafka has no times of single requests.
+        """
         self._on_batch = on_batch
         try:
             self._producer = Producer(
-                {**_QUIET, **self._config, "error_cb": self._said, "stats_cb": self._on_statistics},
+                {
+                    **_QUIET,
+                    **self._config,
+                    "error_cb": self._last_error,
+                    "stats_cb": self._on_statistics,
+                },
                 logger=_SILENT,
             )
         except (KafkaException, ValueError, TypeError) as error:
@@ -92,12 +100,17 @@ class RdkafkaProducer:
                 ) from None
 
     def _known(self) -> int:
-        """How many partitions the topic has."""
+        """Return how many partitions the topic has."""
         begin = time.monotonic()
         servers = self._config.get("bootstrap.servers", "")
         while True:
             found = list_topics(
-                self._producer, self._topic, self._said, servers, begin + METADATA_S, ProduceError
+                self._producer,
+                self._topic,
+                self._last_error,
+                servers,
+                begin + METADATA_S,
+                ProduceError,
             )
             about = found.topics[self._topic]
             if about.error is None and about.partitions:
@@ -107,8 +120,8 @@ class RdkafkaProducer:
                 KafkaError.LEADER_NOT_AVAILABLE,
             }
             if not retriable or time.monotonic() - begin >= _UNKNOWN_S:
-                said = "it has no partitions" if about.error is None else words(about.error)
-                raise ProduceError(f"topic {self._topic}: {said}")
+                why = "it has no partitions" if about.error is None else error_text(about.error)
+                raise ProduceError(f"topic {self._topic}: {why}")
             time.sleep(0.2)
 
     def _on_statistics(self, text: str) -> None:
@@ -173,7 +186,7 @@ class RdkafkaProducer:
                 if len(self._producer):
                     self._next -= self._round_robin
                     break
-                # it has nothing, and still no room: there will never be any
+                # its queue is empty, and it still refuses the record: it always will
                 self._tell()
                 self._on_batch(array("q", [stamp]), "_QUEUE_FULL", 0, None)
             except KafkaException as error:
@@ -203,7 +216,7 @@ class RdkafkaProducer:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            failed = words(error.args[0])
+            failed = error_text(error.args[0])
             raise ProduceError(f"the transaction is not begun: {failed}") from None
 
     async def commit(self) -> None:
@@ -218,7 +231,7 @@ class RdkafkaProducer:
                         self._producer.abort_transaction(30.0)
                 if not failed.retriable():
                     raise ProduceError(
-                        f"the transaction is not committed: {words(failed)}"
+                        f"the transaction is not committed: {error_text(failed)}"
                     ) from None
         self._tell()
 
@@ -232,7 +245,7 @@ class RdkafkaProducer:
             self._poll(0.05)
         if len(self._producer):
             self._producer.purge()
-            with suppress(KafkaException):  # a fatal error, which was told before
+            with suppress(KafkaException):  # a fatal error, which was reported before
                 self._producer.flush(1.0)
         del self._producer
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from batchval.perf.clients.rdkafka import METADATA_S, LastError, reason, words
+from batchval.perf.clients.rdkafka import METADATA_S, LastError, error_text, reason
 from batchval.perf.clients.rdkafka_package import (
     Consumer,
     KafkaError,
@@ -58,7 +58,7 @@ class RdkafkaReader:
             except KafkaException as error:
                 refused = self._complaint.refused
                 if refused is not None:
-                    raise ConsumeError(f"refused: {words(refused)}") from None
+                    raise ConsumeError(f"refused: {error_text(refused)}") from None
                 if not self._passes(error.args[0]) or time.monotonic() > end:
                     raise ConsumeError(reason(error)) from None
                 self._consumer.poll(0.1)
@@ -76,7 +76,7 @@ class RdkafkaReader:
         except KafkaException as error:
             raise ConsumeError(reason(error)) from None
         if self._complaint.refused is not None:
-            raise ConsumeError(f"refused: {words(self._complaint.refused)}")
+            raise ConsumeError(f"refused: {error_text(self._complaint.refused)}")
         messages = [message for message in came if not self._is_error(message.error())]
         return [
             (partition, [message.value() for message in part])
@@ -85,7 +85,7 @@ class RdkafkaReader:
 
     def _is_error(self, error: KafkaError | None) -> bool:
         if error is not None and not self._passes(error):
-            raise ConsumeError(words(error))
+            raise ConsumeError(error_text(error))
         return error is not None
 
     def at_end(self) -> bool:
