@@ -5,9 +5,8 @@
 >>> result.ok, result.error_code.name, result.rule.slug
 (False, 'INVALID_RECORD', 'request-without-batch')
 
-A name's module is loaded when the name is first asked for: the core brings numpy with it, which
-takes three quarters of the time, and a program that only wants ``batchval.ErrorCode`` need not wait
-for it.
+A name's module is loaded when the name is first used: the core imports numpy, which takes three
+quarters of the time, and a program that only uses ``batchval.ErrorCode`` need not wait for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m batchval``."""
+"""The entry point of ``python -m batchval``."""
 
 from batchval.cli import main
 

@@ -1,4 +1,4 @@
-"""Rules of one's own: Python functions that look at the records of a batch.
+"""Custom rules: Python functions that check the records of a batch.
 
 A rule takes ``RecordColumns`` and returns what is wrong:
 
@@ -35,20 +35,20 @@ RuleFunction: TypeAlias = (
     "Callable[[RecordColumns], Iterable[tuple[int, str]] | NDArray[np.bool_] | None]"
 )
 
-#: Of entry points.
+#: The group of entry points.
 GROUP: Final = "batchval.record_rules"
-#: Findings of one call that are kept, as of Kafka's record errors.
+#: Findings of one call that are kept, as many as Kafka keeps record errors.
 MOST_FINDINGS: Final = 1_000
-#: Characters of a finding's text.
+#: The longest text of a finding, in characters.
 MOST_TEXT: Final = 200
 
 
 class CustomRuleError(BatchvalError):
-    """A rule has raised an exception, or has returned what no rule may return."""
+    """A rule has raised an exception, or has returned a value of another kind."""
 
 
 class RecordFinding(NamedTuple):
-    """A record that may not enter: its row in the columns, and why."""
+    """A record that is refused: its row in the columns, and why."""
 
     row: int
     text: str
@@ -68,8 +68,8 @@ class CustomRule:
     def load(cls, name: str) -> CustomRule:
         """Return the rule of a name. Importing its module runs the module's code.
 
-        Raises ArgumentValueError where nothing has this name, its module cannot be imported, or it
-        cannot be called with one argument.
+        Raises ArgumentValueError where the name does not exist, its module cannot be imported, or
+        it cannot be called with one argument.
         """
         found = _from_module(name) if ":" in name else _from_entry_point(name)
         if inspect.isclass(found) or not callable(found):
@@ -85,10 +85,10 @@ class CustomRule:
         return cls(name, found)
 
     def check(self, columns: RecordColumns) -> list[RecordFinding]:
-        """Return the records that may not enter; empty where all may.
+        """Return the records that are refused; empty where all are accepted.
 
-        At most 1,000 are returned, each row once, with a text of at most 200 characters in which
-        what cannot be printed is escaped. Raises CustomRuleError.
+        At most 1,000 are returned, each row once, with a text of at most 200 characters, in which
+        characters that cannot be printed are escaped. Raises CustomRuleError.
         """
         try:
             returned = self.function(columns)
@@ -136,7 +136,7 @@ def _from_entry_point(name: str) -> Any:
 
 
 def _imported(name: str, load: Callable[[], Any]) -> Any:
-    """Run a module's code, of which nothing is known."""
+    """Run a module's code, which may do anything."""
     try:
         return load()
     except (Exception, SystemExit) as error:
@@ -190,7 +190,7 @@ def _words(error: BaseException) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return the text on one line, shortened, with what cannot be printed escaped."""
+    """Return the text on one line, shortened, with unprintable characters escaped."""
     plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: MOST_TEXT + 1])
     return plain if len(plain) <= MOST_TEXT else f"{plain[: MOST_TEXT - 3]}..."
 

@@ -24,7 +24,7 @@ _WHOLE_FROM_MS = 100  # shorter times have decimals in messages
 
 
 class BatchvalError(Exception):
-    """The caller made a mistake that no batch can cause (batches are answered with results).
+    """A mistake of the caller that no batch can cause (batches are answered with results).
 
     Every error of the package derives from this class. Errors can be pickled and copied with their
     attributes, whatever arguments their classes take; two are equal if class, arguments and
@@ -48,11 +48,11 @@ class BatchvalError(Exception):
 
 
 class ArgumentTypeError(BatchvalError, TypeError):
-    """An argument is of a type that the call does not take."""
+    """An argument of a type that the call does not take."""
 
 
 class ArgumentValueError(BatchvalError, ValueError):
-    """An argument is of the right type, but its value is not allowed."""
+    """An argument of the right type whose value is not allowed."""
 
 
 def _restored(
@@ -232,7 +232,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later (Kafka's RetriableException)."""
+        """Return whether the same request may succeed later (Kafka's RetriableException)."""
         return self in RETRIABLE
 
 

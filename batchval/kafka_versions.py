@@ -1,4 +1,4 @@
-"""The versions of Apache Kafka whose answers batchval gives, and all that differs between them.
+"""The versions of Apache Kafka whose answers batchval gives, and their differences.
 
 ``KAFKA_VERSIONS`` is the one table: LogValidator compiles a row into the core, TopicPolicy takes
 its defaults, and docs/reference/rules.md is generated from it. Each version is held to the classes
@@ -122,7 +122,7 @@ _ROWS = (
     ),
 )
 
-#: by name, oldest first
+#: By name, oldest first.
 KAFKA_VERSIONS: dict[str, KafkaVersion] = {row.name: row for row in _ROWS}
 DEFAULT_KAFKA_VERSION: Final[KafkaVersionName] = "4.4"
 
@@ -145,7 +145,7 @@ def kafka_version(name: str) -> KafkaVersion:
 
 
 def _nearest(name: str) -> str | None:
-    """Return the known version to name for one that is not known.
+    """Return the known version to name in the message about an unknown one.
 
     Of the same major version the last one before it, else the first one after it; without one, the
     nearest end of the table.

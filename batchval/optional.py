@@ -43,7 +43,7 @@ class MissingExtraError(BatchvalError, ModuleNotFoundError):
         self.extra = extra
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # ImportError keeps ``name`` where vars() does not show it
+        # ImportError keeps ``name`` where vars() does not show it.
         return (*super().__reduce__(), {"name": self.name})
 
 

@@ -1,5 +1,5 @@
-"""What a topic allows: the configuration that Kafka's LogValidator is built with; and what claims
-are worth.
+"""A topic's policy: the configuration that Kafka's LogValidator is built with, and the use of
+claims.
 
 Names are Kafka's topic configuration keys with dots as underscores; YAML and ``from_kafka_config`` use the dots.
 """
@@ -117,7 +117,7 @@ OLDER_TOPIC_KEYS: Final = frozenset(
 )
 _OWN_KEYS = frozenset(("accept.claims.header",))
 _KNOWN_KEYS = KAFKA_TOPIC_KEYS | OLDER_TOPIC_KEYS | _OWN_KEYS
-#: Of a key: comparing takes time that grows with the square of the length.
+#: The longest key: comparing takes time that grows with the square of the length.
 _COMPARED_CHARACTERS = 80
 
 
@@ -185,12 +185,12 @@ class TopicPolicy:
 
     @property
     def is_compacted(self) -> bool:
-        """True where the cleaner may drop records by key, so that each needs one."""
+        """Return True where the cleaner may drop records by key, so that each needs one."""
         return "compact" in self.cleanup_policy
 
     @property
     def compression_level(self) -> int | None:
-        """The level at which a batch is compressed anew. None: the codec's default.
+        """Return the level at which a batch is compressed anew. None: the codec's default.
 
         As in Kafka, a level counts where ``compression_type`` names its codec: with ``producer`` a
         batch that is built anew gets the default (LogConfig.getCompression, targetCompression).
@@ -317,12 +317,13 @@ _CLAIMS_WORDS: Final[tuple[str, ...]] = get_args(ClaimsWord)
 
 @dataclass(frozen=True, slots=True)
 class ClaimsPolicy:
-    """What to make of the claims that a sender attaches to its batches.
+    """The use of the claims that a sender attaches to its batches.
 
-    ``ignore``  they are not read; every batch takes the way it would take without them
+    ``ignore``  they are not read; every batch is validated as without them
     ``verify``  every batch is decompressed and its claims are compared: this measures honesty and
-    saves nothing
-    ``audit``   they are believed but for a sample, ``rate`` of a sender's batches, and its first batches, all of them
+                saves nothing
+    ``audit``   they are believed but for a sample, ``rate`` of a sender's batches, and its first
+                batches, all of them
     ``trust``   they are believed
     """
 
@@ -332,20 +333,20 @@ class ClaimsPolicy:
     def __post_init__(self) -> None:
         if self.word not in _CLAIMS_WORDS:
             raise ArgumentValueError(
-                f"a claims policy is one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}"
+                f"a claims policy must be one of {', '.join(_CLAIMS_WORDS)}, not {self.word!r}"
             )
         if self.word == "audit":
             if not isinstance(self.rate, int | float) or not 0 < self.rate <= 1:
                 allowed = "a rate above 0 and at most 1"
                 raise ArgumentValueError(
-                    f"audit needs {allowed}, not {self.rate!r} (0 is called trust)"
+                    f"audit needs {allowed}, not {self.rate!r}: for 0 use trust"
                 )
         elif self.rate is not None:
-            raise ArgumentValueError(f"only audit has a rate, {self.word} has none")
+            raise ArgumentValueError(f"{self.word} cannot have a rate: only audit has one")
 
     @classmethod
     def parse(cls, text: str) -> ClaimsPolicy:
-        """From ``ignore``, ``verify``, ``audit:0.01`` or ``trust``."""
+        """Return the policy of ``ignore``, ``verify``, ``audit:0.01`` or ``trust``."""
         name, colon, rate = text.partition(":")
         word = cast(ClaimsWord, name)  # checked by the class
         if not colon:
@@ -354,7 +355,7 @@ class ClaimsPolicy:
             number = float(rate)
         except ValueError:
             raise ArgumentValueError(
-                f"the rate of an audit is a number such as 0.01, not {rate!r}"
+                f"the rate of an audit must be a number such as 0.01, not {rate!r}"
             ) from None
         return cls(word, number)
 

@@ -1,7 +1,7 @@
 """Rules that a topic's owner sets for single records: schema ids, sizes, headers, tombstones, keys.
 
-They are asked of the records of a batch after Kafka's own rules accepted it. Control batches are
-not asked. Names of headers are compared as UTF-8.
+They are checked after Kafka's own rules accepted the batch. Control batches are not checked. Names
+of headers are compared as UTF-8.
 
 Where serializers put the id of a schema:
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 SchemaPlace: TypeAlias = Literal["value", "key", "header"]
-#: What a schema describes.
+#: The subjects of a schema.
 SchemaSubject: TypeAlias = Literal["value", "key"]
 TombstonesWord: TypeAlias = Literal["allow", "refuse"]
 _PLACES: Final[tuple[str, ...]] = get_args(SchemaPlace)
@@ -124,7 +124,7 @@ class SchemaIds:
 
     @property
     def any_allowed(self) -> bool:
-        """True where each well-formed id is allowed."""
+        """Return True where each well-formed id is allowed."""
         return self.ids is None and self.guids is None
 
     def __repr__(self) -> str:
@@ -171,7 +171,8 @@ class SchemaIds:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class RecordRules:
-    """What a topic's owner asks of each record. Immutable, hashable; the defaults ask nothing.
+    """The rules of a topic's owner for each record. Immutable, hashable; the defaults check
+    nothing.
 
     ``schema_id``          one SchemaIds, or a tuple of them, which all must hold
     ``max_key_bytes``      a null key has no size
@@ -249,14 +250,14 @@ class RecordRules:
 
     @property
     def schema_ids(self) -> tuple[SchemaIds, ...]:
-        """``schema_id`` as a tuple."""
+        """Return ``schema_id`` as a tuple."""
         if self.schema_id is None:
             return ()
         return (self.schema_id,) if isinstance(self.schema_id, SchemaIds) else self.schema_id
 
     @property
     def asks_nothing(self) -> bool:
-        """True where no record can break a rule."""
+        """Return True where no record can break a rule."""
         return not self.schema_ids and all(
             getattr(self, field.name) == field.default
             for field in fields(self)
@@ -301,7 +302,7 @@ class RecordRules:
         return found
 
 
-#: what the core has made of rules that are alive
+#: The compiled form of rules that are alive.
 COMPILED_RULES: Final[WeakKeyDictionary[RecordRules, object]] = WeakKeyDictionary()
 
 

@@ -17,7 +17,7 @@ __all__ = ["RULE_TEXTS", "RuleText"]
 class RuleText(NamedTuple):
     """Explains one rule.
 
-    ``kafka``   class and method of Kafka 4.4.0 that asks; empty where Kafka does not ask
+    ``kafka``   class and method of Kafka 4.4.0 that checks it; empty where Kafka does not
     ``why``     what goes wrong without the check
     ``advice``  what a person does about a finding
     ``broker``  what a broker does about such damage in its log folder; None where it does not apply
@@ -29,7 +29,7 @@ class RuleText(NamedTuple):
     broker: str | None = None
 
 
-#: Rule.id -> its text
+#: The text of each rule, by Rule.id.
 # fmt: off
 RULE_TEXTS: dict[str, RuleText] = {
     "1": RuleText(

@@ -1,6 +1,6 @@
 """Every reason to refuse or to report a batch, by one name.
 
-Golden folders, command line, logs, metrics and Spark rows all speak of these members.
+Golden folders, command line, logs, metrics and Spark rows all use these members.
 
 Four families:
 
@@ -50,15 +50,25 @@ class Rule(Enum):
     REQUEST_MORE_THAN_ONE_BATCH = _Fact("8", "request-more-than-one-batch", _E.INVALID_RECORD, "p", "a partition of a produce request holds more than one batch")
     RAFT_LEADER_EPOCH_DIFFERS = _Fact("9", "raft-leader-epoch-differs", _E.INVALID_RECORD, "p", "append by a raft leader: the batch has another partition leader epoch")
     BASE_OFFSET_NOT_ZERO = _Fact("10", "base-offset-not-zero", _E.INVALID_RECORD, "p", "a client's batch does not start at base offset 0")
-    REPLICA_EPOCH_AHEAD = _Fact("11", "replica-epoch-ahead", None, "p", "replication: the batch's leader epoch is above the replica's; it and all behind it are skipped")
+    REPLICA_EPOCH_AHEAD = _Fact(
+        "11", "replica-epoch-ahead", None, "p",
+        "replication: the batch's leader epoch is above the replica's; it and all later "
+        "batches are skipped",
+    )
     FIELDS_OUT_OF_BOUNDS = _Fact("12", "fields-out-of-bounds", _E.UNKNOWN_SERVER_ERROR, "p", "the batch is too small for the fields that Kafka reads")
     BATCH_TOO_LARGE = _Fact("13", "batch-too-large", _E.MESSAGE_TOO_LARGE, "p", "the batch is larger than max.message.bytes")
     CRC_MISMATCH = _Fact("14", "crc-mismatch", _E.CORRUPT_MESSAGE, "pl", "the checksum is wrong, or the batch is smaller than its own header")
     CODEC_ID_UNKNOWN = _Fact("15", "codec-id-unknown", _E.UNKNOWN_SERVER_ERROR, "pl", "compression codec 5, 6 or 7")
     OFFSETS_OUT_OF_ORDER = _Fact("16", "offsets-out-of-order", _E.UNKNOWN_SERVER_ERROR, "p", "append by a follower: last offsets do not increase")
     VALID_BYTES_NEGATIVE = _Fact("17", "valid-bytes-negative", _E.CORRUPT_MESSAGE, "p", "the valid bytes of the records are below 0 (no input reaches this)")
-    VALIDATOR_WITHOUT_BATCH = _Fact("18", "validator-without-batch", _E.INVALID_RECORD, "p", "LogValidator was given no batch")
-    VALIDATOR_MORE_THAN_ONE_BATCH = _Fact("19", "validator-more-than-one-batch", _E.INVALID_RECORD, "p", "LogValidator was given more than one batch of magic 2, or of compressed records")
+    VALIDATOR_WITHOUT_BATCH = _Fact(
+        "18", "validator-without-batch", _E.INVALID_RECORD, "p",
+        "LogValidator received no batch",
+    )
+    VALIDATOR_MORE_THAN_ONE_BATCH = _Fact(
+        "19", "validator-more-than-one-batch", _E.INVALID_RECORD, "p",
+        "LogValidator received more than one batch of magic 2, or of compressed records",
+    )
     ZSTD_BEFORE_IBP_2_1 = _Fact("20", "zstd-before-ibp-2-1", _E.UNSUPPORTED_COMPRESSION_TYPE, "p", "zstd under an inter-broker protocol before 2.1 (gone in Kafka 4)")
     BATCH_MAGIC_DIFFERS = _Fact("21", "batch-magic-differs", _E.INVALID_RECORD, "p", "the batch's magic is not that of the first batch")
     OFFSET_RANGE_EMPTY = _Fact("22", "offset-range-empty", _E.INVALID_RECORD, "p", "last offset minus base offset plus 1 is not positive")
@@ -112,7 +122,10 @@ class Rule(Enum):
     )
 
     S1 = _Fact("S1", "unused-attribute-bits", _E.INVALID_RECORD, "p", "a client set one of the attribute bits 6-15")
-    S2 = _Fact("S2", "bytes-behind-batch", _E.INVALID_RECORD, "p", "bytes behind the last batch, which Kafka trims in silence")
+    S2 = _Fact(
+        "S2", "bytes-behind-batch", _E.INVALID_RECORD, "p",
+        "bytes after the last batch, which Kafka trims without an error",
+    )
     S3 = _Fact("S3", "offset-deltas-not-sequential", _E.INVALID_RECORD, "pl", "offset deltas are not 0 to n - 1 (at rest: not ascending within last_offset_delta)")
     S4 = _Fact("S4", "record-length-unlike-record", _E.INVALID_RECORD, "pl", "a record's stated length is not its length")
     S5 = _Fact("S5", "record-fields-outside-format", _E.INVALID_RECORD, "pl", "a length below -1, record attribute bits, or a header key that is not UTF-8")
@@ -123,7 +136,10 @@ class Rule(Enum):
         "asks for a zstd window above 2^27",
     )
     S8 = _Fact("S8", "decompressed-too-large", _E.INVALID_RECORD, "pl", "the batch decompresses to more than max_decompressed_bytes")
-    S9 = _Fact("S9", "broker-would-fail", _E.INVALID_RECORD, "p", "whatever else Kafka answers with UNKNOWN_SERVER_ERROR")
+    S9 = _Fact(
+        "S9", "broker-would-fail", _E.INVALID_RECORD, "p",
+        "other batches that Kafka answers with UNKNOWN_SERVER_ERROR",
+    )
     S10 = _Fact("S10", "timestamp-below-minus-one", _E.INVALID_TIMESTAMP, "pl", "a record's timestamp is below -1")
 
     L1 = _Fact("L1", "partial-batch", _E.CORRUPT_MESSAGE, "l", "a batch that the segment does not hold whole, or zeros to the end")
@@ -136,7 +152,10 @@ class Rule(Enum):
         "an entry of .index does not point at the batch that it names, or entries are out of "
         "order or missing",
     )
-    L7 = _Fact("L7", "lying-claims", _E.INVALID_RECORD, "pl", "a batch-level claim is not what the records say")
+    L7 = _Fact(
+        "L7", "lying-claims", _E.INVALID_RECORD, "pl",
+        "the records contradict a batch-level claim",
+    )
     L8 = _Fact(
         "L8", "segment-name-differs", _E.KAFKA_STORAGE_ERROR, "l",
         "the name of a segment is not the base offset that its batches and its neighbours imply",
@@ -190,17 +209,17 @@ class Rule(Enum):
 
     @cached_property
     def id(self) -> str:
-        """The rule's name in the tables of the documentation: ``14``, ``S3``, ``L2``."""
+        """Return the rule's name in the tables of the documentation: ``14``, ``S3``, ``L2``."""
         return self.value.id
 
     @property
     def slug(self) -> str:
-        """The rule's name in file names and metrics: ``crc-mismatch``."""
+        """Return the rule's name in file names and metrics: ``crc-mismatch``."""
         return self.value.slug
 
     @property
     def error_code(self) -> ErrorCode | None:
-        """Kafka's error for it, None where Kafka refuses nothing (rules 1 and 11).
+        """Return Kafka's error for it, None where Kafka refuses nothing (rules 1 and 11).
 
         Rules 29, 30, 33, 38 and 44 have a second code for some inputs; a result holds the one that
         applies.
@@ -209,17 +228,19 @@ class Rule(Enum):
 
     @property
     def profiles(self) -> frozenset[str]:
-        """Where it is asked: ``produce`` (the broker's door), ``log`` (a segment at rest), or both."""
+        """Return where it is checked: ``produce`` (a broker's append), ``log`` (a segment at rest),
+        or both.
+        """
         return frozenset({"p": "produce", "l": "log"}[letter] for letter in self.value.profiles)
 
     @property
     def summary(self) -> str:
-        """One line for people."""
+        """Return one line for people."""
         return self.value.summary
 
     @cached_property
     def number(self) -> int:
-        """The rule as a small integer, as columns and the core hold it."""
+        """Return the rule as a small integer, as columns and the core hold it."""
         letter, digits = self.id[0], self.id[1:]
         if letter == "S":
             return 50 + int(digits)
@@ -231,7 +252,7 @@ class Rule(Enum):
 
     @property
     def is_extra(self) -> bool:
-        """True for S1 to S10."""
+        """Return True for S1 to S10."""
         return self.id[0] == "S"
 
     def __repr__(self) -> str:
@@ -247,5 +268,5 @@ _BY_NUMBER = {rule.number: rule for rule in Rule}
 
 
 def by_number(number: int) -> Rule | None:
-    """The rule behind a column's number; None for 0, which is no rule."""
+    """Return the rule of a column's number; None for 0, which means accepted."""
     return _BY_NUMBER.get(number)

@@ -1,4 +1,4 @@
-"""A bound on how often something may happen, by the clock."""
+"""A bound on the rate of an event, by the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ __all__ = ["TokenBucket"]
 
 
 class TokenBucket:
-    """Gives ``most`` tokens at once, and ``per_second`` more each second, up to ``most`` again.
+    """A bucket of ``most`` tokens at first, and ``per_second`` more each second, up to ``most``
+    again.
 
     Not for several threads at once.
     """
@@ -21,7 +22,7 @@ class TokenBucket:
         self._since = clock()
 
     def take(self) -> bool:
-        """Take one token; False: there is none."""
+        """Take one token. Return False where there is none."""
         now = self._clock()
         self._left = min(self.most, self._left + (now - self._since) * self.per_second)
         self._since = now

@@ -20,11 +20,11 @@ __all__ = [
     "TimestampTypeName",
 ]
 
-#: Bytes that one batch may decompress to, where the caller says nothing else.
+#: The default limit of the decompressed bytes of one batch.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 << 20
-#: Of the seed that draws the sample of claims to verify.
+#: The size of the seed that draws the sample of claims to verify.
 LARGEST_SEED = (1 << 63) - 1
-#: The newest version of Produce requests that Kafka 4.4 knows; the oldest is 0.
+#: The newest version of Produce requests of Kafka 4.4; the oldest is 0.
 NEWEST_PRODUCE_VERSION = 13
 
 
@@ -45,12 +45,12 @@ class CompressionType(IntEnum):
 
     @property
     def kafka_name(self) -> CompressionName:
-        """Kafka's configuration word: none, gzip, snappy, lz4, zstd."""
+        """Return Kafka's configuration word: none, gzip, snappy, lz4, zstd."""
         return cast(CompressionName, self.name.lower())
 
 
 class TimestampType(IntEnum):
-    """Who gave the timestamps: bit 3 of the attributes; magic 0 has none at all."""
+    """The source of the timestamps: bit 3 of the attributes; magic 0 has none at all."""
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -58,12 +58,14 @@ class TimestampType(IntEnum):
 
     @property
     def kafka_name(self) -> str:
-        """Kafka's configuration word: NoTimestampType, CreateTime, LogAppendTime."""
+        """Return Kafka's configuration word: NoTimestampType, CreateTime, LogAppendTime."""
         return {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}[self.value]
 
 
 class AppendOrigin(IntEnum):
-    """Who appends. Some rules hold for clients alone, one for a raft leader, two for followers."""
+    """The origin of an append. Some rules hold for clients alone, one for a raft leader, two for
+    followers.
+    """
 
     REPLICATION = 0
     COORDINATOR = 1

@@ -1,11 +1,10 @@
-"""Which code decompresses and compresses: two providers, one answer.
+"""The providers of lz4 and zstd: two implementations with equal results.
 
 ``native``    lz4 and zstd as C functions called by pointer, without the GIL (batchval.compression.native)
 ``packages``  the Python packages lz4 and zstandard (batchval.compression.packages)
 
 gzip and snappy are core's own under both. The environment variable ``BATCHVAL_CODECS`` forces one;
-without it
-``native`` is taken where it works.
+without it ``native`` is taken where it works.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _provider = ""
 
 
 def use(name: str | None = None) -> str:
-    """Switches to a provider by name, or to the best there is; returns its name.
+    """Switch to a provider by name, or to the best there is. Return its name.
 
-    Raises BatchvalError where ``native`` is asked for and no working library is found.
+    Raises BatchvalError where ``native`` is requested and no working library is found.
     """
     global _found, _provider  # noqa: PLW0603
     if name not in (None, *PROVIDERS):
@@ -38,19 +37,22 @@ def use(name: str | None = None) -> str:
             _provider = "native"
             return _provider
         if name == "native":
-            raise BatchvalError("no working lz4 and zstd library found for the native codecs")
+            raise BatchvalError(
+                "BATCHVAL_CODECS=native: no working lz4 and zstd library was found. "
+                "Unset it, or set packages"
+            )
     native_pointers.bind({})
     _provider = "packages"
     return _provider
 
 
 def provider() -> str:
-    """The provider in use."""
+    """Return the provider in use."""
     return _provider
 
 
 def describe() -> dict[str, str]:
-    """Per codec, what decompresses it: for ``batchval --version`` and for bench tables."""
+    """Return what decompresses each codec: for ``batchval --version`` and for bench tables."""
     own = {"gzip": "batchval inflate", "snappy": "batchval snappy"}
     if _provider == "native":
         return own | _found.origins

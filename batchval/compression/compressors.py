@@ -30,9 +30,9 @@ _XERIAL_BLOCK = 32 * 1024
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_DESCRIPTOR = b"\x60\x40"  # version 1, independent blocks, no checksums; blocks of 64 KiB
 _LZ4_BLOCK = 64 * 1024
-#: Bytes of the largest block of a codec, of which pieces have a multiple.
+#: Bytes of the largest block of a codec. The size of each piece is a multiple of it.
 ALIGNED: Final = 64 * 1024
-#: Bytes that one call compresses: zlib holds the GIL while it copies what came of them.
+#: Bytes that one call compresses: zlib holds the GIL while it copies its output.
 _PIECE = 1024 * 1024
 _LZ4_STORED = 0x80000000
 _ZSTD_STREAM_UP_TO = 19
@@ -78,7 +78,7 @@ class _Snappy:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash32 of fewer than 16 bytes: enough for a frame descriptor."""
+    """Return the xxHash32 of fewer than 16 bytes: enough for a frame descriptor."""
     mask = 0xFFFFFFFF
 
     def rotate(value: int, by: int) -> int:
@@ -98,8 +98,8 @@ def _xxh32(data: bytes) -> int:
 
 @cache
 def _lz4_header(magic: int) -> bytes:
-    # clients of magic 0 took the frame's magic number into the checksum too, and Kafka keeps
-    # writing it so for them
+    # Clients of magic 0 took the frame's magic number into the checksum too, and Kafka keeps
+    # writing it so for them.
     covered = _LZ4_MAGIC + _LZ4_DESCRIPTOR if magic == 0 else _LZ4_DESCRIPTOR
     return _LZ4_MAGIC + _LZ4_DESCRIPTOR + bytes([_xxh32(covered) >> 8 & 0xFF])
 
@@ -180,8 +180,8 @@ def compress(codec: int, data: Any, magic: int = 2, level: int | None = None) ->
 
 
 def compress_in_one_piece(codec: int, data: Any, magic: int = 2, level: int | None = None) -> bytes:
-    """As ``compress``, but zstd uses the size of the data: quicker for small batches, and not
-    Kafka's bytes.
+    """Compress as ``compress`` does, but zstd uses the size of the data: quicker for small batches,
+    and not Kafka's bytes.
     """
     if codec == CompressionType.NONE:
         return bytes(data)

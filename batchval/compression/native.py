@@ -1,5 +1,5 @@
-"""Finds C functions of lz4 and zstd that are on every machine with the packages, and gives core
-their addresses.
+"""A search for C functions of lz4 and zstd, which are on every machine with the packages; the core
+gets their addresses.
 
 The Linux wheels of lz4 and zstandard carry the whole libraries inside their extension modules and
 export them; failing that, the host's liblz4 and libzstd serve. A set of functions is only taken
@@ -29,11 +29,11 @@ _ZSTD = (
     "ZSTD_isError",
 )
 
-# "batchval" 8 times over, compressed once by each library
+# "batchval" 8 times over, compressed once by each library.
 _SELF_TEST = b"batchval" * 8
 _LZ4_BLOCK = bytes.fromhex("8f626174636876616c08002050636876616c")
 _ZSTD_FRAME = bytes.fromhex("28b52ffd204075000040626174636876616c0100dd59b8")
-# the same with a copy from before the start, and with a block of the reserved kind
+# The same with a copy from before the start, and with a block of the reserved kind.
 _LZ4_DAMAGED = bytes.fromhex("8f626174636876616cffff2050636876616c")
 _ZSTD_DAMAGED = bytes.fromhex("28b52ffd204077000040626174636876616c0100dd59b8")
 _ZSTD_STEPS = (0, 0, 1, 3)  # ZSTD_nextInputType_e: frame header, its rest, block header, last block
@@ -49,7 +49,7 @@ class Found:
 
 
 def _candidates(modules: tuple[str, ...], host: str) -> Iterator[tuple[str, str]]:
-    """(path, where it is from), best first."""
+    """Yield (path, origin), best first."""
     for module in modules:
         try:
             spec = importlib.util.find_spec(module)
@@ -114,14 +114,16 @@ def _zstd_works(library: ctypes.CDLL) -> bool:
 
 
 def _zstd_in_one(library: ctypes.CDLL, context: int, frame: bytes) -> bytes | None:
-    """None where the library reports an error."""
+    """Decompress a frame in one call. Return None where the library reports an error."""
     out = ctypes.create_string_buffer(len(_SELF_TEST))
     n = library.ZSTD_decompressDCtx(context, out, len(out), frame, len(frame))
     return None if library.ZSTD_isError(n) else out.raw[:n]
 
 
 def _zstd_by_block(library: ctypes.CDLL, context: int, frame: bytes) -> bytes | None:
-    """As core.frames does: what comes out of one step lies before what comes out of the next."""
+    """Decompress as core.codec_streams does: the output of one step lies before the output of the
+    next.
+    """
     out = ctypes.create_string_buffer(len(_SELF_TEST))
     at = made = 0
     kinds: list[int] = []
@@ -152,8 +154,8 @@ def _version(library: ctypes.CDLL, name: str) -> str:
 
 
 def find() -> Found:
-    """All functions that core needs, or a Found with no addresses where a library is missing or
-    does not work.
+    """Return all functions that core needs, or a Found with no addresses where a library is missing
+    or does not work.
     """
     result = Found()
     for codec, names, modules, host, works, version in (

@@ -26,5 +26,5 @@ cdef struct Blocks:
     ZstdDecompressDCtx zstd_decompress_dctx
     ZstdIsError zstd_is_error
 
-# NULL while the provider is ``packages``; read once a call, with the GIL
+# NULL while the provider is ``packages``; read once a call, with the GIL.
 cdef const Blocks *CURRENT

@@ -1,4 +1,4 @@
-"""Holds the pointers that batchval.compression.native has found, for core to call without the GIL.
+"""The pointers that batchval.compression.native has found, for core to call without the GIL.
 
 A set of pointers is never changed and never freed, and ctypes never unloads a library: a call that
 has read CURRENT may use what it read to its end, whatever ``bind`` does meanwhile.
@@ -16,7 +16,7 @@ cdef struct Known:
 
 
 def bind(dict addresses):
-    """Takes the address of every function by its C name; an empty dict goes back to the Python
+    """Take the address of every function by its C name; an empty dict goes back to the Python
     packages.
 
     Calls that run already finish with the functions they started with.

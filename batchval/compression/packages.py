@@ -1,5 +1,4 @@
-"""The block decompressors through the Python packages, for machines on which no C symbol can be
-had.
+"""The block decompressors through the Python packages, for machines without the C symbols.
 
 Slower than ``native``; the answers are the same. gzip and snappy need no library: core inflates and
 unpacks itself under both providers. Both packages release the GIL while they decompress. zstd comes
@@ -16,8 +15,8 @@ import zstandard
 
 __all__ = ["ZstdFrame", "lz4_block"]
 
-#: the most input that Kafka's stream class holds. A frame within it, whose content fits the buffer
-#: that is asked for, is decoded in one pass, which checks more of it.
+#: The most input that Kafka's stream class holds. A frame within it, whose content fits the output
+#: buffer, is decoded in one pass, which checks more of it.
 _SOURCE = 131075
 _CHUNK = 16384
 _BLOCK = 131072  # the most content of a block
@@ -25,7 +24,9 @@ _STEP = 512
 
 
 def lz4_block(source: bytes, capacity: int) -> bytes | None:
-    """One lz4 block of at most ``capacity`` bytes; None where it is damaged or larger."""
+    """Decompress one lz4 block of at most ``capacity`` bytes. Return None where it is damaged or
+    larger.
+    """
     try:
         return bytes(lz4.block.decompress(source, uncompressed_size=capacity))
     except (lz4.block.LZ4BlockError, ValueError):
@@ -33,7 +34,7 @@ def lz4_block(source: bytes, capacity: int) -> bytes | None:
 
 
 class ZstdFrame:
-    """The content of one zstd frame, produced as it is asked for.
+    """The content of one zstd frame, produced on demand.
 
     Holds the frame and the decoder's window, never the whole content. ``is_cut_off``: the frame's
     end is missing.
@@ -57,9 +58,8 @@ class ZstdFrame:
     def readinto(self, target: memoryview) -> int:
         """Fill ``target`` with the content that follows, and return how many bytes there were.
 
-        They are fewer than asked for only at the end of the frame or of its input, or where
-        ``damaged`` is set: then
-        ``target`` has all bytes of the blocks before the damage.
+        They are fewer than the target's only at the end of the frame or of its input, or where
+        ``damaged`` is set: then ``target`` has all bytes of the blocks before the damage.
         """
         try:
             produced = self._reader.readinto(target)
@@ -77,7 +77,7 @@ class ZstdFrame:
         return produced
 
     def _last_block(self, step: int) -> memoryview:
-        """Return what the package keeps of the last block: it hands on nothing more once the input
+        """Return what the package keeps of the last block: it returns no more bytes once the input
         has ended, although the last read of ``step`` bytes was filled to its end.
         """
         reader, left = self._open(), self._produced - step
@@ -87,9 +87,9 @@ class ZstdFrame:
         return memoryview(last)[step : reader.readinto(last)]
 
     def _before_damage(self, target: memoryview) -> int:
-        """Decode the frame again: a read that fails does not say how much it has produced.
+        """Decode the frame again: a read that fails does not report how much it has produced.
 
-        The last byte of a block comes with the error of the next one, so it is looked for with two
+        The last byte of a block comes with the error of the next one, so it is found with two
         marks.
         """
         good = self._read_on(0, target, _STEP)

@@ -1,4 +1,4 @@
-"""The aborted transactions of a Fetch answer."""
+"""The aborted transactions of a Fetch response."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""The aborted transactions of a Fetch answer."""
+"""The aborted transactions of a Fetch response."""
 
 from collections.abc import Iterable
 from typing import Self, final

@@ -1,6 +1,7 @@
-"""The aborted transactions of a Fetch answer: which batches read_committed leaves out.
+"""The aborted transactions of a Fetch response: which batches read_committed leaves out.
 
-    answer    (producer id, first offset) of each transaction that was aborted and has records in it
+    response  (producer id, first offset) of each transaction that was aborted and has records in
+              the response
     batches   those of a transaction between its first offset and its ABORT marker are left out
 
 As Kafka's consumer does it (CompletedFetch.nextFetchedRecord): a transaction begins with the first
@@ -112,7 +113,7 @@ cdef int64_t latest_begun(const Aborted *all, int64_t producer_id) noexcept nogi
 
 
 cdef void end_aborted(Aborted *all, int64_t producer_id) noexcept nogil:
-    """An ABORT marker ends all transactions of its producer that have begun."""
+    """End all transactions of the producer that have begun, at its ABORT marker."""
     cdef int64_t i = latest_begun(all, producer_id)
     while i >= 0 and all.each[i].producer_id == producer_id and not all.ended[i]:
         all.ended[i] = True

@@ -1,4 +1,4 @@
-"""The first two stages of a broker's door."""
+"""The first two stages of a broker's append."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t

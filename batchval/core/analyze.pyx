@@ -1,4 +1,4 @@
-"""The first stages of a broker's door, in Kafka's order of questions.
+"""The first stages of a broker's append, in the order of Kafka's checks.
 
     validate_first_batch  RequestUtils.hasTransactionalRecords       rules 2-4, of a whole request
     validate_request      ProduceRequest.validateRecords             rules 5-8
@@ -7,8 +7,8 @@
 The third is batchval.core.assign_offsets, the last batchval.core.append; batchval.core.stages puts
 them in order.
 
-Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once
-the verdict is in.
+Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. It returns False once
+it has set the verdict.
 """
 
 from libc.stddef cimport size_t
@@ -34,8 +34,8 @@ cdef enum:
 
 cdef bint validate_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v,
         bint *transactional) noexcept nogil:
-    """RequestUtils.hasTransactionalRecords, for one partition: what cannot be iterated fails the
-    whole request.
+    """Check one partition as RequestUtils.hasTransactionalRecords does: a batch that cannot be
+    iterated fails the whole request.
     """
     cdef Entry first
     cdef int found = next_claimed_batch(p, n, &first) if claimed else next_batch(p, n, &first)
@@ -83,8 +83,8 @@ cdef bint validate_request(const uint8_t *p, size_t n, const AppendContext *d,
 cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """On acceptance valid_bytes, whole_bytes and source are set; what follows valid_bytes is
-    trimmed by the broker.
+    """Walk the batches. On acceptance valid_bytes, whole_bytes and source are set; the broker trims
+    what follows valid_bytes.
     """
     cdef Entry b
     cdef size_t at = 0
@@ -110,8 +110,8 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
                     d.leader_epoch)
         if d.origin == CLIENT and b.magic == 2 and be64(b.p) != 0:
             return refuse(v, BASE_OFFSET_NOT_ZERO, INVALID_RECORD, reasons.BASE_OFFSET, be64(b.p))
-        # an append as follower: what a newer leader wrote may be cut off again, so it is not taken
-        # (KAFKA-18723)
+        # An append as follower: the data of a newer leader may be truncated again, so it is not
+        # taken (KAFKA-18723).
         skipping = skipping or (d.origin == REPLICATION and epoch != -1 and epoch > d.leader_epoch)
         if skipping:
             v.skipped_batches += 1
@@ -127,7 +127,7 @@ cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, co
             v.batches += 1
             if codec:
                 v.source = codec
-        # offsets are assigned elsewhere for these two, so here they must ascend
+        # Offsets are assigned elsewhere for these two origins, so here they must ascend.
         if not in_order and keeps_offsets(d):
             if not read_records(p, n, ALL_RECORDS, d, policy, scratch, v):
                 return False
@@ -146,7 +146,7 @@ cdef inline bint analyze_batch(const Entry *b, const AppendContext *d, const Pol
         last_offset[0] = <int64_t>(<uint64_t>be64(b.p) + <uint64_t><int64_t>be32(b.p + LAST_OFFSET_DELTA))
     else:
         last_offset[0] = be64(b.p)
-    # a follower takes what its leader took, whatever its own limit says
+    # A follower takes what its leader took, whatever its own limit is.
     if b.size > <uint64_t>policy.max_message_bytes and d.origin != REPLICATION:
         return refuse(v, BATCH_TOO_LARGE, MESSAGE_TOO_LARGE, reasons.LARGER_THAN_MAX, b.size,
                 policy.max_message_bytes)

@@ -1,4 +1,4 @@
-"""What Kafka asks between LogValidator and the log's file."""
+"""Kafka's checks between LogValidator and the log's file."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t
@@ -8,7 +8,7 @@ from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport AppendContext, Policy, Verdict
 
 cdef inline bint keeps_offsets(const AppendContext *d) noexcept nogil:
-    """Whether records are stored as they came: a follower's append, and a Raft leader's."""
+    """Return whether records are stored as they came: a follower's append, and a Raft leader's."""
     return d.origin == REPLICATION or d.origin == RAFT_LEADER
 
 

@@ -4,9 +4,9 @@ first offset.
     append_assigned   the batch of a client or coordinator, which LogValidator has accepted
     append_kept       a follower's and a Raft leader's batches, whose offsets are taken as they came
 
-Kafka asks in this order: the offset against the log's end (41), leader epochs (42), producers batch
-by batch (43 to 46), the offsets against the segment (47). An empty log knows no producers: what is
-judged is what one append says.
+Kafka checks in this order: the offset against the log's end (41), leader epochs (42), producers
+batch by batch (43 to 46), the offsets against the segment (47). An empty log has no producer state:
+only the batches of this append are compared with each other.
 
 The first record of a control batch with a producer id is a transaction marker
 (EndTransactionMarker):
@@ -60,12 +60,13 @@ cdef struct Producers:
 
 # ---- producers -----------------------------------------------------------------------------------
 
-# of this process alone: who does not know it cannot choose ids that meet in one place of the table
+# Random for each process: a sender that does not know it cannot choose ids that collide in the
+# table.
 cdef uint64_t SECRET = <uint64_t><int64_t>hash("producers")
 
 
 cdef inline uint64_t place_of(int64_t id) noexcept nogil:
-    """Splitmix64's mixing: every bit of the id counts for every bit of the place."""
+    """Mix the id as Splitmix64 does: every bit of the id affects every bit of the place."""
     cdef uint64_t x = <uint64_t>id ^ SECRET
     x = (x ^ x >> 30) * <uint64_t>0xBF58476D1CE4E5B9
     x = (x ^ x >> 27) * <uint64_t>0x94D049BB133111EB
@@ -73,7 +74,7 @@ cdef inline uint64_t place_of(int64_t id) noexcept nogil:
 
 
 cdef bint open_producers(Producers *all, size_t batches) noexcept nogil:
-    """A table for one producer a batch. False: no memory."""
+    """Make a table for one producer a batch. Return False without memory."""
     cdef size_t size = FEW_PRODUCERS
     memset(&all.few, 0, sizeof(all.few))
     while size < 2 * batches:
@@ -89,8 +90,7 @@ cdef void close_producers(Producers *all) noexcept nogil:
 
 
 cdef Producer *producer_of(Producers *all, int64_t id) noexcept nogil:
-    """ProducerStateManager.prepareUpdate: the state so far, or that of a producer that nothing is
-    known of.
+    """Return the state of a producer so far, or an empty one (ProducerStateManager.prepareUpdate).
     """
     cdef size_t at = place_of(id)
     cdef Producer *found
@@ -111,7 +111,9 @@ cdef Producer *producer_of(Producers *all, int64_t id) noexcept nogil:
 cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state,
         const AppendContext *d,
         Verdict *v) noexcept nogil:
-    """ProducerAppendInfo.checkProducerEpoch: a follower takes what its leader took."""
+    """Check the epoch as ProducerAppendInfo.checkProducerEpoch does: a follower takes what its
+    leader took.
+    """
     if h.producer_epoch >= state.epoch or d.origin == REPLICATION:
         return False
     refuse(v, PRODUCER_EPOCH_TOO_LOW, INVALID_PRODUCER_EPOCH, reasons.PRODUCER_EPOCH,
@@ -122,7 +124,7 @@ cdef inline bint epoch_is_refused(const BatchHeader *h, const Producer *state,
 cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state,
         const AppendContext *d,
         Verdict *v) noexcept nogil:
-    """ProducerAppendInfo.appendDataBatch."""
+    """Follow ProducerAppendInfo.appendDataBatch."""
     if epoch_is_refused(h, state, d, v):
         return False
     state.epoch = h.producer_epoch
@@ -135,9 +137,9 @@ cdef bint append_data(const BatchHeader *h, bint transactional, Producer *state,
 
 cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Producer *state,
         const AppendContext *d, Verdict *v) noexcept nogil:
-    """ProducerAppendInfo.appendEndTxnMarker."""
+    """Follow ProducerAppendInfo.appendEndTxnMarker."""
     if d.origin == RAFT_LEADER:
-        # a marker comes with its transaction's version, which this origin cannot name
+        # A marker comes with its transaction's version, which this origin cannot state.
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_ORIGIN,
                 h.producer_id)
     if epoch_is_refused(h, state, d, v):
@@ -153,7 +155,7 @@ cdef bint append_marker(const BatchHeader *h, int32_t coordinator_epoch, Produce
 
 cdef bint append_batch(const Entry *b, bint control, Producers *all, const AppendContext *d,
         const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
-    """UnifiedLog.updateProducers, for one batch of magic 2."""
+    """Follow UnifiedLog.updateProducers for one batch of magic 2."""
     cdef BatchHeader h
     cdef int32_t coordinator_epoch = 0
     read_header(b.p, &h)
@@ -172,7 +174,7 @@ cdef bint append_batch(const Entry *b, bint control, Producers *all, const Appen
 # ---- transaction markers -------------------------------------------------------------------------
 
 cdef const uint8_t *skip_varint(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """NULL where the bytes end first."""
+    """Return the first byte after a varint; NULL where the bytes end first."""
     while p is not NULL and p < end:
         p += 1
         if (p - 1)[0] < 0x80:
@@ -196,8 +198,8 @@ cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, int32_t *leng
 
 cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
         int32_t *coordinator_epoch) noexcept nogil:
-    """EndTransactionMarker.deserialize of the record at p. It has been walked; every read is
-    bounded again.
+    """Follow EndTransactionMarker.deserialize for the record at p. It has been walked; every read
+    is bounded again.
     """
     cdef int32_t length = 0
     cdef const uint8_t *key
@@ -226,7 +228,7 @@ cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
 cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext *d,
         const Policy *policy,
         Scratch *scratch, Verdict *v, int32_t *coordinator_epoch) noexcept nogil:
-    """The first record of a control batch. Kafka reads all of a compressed batch for it."""
+    """Read the first record of a control batch. Kafka reads all of a compressed batch for it."""
     cdef Stream s
     cdef int status
     cdef uint8_t *read
@@ -257,7 +259,9 @@ cdef bint read_marker(const Entry *b, const BatchHeader *h, const AppendContext 
 # ---- the append ----------------------------------------------------------------------------------
 
 cdef inline bint has_fields(const Entry *b) noexcept nogil:
-    """The batch loop has asked this; a buffer that changes meanwhile may not."""
+    """Return whether the batch has its fields. The batch loop has checked this, but the buffer may
+    have changed since.
+    """
     return b.magic < 2 or b.size >= RECORDS
 
 
@@ -266,15 +270,15 @@ cdef bint no_batch(Verdict *v) noexcept nogil:
 
 
 cdef inline bint note_epoch(int32_t epoch, int64_t base_offset, Verdict *v) noexcept nogil:
-    """LeaderEpochFileCache.assign."""
+    """Follow LeaderEpochFileCache.assign."""
     if epoch < 0 or base_offset < 0:
         return broker_fails(v, LEADER_EPOCH_INVALID, S9, reasons.EPOCH_ENTRY, epoch, base_offset)
     return True
 
 
 cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noexcept nogil:
-    """LogSegment.append: an index holds offsets as 32 bits above the segment's base offset. And the
-    log's end, one above the last offset, is an offset (UnifiedLog.updateLogEndOffset).
+    """Follow LogSegment.append: an index holds offsets as 32 bits above the segment's base offset.
+    The log's end, one above the last offset, must be an offset too (UnifiedLog.updateLogEndOffset).
     """
     cdef int64_t above = <int64_t>(<uint64_t>last_offset - <uint64_t>base)
     if 0 <= above <= 0x7FFFFFFF and base <= last_offset < LARGEST_OFFSET:
@@ -285,12 +289,13 @@ cdef inline bint fits_segment(int64_t base, int64_t last_offset, Verdict *v) noe
 cdef bint append_assigned(const uint8_t *p, const AppendContext *d, const Policy *policy,
         Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """The one batch that LogValidator leaves. ``v.late`` says that a refusal came from here."""
+    """Append the one batch that LogValidator leaves. ``v.late`` is set where this function refuses.
+    """
     cdef Entry b
     cdef Producers all
     cdef int64_t base = d.first_offset
     if d.to_magic < 2 or (v.rebuild and v.records_count == 0):
-        return True  # no broker of today writes this; the builder leaves no batch
+        return True  # current brokers do not write this; the builder leaves no batch
     v.late = True
     if next_batch(p, v.valid_bytes, &b) != BATCH or not has_fields(&b):
         return no_batch(v)
@@ -327,7 +332,9 @@ cdef inline int64_t max_timestamp_of(const Entry *b) noexcept nogil:
 
 cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v) noexcept nogil:
-    """The batches p[0:v.valid_bytes]. On acceptance the verdict says what their headers say."""
+    """Append the batches p[0:v.valid_bytes]. On acceptance the verdict has the figures of their
+    headers.
+    """
     cdef Entry b
     cdef Producers all
     cdef size_t at = 0
@@ -338,7 +345,7 @@ cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const 
     v.kept = True
     if next_batch(p, v.valid_bytes, &b) != BATCH or not has_fields(&b):
         return no_batch(v)
-    # of magic 0 and 1 the header names the last offset alone
+    # The header of magic 0 and 1 has the last offset only.
     names_first = b.magic == 2
     first_offset = be64(p)
     if not names_first or first_offset < 0:
@@ -365,7 +372,7 @@ cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const 
         v.out_of_memory = True
         return False
     at = 0
-    # a buffer that changes meanwhile may hold more batches than the table has places for
+    # A buffer that changes meanwhile may hold more batches than the table has places for.
     left = v.batches
     while (accepted and left > 0 and at < <size_t>v.valid_bytes
             and next_batch(p + at, v.valid_bytes - at, &b) == BATCH):
@@ -380,7 +387,7 @@ cdef bint append_kept(const uint8_t *p, size_t n, const AppendContext *d, const 
         return False
     base = d.first_offset
     if not 0 <= <int64_t>(<uint64_t>v.last_offset - <uint64_t>base) <= 0x7FFFFFFF:
-        # a new segment: from the first offset, where the header names it
+        # A new segment starts at the first offset, where the header has it.
         if names_first:
             base = first_offset
         elif v.last_offset - 0x7FFFFFFF > base:

@@ -1,4 +1,4 @@
-"""What a caller hands over, as the core reads it."""
+"""Arguments of the public calls, read and checked."""
 
 from cpython.buffer cimport Py_buffer
 from libc.stddef cimport size_t
@@ -110,7 +110,8 @@ cdef bint is_one_claim(claims)
 
 cdef inline int64_t whole_number(
         str name, value, int64_t least, int64_t most, str unit="") except? -1:
-    """Return an argument's number: an int, and no bool. ``unit`` says what it counts, for messages.
+    """Return an argument's number: an int, not a bool. ``unit`` is the thing that it counts, for
+    messages.
 
     Raises ArgumentTypeError and ArgumentValueError.
     """
@@ -121,7 +122,7 @@ cdef inline int64_t whole_number(
 
 
 cdef inline bint is_long(const uint8_t *p, size_t n) noexcept nogil:
-    """Whether the work is long by the size of the input alone."""
+    """Return whether the work is long by the size of the input alone."""
     if n < NOGIL_COMPRESSED:
         return False
     if p[MAGIC] >= 2 and p[ATTRIBUTES + 1] & CODEC_MASK:

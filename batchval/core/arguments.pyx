@@ -1,5 +1,5 @@
-"""What a caller hands over, as the core reads it. Every mistake is one BatchvalError that says what
-was expected.
+"""Arguments of the public calls, read and checked. Every mistake is one BatchvalError that names
+what was expected.
 
     numbers                      ints in their ranges: no bool, no float
     policies, origins, extras    to numbers, a policy once for each object
@@ -41,7 +41,9 @@ _CODECS = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "
 # ---- numbers -------------------------------------------------------------------------------------
 
 cdef int64_t other_number(str name, value, int64_t least, int64_t most, str unit) except? -1:
-    """Return the number of an int of another type, such as numpy's, or say what is wrong."""
+    """Return the number of an int of another type, such as numpy's, or raise an ArgumentTypeError
+    or ArgumentValueError.
+    """
     if isinstance(value, bool) or not PyIndex_Check(value):
         raise ArgumentTypeError(
             f"{name} must be {wanted(least, most, unit)}, "
@@ -58,14 +60,14 @@ cdef int64_t other_number(str name, value, int64_t least, int64_t most, str unit
 
 
 cdef str wanted(int64_t least, int64_t most, str unit):
-    """What an argument may be, as messages say it. The ends of an int64 are written as powers."""
+    """Return what an argument may be, for messages. The ends of an int64 are written as powers."""
     low = "-2^63" if least == INT64_MIN else str(least)
     high = "2^63 - 1" if most == INT64_MAX else str(most)
     return f"a whole number{f' of {unit}' if unit else ''} from {low} to {high}"
 
 
 cdef str shown(value):
-    """A value for a message, in at most 80 characters."""
+    """Return a value as text for a message, in at most 80 characters."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no int of more than 4,300 digits
@@ -101,7 +103,7 @@ cdef tuple one_each(values, str name, str of):
 # ---- policies, origins, extras -------------------------------------------------------------------
 
 cdef CompiledRules compile_policy(Policy *to, policy):
-    """Fill in ``to``. It points to the answer, which the caller keeps as long."""
+    """Fill in ``to``. It points into the returned object, which the caller keeps as long."""
     cdef CompiledRules rules
     if not isinstance(policy, TopicPolicy):
         raise ArgumentTypeError(f"policy must be a TopicPolicy, not {type(policy).__name__}")
@@ -151,7 +153,7 @@ cdef CompiledPolicy compiled_policy(policy):
 
 
 cdef uint32_t refusing(extras) except? 0:
-    """Bit n for each extra Sn that refuses."""
+    """Return the rules that refuse, as bits: bit n for each extra Sn."""
     cdef uint32_t mask = (1 << 11) - 2
     if extras is None:
         return mask
@@ -163,10 +165,10 @@ cdef uint32_t refusing(extras) except? 0:
     for name, setting in settings.items():
         rule = name if isinstance(name, Rule) else Rule.__members__.get(str(name))
         if rule not in EXTRAS:
-            raise ArgumentValueError(f"extras are S1 to S10, not {name!r}")
+            raise ArgumentValueError(f"unknown extra {name!r}: expected S1 to S10")
         if setting not in ("refuse", "report"):
             raise ArgumentValueError(
-                f"extra {rule.id} can be set to refuse or report, not {setting!r}")
+                f"extra {rule.id} must be refuse or report, not {setting!r}")
         if setting == "report":
             if rule is Rule.S8:
                 raise ArgumentValueError(
@@ -189,8 +191,8 @@ cdef int origin_number(origin) except -1:
 # --------------------------------------------------------------------------------------------
 
 cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
-    """A contiguous buffer of bytes: an array of other items would be judged by the bytes that
-    happen to hold them.
+    """Take a contiguous buffer of bytes. Arrays of other items are refused: only the bytes that
+    happen to hold them would be validated.
     """
     if PyBytes_CheckExact(buffer) and not writable:
         return PyObject_GetBuffer(buffer, view, PyBUF_SIMPLE)
@@ -200,20 +202,20 @@ cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
     except (BufferError, TypeError, ValueError) as error:
         if writable:
             raise ArgumentTypeError(
-                f"in_place needs a writable, contiguous buffer: {error}") from None
-        raise ArgumentTypeError(f"a contiguous buffer of bytes is needed: {error}") from None
+                f"in_place=True requires a writable, contiguous buffer: {error}") from None
+        raise ArgumentTypeError(f"expected a contiguous buffer of bytes: {error}") from None
     if not holds_bytes(view):
         format = "B" if view.format is NULL else (<bytes>view.format).decode("ascii", "replace")
         PyBuffer_Release(view)
         raise ArgumentTypeError(
-            "a contiguous buffer of bytes is needed (format b, B or c), "
+            "expected a contiguous buffer of bytes (format b, B or c), "
             f"not items of format {format!r}; "
             "memoryview(...).cast('B') and numpy's view('u1') show the bytes of other items")
     return 0
 
 
 cdef object private_bytes(buffer):
-    """The buffer itself where nobody can change it, else its bytes, copied."""
+    """Return the buffer itself where nobody can change it, else a copy of its bytes."""
     cdef Py_buffer view
     take_buffer(buffer, &view)
     try:
@@ -225,12 +227,12 @@ cdef object private_bytes(buffer):
 
 
 cdef object view_of_bytes(buffer):
-    """A memoryview that is indexed by bytes, of a buffer that ``take_buffer`` takes."""
+    """Return a memoryview that is indexed by bytes, of a buffer that ``take_buffer`` takes."""
     return memoryview(buffer).cast("B")
 
 
 cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *count) except NULL:
-    """(start, length) of every whole batch, to be freed by the caller."""
+    """Return (start, length) of every whole batch. The caller frees it."""
     cdef Entry b
     cdef size_t at = 0, i = 0
     cdef int64_t *pairs
@@ -244,7 +246,7 @@ cdef int64_t *every_batch(const uint8_t *p, size_t n, bint claimed, size_t *coun
     at = 0
     i = 0
     with nogil:
-        while i < count[0]:  # the buffer may have changed: no more pairs than there is room for
+        while i < count[0]:  # the buffer may have changed: no more pairs than fit
             if (next_claimed_batch(p + at, n - at, &b) if claimed else next_batch(p + at, n - at,
                     &b)) != BATCH:
                 break
@@ -265,8 +267,10 @@ cdef int64_t *new_pairs(size_t count) except NULL:
 
 @cython.boundscheck(True)  # tuples come from the caller
 cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
-    """(start, length) pairs of a sequence of tuples or a buffer of int64, to be freed by the
-    caller. Not checked yet: the caller's own may change, while they are converted or later."""
+    """Return the (start, length) pairs of a sequence of tuples or a buffer of int64. The caller
+    frees them. They are not checked yet: the caller's own may change, while they are converted or
+    later.
+    """
     cdef Py_buffer view
     cdef int64_t *pairs
     cdef size_t i
@@ -309,7 +313,7 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
 
 cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
         uint64_t *bytes_in_all) except -1:
-    """``bytes_in_all`` becomes the sum of the lengths."""
+    """Check the ranges. ``bytes_in_all`` becomes the sum of their lengths."""
     cdef size_t i
     if count < 4096:
         i = pairs_inside(pairs, count, size, bytes_in_all)
@@ -324,7 +328,7 @@ cdef int check_pairs(const int64_t *pairs, size_t count, Py_ssize_t size,
 
 cdef size_t pairs_inside(const int64_t *pairs, size_t count, Py_ssize_t size,
         uint64_t *bytes_in_all) noexcept nogil:
-    """How many pairs come before the first that is not inside the buffer."""
+    """Return how many pairs come before the first that is not inside the buffer."""
     cdef size_t i
     cdef uint64_t total = 0
     for i in range(count):
@@ -336,12 +340,12 @@ cdef size_t pairs_inside(const int64_t *pairs, size_t count, Py_ssize_t size,
 
 
 cdef int source_number(source) except -2:
-    """A codec's; -1 where it is none."""
+    """Return a codec's number; -1 for another name."""
     return -1 if not isinstance(source, str) or source == "producer" else _CODECS.get(source, -1)
 
 
 cdef int source_of(const uint8_t *p, size_t n) noexcept nogil:
-    """The last codec among the batches, as the batch loop keeps it."""
+    """Return the last codec among the batches, as the batch loop keeps it."""
     cdef Entry b
     cdef size_t at = 0
     cdef int codec, source = NONE
@@ -360,7 +364,7 @@ _CLAIMS_POLICIES = {"ignore": IGNORE_CLAIMS, "verify": VERIFY_CLAIMS, "trust": T
 
 
 cdef int read_claims_call(claims, bint strict, ClaimsCall *call) except -1:
-    """None, or (tag bytes or None, "ignore" | "verify" | "trust")."""
+    """Read None, or (tag bytes or None, "ignore" | "verify" | "trust")."""
     cdef Py_buffer view
     call.policy = IGNORE_CLAIMS
     call.tagged = False
@@ -419,6 +423,6 @@ cdef tuple read_sample(trust_claims, bint strict, Sample *sample):
 
 
 cdef bint is_one_claim(claims):
-    """For all ranges alike, and not a sequence of one for each."""
+    """Return whether claims are for all ranges alike, and not a sequence of one for each."""
     return claims is None or (isinstance(claims, tuple) and len(claims) == 2
             and isinstance(claims[1], str))

@@ -315,7 +315,7 @@ cdef class ArrowColumn:
     """
 
     def __cinit__(self):
-        """Without more it is an empty column of nulls."""
+        """Make an empty column of nulls."""
         self.format = b"n"
         self.buffers = []
         self.variadic = -1

@@ -1,4 +1,4 @@
-"""The third stage of a broker's door."""
+"""The third stage of a broker's append."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t

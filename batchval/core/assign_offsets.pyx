@@ -3,8 +3,8 @@ writes to the batch.
 
     in_place_uncompressed, convert_uncompressed, compressed
 
-Each walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once the
-verdict is in.
+Each walks the batches anew with next_batch (rules 1-4), as Kafka does. They return False once they
+have set the verdict.
 """
 
 from libc.stddef cimport size_t
@@ -35,8 +35,8 @@ cdef enum:
 cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d,
         const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """v.source says which codec the batch loop found. On acceptance the verdict holds all but the
-    new bytes.
+    """Validate the records. v.source is the codec that the batch loop found. On acceptance the
+    verdict holds all but the new bytes.
     """
     cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
@@ -59,7 +59,8 @@ cdef bint run_method(const uint8_t *p, size_t n, const AppendContext *d, const P
 
 
 cdef bint all_have_magic(const uint8_t *p, size_t n, int magic, Verdict *v) noexcept nogil:
-    """False with a rule: the batches cannot be walked."""
+    """Return whether all batches have this magic. False with a rule: the batches cannot be walked.
+    """
     cdef Entry b
     cdef size_t at = 0
     cdef int found
@@ -77,7 +78,7 @@ cdef bint all_have_magic(const uint8_t *p, size_t n, int magic, Verdict *v) noex
 
 cdef bint first_of_one(const uint8_t *p, size_t n, int source, Entry *first,
         Verdict *v) noexcept nogil:
-    """getFirstBatchAndMaybeValidateNoMoreBatches."""
+    """Follow getFirstBatchAndMaybeValidateNoMoreBatches."""
     cdef Entry second
     cdef int found = next_batch(p, n, first)
     if found == NO_MORE:
@@ -95,8 +96,8 @@ cdef bint first_of_one(const uint8_t *p, size_t n, int source, Entry *first,
 
 cdef bint validate_batch(const Entry *first, const Entry *b, const AppendContext *d,
         Verdict *v) noexcept nogil:
-    """Rules 21-28. A batch of magic 2 that is smaller than its header fails where Kafka would read
-    behind its end.
+    """Check rules 21 to 28. A batch of magic 2 that is smaller than its header fails where Kafka
+    would read after its end.
     """
     cdef int32_t count, delta, sequence
     cdef int64_t producer_id = NO_PRODUCER_ID
@@ -150,7 +151,7 @@ cdef bint validate_batch(const Entry *first, const Entry *b, const AppendContext
 cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext *d,
         const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """LogValidator.assignOffsetsNonCompressed."""
+    """Follow LogValidator.assignOffsetsNonCompressed."""
     cdef Entry first, b
     cdef Checks c
     cdef Facts f
@@ -158,7 +159,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
     cdef int found
     cdef int64_t expected = 0
     fill_checks(&c, d, policy)
-    # not the topic's limit, not even for a batch mislabelled as uncompressed
+    # The topic's limit does not apply, not even to a batch that is mislabelled as uncompressed.
     c.max_body = d.largest_record
     if not first_of_one(p, n, NONE, &first, v):
         return False
@@ -194,8 +195,9 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
 
 cdef inline bint can_set_max_timestamp(const Entry *b, int64_t timestamp, const Policy *policy,
         Verdict *v) noexcept nogil:
-    """DefaultRecordBatch.setMaxTimestamp asks for the codec, where it changes anything: of a batch
-    without records nobody has asked before."""
+    """Check the codec where DefaultRecordBatch.setMaxTimestamp changes something: the codec of a
+    batch without records was not checked before.
+    """
     cdef int codec = attributes_of(b) & CODEC_MASK
     if codec <= ZSTD or b.magic < 2 or (be64(b.p + MAX_TIMESTAMP) == timestamp
             and (attributes_of(b) & LOG_APPEND_TIME_BIT != 0) == policy.log_append_time):
@@ -205,7 +207,7 @@ cdef inline bint can_set_max_timestamp(const Entry *b, int64_t timestamp, const 
 
 cdef bint cannot_build(const Entry *first, const AppendContext *d, bint zstd,
         Verdict *v) noexcept nogil:
-    """What MemoryRecordsBuilder's constructor refuses."""
+    """Check what MemoryRecordsBuilder's constructor refuses."""
     if d.to_magic == 2:
         return False
     if first.magic == 2 and attributes_of(first) & TRANSACTIONAL_BIT:
@@ -219,8 +221,8 @@ cdef bint cannot_build(const Entry *first, const AppendContext *d, bint zstd,
 
 cdef int64_t without_offset(int64_t records, int64_t earlier,
         const AppendContext *d) noexcept nogil:
-    """The first of ``records`` records that gets no new offset, for those end at 2^63 - 1;
-    ``earlier`` records have theirs. Without such a record: ``records``.
+    """Return the first of ``records`` records that gets no new offset because offsets end at 2^63 -
+    1; ``earlier`` records have theirs. Return ``records`` if all get one.
     """
     cdef int64_t following = LARGEST_OFFSET - earlier
     if d.first_offset > 0:
@@ -230,11 +232,12 @@ cdef int64_t without_offset(int64_t records, int64_t earlier,
 
 cdef bint cannot_append(const Facts *f, int64_t records, int64_t earlier, const AppendContext *d,
         const Policy *policy, Verdict *v) noexcept nogil:
-    """What MemoryRecordsBuilder.appendWithOffset refuses in ``records`` records, whose facts are
-    ``f``; ``earlier`` were appended before.
+    """Check what MemoryRecordsBuilder.appendWithOffset refuses in ``records`` records, whose facts
+    are ``f``; ``earlier`` were appended before.
 
-    It throws at the first record of which it refuses something; of one record it asks for the
-    offset, the timestamp, the headers, and then writes it, with the broker's clock below magic 2.
+    It throws at the first record of which it refuses something. For each record it checks the
+    offset, the timestamp and the headers, and then writes it, with the broker's clock below magic
+    2.
     """
     cdef int64_t end = without_offset(records, earlier, d)
     cdef int64_t negative = f.negative_record, headers = f.headers_record
@@ -242,7 +245,7 @@ cdef bint cannot_append(const Facts *f, int64_t records, int64_t earlier, const 
         negative = end
     if headers < 0 or headers >= end or d.to_magic == 2:
         headers = end
-    # the clock is written with the very first record
+    # The clock is written with the very first record.
     if (policy.log_append_time and d.to_magic < 2 and d.now < NO_TIMESTAMP
             and (earlier > 0 or (end > 0 and negative > 0 and headers > 0))):
         broker_fails(v, REBUILD_IMPOSSIBLE, S10, reasons.REBUILD_CLOCK, d.now, d.to_magic)
@@ -263,11 +266,11 @@ cdef bint cannot_append(const Facts *f, int64_t records, int64_t earlier, const 
 
 
 cdef bint cannot_close(const Entry *first, const AppendContext *d, Verdict *v) noexcept nogil:
-    """MemoryRecordsBuilder.validateProducerState: of the first batch, whose state the new one takes
-    over.
+    """Follow MemoryRecordsBuilder.validateProducerState for the first batch, whose state the new
+    one takes over.
     """
     cdef int64_t producer_id
-    # smaller than its header: only where the buffer has changed meanwhile
+    # It can be smaller than its header only where the buffer has changed meanwhile.
     if first.magic < 2 or first.size < RECORDS:
         return False
     producer_id = be64(first.p + PRODUCER_ID)
@@ -289,8 +292,8 @@ cdef bint cannot_close(const Entry *first, const AppendContext *d, Verdict *v) n
 
 
 cdef bint cannot_tell(const AppendContext *d, const Policy *policy, Verdict *v) noexcept nogil:
-    """MemoryRecordsBuilder.info: with LogAppendTime it unboxes the last offset, which a batch
-    without records lacks.
+    """Return whether MemoryRecordsBuilder.info throws: with LogAppendTime it unboxes the last
+    offset, which a batch without records lacks.
     """
     if v.records_count == 0 and policy.log_append_time and (d.to_magic == 2 or v.target != NONE):
         broker_fails(v, REBUILD_IMPOSSIBLE, S9, reasons.REBUILD_NO_RECORD)
@@ -309,9 +312,10 @@ cdef inline void rebuilt_max_timestamp(const AppendContext *d, const Policy *pol
 cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *d,
         const Policy *policy, Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """LogValidator.convertAndAssignOffsetsNonCompressed.
+    """Follow LogValidator.convertAndAssignOffsetsNonCompressed.
 
-    It estimates the new size first, so it parses before it asks."""
+    It estimates the new size first, so it parses before it validates.
+    """
     cdef Entry first, b
     cdef Checks c
     cdef Facts f
@@ -351,9 +355,8 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *
         clear_facts(&f)
         parser = STREAM_PARSER if attributes_of(&b) & CODEC_MASK else BUFFER_PARSER
         walked = walk_batch(&b, parser, False, &c, d, scratch, &f, &expected, v)
-        # records are written as they are validated, up to the first that is refused: one that
-        # cannot be written
-        # throws before a later one is looked at
+        # Records are written as they are validated, up to the first that is refused: a record that
+        # cannot be written throws before a later one is validated.
         before = scratch.errors[0].index if scratch.errors_seen else f.records
         if cannot_append(&f, before, v.records_count, d, policy, v):
             return False
@@ -370,7 +373,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *
 cdef bint compressed(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """LogValidator.validateMessagesAndAssignOffsetsCompressed, and the parse of
+    """Follow LogValidator.validateMessagesAndAssignOffsetsCompressed, and the parse of
     buildRecordsAndAssignOffsets.
     """
     cdef Entry first, b
@@ -389,7 +392,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const AppendContext *d, const P
     if first.magic != d.to_magic or d.to_magic == 0:
         in_place = False
     if v.source == NONE and first.magic == 2 and attributes_of(&first) & CONTROL_BIT:
-        in_place = True  # a control batch stays as it is
+        in_place = True  # a control batch is not rebuilt
     if in_place:
         v.path = PATH_SHALLOW if first.magic == 2 and attributes_of(&first) & CODEC_MASK else PATH_FULL
     else:

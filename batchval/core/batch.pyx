@@ -1,4 +1,4 @@
-"""One batch by Kafka's names: RecordBatch, and its records when somebody asks for them."""
+"""One batch by Kafka's names: a RecordBatch, and its records, which are decoded on demand."""
 
 cimport cython
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -71,7 +71,7 @@ class NotABatch(BatchvalError, ValueError):
     """The bytes hold no whole batch, or records that cannot be read."""
 
 
-cdef object NOT_MADE = object()  # a key, value or header tuple that nobody has asked for yet
+cdef object NOT_MADE = object()  # a key, value or header tuple that was not requested yet
 
 
 @cython.final
@@ -204,16 +204,16 @@ cdef class Records:
 
 
 @cython.final
-# in a cycle that dies CPython may clear the memoryview before our buffer of it is released
+# In a cycle that dies CPython may clear the memoryview before our buffer of it is released.
 @cython.no_gc
 cdef class RecordBatch:
     """The batch at ``position`` of a contiguous buffer, which is held, not copied: while this is
     alive, a bytearray cannot be resized nor a mapping closed. The header's fields are those of the
     time when this was made.
 
-    Raises NotABatch where there is no whole batch of magic 0, 1 or 2, or of magic 3 with claims in
-    its header. The checksum is not asked: see ``is_valid``.
-    Fields that a message of magic 0 or 1 does not have are None, or what Kafka says of it (-1).
+    Raises NotABatch without a whole batch of magic 0, 1 or 2, or of magic 3 with claims in
+    its header. The checksum is not verified: see ``is_valid``. Fields that a message of magic 0 or
+    1 does not have are None, or Kafka's default for it (-1).
     """
     cdef Py_buffer view
     cdef bint held
@@ -252,7 +252,7 @@ cdef class RecordBatch:
 
     @property
     def size_in_bytes(self):
-        """Bytes of the whole batch, with its 12 bytes of log overhead."""
+        """Return the bytes of the whole batch, with its 12 bytes of log overhead."""
         return self.entry.size
 
     @property
@@ -261,7 +261,7 @@ cdef class RecordBatch:
 
     @property
     def base_offset(self):
-        """The first record's offset; of a wrapper of magic 0 or 1 that takes decompressing it."""
+        """Return the first record's offset. A wrapper of magic 0 or 1 is decompressed for it."""
         if self.entry.magic >= 2:
             return self.header.base_offset
         for record in self.records():
@@ -283,7 +283,7 @@ cdef class RecordBatch:
 
     @property
     def is_valid(self):
-        """Whether the checksum is right."""
+        """Return whether the checksum is right."""
         cdef bint right
         if self.entry.size < NOGIL_UNCOMPRESSED:
             return has_right_crc(&self.entry)
@@ -328,19 +328,20 @@ cdef class RecordBatch:
 
     @property
     def last_sequence(self):
-        """Kafka's sequences wrap from 2^31 - 1 to 0."""
+        """Return the last sequence. Kafka's sequences wrap from 2^31 - 1 to 0."""
         if self.entry.magic < 2 or self.header.base_sequence == -1:
             return -1
         return incremented(self.header.base_sequence, self.header.last_offset_delta)
 
     @property
     def records_count(self):
-        """As the header says; None for magic 0 and 1, which do not say."""
+        """Return the header's number of records; None for magic 0 and 1, whose headers have none.
+        """
         return self.header.records_count if self.entry.magic >= 2 else None
 
     @property
     def compression_type(self):
-        """A CompressionType, or the bare number where Kafka knows no such codec."""
+        """Return a CompressionType, or the bare number where Kafka has no such codec."""
         codec = self.flags() & CODEC_MASK
         return CompressionType(codec) if codec <= ZSTD else codec
 
@@ -360,8 +361,8 @@ cdef class RecordBatch:
 
     @property
     def delete_horizon_ms(self):
-        """The time from which the cleaner may drop tombstones or markers of this batch; None where
-        none is set.
+        """Return the time from which the cleaner may drop tombstones or markers of this batch; None
+        where none is set.
         """
         if self.entry.magic >= 2 and self.flags() & DELETE_HORIZON_BIT:
             return self.header.base_timestamp
@@ -369,17 +370,17 @@ cdef class RecordBatch:
 
     @property
     def batch_min_timestamp(self):
-        """The claim of KAFKA-8364; None without claims."""
+        """Return the claim of KAFKA-8364; None without claims."""
         return be64(self.entry.p + RECORDS) if self.entry.magic == CLAIMS_MAGIC else None
 
     @property
     def records_number(self):
-        """The claim of KAFKA-8364; None without claims."""
+        """Return the claim of KAFKA-8364; None without claims."""
         return be32(self.entry.p + RECORDS + 8) if self.entry.magic == CLAIMS_MAGIC else None
 
     @property
     def all_key_is_null(self):
-        """The claim of KAFKA-8364; None without claims."""
+        """Return the claim of KAFKA-8364; None without claims."""
         return self.entry.p[RECORDS + 12] == ALL_KEYS_NULL if self.entry.magic == CLAIMS_MAGIC else None
 
     def records(self, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
@@ -400,7 +401,7 @@ cdef class RecordBatch:
         return iter(legacy_records(&entry, limit))
 
     def __iter__(self):
-        """As ``records()``."""
+        """Return ``records()``."""
         return self.records()
 
     def __len__(self):
@@ -421,7 +422,7 @@ cdef class RecordBatch:
         return PyBytes_FromStringAndSize(<const char *>self.entry.p, self.entry.size)
 
     def __eq__(self, other):
-        """Two batches are equal when their bytes are."""
+        """Return whether the bytes of two batches are equal."""
         cdef RecordBatch batch
         if not isinstance(other, RecordBatch):
             return NotImplemented
@@ -435,15 +436,15 @@ cdef class RecordBatch:
         return RecordBatch, (bytes(self),)
 
     cdef bytes private_copy(self):
-        """The batch's bytes; None where nobody can change the buffer, and they may be read where
-        they are.
+        """Return a copy of the batch's bytes; None where nobody can change the buffer, so that they
+        can be read in place.
         """
         if is_immutable(&self.view):
             return None
         return PyBytes_FromStringAndSize(<const char *>self.entry.p, self.entry.size)
 
     cdef Records default_records(self, uint64_t limit, bytes own):
-        """Of a batch of magic 2 or 3. ``own``: its private copy, or None."""
+        """Return the records of a batch of magic 2 or 3. ``own``: its private copy, or None."""
         cdef Records found = Records.__new__(Records)
         cdef const uint8_t *p = self.entry.p
         if own is not None:
@@ -457,13 +458,13 @@ cdef class RecordBatch:
         else:
             found.p = p + self.records_at
             found.end = p + self.entry.size
-        # without a copy the buffer is bytes or a memoryview of bytes, which lock nothing
+        # Without a copy the buffer is bytes or a memoryview of bytes, which lock nothing.
         found.owner = self if own is None else own
         return found
 
     cdef bytes unpacked(self, const uint8_t *p, uint64_t limit):
-        """The records at ``p``, decompressed; None where they are not compressed. Either way they
-        have been walked.
+        """Return the records at ``p``, decompressed; None where they are not compressed. Either way
+        they have been walked.
         """
         cdef Scratch *scratch = borrow()
         cdef uint64_t size = self.entry.size - self.records_at
@@ -474,11 +475,12 @@ cdef class RecordBatch:
         cdef bytes content = None
         try:
             if codec > ZSTD:
-                raise NotABatch(f"compression codec {codec}")
+                raise NotABatch(f"unknown compression codec {codec}")
             if codec != NONE and self.header.records_count != 0:
                 unpack_unlocked(&s, scratch, codec, p, size, limit)
                 if s.status == LIMIT_HIT:
-                    raise NotABatch(f"more than {limit} bytes decompressed")
+                    raise NotABatch(
+                        f"the records decompress to more than max_decompressed_bytes, {limit}")
                 if s.status == DAMAGED:
                     raise NotABatch(sentence(s.reason, -1, s.detail, 0))
                 if s.status == NO_MEMORY:
@@ -510,7 +512,7 @@ cdef str codec_name(int codec):
 
 
 cdef int32_t incremented(int64_t sequence, int64_t by) noexcept:
-    """DefaultRecordBatch.incrementSequence, whose ints wrap."""
+    """Follow DefaultRecordBatch.incrementSequence, whose ints wrap."""
     if sequence > <int32_t>(0x7FFFFFFF - by):
         return <int32_t>(by - (0x7FFFFFFF - sequence) - 1)
     return <int32_t>(sequence + by)
@@ -528,7 +530,7 @@ cdef inline object field_of(const uint8_t *p, Py_ssize_t length):
 
 
 cdef list legacy_records(const Entry *entry, uint64_t limit):
-    """The messages of a batch in memory that nobody else writes to."""
+    """Return the messages of a batch in memory that nobody else writes to."""
     cdef Scratch *scratch = borrow()
     cdef LegacyRecords m
     cdef LegacyRecord message
@@ -570,8 +572,8 @@ cdef list legacy_records(const Entry *entry, uint64_t limit):
 cdef class Batches:
     """The whole batches of a buffer, found one at a time.
 
-    ``position`` is where the next batch is looked for. After the last one it is where the walk
-    stopped, and ``tail`` says why, as that of ``scan_batches``: None at the buffer's end, else
+    ``position`` is where the next batch is expected. After the last one it is where the walk
+    stopped, and ``tail`` is the reason, as that of ``scan_batches``: None at the buffer's end, else
     ``partial``, ``zeros``, ``size`` or ``magic``.
     """
     cdef object buffer
@@ -620,8 +622,8 @@ def batches(buffer, position=0):
     """Return an iterator over the whole batches from ``position`` on, each a RecordBatch.
 
     It stops at the buffer's end or at the first bytes that are not a whole batch; its ``position``
-    and ``tail`` then say where and why. Each batch is looked for when it is asked for, and
-    holds the buffer.
+    and ``tail`` are then where and why. Each batch is read when it is requested, and holds the
+    buffer.
     """
     cdef Batches found = Batches.__new__(Batches)
     cdef Py_buffer view

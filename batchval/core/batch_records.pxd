@@ -1,4 +1,4 @@
-"""A batch's records to a verdict."""
+"""The walk of a batch's records, with a verdict."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
@@ -29,7 +29,7 @@ cdef bint check_stored_batch(const Entry *entry, const AppendContext *d, const P
 
 
 cdef inline bint cannot_list(const Entry *b, Verdict *v) noexcept nogil:
-    """DefaultRecordBatch.iterator makes a list of all records of a compressed batch, as long as the
-    header says.
+    """Return whether DefaultRecordBatch.iterator fails to make a list of all records of a
+    compressed batch, as long as the header states.
     """
     return b.magic >= 2 and no_array_holds(b, v)

@@ -1,5 +1,5 @@
-"""One batch's records walked to their end, and what that says: of every magic, for the stages and
-at rest.
+"""The records of one batch of any magic, walked to their end, with the resulting verdict: for the
+stages and at rest.
 """
 
 from libc.stddef cimport size_t
@@ -59,7 +59,7 @@ cdef bint check_checksum(const Entry *b, Verdict *v) noexcept nogil:
 
 
 cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil:
-    """A walk's answer becomes the verdict, unless it is WALKED."""
+    """Make a walk's answer the verdict, unless it is WALKED."""
     cdef int rule = RECORD_MALFORMED if magic == 2 else WRAPPER_MALFORMED
     if answer == WALKED:
         return True
@@ -84,8 +84,8 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
 cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c,
         const AppendContext *d,
         Facts *f, Verdict *v) noexcept nogil:
-    """Of a wrapper whose messages could not be opened: did Kafka meet the stream's damage before it
-    saw why?
+    """Return whether Kafka meets the stream's damage before it sees why the messages of a wrapper
+    cannot be opened.
     """
     if answer != MALFORMED and answer != CORRUPT:
         return False
@@ -98,9 +98,7 @@ cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch
 
 cdef int walk_halting(const Entry *b, const BatchHeader *h, int parser, const Checks *c,
         const AppendContext *d, Scratch *scratch, Facts *f) noexcept nogil:
-    """The walk of a batch of magic 2 whose stream halts, over the bytes that Kafka's parser would
-    get.
-    """
+    """Walk a batch of magic 2 whose stream halts, over the bytes that Kafka's parser would get."""
     cdef Stream s
     cdef int answer
     cdef uint8_t *read
@@ -126,7 +124,7 @@ cdef inline void note_broken_batch(Scratch *scratch, const Verdict *v) noexcept 
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c,
         const AppendContext *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
-    """One batch's records, of any magic. The parser counts for magic 2 alone."""
+    """Walk one batch's records, of any magic. The parser counts for magic 2 alone."""
     cdef BatchHeader h
     cdef Stream s
     cdef LegacyRecords m
@@ -148,7 +146,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     read_header(b.p, &h)
     if h.records_count == 0 and not (opens_empty and codec != NONE):
         v.walked_size = RECORDS
-        return True  # Kafka does not even look at the codec
+        return True  # Kafka does not read the codec
     if codec > ZSTD:
         return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
     open_stream(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, d.limit, False)
@@ -173,13 +171,15 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
 
 
 cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil:
-    """Kafka marks them record by record, also when the batch then fails for another reason."""
+    """Mark the meters. Kafka marks them record by record, also when the batch then fails for
+    another reason.
+    """
     v.meters[METER_NO_KEY] += scratch.keys_missing
     v.meters[METER_MAGIC] += scratch.magics_differing
 
 
 cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
-    """processRecordErrors: True if there are none."""
+    """Follow processRecordErrors: return True if there are none."""
     if scratch.errors_seen == 0:
         return True
     v.record = scratch.errors[0].index
@@ -203,8 +203,8 @@ cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil:
 cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint sizes,
         Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """RecordBatch.iterator, to its end; for AbstractRecords.estimateSizeInBytes (sizes) fields are
-    read too.
+    """Follow RecordBatch.iterator to its end; for AbstractRecords.estimateSizeInBytes (sizes)
+    fields are read too.
     """
     cdef Facts f
     cdef int64_t expected = 0
@@ -221,8 +221,8 @@ cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint
 cdef bint estimate_messages(const Entry *b, const Checks *c, const AppendContext *d, bint sizes,
         Scratch *scratch,
         Verdict *v, int64_t most=0x7FFFFFFF, int64_t *read=NULL) noexcept nogil:
-    """Unlike the validator this asks no message for its magic or checksum, only for key and
-    value.
+    """Read a batch's records. Unlike the validator this checks no message's magic or checksum, only
+    key and value.
     """
     cdef LegacyRecords m
     cdef LegacyRecord message
@@ -255,8 +255,8 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const AppendContext
 cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const AppendContext *d,
         Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """The first records of an uncompressed batch of magic 2 that states more of them: it is not
-    read to its end.
+    """Read the first records of an uncompressed batch of magic 2 that states more of them: it is
+    not read to its end.
     """
     cdef BatchHeader h
     cdef Stream s
@@ -274,9 +274,10 @@ cdef bint read_first(const Entry *b, int32_t most, const Checks *c, const Append
 
 cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const AppendContext *d,
         const Policy *policy, Scratch *scratch, Verdict *v) noexcept nogil:
-    """MemoryRecords.records(), up to ``most`` of them: Kafka names their offsets in the text of an
-    exception. What does not parse is thrown instead. Compressed records are read batch by batch,
-    uncompressed ones one by one."""
+    """Follow MemoryRecords.records(), up to ``most`` of them: Kafka puts their offsets into the
+    text of an exception. What does not parse is thrown instead. Compressed records are read batch
+    by batch, uncompressed ones one by one.
+    """
     cdef Checks c
     cdef Entry b
     cdef size_t at = 0
@@ -313,7 +314,7 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const AppendCon
 # --------------------------------------------------------------------------------------------------
 
 cdef bint check_unopened(const Entry *b, Verdict *v) noexcept nogil:
-    """What a compressed batch of a segment says without being decompressed: checksum, codec,
+    """Check what a compressed batch of a segment shows without being decompressed: checksum, codec,
     count.
     """
     cdef int32_t count
@@ -333,7 +334,7 @@ cdef bint check_unopened(const Entry *b, Verdict *v) noexcept nogil:
 cdef bint check_stored_batch(const Entry *b, const AppendContext *d, const Policy *policy,
         Scratch *scratch,
         Verdict *v) noexcept nogil:
-    """One batch of a segment: checksum, codec, every record.
+    """Check one batch of a segment: checksum, codec, every record.
 
     Control batches, LogAppendTime and empty batches are legal."""
     cdef Checks c

@@ -23,7 +23,7 @@ cdef class ColumnBlock:
     cdef size_t exports  # buffers that others hold on the block
     cdef readonly Py_ssize_t count
     cdef Layout layout
-    cdef dict cache  # derived columns; None until one is asked for
+    cdef dict cache  # derived columns; None until one is read
 
     cdef bint reserve(self, size_t count) noexcept nogil
     cdef object column(self, str name)
@@ -31,7 +31,7 @@ cdef class ColumnBlock:
     cdef void renew(self) noexcept
     cdef list rows_between(self, Py_ssize_t start, Py_ssize_t stop, Py_ssize_t step)
 
-    # what a subclass says of itself
+    # A subclass overrides these.
     cdef tuple column_names(self)
     cdef object derived(self, str name)
     cdef object row_type(self)

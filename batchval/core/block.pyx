@@ -65,7 +65,9 @@ cdef class ColumnBlock:
     __class_getitem__ = classmethod(type(list[int]))
 
     def __cinit__(self):
-        """A subclass sets layout, widths, width and pointers in its own."""
+        """Check nothing: a subclass sets layout, widths, width and pointers in its own
+        ``__cinit__``.
+        """
         self.layout = NO_COLUMNS
 
     def __dealloc__(self):
@@ -74,8 +76,8 @@ cdef class ColumnBlock:
     # ---- memory ----------------------------------------------------------------------------------
 
     cdef bint reserve(self, size_t count) noexcept nogil:
-        """Make room for ``count`` rows. False: no memory."""
-        # locals: the compiler must take it that memcpy and the pointers write to this object
+        """Reserve memory for ``count`` rows. Return False without memory."""
+        # Locals: the compiler must assume that memcpy and the pointers write to this object.
         cdef size_t columns = self.width, held = self.capacity, filled = self.count
         cdef size_t size = 0, i, old, new, capacity = held * 2
         cdef const size_t *widths = self.widths
@@ -163,12 +165,12 @@ cdef class ColumnBlock:
 
     @property
     def names(self):
-        """The names of the columns, in the order of a row."""
+        """Return the names of the columns, in the order of a row."""
         return self.column_names()
 
     @property
     def schema_version(self):
-        """The version of the columns' names and meaning."""
+        """Return the version of the columns' names and meaning."""
         return self.layout.schema_version
 
     def keys(self):
@@ -359,8 +361,8 @@ cdef ArrowColumn arrow_struct(ColumnBlock block):
     return struct_of(names, columns, block.count, metadata)
 
 
-# ---- pickling: the version, the names of the stored columns, count, their runs of `count` rows,
-# the subclass's state --
+# Pickling: the version, the names of the stored columns, count, their runs of `count` rows, and the
+# subclass's state.
 
 cdef tuple packed_block(ColumnBlock block):
     cdef size_t size = 0, i

@@ -4,8 +4,8 @@
     last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
     base_sequence:4 records_count:4 records...
 
-``finish`` writes the header and compresses; ``seal`` puts in who sends it, and takes the crc, at
-each sending that needs another producer id, epoch or sequence. (MemoryRecordsBuilder,
+``finish`` writes the header and compresses. ``seal`` writes the sender and the crc, each time the
+batch is sent with another producer id, epoch or sequence. (MemoryRecordsBuilder,
 DefaultRecordBatch, DefaultRecord.) Keys, values and headers are copied as they are appended: a
 buffer may change afterwards.
 """
@@ -50,9 +50,9 @@ cdef enum:
 
 cdef size_t LARGEST = 0x7FFFFFFF
 
-#: What a record may take at most beyond its key, value and headers, in bytes.
+#: The largest overhead of a record, in addition to its key, value and headers, in bytes.
 MAX_RECORD_OVERHEAD = RECORD_OVERHEAD
-#: The header of a batch, in bytes.
+#: The size of a batch's header, in bytes.
 BATCH_OVERHEAD = RECORDS
 
 
@@ -74,7 +74,7 @@ cdef class Given:
         PyObject_GetBuffer(stamps, &self.stamps, PyBUF_ND | PyBUF_FORMAT)
         self.has_stamps = True
         if self.stamps.itemsize != 8 or self.stamps.format == NULL or self.stamps.format[0] not in (c"q", c"l"):
-            raise TypeError("stamps are a buffer of int64 (array('q'), numpy.int64)")
+            raise TypeError("stamps must be a buffer of int64 (array('q'), numpy.int64)")
         self.count = self.stamps.len // 8
         if PyObject_CheckBuffer(values):
             take_buffer(values, &self.value)
@@ -82,7 +82,8 @@ cdef class Given:
         else:
             self.values = tuple(values)
             if len(self.values) != self.count:
-                raise ValueError(f"{len(self.values)} values and {self.count} stamps")
+                raise ValueError(
+                    f"got {len(self.values)} values and {self.count} stamps: expected as many")
 
     def __dealloc__(self):
         if self.has_stamps:
@@ -91,7 +92,7 @@ cdef class Given:
             PyBuffer_Release(&self.value)
 
     cpdef close(self):
-        """Lets go of the buffers."""
+        """Release the buffers."""
         if self.has_stamps:
             PyBuffer_Release(&self.stamps)
             self.has_stamps = False
@@ -102,7 +103,7 @@ cdef class Given:
         self.count = 0
 
     cpdef Py_ssize_t largest(self) except -1:
-        """The size of the largest value, in bytes."""
+        """Return the size of the largest value, in bytes."""
         cdef Py_ssize_t most = 0
         if self.has_value:
             return self.value.len
@@ -110,18 +111,18 @@ cdef class Given:
             most = max(most, size_of_value(value))
         return most
 
-    cpdef Py_ssize_t fitting(self, Py_ssize_t room) except -1:
-        """How many of the records fit into so many bytes, each counted as large as it can
-        become.
+    cpdef Py_ssize_t fitting(self, Py_ssize_t free_bytes) except -1:
+        """Return how many of the records fit into so many bytes, each counted at its largest
+        possible size.
         """
         cdef Py_ssize_t n = 0
-        if room <= 0:
+        if free_bytes <= 0:
             return 0
         if self.has_value:
-            return min(self.count, room // (self.value.len + RECORD_OVERHEAD))
+            return min(self.count, free_bytes // (self.value.len + RECORD_OVERHEAD))
         for value in self.values:
-            room -= size_of_value(value) + RECORD_OVERHEAD
-            if room < 0:
+            free_bytes -= size_of_value(value) + RECORD_OVERHEAD
+            if free_bytes < 0:
                 break
             n += 1
         return n
@@ -140,8 +141,7 @@ cdef Py_ssize_t size_of_value(value) except -1:
 
 @cython.final
 cdef class BatchBuilder:
-    """One batch. ``limit`` is how large it may become before compression, header included, in
-    bytes.
+    """One batch. ``limit`` is its largest size before compression, header included, in bytes.
 
     A first record is taken whatever its size. ``recycled``: a bytearray that nobody uses any more.
     ``schema_ids``: the claims state the ids at the start of the values, if each value has one.
@@ -180,13 +180,13 @@ cdef class BatchBuilder:
         self.base_timestamp = self.max_timestamp = self.min_timestamp = NO_TIMESTAMP
         self.producer_id = self.producer_epoch = self.base_sequence = -1
 
-    cdef uint8_t *room(self, size_t n) except NULL:
-        """Where the next n bytes go."""
+    cdef uint8_t *grow(self, size_t n) except NULL:
+        """Return where the next n bytes go."""
         cdef size_t wanted = self.used + n
         cdef size_t there = len(self.data)
         if wanted > there:
             if wanted > LARGEST:
-                raise OverflowError("a batch of more than 2 GiB")
+                raise OverflowError("the batch would have more than 2 GiB")
             PyByteArray_Resize(self.data, max(wanted, min(2 * there, max(<size_t>self.limit,
                     wanted))))
         return <uint8_t *>PyByteArray_AS_STRING(self.data) + self.used
@@ -200,13 +200,13 @@ cdef class BatchBuilder:
             self.min_timestamp = timestamp
 
     cdef int put(self, const Record *r) except -1:
-        """Behind the others. 0: it does not fit, 1: it is in."""
+        """Write a record after the others. Return 1, or 0 where it does not fit."""
         cdef int64_t delta = 0 if self.count == 0 else <int64_t>(<uint64_t>r.timestamp - <uint64_t>self.base_timestamp)
         cdef size_t body = size_of_body(r, delta, self.count)
         cdef size_t size = size_of_varint(body) + body
         if self.count and (self.used + size > <size_t>self.limit or self.count == 0x7FFFFFFF):
             return 0
-        put_record(self.room(size), <int32_t>body, r, delta, self.count)
+        put_record(self.grow(size), <int32_t>body, r, delta, self.count)
         self.used += size
         self.note(r.timestamp)
         self.null_keys += r.key_length < 0
@@ -218,9 +218,9 @@ cdef class BatchBuilder:
         return 1
 
     cdef int put_sized(self, Record *r, const void *value, Py_ssize_t size) except -1:
-        """``put``, of a record of no more than this value."""
+        """Write a record that has only this value, as ``put`` does."""
         if size + RECORD_OVERHEAD > <Py_ssize_t>LARGEST:
-            raise OverflowError("a record of more than 2 GiB")
+            raise OverflowError("the record has more than 2 GiB")
         r.value = <const uint8_t *>value
         r.value_length = <int32_t>size
         return self.put(r)
@@ -239,7 +239,7 @@ cdef class BatchBuilder:
             PyBuffer_Release(&view)
 
     def append(self, key, value, headers, int64_t timestamp):
-        """One record; False: it does not fit, and nothing has changed.
+        """Append one record. Return False where it does not fit; then nothing has changed.
 
         ``key`` and ``value`` are bytes-likes or None, ``headers`` pairs of str and bytes-like or
         None. ValueError where the batch is finished.
@@ -258,7 +258,7 @@ cdef class BatchBuilder:
                 if self.packed is not None:  # perhaps by one of the buffers that were taken
                     raise ValueError("the batch is finished")
                 if (k.len if has_key else 0) + (v.len if has_value else 0) + len(packed) + RECORD_OVERHEAD > LARGEST:
-                    raise OverflowError("a record of more than 2 GiB")
+                    raise OverflowError("the record has more than 2 GiB")
                 r.timestamp = timestamp
                 r.key = <const uint8_t *>k.buf if has_key else NULL
                 r.key_length = <int32_t>k.len if has_key else -1
@@ -275,18 +275,18 @@ cdef class BatchBuilder:
             if has_key:
                 PyBuffer_Release(&k)
 
-    def append_many(self, Given given not None, Py_ssize_t first, Py_ssize_t count, Py_ssize_t step,
-            int64_t timestamp):
-        """The records number first, first + step, …, at most ``count`` of them; how many fitted. No
-        keys.
+    def append_many(self, Given source not None, Py_ssize_t first, Py_ssize_t count,
+            Py_ssize_t step, int64_t timestamp):
+        """Append the records number first, first + step, …, at most ``count`` of them, without
+        keys. Return how many fitted.
 
-        Their stamps are kept behind those that are here.
+        Their stamps are kept after those of earlier calls.
         """
         cdef Py_ssize_t taken = 0, at = first
         cdef Record r
         cdef int64_t *to
         if first < 0 or step < 1 or count < 0 or (count
-                and first + (count - 1) * step >= given.count):
+                and first + (count - 1) * step >= source.count):
             raise IndexError("record index out of range")
         if self.stamp_data is None:
             self.stamp_data = PyByteArray_FromStringAndSize(NULL, 8 * min(count, 1024))
@@ -295,15 +295,15 @@ cdef class BatchBuilder:
         r.key_length = -1
         r.headers_count = r.headers_size = 0
         while taken < count:
-            if not (self.put_sized(&r, given.value.buf, given.value.len) if given.has_value
-                    else self.put_value(&r, given.values[at])):
+            if not (self.put_sized(&r, source.value.buf, source.value.len) if source.has_value
+                    else self.put_value(&r, source.values[at])):
                 break
-            if at >= given.count:  # a value that was asked for its bytes has closed it
+            if at >= source.count:  # reading a value's bytes has closed it
                 raise IndexError("record index out of range")
             if 8 * (<Py_ssize_t>self.stamped + 1) > len(self.stamp_data):
                 PyByteArray_Resize(self.stamp_data, 16 * (<Py_ssize_t>self.stamped + 1))
             to = <int64_t *>PyByteArray_AS_STRING(self.stamp_data)
-            to[self.stamped] = (<const int64_t *>given.stamps.buf)[at]
+            to[self.stamped] = (<const int64_t *>source.stamps.buf)[at]
             self.stamped += 1
             taken += 1
             at += step
@@ -311,27 +311,27 @@ cdef class BatchBuilder:
 
     @property
     def size(self):
-        """Header and records, before compression, in bytes."""
+        """Return the bytes of header and records, before compression."""
         return self.used
 
     @property
     def is_finished(self):
-        """``finish`` has been called."""
+        """Return whether ``finish`` was called."""
         return self.packed is not None
 
     @property
     def wire_size(self):
-        """The finished batch, in bytes; 0 before."""
+        """Return the size of the finished batch, in bytes; 0 before."""
         return self.packed_size
 
     @property
     def crc(self):
-        """The checksum of the sealed batch."""
+        """Return the checksum of the sealed batch."""
         return <uint32_t>be32(self.bytes_at(CRC))
 
     @property
     def stamps(self):
-        """Those of ``append_many``, in order: a memoryview of int64."""
+        """Return the stamps of ``append_many``, in order: a memoryview of int64."""
         if not self.stamped:
             return memoryview(b"").cast("q")
         return memoryview(self.stamp_data)[: 8 * <Py_ssize_t>self.stamped].cast("q")
@@ -354,8 +354,8 @@ cdef class BatchBuilder:
         claims.schema_ids = self.seen_ids.ids
 
     def tag(self):
-        """The claims as the tagged field of a Produce request carries them, bound to the sealed
-        batch.
+        """Return the claims as the tagged field of a Produce request carries them, bound to the
+        sealed batch.
         """
         return to_tag(self.claims, self.crc)
 
@@ -363,29 +363,30 @@ cdef class BatchBuilder:
         return <uint8_t *>PyByteArray_AS_STRING(self.packed if self.packed is not None else self.data) + at
 
     def payload(self):
-        """The records, not compressed: no record can be added while anyone has a view of them."""
+        """Return the records, not compressed. No record can be added while a view of them exists.
+        """
         return memoryview(self.data)[RECORDS:self.used]
 
     def finish(self, bytes payload=None, Py_ssize_t claims_limit=0):
-        """Compresses, and writes all of the header that does not depend on who sends it. ValueError
-        for no record.
+        """Compress, and write all of the header that does not depend on the sender. ValueError
+        without a record.
 
-        ``payload``: the records as they were compressed already, by this batch's codec.
-        ``claims_limit``: claims go into the payload of a batch that stays within this size, in
-        bytes, if its codec can carry them; ``carries_claims`` then says so.
+        ``payload``: the records, already compressed with this batch's codec. ``claims_limit``:
+        claims go into the payload of a batch that stays within this size, in bytes, if its codec
+        can carry them; ``carries_claims`` is then set.
         """
         cdef uint8_t *p
         cdef size_t size = self.used
         if self.packed is not None:
             return
         if self.count == 0:
-            raise ValueError("a batch without records")
+            raise ValueError("a batch must have a record")
         if self.codec != NONE:
             if payload is None:
                 payload = compress_in_one_piece(self.codec, self.payload(), 2, self.level)
             size = RECORDS + len(payload)
             if size > LARGEST:
-                raise OverflowError("a batch of more than 2 GiB")
+                raise OverflowError("the batch would have more than 2 GiB")
             self.packed = PyByteArray_FromStringAndSize(NULL, size)
             memcpy(PyByteArray_AS_STRING(self.packed) + RECORDS, PyBytes_AS_STRING(payload),
                     size - RECORDS)
@@ -405,7 +406,9 @@ cdef class BatchBuilder:
         put_be32(p + RECORDS_COUNT, self.count)
 
     cdef size_t carry_claims(self, size_t size, size_t limit) except 0:
-        """Put claims into the payload of ``packed``, which has no header; the size with them."""
+        """Put claims into the payload of ``packed``, which has no header. Return the size with
+        them.
+        """
         cdef Claims claims
         cdef uint8_t block[LARGEST_MADE_BLOCK]
         cdef size_t block_size
@@ -438,8 +441,8 @@ cdef class BatchBuilder:
 
     def seal(self, int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=-1,
             bint transactional=False, bint control=False, log_append_time=None):
-        """Says who sends it, and takes the crc; nothing is done again for the same sender.
-        -1: not idempotent.
+        """Set the sender and compute the crc; the same sender costs nothing a second time. -1: not
+        idempotent.
 
         ``log_append_time``  milliseconds: the broker's clock is the timestamp of all records
         """
@@ -478,14 +481,15 @@ cdef class BatchBuilder:
         put_be32(p + PARTITION_LEADER_EPOCH, partition_leader_epoch)
 
     def view(self):
-        """The finished batch, as it is to be sent: not to be kept beyond ``recycle``."""
+        """Return the finished batch, as it is to be sent. It must not be kept beyond ``recycle``.
+        """
         if self.packed is None:
             raise ValueError("the batch is not finished")
         return memoryview(self.packed)[: self.packed_size]
 
     def split(self):
-        """Two batches of half of the records each, not finished; [] where there is one record.
-        (KAFKA-3995.)
+        """Return two batches of half of the records each, not finished; [] where there is one
+        record. (KAFKA-3995.)
         """
         cdef BatchBuilder half
         cdef BatchHeader h
@@ -518,21 +522,21 @@ cdef class BatchBuilder:
         return halves
 
     def recycle(self):
-        """The buffer, for another batch, where nobody looks at it any more; None otherwise. The end
-        of this one.
+        """Return the buffer for another batch; None while a view of it exists. This batch ends with
+        it.
         """
         data, self.data, self.packed = self.data, bytearray(RECORDS), None
         self.packed_size = 0
         self.used = RECORDS
         try:
-            data.append(0)  # BufferError while anyone has a view of it
+            data.append(0)  # BufferError while a view of it exists
         except BufferError:
             return None
         return data
 
 
 cdef bytes content_of(value):
-    """A copy of a buffer's bytes. (``bytes`` takes numbers too.)"""
+    """Return a copy of a buffer's bytes. (``bytes`` takes numbers too.)"""
     cdef Py_buffer view
     take_buffer(value, &view)
     try:
@@ -542,7 +546,7 @@ cdef bytes content_of(value):
 
 
 cdef bytes pack_headers(tuple headers):
-    """Key length, key, value length or -1, value of each."""
+    """Return the headers as bytes: key length, key, value length or -1, value of each."""
     cdef uint8_t number[10]
     cdef Py_ssize_t n
     cdef bytes coded, content

@@ -1,7 +1,7 @@
 """Fixed-width fields: big-endian as Kafka writes them, little-endian as lz4 and zstd do.
 
-The caller has checked that the field fits. A buffer may change while it is read: what bounds a
-later read is read once, into a local, and never from the buffer again.
+The caller has checked that the field fits. A buffer may change while it is read: a value that
+bounds a later read is read once, into a local, and never from the buffer again.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -80,16 +80,16 @@ cdef inline void put_be64(uint8_t *p, int64_t value) noexcept nogil:
     memcpy(p, &v, 8)
 
 
-cdef inline uint64_t room(const uint8_t *at, const uint8_t *end) noexcept nogil:
-    """How many bytes there are; lengths from the wire are compared with it unsigned, so that
-    negative is too long.
+cdef inline uint64_t span(const uint8_t *at, const uint8_t *end) noexcept nogil:
+    """Return how many bytes there are. Lengths from the wire are compared with it unsigned, so that
+    a negative one is too long.
     """
     return <uint64_t>(end - at)
 
 
 cdef extern from *:
     """
-    /* The next record starts where the length said; not to derive it from the fields' ends lets the
+    /* The next record starts where the length states it; not to derive it from the fields' ends lets the
     processor run
      * ahead into it while these are still being read. */
     static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return
@@ -100,7 +100,9 @@ cdef extern from *:
 
 
 cdef inline const uint8_t *short_varint(const uint8_t *p, uint32_t *zigzag) noexcept nogil:
-    """At most 3 bytes; else NULL. The caller has checked the room."""
+    """Read a varint of at most 3 bytes; else return NULL. The caller has checked that 3 bytes are
+    there.
+    """
     cdef uint32_t v = p[0]
     if v < 0x80:
         zigzag[0] = v

@@ -7,7 +7,7 @@ from batchval.core.claims cimport Claims, ClaimsCall
 from batchval.core.header cimport BatchHeader
 
 cdef enum:
-    # what carriers add to a batch at most
+    # The most that carriers add to a batch.
     LARGEST_CARRIER = 266
 
 cdef int read_payload(const uint8_t *p, size_t n, int codec, Claims *claims) noexcept nogil

@@ -4,10 +4,9 @@
     gzip   a subfield of the first member's header    1F 8B 8 flags:1 mtime:4 xfl:1 os:1 extra
            extra, with flags & 4                      size:2 LE (id:2 size:2 LE bytes)*; "BV": block
 
-(RFC 8878, 3.1.2; RFC 1952, 2.3.1.) Kafka and its clients pass over both. Kafka's lz4 and snappy
-have no place that every client passes over. Claims stand first: what stands anywhere else is not
-read. A change of a payload's beginning patches the batch's length and its CRC by what changed
-under it, so that damage elsewhere still shows.
+(RFC 8878, 3.1.2; RFC 1952, 2.3.1.) Kafka and its clients skip both. Kafka's lz4 and snappy have no
+place that every client skips. Claims stand first: claims at another place are not read. A change of
+a payload's beginning patches the batch's length and its CRC, so that damage elsewhere still shows.
 """
 
 from libc.stddef cimport size_t
@@ -174,7 +173,7 @@ cdef inline void put_id(uint8_t *p) noexcept nogil:
 
 
 cdef size_t put_frame(uint8_t *to, const uint8_t *block, size_t size) noexcept nogil:
-    """Write a skippable frame with a block; its size."""
+    """Write a skippable frame with a block. Return its size."""
     put_le16(to, SKIPPABLE_MAGIC & 0xFFFF)
     put_le16(to + 2, SKIPPABLE_MAGIC >> 16)
     put_le16(to + 4, ID_SIZE + size)
@@ -185,7 +184,7 @@ cdef size_t put_frame(uint8_t *to, const uint8_t *block, size_t size) noexcept n
 
 
 cdef size_t put_extra(uint8_t *to, const uint8_t *block, size_t size) noexcept nogil:
-    """Write an extra field with a block, its own size first; its size."""
+    """Write an extra field with a block, its own size first. Return its size."""
     put_le16(to, SUBFIELD_HEADER + size)
     put_id(to + EXTRA_HEADER)
     put_le16(to + EXTRA_HEADER + ID_SIZE, size)
@@ -295,7 +294,7 @@ cdef size_t claims_size(const uint8_t *p, size_t n) noexcept nogil:
 cdef void strip_payload(uint8_t *to, const uint8_t *p, size_t n, size_t gone) noexcept nogil:
     """Write the batch p[0:n] without the ``gone`` bytes of claims_size. ``to`` may be ``p``.
 
-    What is left does not begin with claims. The bytes after them move once.
+    The rest does not begin with claims. The bytes after them move once.
     """
     cdef size_t kept = RECORDS, extra = 0, tail
     cdef uint32_t crc = <uint32_t>be32(p + CRC)

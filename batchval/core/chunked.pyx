@@ -1,4 +1,4 @@
-"""What Kafka's parsers read of a stream that halts before its end.
+"""A stream that halts before its end, read as Kafka's parsers read it.
 
 An lz4 block that decompresses to nothing, or a broken second header in a snappy stream, makes one
 read of Kafka's stream class answer 0 or -1 bytes although more follow. ChunkedBytesStream, which
@@ -10,8 +10,8 @@ a payload as these classes do, and writes down what the parser gets:
     stream parser    whole records
     a wrapper        whole entries
 
-Such a payload is then walked as if it had come uncompressed. No compressor writes one: nothing here
-has to be fast.
+Such a payload is then walked as if it had come uncompressed. No compressor writes one: this module
+does not have to be fast.
 """
 
 from libc.stddef cimport size_t
@@ -19,7 +19,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport be32, room
+from batchval.core.bytes cimport be32, span
 from batchval.core.codec_streams cimport ENDED, Stream, open_stream, refill
 from batchval.core.layout cimport LEGACY_SMALLEST, LOG_OVERHEAD, LZ4, NONE
 from batchval.core.records cimport STREAM_PARSER
@@ -52,7 +52,7 @@ cdef struct Chunked:
 # ---- the stream class ----------------------------------------------------------------------------
 
 cdef int next_piece(Chunked *c) noexcept nogil:
-    """1: a piece with content; NOTHING: the stream halts here."""
+    """Read the next piece. Return 1 for a piece with content, NOTHING where the stream halts."""
     c.s.at = c.s.end
     if refill(&c.s):
         c.piece = c.s.at
@@ -82,7 +82,7 @@ cdef bint write(Chunked *c, const uint8_t *p, uint64_t n) noexcept nogil:
 
 
 cdef int64_t read_source(Chunked *c, uint8_t *to, uint64_t n) noexcept nogil:
-    """InputStream.read(byte[], int, int): into ``to``, else into what is written down.
+    """Follow InputStream.read(byte[], int, int): read into ``to``, else into the written output.
 
     lz4 reads to the end of a block at most, snappy on into the next chunk.
     """
@@ -97,7 +97,7 @@ cdef int64_t read_source(Chunked *c, uint8_t *to, uint64_t n) noexcept nogil:
                 return <int64_t>got if got else END
             if found == NOTHING:
                 return 0
-        part = room(c.piece, c.piece_end)
+        part = span(c.piece, c.piece_end)
         if part > n - got:
             part = n - got
         if to is not NULL:
@@ -116,13 +116,13 @@ cdef int64_t available(Chunked *c) noexcept nogil:
         found = next_piece(c)
         if found == THROWN:
             return THROWN
-    return <int64_t>room(c.piece, c.piece_end)
+    return <int64_t>span(c.piece, c.piece_end)
 
 
 # ---- ChunkedBytesStream --------------------------------------------------------------------------
 
 cdef int64_t fill(Chunked *c) noexcept nogil:
-    """How many bytes are held; THROWN."""
+    """Fill the buffer. Return how many bytes it holds, or THROWN."""
     cdef int64_t n
     if c.held_at == c.held_end:
         c.held_at = c.held_end = 0
@@ -134,7 +134,7 @@ cdef int64_t fill(Chunked *c) noexcept nogil:
 
 
 cdef int take(Chunked *c) noexcept nogil:
-    """read(): a byte, END or THROWN."""
+    """Follow read(): return a byte, END or THROWN."""
     cdef int64_t n = fill(c)
     if n <= 0:
         return THROWN if n == THROWN else END
@@ -151,8 +151,8 @@ cdef uint64_t skip_held(Chunked *c, uint64_t n) noexcept nogil:
 
 
 cdef int64_t skip(Chunked *c, uint64_t n) noexcept nogil:
-    """skip(long): how many bytes were skipped, or THROWN. Of lz4 the stream class skips, whatever
-    is held here.
+    """Follow skip(long): return how many bytes were skipped, or THROWN. For lz4 the stream class
+    skips, whatever this buffer holds.
     """
     cdef uint64_t left = n - skip_held(c, n), part
     cdef int64_t found
@@ -160,7 +160,7 @@ cdef int64_t skip(Chunked *c, uint64_t n) noexcept nogil:
         if c.lz4:
             if c.piece == c.piece_end and next_piece(c) == THROWN:
                 return THROWN
-            part = room(c.piece, c.piece_end)
+            part = span(c.piece, c.piece_end)
             if part > left:
                 part = left
             c.piece += part
@@ -199,7 +199,8 @@ cdef int64_t read_once(Chunked *c, uint64_t n) noexcept nogil:
 
 
 cdef int64_t read_many(Chunked *c, uint64_t n) noexcept nogil:
-    """read(byte[], int, int): goes on while the stream class says that there is more at hand."""
+    """Follow read(byte[], int, int): go on while the stream class reports more bytes as available.
+    """
     cdef uint64_t got = 0
     cdef int64_t found
     if n == 0:
@@ -219,7 +220,7 @@ cdef int64_t read_many(Chunked *c, uint64_t n) noexcept nogil:
 
 
 cdef bint read_fully(Chunked *c, uint64_t n, bint *thrown) noexcept nogil:
-    """Utils.readFully: True if all came."""
+    """Follow Utils.readFully: return True if all bytes came."""
     cdef uint64_t left = n
     cdef int64_t found
     while left:
@@ -234,8 +235,8 @@ cdef bint read_fully(Chunked *c, uint64_t n, bint *thrown) noexcept nogil:
 # ---- the parsers ---------------------------------------------------------------------------------
 
 cdef int read_varint(Chunked *c, int most, bint keep_positive, int32_t *value) noexcept nogil:
-    """Copies a varint; of an int above 0, unless it is to be kept, a 0. An end is read as the byte
-    0xFF.
+    """Copy a varint; for an int above 0 write a 0, unless it is to be kept. An end is read as the
+    byte 0xFF.
     """
     cdef uint8_t[10] raw
     cdef uint8_t zero = 0
@@ -263,8 +264,8 @@ cdef int read_varint(Chunked *c, int most, bint keep_positive, int32_t *value) n
 
 
 cdef bint skip_fully(Chunked *c, int64_t n) noexcept nogil:
-    """Utils.skipFully: where nothing was skipped it reads one byte, and goes on unless that is an
-    end.
+    """Follow Utils.skipFully: where nothing was skipped it reads one byte, and goes on unless that
+    is an end.
     """
     cdef int64_t skipped
     while n > 0:
@@ -280,7 +281,7 @@ cdef bint skip_fully(Chunked *c, int64_t n) noexcept nogil:
 
 
 cdef bint skip_field(Chunked *c, int32_t *length) noexcept nogil:
-    """A length and so many bytes. False: the parser goes no further."""
+    """Skip a length and so many bytes. Return False where the parser stops."""
     return read_varint(c, 5, False, length) == 0 and (length[0] <= 0 or skip_fully(c, length[0]))
 
 
@@ -351,10 +352,10 @@ cdef void read_records(Chunked *c, int32_t records, int parser, int32_t max_body
 
 cdef uint8_t *as_read(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *payload,
         size_t n, uint64_t limit, int parser, int32_t records, int32_t max_body) noexcept nogil:
-    """Opens ``s`` over what Kafka's parser gets of a payload; the caller frees the bytes. NULL:
-    they are too many.
+    """Open ``s`` over the bytes that Kafka's parser gets of a payload; the caller frees the bytes.
+    Return NULL where they are too many.
 
-    For magic 0 and 1 the entries of a wrapper, whatever parser and records say.
+    For magic 0 and 1 these are the entries of a wrapper, whatever parser and records are.
     """
     cdef Chunked c
     cdef uint8_t first = 0

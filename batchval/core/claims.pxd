@@ -1,4 +1,4 @@
-"""The batch-level fields of KAFKA-8364, big-endian, and what they settle.
+"""The batch-level fields of KAFKA-8364, big-endian, and the checks that they settle.
 
     version 1    batch_min_timestamp:8 records_number:4 null_keys:1
     block        version:1 = 2, version 1's fields, uncompressed_bytes:4 max_record_bytes:4 fields
@@ -15,7 +15,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport be32, be64, put_be32, put_be64, room
+from batchval.core.bytes cimport be32, be64, put_be32, put_be64, span
 from batchval.core.crc32c cimport crc32c_moved, crc32c_of
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport *
@@ -26,7 +26,7 @@ from batchval.core.value_ids cimport (
 from batchval.core.verdict cimport Verdict
 
 cdef enum:  # null_keys
-    SOME_KEYS_NULL = 0  # or nothing is known
+    SOME_KEYS_NULL = 0  # or unknown
     ALL_KEYS_NULL = 1
     NO_KEY_NULL = 2
 
@@ -36,7 +36,7 @@ cdef enum:
     CLAIMS_MAGIC = 3
     VERSION_1 = 1
     VERSION_2 = 2
-    # where the parts of a block start
+    # Starts of the parts of a block.
     BLOCK_UNCOMPRESSED_BYTES = 14
     BLOCK_MAX_RECORD_BYTES = 18
     BLOCK_FIELDS = 22
@@ -48,15 +48,15 @@ cdef enum:
     LARGEST_MADE_BLOCK = SMALLEST_BLOCK + 2 + LARGEST_IDS_FIELD  # with field 1, number:1 size:1
 
 cdef enum:
-    # bit n: extra Sn, which no records under honest claims meet
+    # Bit n: extra Sn, which no records under honest claims meet.
     AGAINST_CLAIMS = S3_BIT | S4_BIT | S5_BIT | S7_BIT | S10_BIT
 
-cdef enum:  # what a call says of claims
+cdef enum:  # a call's policy for claims
     IGNORE_CLAIMS
     VERIFY_CLAIMS
     TRUST_CLAIMS
 
-cdef enum:  # what a batch and its tag carry
+cdef enum:  # claims that a batch and its tag carry
     NOTHING_CARRIED
     CLAIMS_CARRIED
     UNREADABLE_CLAIMS
@@ -123,7 +123,7 @@ cdef inline bint read_fields(const uint8_t *p, size_t n, ValueIds *ids) noexcept
         p = read_uvarint(p, end, &number)
         if p is not NULL:
             p = read_uvarint(p, end, &size)
-        if p is NULL or number <= previous or size > room(p, end):
+        if p is NULL or number <= previous or size > span(p, end):
             return False
         if number == SCHEMA_IDS_FIELD:
             read_value_ids(p, size, ids)
@@ -163,8 +163,8 @@ cdef inline bint read_block(const uint8_t *p, size_t n, Claims *claims) noexcept
 
 
 cdef inline size_t put_block(uint8_t *p, const Claims *claims) noexcept nogil:
-    """Write a block of version 2, with field 1 where it is stated; its size, LARGEST_MADE_BLOCK at
-    most.
+    """Write a block of version 2, with field 1 where it is stated. Return its size,
+    LARGEST_MADE_BLOCK at most.
     """
     cdef size_t size
     p[0] = VERSION_2
@@ -182,7 +182,7 @@ cdef inline size_t put_block(uint8_t *p, const Claims *claims) noexcept nogil:
 
 
 cdef inline void read_tag(const uint8_t *p, size_t n, ClaimsCall *call) noexcept nogil:
-    """Read a tag of n bytes: ``call.readable``, and what it says."""
+    """Read a tag of n bytes: ``call.readable``, and its content."""
     call.tagged = True
     call.readable = False
     if n == TAG_1_SIZE and p[0] == VERSION_1:
@@ -211,10 +211,10 @@ cdef inline int8_t strongest_null_keys(int32_t null_keys, int32_t records) noexc
 
 
 cdef inline bint true_claims(const Verdict *v, Claims *claims) noexcept nogil:
-    """Fill in the claims that are true of the one batch just walked. False: no claim would be. The
-    ids of its values are the scratch's, and the caller's to add.
+    """Fill in the claims that are true of the one batch just walked. Return False where no claim
+    would be. The ids of its values are in the scratch, and the caller adds them.
 
-    ``v`` is the verdict, refusal or not: what is claimed is about the records alone.
+    ``v`` is the verdict, refusal or not: claims are about the records alone.
     """
     if v.walked != 1 or v.walked_records <= 0 or v.walked_found & AGAINST_CLAIMS:
         return False
@@ -247,8 +247,8 @@ cdef inline bint says_less(const Claims *claims, const Claims *true) noexcept no
 cdef inline bint sizes_settle(const Claims *claims, const Checks *c, uint64_t limit) noexcept nogil:
     """Return whether the sizes are claimed and within the limits of a batch and of a record.
 
-    Version 1 says nothing of sizes: a topic that bounds a record more tightly than a batch is
-    bounded has to look. (``max_body`` is that bound, ``max.decompressed.message.bytes``.)
+    Version 1 has no sizes: a topic that bounds a record more tightly than a batch needs the
+    records. (``max_body`` is that bound, ``max.decompressed.message.bytes``.)
     """
     cdef int64_t records
     if claims.version == VERSION_1:
@@ -260,10 +260,9 @@ cdef inline bint sizes_settle(const Claims *claims, const Checks *c, uint64_t li
 
 cdef inline bint settles(const Claims *claims, const BatchHeader *h, const Checks *c,
         uint64_t limit) noexcept nogil:
-    """Whether the claims answer all that LogValidator asks of a compressed batch's records, and
-    answer yes.
+    """Return whether the claims prove that LogValidator accepts the records of a compressed batch.
 
-    False: the slow path decides, be it that the claims say too little or that they would refuse.
+    False: the slow path decides, because the claims are incomplete or because they would refuse.
     """
     if not sizes_settle(claims, c, limit):
         return False
@@ -302,8 +301,8 @@ cdef inline bint settles_at_rest(const Claims *claims, const BatchHeader *h,
 
 cdef inline uint32_t crc_of_other_header(uint32_t crc, const uint8_t *before, size_t size_before,
         const uint8_t *after, size_t size_after, uint64_t tail) noexcept nogil:
-    """The crc once the bytes under it before the ``tail`` are others. What is wrong with the tail
-    stays wrong.
+    """Return the crc after the bytes under it before the ``tail`` have changed. A fault in the tail
+    still shows.
     """
     return crc ^ crc32c_moved(crc32c_of(0, before, size_before) ^ crc32c_of(0, after, size_after),
             tail)
@@ -311,7 +310,7 @@ cdef inline uint32_t crc_of_other_header(uint32_t crc, const uint8_t *before, si
 
 cdef inline void attach_into(uint8_t *to, const uint8_t *p, size_t n,
         const Claims *claims) noexcept nogil:
-    """A batch of magic 2, p[0:n], as one of magic 3 in to[0:n + 13]. Each byte at p is read
+    """Write a batch of magic 2, p[0:n], as one of magic 3 into to[0:n + 13]. Each byte at p is read
     once.
     """
     cdef uint8_t[RECORDS] header
@@ -327,8 +326,9 @@ cdef inline void attach_into(uint8_t *to, const uint8_t *p, size_t n,
 
 
 cdef inline void strip_into(uint8_t *to, const uint8_t *p, size_t n, size_t size) noexcept nogil:
-    """The other way: p[0:n] begins with a batch of magic 3 of ``size`` bytes; to has room for n -
-    13. Each byte at p is read once, and its size field not at all."""
+    """Write p[0:n], which begins with a batch of magic 3 of ``size`` bytes, as magic 2. ``to`` has
+    space for n - 13 bytes. Each byte at p is read once, and its size field not at all.
+    """
     cdef uint8_t[CLAIMED_RECORDS] header
     memcpy(header, p, CLAIMED_RECORDS)
     memcpy(to, header, RECORDS)

@@ -1,5 +1,4 @@
-"""Claims about a batch: made, carried, read. What a validator makes of them is
-batchval.core.stages's matter.
+"""Claims about a batch: how they are made, carried and read. batchval.core.stages decides by them.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -41,7 +40,8 @@ cdef enum:
 
 
 class BatchClaims(NamedTuple):
-    """What KAFKA-8364 proposes to say of a batch, so that nobody has to decompress it to find out.
+    """The claims that KAFKA-8364 proposes about a batch, so that a broker does not have to
+    decompress it.
 
     ``batch_min_timestamp``  the lowest timestamp of its records, ms
     ``records_number``       how many there are; also that each parses and that offset deltas are 0 to n - 1
@@ -64,12 +64,12 @@ class BatchClaims(NamedTuple):
 
     @property
     def all_key_is_null(self):
-        """The proposal's boolean."""
+        """Return the proposal's boolean."""
         return self.null_keys == ALL_KEYS_NULL
 
     @property
     def version(self):
-        """1 without sizes, else 2."""
+        """Return 1 without sizes, else 2."""
         return VERSION_1 if self.uncompressed_bytes is None else VERSION_2
 
     @property
@@ -97,7 +97,7 @@ class BatchClaims(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data):
-        """From 13 bytes; BatchvalError for any other number of them. No value is refused: a claim
+        """Read 13 bytes; BatchvalError for any other number of them. No value is refused: a claim
         may be a lie.
         """
         cdef Py_buffer view
@@ -105,7 +105,7 @@ class BatchClaims(NamedTuple):
         take_buffer(data, &view)
         try:
             if view.len != CLAIMS_SIZE:
-                raise BatchvalError(f"claims are {CLAIMS_SIZE} bytes, not {view.len}")
+                raise BatchvalError(f"claims must have {CLAIMS_SIZE} bytes, not {view.len}")
             read_claims(<const uint8_t *>view.buf, &claims)
         finally:
             PyBuffer_Release(&view)
@@ -122,7 +122,7 @@ class BatchClaims(NamedTuple):
 
     @classmethod
     def from_block(cls, block):
-        """From the bytes of a block; BatchvalError for malformed ones. No value is refused."""
+        """Read the bytes of a block; BatchvalError for malformed ones. No value is refused."""
         cdef Py_buffer view
         cdef Claims claims
         block = private_bytes(block)
@@ -150,7 +150,7 @@ cdef object batch_claims_of(const Claims *claims, tuple fields=()):
 
 
 cdef tuple fields_of(bytes block):
-    """The fields of a block that was read already."""
+    """Return the fields of a block that was read already."""
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(block)
     cdef const uint8_t *end = p + PyBytes_GET_SIZE(block)
     cdef uint32_t count = 0, number = 0, size = 0
@@ -168,7 +168,7 @@ cdef tuple fields_of(bytes block):
 
 
 cdef tuple fields_made(const Claims *claims):
-    """The fields that put_block writes."""
+    """Return the fields that put_block writes."""
     cdef uint8_t[LARGEST_IDS_FIELD] data
     cdef size_t size
     if not claims.schema_ids.stated:
@@ -199,7 +199,7 @@ cdef bytes uvarint(value):
 
 
 cdef bytes block_of(const Claims *claims, fields):
-    """The block of version 2 with these fields."""
+    """Return the block of version 2 with these fields."""
     cdef uint8_t data[LARGEST_MADE_BLOCK]
     cdef Claims again
     if claims.version != VERSION_2:
@@ -218,7 +218,8 @@ cdef bytes block_of(const Claims *claims, fields):
 
 
 cdef int fill(values, Claims *claims) except -1:
-    """``values``: BatchClaims, or a sequence of its first three or five fields."""
+    """Fill in claims from ``values``: BatchClaims, or a sequence of its first three or five fields.
+    """
     cdef Py_ssize_t n = 0
     try:
         values = tuple(values)
@@ -238,33 +239,33 @@ cdef int fill(values, Claims *claims) except -1:
             claims.max_record_bytes = PyNumber_Index(values[4])
     except (TypeError, ValueError, OverflowError) as error:
         raise BatchvalError(
-            "claims are (int64, int32, int8) or (int64, int32, int8, int32, int32), "
+            "claims must be (int64, int32, int8) or (int64, int32, int8, int32, int32), "
             f"not {values!r}: {error}") from None
     return 0
 
 
 cdef tuple fields_in(values):
-    """The further fields of claims that ``fill`` has taken."""
+    """Return the further fields of claims that ``fill`` has taken."""
     values = tuple(values)
     return tuple(values[5]) if len(values) == 6 else ()
 
 
 cdef int take_batch(batch, Py_buffer *view, int magic) except -1:
-    """A buffer that is one whole batch of this magic and nothing else."""
+    """Take a buffer that is exactly one whole batch of this magic."""
     cdef size_t least = CLAIMED_RECORDS if magic == CLAIMS_MAGIC else RECORDS
     cdef const uint8_t *p
     take_buffer(batch, view)
     p = <const uint8_t *>view.buf
     if <size_t>view.len < least or p[MAGIC] != magic or be32(p + BATCH_LENGTH) != view.len - LOG_OVERHEAD:
         PyBuffer_Release(view)
-        raise BatchvalError(f"not one whole batch of magic {magic}")
+        raise BatchvalError(f"the buffer must be exactly one whole batch of magic {magic}")
     return 0
 
 
 cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint64_t limit,
         bint schema_ids, Scratch *scratch, Claims *claims) noexcept nogil:
-    """Strict's walk over the records after ``header`` bytes. False: no claims would be true of
-    them.
+    """Walk the records after ``header`` bytes as strict mode does. Return False where no claims
+    would be true of them.
     """
     cdef BatchHeader h
     cdef Checks c
@@ -299,7 +300,7 @@ cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint6
 
 cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit,
         bint schema_ids, Scratch *scratch, Claims *claims) noexcept nogil:
-    """Called with the GIL, which is released when the work is long."""
+    """Call ``walk_claims``. The caller has the GIL, which is released when the work is long."""
     cdef bint honest
     begin_work(scratch, n >= NOGIL_ABOVE)
     honest = claims_in_records(p, n, header, limit, schema_ids, scratch, claims)
@@ -308,12 +309,12 @@ cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t li
 
 
 def compute(batch, *, max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES, schema_ids=False):
-    """The claims of a batch of magic 2 (or of magic 3, without regard to those it carries).
+    """Return the claims of a batch of magic 2 (or of magic 3, ignoring those it carries).
 
-    None where no claim could be honest: records that strict mode refuses, a max timestamp in the
-    header that is not the highest, more than ``max_decompressed_bytes``. The checksum is not asked.
-    ``schema_ids``: field 1 states the ids at the start of the values, where each value that is not
-    null has one and there are at most 16.
+    Returns None where no claim could be honest: records that strict mode refuses, a max timestamp
+    in the header that is not the highest, more than ``max_decompressed_bytes``. The checksum is not
+    verified. ``schema_ids``: field 1 states the ids at the start of the values, where each value
+    that is not null has one and there are at most 16.
     """
     cdef Py_buffer view
     cdef Claims claims
@@ -359,7 +360,7 @@ def are_honest(claims, true):
 
 
 def attach(batch, claims=None, *, carrier="header", schema_ids=False):
-    """The batch, of magic 2, with these claims; None: with those that are true of it.
+    """Return the batch, of magic 2, with these claims; None: with those that are true of it.
 
     ``schema_ids``: as for `compute`, where claims is None; a header of magic 3 has no place for
     them. ``carrier``: ``header`` makes a batch of magic 3; ``payload`` keeps the magic, and needs
@@ -374,7 +375,8 @@ def attach(batch, claims=None, *, carrier="header", schema_ids=False):
         claims = compute(batch, schema_ids=schema_ids)
         if claims is None:
             raise BatchvalError(
-                "no claim about it would be true: strict mode refuses its records, or its max timestamp is wrong")
+                "no claim about the batch is true: strict mode refuses its records, or its max "
+                "timestamp is wrong")
     return with_header(batch, claims) if carrier == "header" else with_payload(batch, claims)
 
 
@@ -419,7 +421,9 @@ cdef bytes with_payload(batch, claims):
 
 
 cdef object without_payload_claims(batch):
-    """The batch of magic 2 without claims in its payload: the same object where there are none."""
+    """Return the batch of magic 2 without claims in its payload: the same object where there are
+    none.
+    """
     cdef Py_buffer view
     cdef size_t gone
     take_batch(batch, &view, 2)
@@ -436,8 +440,8 @@ cdef object without_payload_claims(batch):
 
 
 def strip(batch):
-    """The batch of magic 2 without the claims in its header (magic 3) or payload; the checksum is
-    patched.
+    """Return the batch of magic 2 without the claims in its header (magic 3) or payload; the
+    checksum is patched.
 
     BatchvalError for a batch without claims.
     """
@@ -462,8 +466,8 @@ def strip(batch):
 
 
 def read(batch, tag=None):
-    """The claims of a batch, in its header (magic 3), its payload or ``tag``; None where there are
-    none.
+    """Return the claims of a batch, in its header (magic 3), its payload or ``tag``; None where
+    there are none.
 
     None also where they are malformed, the tag is another batch's, or the carriers differ. Nothing
     is compared with the records. ``carrier_of`` names the carrier.
@@ -495,7 +499,9 @@ def read(batch, tag=None):
 
 
 def carrier_of(batch):
-    """``header`` or ``payload``, where the batch has claims there, readable or not; else None."""
+    """Return ``header`` or ``payload``, where the batch has claims there, readable or not; else
+    None.
+    """
     cdef Py_buffer view
     cdef const uint8_t *p
     take_buffer(batch, &view)
@@ -509,7 +515,7 @@ def carrier_of(batch):
 
 
 cdef int find_in_batch(const uint8_t *p, size_t n, const ClaimsCall *call, Claims *claims) noexcept:
-    """NOTHING_CARRIED, CLAIMS_CARRIED or UNREADABLE_CLAIMS."""
+    """Find the claims: NOTHING_CARRIED, CLAIMS_CARRIED or UNREADABLE_CLAIMS."""
     cdef BatchHeader h
     if n >= CLAIMED_RECORDS and p[MAGIC] == CLAIMS_MAGIC:
         read_claims(p + RECORDS, claims)
@@ -521,7 +527,7 @@ cdef int find_in_batch(const uint8_t *p, size_t n, const ClaimsCall *call, Claim
 
 
 cdef bytes payload_block(const uint8_t *p, size_t n):
-    """The block in the payload of a batch whose claims were read; None: they were not read
+    """Return the block in the payload of a batch whose claims were read; None: they were not read
     there.
     """
     cdef Py_ssize_t size = 0
@@ -534,8 +540,8 @@ cdef uint32_t crc_of(crc) except? 0:
 
 
 def to_tag(claims, crc):
-    """The bytes of the tagged field, for the batch with this crc. Without sizes: a tag of version
-    1.
+    """Return the bytes of the tagged field, for the batch with this crc. Without sizes it is a tag
+    of version 1.
     """
     cdef Claims these
     cdef uint8_t end[CRC_SIZE]
@@ -554,7 +560,7 @@ cdef bytes version_1_bytes(const Claims *claims):
 
 
 def from_tag(tag, crc):
-    """The claims in a tagged field; None where it is malformed, or was made for a batch with
+    """Return the claims in a tagged field; None where it is malformed, or was made for a batch with
     another crc.
     """
     cdef Py_buffer view

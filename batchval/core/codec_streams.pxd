@@ -1,4 +1,4 @@
-"""A compressed payload as its reader meets it: block after block, in memory that is used again."""
+"""A compressed payload as its reader sees it: block after block, in memory that is used again."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -8,7 +8,7 @@ from batchval.core.xxh32 cimport Xxh32
 
 cdef enum:  # Stream.status
     MORE
-    ENDED  # Kafka's stream classes would say -1: end of stream
+    ENDED  # Kafka's stream classes would answer -1: end of stream
     DAMAGED  # they would throw
     LIMIT_HIT  # more than `limit` bytes
     NO_MEMORY
@@ -42,8 +42,8 @@ cdef struct ZstdState:
     uint8_t *ring_at
     bint raw_block  # whose bytes Kafka's library hands on as they come, even if the end is missing
     uint64_t frame_start  # position in the stream of the frame's first byte
-    uint64_t content_left  # of the stated content, where Kafka's buffer is no larger
-    const uint8_t *whole_end  # behind the last whole frame
+    uint64_t content_left  # of the stated content, where Kafka's buffer is not larger
+    const uint8_t *whole_end  # after the last whole frame
     uint64_t whole_size  # bytes of the frame that the package decodes, 0 where it is cut off
 
 cdef union CodecState:
@@ -54,7 +54,7 @@ cdef union CodecState:
 
 cdef struct Stream:
     const uint8_t *at  # the next byte for the reader
-    const uint8_t *end  # behind the last one that is there
+    const uint8_t *end  # after the last one that is there
     uint64_t delivered  # bytes up to `end`, from the stream's start
     int32_t status
     int32_t pending  # status to take when `at` has reached `end`
@@ -64,11 +64,11 @@ cdef struct Stream:
     uint8_t delivery
     uint8_t codec
     uint8_t magic
-    bint keep  # the arena keeps everything; else bytes behind `at` are forgotten
+    bint keep  # the arena keeps everything; else bytes before `at` are dropped
     bint soft_end  # Kafka would see one -1 here and then go on
-    bint soft_end_unread  # it was met, but nobody has read that -1 yet
-    bint halted  # there was a soft end: batchval.core.chunked knows what Kafka reads
-    bint overlong  # bytes behind the end, which Kafka never reads
+    bint soft_end_unread  # it was met, but that -1 was not read yet
+    bint halted  # there was a soft end: batchval.core.chunked has what Kafka reads
+    bint overlong  # bytes after the end, which Kafka never reads
     bint mislabelled  # something that Kafka does not check is wrong
     const uint8_t *payload
     const uint8_t *source
@@ -88,5 +88,5 @@ cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogi
 cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept
 
 cdef inline uint64_t position(const Stream *s) noexcept nogil:
-    """How many bytes the reader has taken."""
+    """Return how many bytes the reader has taken."""
     return s.delivered - <uint64_t>(s.end - s.at)

@@ -1,14 +1,13 @@
 """The frame formats of Kafka's four codecs, walked as Kafka's own stream classes walk them.
 
-    gzip     members one behind the other (batchval.core.gzip)                               GZIPInputStream
+    gzip     members one after the other  (batchval.core.gzip)                               GZIPInputStream
     snappy   82 "SNAPPY" 0 version:4 version:4 (size:4 BE, raw block)*, or one raw block      SnappyInputStream
     lz4      184D2204:4 LE flags:1 BD:1 [size:8] HC:1 (size:4 LE, block, [xxh32])* 0:4 [xxh32] Lz4BlockInputStream
     zstd     (FD2FB528:4 LE header, blocks, [xxh64])*, skippable frames between               ZstdInputStreamNoFinalizer
 
-What those classes pass over (bytes behind the end, lz4's content checksum) is passed over here too,
-and noted for
-``strict``. A length or window size in a header buys no memory: output grows with the bytes that
-come out.
+Bytes that those classes skip (after the end, lz4's content checksum) are skipped here too, and
+noted for ``strict``. A length or window size in a header reserves no memory: output grows with the bytes
+that come out.
 """
 
 from cpython.buffer cimport PyBUF_WRITE
@@ -22,7 +21,7 @@ from libc.string cimport memcmp, memcpy, memmove
 
 from batchval.compression.native_pointers cimport Blocks
 from batchval.core cimport reasons
-from batchval.core.bytes cimport be32, le16, le24, le32, le64, room
+from batchval.core.bytes cimport be32, le16, le24, le32, le64, span
 from batchval.core.crc32c cimport crc32_of
 from batchval.core.gzip cimport (
     INFLATE_BAD, INFLATE_DONE, INFLATE_HISTORY, INFLATE_SHORT, Inflate, gzip_header, inflate_on,
@@ -45,7 +44,7 @@ cdef enum:
     UNLOCK_ABOVE = 65536  # bytes to copy
 
     GZIP_WINDOW = 32768 + 262144  # history, and what one refill brings
-    GZIP_LEAST = 65536  # no refill starts with less room
+    GZIP_LEAST = 65536  # no refill starts with less free space
 
     SNAPPY_LARGEST_CHUNK = 512 << 20
     # how far beyond the limit a chunk is still unpacked, for the bytes before it
@@ -77,10 +76,10 @@ cdef enum:
 # ---- common ground
 # -------------------------------------------------------------------------------------------------
 
-cdef inline bint ended(Stream *s, const uint8_t *behind) noexcept nogil:
-    """The end as Kafka sees it; bytes that are left are noted."""
+cdef inline bint ended(Stream *s, const uint8_t *after) noexcept nogil:
+    """End the stream as Kafka sees it; bytes that are left are noted."""
     s.pending = ENDED
-    s.overlong = behind != s.source_end
+    s.overlong = after != s.source_end
     s.source = s.source_end
     return False
 
@@ -95,8 +94,8 @@ cdef inline bint damaged(Stream *s, int reason, int delivery, int64_t detail=0) 
 
 
 cdef inline bint underflow(Stream *s) noexcept nogil:
-    """Lz4BlockInputStream reads a checksum that is not there: a BufferUnderflowException, not an
-    IOException.
+    """Fail as Lz4BlockInputStream does where a checksum is missing: with a
+    BufferUnderflowException, not an IOException.
     """
     damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
     s.throws = THROWS_BUFFER_UNDERFLOW
@@ -109,7 +108,7 @@ cdef inline bint no_memory(Stream *s) noexcept nogil:
 
 
 cdef inline bint deliver(Stream *s, const uint8_t *p, uint64_t n) noexcept nogil:
-    """New bytes for the reader, of which those above the limit are withheld."""
+    """Give new bytes to the reader. Those above the limit are withheld."""
     if n > s.limit - s.delivered:
         n = s.limit - s.delivered
         s.pending = LIMIT_HIT
@@ -120,7 +119,7 @@ cdef inline bint deliver(Stream *s, const uint8_t *p, uint64_t n) noexcept nogil
 
 
 cdef inline void halted(Stream *s) noexcept nogil:
-    """Kafka's stream class answers -1 here, and goes on when it is asked again."""
+    """Answer -1, as Kafka's stream class does here. It goes on at the next read."""
     s.soft_end = True
     s.halted = True
     s.mislabelled = True
@@ -129,8 +128,8 @@ cdef inline void halted(Stream *s) noexcept nogil:
 cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const uint8_t *p, size_t n,
         uint64_t limit,
         bint keep) noexcept nogil:
-    """Starts at a payload's first byte. Where Kafka's stream class would throw already, the status
-    says so.
+    """Start at a payload's first byte. Where Kafka's stream class would throw already, the status
+    is set.
     """
     s.at = p
     s.end = p
@@ -177,13 +176,13 @@ cdef void open_stream(Stream *s, Scratch *scratch, int codec, int magic, const u
 
 
 cdef bint refill(Stream *s) noexcept nogil:
-    """Brings the next bytes. False: there are none, and status says why.
+    """Bring the next bytes. Return False where there are none, with the reason in status.
 
     What the reader has not taken is lost, unless the arena keeps everything: then it stays before
     the new bytes.
     """
     cdef bint brought = False
-    cdef uint64_t unread = room(s.at, s.end)
+    cdef uint64_t unread = span(s.at, s.end)
     if s.status != MORE:
         return False
     s.soft_end = False
@@ -198,7 +197,7 @@ cdef bint refill(Stream *s) noexcept nogil:
             brought = refill_zstd(s)
         else:
             brought = refill_zstd_by_package(s)
-        spend(s.scratch, room(s.at, s.end) + PIECE_WORK if brought else PIECE_WORK)
+        spend(s.scratch, span(s.at, s.end) + PIECE_WORK if brought else PIECE_WORK)
     if s.keep:
         s.end = s.scratch.arena + s.delivered
         s.at = (s.at if brought else s.end) - unread
@@ -209,8 +208,8 @@ cdef bint refill(Stream *s) noexcept nogil:
 
 cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, size_t size,
         uint64_t limit) noexcept nogil:
-    """All of a payload of magic 2 into the scratch's arena, ``s.delivered`` bytes. The status that
-    it ended with.
+    """Decompress all of a payload of magic 2 into the scratch's arena, ``s.delivered`` bytes.
+    Return the final status.
     """
     open_stream(s, scratch, codec, 2, source, size, limit, True)
     while True:
@@ -230,16 +229,16 @@ cdef bint open_member(Stream *s, const uint8_t *after_header) noexcept nogil:
 
 
 cdef bint open_gzip(Stream *s) noexcept nogil:
-    cdef const uint8_t *behind = gzip_header(s.source, s.source_end)
-    if behind is NULL:
+    cdef const uint8_t *after = gzip_header(s.source, s.source_end)
+    if after is NULL:
         return damaged(s, reasons.GZIP_HEADER, ALL_BEFORE)
     if s.scratch.inflate is NULL:
         s.scratch.inflate = malloc(inflate_size())
         if s.scratch.inflate is NULL:
             return no_memory(s)
     s.state.gzip.at = 0
-    s.state.gzip.fetched = behind
-    return open_member(s, behind)
+    s.state.gzip.fetched = after
+    return open_member(s, after)
 
 
 cdef bint refill_gzip(Stream *s) noexcept nogil:
@@ -267,12 +266,12 @@ cdef bint refill_gzip(Stream *s) noexcept nogil:
         damaged(s, reasons.GZIP_DATA, LOST_ABRUPTLY)
     elif status == INFLATE_DONE:
         p = inflate.at
-        if room(p, s.source_end) < 8:
+        if span(p, s.source_end) < 8:
             damaged(s, reasons.GZIP_CUT_OFF, ALL_BEFORE)
         elif le32(p) != s.state.gzip.crc or le32(p + 4) != <uint32_t>s.state.gzip.produced:
             damaged(s, reasons.GZIP_TRAILER, ALL_BEFORE)
         else:
-            # another member may follow; anything else ends the stream without an error
+            # Another member may follow; anything else ends the stream without an error.
             s.source = p + 8
             p = next_gzip_member(p, s.source_end, &s.state.gzip.fetched)
             if p is NULL:
@@ -291,22 +290,22 @@ cdef enum:
 
 
 cdef bint open_snappy(Stream *s) noexcept nogil:
-    cdef uint64_t n = room(s.source, s.source_end)
+    cdef uint64_t n = span(s.source, s.source_end)
     if n == 0:
         return damaged(s, reasons.STREAM_EMPTY, ALL_BEFORE)
     s.state.xerial = n >= SNAPPY_HEADER_SIZE and memcmp(s.source, SNAPPY_HEADER, 8) == 0
     if s.state.xerial:
-        s.source += SNAPPY_HEADER_SIZE  # the first header's versions are not looked at
+        s.source += SNAPPY_HEADER_SIZE  # the first header's versions are not read
         return False
-    # the whole payload is one raw block, which Kafka unpacks before it reads the first record
+    # The whole payload is one raw block, which Kafka unpacks before it reads the first record.
     if snappy_block(s, n):
         s.pending = ENDED if s.pending == MORE else s.pending
     return False
 
 
 cdef bint snappy_block(Stream *s, uint64_t n) noexcept nogil:
-    """Unpacks the block of `n` bytes at `source` and delivers it. False: not one byte came out, or
-    it is damaged.
+    """Unpack the block of `n` bytes at `source` and deliver it. Return False where no byte came
+    out, or where it is damaged.
     """
     cdef int header = 0
     cdef int64_t length = snappy_length(s.source, n, &header)
@@ -328,7 +327,7 @@ cdef bint snappy_block(Stream *s, uint64_t n) noexcept nogil:
 
 cdef bint refill_snappy(Stream *s) noexcept nogil:
     cdef int64_t size
-    cdef uint64_t left = room(s.source, s.source_end)
+    cdef uint64_t left = span(s.source, s.source_end)
     if not s.state.xerial:
         s.pending = ENDED
         return False
@@ -336,7 +335,7 @@ cdef bint refill_snappy(Stream *s) noexcept nogil:
         return ended(s, s.source)
     size = be32(s.source)
     if size == be32(SNAPPY_HEADER):
-        # a second stream behind the first: here the versions do count
+        # A second stream after the first: here the versions do count.
         if left < SNAPPY_HEADER_SIZE:
             return damaged(s, reasons.SNAPPY_CUT_OFF, LOST_ABRUPTLY)
         s.source += SNAPPY_HEADER_SIZE
@@ -360,7 +359,7 @@ cdef bint open_lz4(Stream *s) noexcept nogil:
     cdef const uint8_t *p = s.source
     cdef uint8_t flags, block_descriptor
     cdef uint64_t descriptor = 2
-    if room(p, s.source_end) < 6:
+    if span(p, s.source_end) < 6:
         return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
     if le32(p) != <uint32_t>LZ4_MAGIC:
         return damaged(s, reasons.LZ4_MAGIC, ALL_BEFORE)
@@ -374,15 +373,15 @@ cdef bint open_lz4(Stream *s) noexcept nogil:
     s.state.lz4.block_maximum = <uint32_t>1 << (8 + 2 * (block_descriptor >> 4))
     if flags & LZ4_CONTENT_SIZE:
         descriptor += 8
-        if room(p, s.source_end) < 4 + descriptor:
+        if span(p, s.source_end) < 4 + descriptor:
             return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
         s.state.lz4.content_size = le64(p + 6)
     if s.magic != 0:  # clients of magic 0 wrote a wrong checksum, which Kafka forgives
-        if room(p, s.source_end) < 4 + descriptor + 1:
+        if span(p, s.source_end) < 4 + descriptor + 1:
             return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
         if p[4 + descriptor] != <uint8_t>(xxh32_of(p + 4, descriptor) >> 8):
             return damaged(s, reasons.LZ4_DESCRIPTOR_CHECKSUM, ALL_BEFORE)
-    elif room(p, s.source_end) < 4 + descriptor + 1:
+    elif span(p, s.source_end) < 4 + descriptor + 1:
         return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
     s.source = p + 4 + descriptor + 1
     if flags & LZ4_CONTENT_CHECKSUM:
@@ -392,7 +391,7 @@ cdef bint open_lz4(Stream *s) noexcept nogil:
 
 cdef bint end_lz4(Stream *s) noexcept nogil:
     if s.state.lz4.flags & LZ4_CONTENT_CHECKSUM:
-        if room(s.source, s.source_end) < 4:
+        if span(s.source, s.source_end) < 4:
             return underflow(s)
         if le32(s.source) != xxh32_value(&s.state.lz4.content):
             s.mislabelled = True
@@ -404,7 +403,7 @@ cdef bint end_lz4(Stream *s) noexcept nogil:
 
 cdef int64_t lz4_block_by_package(Stream *s, const uint8_t *p, uint32_t size, uint32_t capacity,
         uint64_t base) noexcept with gil:
-    """As LZ4_decompress_safe, through Python."""
+    """Decompress a block as LZ4_decompress_safe does, through Python."""
     try:
         block = packages.lz4_block(PyBytes_FromStringAndSize(<const char *>p, size), capacity)
     except MemoryError:
@@ -422,7 +421,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
     cdef bint stored
     cdef int64_t n
     cdef uint64_t base = s.delivered if s.keep else 0
-    if room(s.source, s.source_end) < 4:
+    if span(s.source, s.source_end) < 4:
         return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
     size = le32(s.source)
     stored = size >> 31
@@ -432,7 +431,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
         return end_lz4(s)
     if size > s.state.lz4.block_maximum:
         return damaged(s, reasons.LZ4_BLOCK_SIZE, ALL_BEFORE, size)
-    if room(s.source, s.source_end) < size:
+    if span(s.source, s.source_end) < size:
         return damaged(s, reasons.LZ4_CUT_OFF, ALL_BEFORE)
     p = s.source
     if stored:
@@ -459,7 +458,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
             return damaged(s, reasons.LZ4_BLOCK, ALL_BEFORE)
     s.source += size
     if s.state.lz4.flags & LZ4_BLOCK_CHECKSUM:
-        if room(s.source, s.source_end) < 4:
+        if span(s.source, s.source_end) < 4:
             return underflow(s)
         if le32(s.source) != xxh32_of(p, size):
             return damaged(s, reasons.LZ4_BLOCK_CHECKSUM, ALL_BEFORE)
@@ -486,7 +485,7 @@ cdef struct FrameHeader:
 
 
 cdef bint may_become_a_frame(const uint8_t *p, uint64_t n) noexcept nogil:
-    """Are these few bytes the start of one of the two magic numbers?"""
+    """Return whether these few bytes are the start of one of the two magic numbers."""
     cdef uint8_t[4] start
     if n >= 4:
         return le32(p) == <uint32_t>ZSTD_MAGIC or le32(p) & 0xFFFFFFF0U == <uint32_t>ZSTD_SKIPPABLE
@@ -499,8 +498,8 @@ cdef bint may_become_a_frame(const uint8_t *p, uint64_t n) noexcept nogil:
 
 
 cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcept nogil:
-    """A reason, or 0. A frame is: magic:4, descriptor:1, [window:1], [dictionary id], [content
-    size].
+    """Read a frame header. Return a reason, or 0. A frame is: magic:4, descriptor:1, [window:1],
+    [dictionary id], [content size].
     """
     cdef uint8_t descriptor
     cdef int content_size_bytes, dictionary_bytes
@@ -523,7 +522,7 @@ cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcep
     h.size = 5 + dictionary_bytes + content_size_bytes + (0 if descriptor & 32 else 1)
     if n < h.size:
         return reasons.ZSTD_CUT_OFF
-    if descriptor & 8:  # a reserved bit, which zstd asks only of a whole header
+    if descriptor & 8:  # a reserved bit, which zstd checks only in a whole header
         return reasons.ZSTD_FRAME_HEADER
     h.content_size = -1
     if content_size_bytes:
@@ -547,32 +546,33 @@ cdef int zstd_frame_header(const uint8_t *p, uint64_t n, FrameHeader *h) noexcep
 
 cdef uint64_t zstd_frame_size(const uint8_t *p, const uint8_t *end,
         const FrameHeader *h) noexcept nogil:
-    """Bytes of the whole frame, 0 where it is cut off or a block header is invalid; no block is
-    opened.
+    """Return the bytes of the whole frame, 0 where it is cut off or a block header is invalid; no
+    block is opened.
     """
     cdef const uint8_t *start = p
     cdef uint32_t block
     p += h.size
     while True:
-        if room(p, end) < 3:
+        if span(p, end) < 3:
             return 0
         block = le24(p)
         p += 3
-        if block >> 1 & 3 == 3 or room(p, end) < (1 if block >> 1 & 3 == 1 else block >> 3):
+        if block >> 1 & 3 == 3 or span(p, end) < (1 if block >> 1 & 3 == 1 else block >> 3):
             return 0
         p += 1 if block >> 1 & 3 == 1 else block >> 3
         if block & 1:
             break
     if h.has_checksum:
-        if room(p, end) < 4:
+        if span(p, end) < 4:
             return 0
         p += 4
     return p - start
 
 
 cdef bint zstd_cut_off(Stream *s) noexcept nogil:
-    """The payload ends inside a frame. Kafka's stream class lowers its flag of a whole frame only
-    when it fetches input: if one ended in the same fetch, it takes this for the end."""
+    """End a payload that ends inside a frame. Kafka's stream class lowers its flag of a whole frame
+    only when it fetches input: if one ended in the same fetch, it takes this for the end.
+    """
     cdef uint64_t size = s.source_end - s.payload
     cdef uint64_t last_fetch = (size - 1) // ZSTD_JAVA_SOURCE * ZSTD_JAVA_SOURCE if size else 0
     if s.state.zstd.whole_end is NULL or <uint64_t>(s.state.zstd.whole_end - s.payload) <= last_fetch:
@@ -583,15 +583,15 @@ cdef bint zstd_cut_off(Stream *s) noexcept nogil:
 
 
 cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
-    """Reads the header at `source`. True: a frame with content starts here; else the stream stands
-    behind it.
+    """Read the header at `source`. Return True where a frame with content starts; else the stream
+    is after it.
     """
     cdef int reason
     if s.source == s.source_end:
         return ended(s, s.source)
-    # whatever stands here: what is before it was delivered with its frame
+    # The bytes before `source` were delivered with their frame, so any content may follow.
     s.state.zstd.frame_start = s.delivered
-    reason = zstd_frame_header(s.source, room(s.source, s.source_end), h)
+    reason = zstd_frame_header(s.source, span(s.source, s.source_end), h)
     if reason == reasons.ZSTD_CUT_OFF:
         return zstd_cut_off(s)
     if reason:
@@ -604,8 +604,8 @@ cdef bint open_zstd_frame(Stream *s, FrameHeader *h) noexcept nogil:
 
 
 cdef bint refill_zstd(Stream *s) noexcept nogil:
-    """One block. The ring is both output and window, so the frame's window size costs nothing by
-    itself.
+    """Decompress one block. The ring is both output and window, so the frame's window size costs
+    nothing by itself.
     """
     cdef FrameHeader h
     cdef uint64_t size, reserve, history, here
@@ -620,8 +620,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
     if not s.state.zstd.in_frame:
         if not open_zstd_frame(s, &h):
             return False
-        # Kafka's library decodes a small whole frame in one pass, and then asks neither window nor
-        # block sizes
+        # Kafka's library decodes a small whole frame in one pass, and then checks neither window
+        # nor block sizes.
         if 0 <= h.content_size <= ZSTD_JAVA_CHUNK:
             size = zstd_frame_size(s.source, s.source_end, &h)
             if 0 < size <= ZSTD_JAVA_SOURCE:
@@ -638,8 +638,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
                 return deliver_from_ring(s, s.scratch.ring, n)
         if h.window > ZSTD_WINDOW_MAXIMUM:
             return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
-        # no match reaches further back than what was produced, and no more than the limit is
-        # produced
+        # No match reaches further back than what was produced, and no more than the limit is
+        # produced.
         history = h.window
         if s.limit - s.delivered < history:
             history = s.limit - s.delivered
@@ -649,8 +649,8 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
         s.state.zstd.ring_at = s.scratch.ring
         s.state.zstd.in_frame = True
         s.state.zstd.raw_block = False
-        # where the whole content would fit Kafka's window buffer, that buffer is as large as the
-        # stated content
+        # Where the whole content would fit Kafka's window buffer, that buffer is as large as the
+        # stated content.
         history = 2 * (h.window if h.window < ZSTD_BLOCK_MAXIMUM else ZSTD_BLOCK_MAXIMUM) + h.window + 64
         s.state.zstd.content_left = h.content_size if 0 <= h.content_size <= <int64_t>history else <uint64_t>UNLIMITED
         blocks.zstd_decompress_begin(s.scratch.zstd_dctx)
@@ -660,7 +660,7 @@ cdef bint refill_zstd(Stream *s) noexcept nogil:
             s.state.zstd.in_frame = False
             s.state.zstd.whole_end = s.source
             return False
-        here = room(s.source, s.source_end)
+        here = span(s.source, s.source_end)
         kind = blocks.zstd_next_input_type(s.scratch.zstd_dctx)
         if kind == ZSTD_BLOCK_HEADER:
             s.state.zstd.raw_block = here > 0 and s.source[0] & 6 == 0
@@ -697,7 +697,8 @@ cdef bint deliver_from_ring(Stream *s, const uint8_t *p, uint64_t n) noexcept no
 
 
 cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
-    """Up to ZSTD_JAVA_CHUNK bytes, through Python. The same answers as refill_zstd."""
+    """Decompress up to ZSTD_JAVA_CHUNK bytes, through Python. The answers are those of refill_zstd.
+    """
     cdef FrameHeader h
     cdef uint64_t base = s.delivered if s.keep else 0, n
     cdef bint small, grown
@@ -712,9 +713,9 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
                     return damaged(s, reasons.ZSTD_WINDOW, LOST_ABRUPTLY, <int64_t>h.window)
                 s.mislabelled = True
             s.state.zstd.whole_size = n
-            # only this frame is copied: all that is left, for each of many small frames, would be
-            # quadratic
-            n = n if n else room(s.source, s.source_end)
+            # Only this frame is copied: copying all that is left, for each of many small frames,
+            # would be quadratic.
+            n = n if n else span(s.source, s.source_end)
             content = PyBytes_FromStringAndSize(NULL, n)
             copy_unlocked(<uint8_t *>PyBytes_AS_STRING(content), s.source, n)
             keep_frame(s.scratch, packages.ZstdFrame(content, s.state.zstd.whole_size == 0))
@@ -742,7 +743,7 @@ cdef bint refill_zstd_by_package(Stream *s) noexcept with gil:
 
 
 cdef int keep_frame(Scratch *scratch, frame) except -1:
-    """The decoder that the next refill asks, in place of the one before."""
+    """Keep the decoder for the next refill, in place of the one before."""
     if scratch.zstd_frame is not NULL:
         Py_DECREF(<object>scratch.zstd_frame)
         scratch.zstd_frame = NULL
@@ -753,7 +754,7 @@ cdef int keep_frame(Scratch *scratch, frame) except -1:
 
 
 cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept:
-    """memcpy; others may have the GIL while it is long."""
+    """Copy bytes as memcpy does; others may have the GIL while it is long."""
     if n < UNLOCK_ABOVE:
         memcpy(to, source, n)
         return
@@ -765,8 +766,8 @@ cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept:
 # -----------------------------------------------------------------------------------
 
 cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil:
-    """The decompressed size that the first zstd or lz4 frame states; 0 where none does. Nobody has
-    checked it.
+    """Return the decompressed size that the first zstd or lz4 frame states; 0 where none does. It
+    has not been verified.
     """
     cdef FrameHeader h
     if codec == LZ4 and n >= 14 and le32(p) == <uint32_t>LZ4_MAGIC and p[4] & LZ4_CONTENT_SIZE:

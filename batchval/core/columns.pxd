@@ -54,7 +54,7 @@ cdef class BatchColumns(ColumnBlock):
     cdef public object end
     cdef public object tail
     cdef object rejudge
-    cdef bint is_restored  # from a pickle: nothing can be judged again
+    cdef bint is_restored  # from a pickle: it cannot be validated again
 
     cdef str why_no_results(self)
     cdef void clear_rest(self, size_t i) noexcept nogil
@@ -98,7 +98,7 @@ cdef inline void put_verdict(Rows *rows, size_t i, const Verdict *v) noexcept no
     rows.reports[i] = v.reports
     rows.path[i] = v.path
     rows.claims[i] = v.claims
-    if v.rule:  # of an accepted batch nobody asks why
+    if v.rule:  # an accepted batch needs no reason
         rows.reason_a[i] = v.a
         rows.reason_b[i] = v.b
         rows.reason_record[i] = v.record

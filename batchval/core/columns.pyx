@@ -1,9 +1,8 @@
-"""Many batches at once: scan_batches, and the columns that scans and checks answer with.
+"""Many batches at once: scan_batches, and the columns that scans and checks return.
 
-A scan reads each header and checks each CRC; it looks at no record. Its row is the base row of the
-whole project:
-``batchval dump --json`` and Spark show it, checks add ``rule``, ``error_code``, ``path`` and
-``reports``.
+A scan reads each header and verifies each CRC; it reads no record. Its row is the base row of the
+whole project: ``batchval dump --json`` and Spark show it, checks add ``rule``, ``error_code``,
+``path`` and ``reports``.
 """
 
 cimport cython
@@ -62,7 +61,7 @@ cdef Layout LAYOUT = Layout((  # as in Rows
 ), SCHEMA_VERSION)
 
 
-#: The base row's columns: what a scan knows, and what follows from it.
+#: The base row's columns: those that a scan reads, and those that are derived from them.
 BASE_COLUMNS = (
     "position", "size_in_bytes", "magic", "base_offset", "last_offset", "records_count",
     "partition_leader_epoch", "compression_type", "timestamp_type", "base_timestamp",
@@ -87,11 +86,11 @@ extras that only report; ``path`` and ``claims`` are names or None; ``reason`` s
 and is empty for an accepted batch.
 """
 
-# by the 3 bits of attributes, and by the number plus 1
+# By the 3 bits of attributes, and by the number plus 1.
 _CODECS = (*[codec.kafka_name for codec in CompressionType], "5", "6", "7")
 _TIMESTAMP_TYPES = tuple([TimestampType(number).kafka_name for number in (-1, 0, 1)])
 _RULES = tuple([rule.id for rule in Rule])
-# by the rule's number: its place in _RULES
+# By the rule's number: its place in _RULES.
 _RULE_CODES = numpy.full(1 + max([rule.number for rule in Rule]), -1, "<i2")
 _RULE_CODES[0] = 0  # an accepted row: null
 _RULE_CODES[[rule.number for rule in Rule]] = range(len(_RULES))
@@ -101,9 +100,9 @@ _RULE_CODES[[rule.number for rule in Rule]] = range(len(_RULES))
 cdef class BatchColumns(ColumnBlock):
     """A row for each batch: the base row, after a check its verdict too.
 
-    ``end`` is where the walk stopped, ``tail`` why (None: at the buffer's end): ``partial``,
-    ``zeros``, ``size`` or
-    ``magic``. In arrays, rules, paths and codecs are numbers; in rows and in Arrow they are names.
+    ``end`` is where the walk stopped, ``tail`` the reason (None: at the buffer's end): ``partial``,
+    ``zeros``, ``size`` or ``magic``. In arrays, rules, paths and codecs are numbers; in rows and in
+    Arrow they are names.
 
     A check at rest has six columns more, which ``names`` leaves out. ``uncompressed_size``: header
     and decompressed payload; ``max_record_bytes``: the longest record without its length field; -1
@@ -153,13 +152,13 @@ cdef class BatchColumns(ColumnBlock):
         raise KeyError(name)
 
     def ok(self):
-        """Of a check: which rows were accepted."""
+        """Return which rows of a check were accepted."""
         return self["rule"] == 0
 
     @property
     def all_ok(self):
-        """Of a check: whether every row was accepted. Asks no numpy: what a gate wants to know of
-        each request.
+        """Return whether a check accepted every row. It needs no numpy: the proxy calls it for each
+        request.
         """
         cdef Py_ssize_t i
         if not self.checked:
@@ -170,8 +169,8 @@ cdef class BatchColumns(ColumnBlock):
         return True
 
     def count_claims(self):
-        """Of a check: how many rows have each answer of ``batchval.core.result.CLAIMS``, in its
-        order.
+        """Return how many rows of a check have each answer of ``batchval.core.result.CLAIMS``, in
+        its order.
         """
         cdef Py_ssize_t i
         cdef Py_ssize_t[6] counts
@@ -184,7 +183,7 @@ cdef class BatchColumns(ColumnBlock):
         return counts[0], counts[1], counts[2], counts[3], counts[4], counts[5]
 
     def reason_of(self, Py_ssize_t i):
-        """Of a check: precisely what is wrong with row i, as one line."""
+        """Return the precise reason of row i of a check, as one line."""
         if self["rule"][i] == 0:
             return ""
         text = sentence(int(self.stored("reason")[i]), int(self.stored("reason_record")[i]),
@@ -192,10 +191,10 @@ cdef class BatchColumns(ColumnBlock):
         return text or by_number(int(self["rule"][i])).summary
 
     def result(self, Py_ssize_t i):
-        """Of a check: the whole ValidationResult of row i, judged again: of what the buffer holds
-        by then.
+        """Return the whole ValidationResult of row i of a check. The batch is validated again, as
+        the buffer holds it by then.
 
-        BatchvalError where that cannot be read any more, or holds no batch there.
+        BatchvalError where that cannot be read any more, or has no batch there.
         """
         if self.rejudge is None:
             raise BatchvalError(self.why_no_results())
@@ -205,14 +204,14 @@ cdef class BatchColumns(ColumnBlock):
 
     cdef str why_no_results(self):
         if not self.checked:
-            return "a scan has no results: it looks at no record"
+            return "a scan has no results: it reads no record. Call check_batches or check_ranges"
         if self.is_restored:
             return ("columns of another process have no results: the buffer that they describe"
                     " stayed where they were pickled")
         return "columns of several buffers have no results"
 
     cdef void clear_rest(self, size_t i) noexcept nogil:
-        """Row i of a check at rest: nothing is known of its payload, and there are no claims."""
+        """Set row i of a check at rest to: payload unknown, no claims."""
         self.runs.uncompressed_size[i] = -1
         self.runs.batch_min_timestamp[i] = -1
         self.runs.records_number[i] = -1
@@ -221,12 +220,12 @@ cdef class BatchColumns(ColumnBlock):
         self.runs.figures[i] = FIGURES_HEADER
 
     def first_doubtful(self, Py_ssize_t start=0):
-        """The first row from ``start`` on whose size cannot be believed by what these columns say;
-        -1: none.
+        """Return the first row from ``start`` on whose size is not proven by these columns; -1:
+        none.
 
-        A right checksum proves the size that it was computed over. Behind a batch with a wrong one,
-        the next must be proven, or go on: of the same magic, its offset behind that of this one,
-        and not far.
+        A right checksum proves the size that it was computed over. After a batch with a wrong one,
+        the next must be proven, or follow it: of the same magic, with an offset that is higher, and
+        not by far.
         """
         cdef Py_ssize_t i
         cdef uint64_t ahead
@@ -242,7 +241,7 @@ cdef class BatchColumns(ColumnBlock):
         return -1
 
     def keep(self, Py_ssize_t count):
-        """Forgets the rows behind the first ``count``: the walk is taken to have stopped there."""
+        """Drop the rows after the first ``count``: the walk is taken to have stopped there."""
         if not 0 <= count <= self.count:
             raise IndexError(count)
         if count == self.count:
@@ -253,7 +252,7 @@ cdef class BatchColumns(ColumnBlock):
         self.renew()
 
     def extend(self, BatchColumns other, int64_t shift):
-        """Appends the rows of other columns of the same kind, their positions moved by ``shift``.
+        """Append the rows of other columns of the same kind, their positions moved by ``shift``.
 
         For adding up blocks. BufferError while arrays over these columns exist.
         """
@@ -263,9 +262,9 @@ cdef class BatchColumns(ColumnBlock):
             self.width = other.width
             self.checked = other.checked
         if self.width != other.width:
-            raise BatchvalError("columns of a scan and of a check do not go together")
+            raise BatchvalError("columns of a scan and of a check cannot be combined")
         if self.exports:
-            raise BufferError("arrays over these columns exist")
+            raise BufferError("these columns cannot change while arrays over them exist")
         if not self.reserve(self.count + other.count):
             raise MemoryError()
         for i in range(self.width if other.count else 0):  # without rows there may be no memory
@@ -336,7 +335,7 @@ cdef class BatchColumns(ColumnBlock):
     # ---- copies ----------------------------------------------------------------------------------
 
     cdef void settle(self) noexcept:
-        """Accepted rows have no reason: nobody wrote it."""
+        """Clear the reasons of accepted rows, which were not written."""
         cdef Py_ssize_t i
         for i in range(self.count if self.checked else 0):
             if self.runs.rule[i] == 0:
@@ -392,8 +391,8 @@ cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position,
     rows.size_in_bytes[i] = <int32_t>b.size
     rows.magic[i] = b.magic
     rows.is_valid[i] = is_valid
-    # magic 0 and 1 (or a magic 2 stump): the offset is the last one, and counts are not known
-    # without decompressing
+    # Magic 0 and 1 (or a magic 2 stump): the offset is the last one, and counts are not known
+    # without decompressing.
     rows.base_offset[i] = be64(b.p)
     rows.base_timestamp[i] = be64(b.p + LEGACY_TIMESTAMP) if b.magic == 1 else -1
     rows.max_timestamp[i] = rows.base_timestamp[i]
@@ -408,7 +407,7 @@ cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position,
 
 
 cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil:
-    """A range that holds no whole batch."""
+    """Fill the row of a range that holds no whole batch."""
     rows.position[i] = position
     rows.size_in_bytes[i] = 0
     rows.magic[i] = -1
@@ -427,7 +426,7 @@ cdef void put_empty_row(Rows *rows, size_t i, int64_t position) noexcept nogil:
 
 
 cdef object tail_of(const uint8_t *p, size_t left, int found):
-    """Why the walk stopped before the buffer's end."""
+    """Return why the walk stopped before the buffer's end."""
     if left == 0:
         return None
     if found == MAGIC_UNKNOWN:
@@ -447,7 +446,7 @@ cdef bint all_zero(const uint8_t *p, size_t n) noexcept nogil:
 
 cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns,
         size_t *end) noexcept nogil:
-    """next_batch's last answer; -1: no memory."""
+    """Fill a row for each batch. Return next_batch's last answer; -1: no memory."""
     cdef Entry b
     cdef size_t at = 0, count = 0
     cdef int found
@@ -469,12 +468,11 @@ cdef int scan(const uint8_t *p, size_t n, bint claimed, BatchColumns columns,
 
 
 def scan_batches(buffer, position=0, *, bint accept_claims_header=False):
-    """Header and CRC of every whole batch from ``position`` on; no record is looked at.
+    """Return header and CRC of every whole batch from ``position`` on; no record is read.
 
-    Stops at the buffer's end, at a batch that is not whole, and at bytes that are none;
-    ``columns.end`` and
-    ``columns.tail`` say where and why. Positions are counted from the buffer's start. Batches of
-    magic 3 are some only with ``accept_claims_header``.
+    Stops at the buffer's end, at a batch that is not whole, and at bytes that are not a batch;
+    ``columns.end`` and ``columns.tail`` are where and why. Positions are counted from the buffer's
+    start. Batches of magic 3 are accepted only with ``accept_claims_header``.
     """
     cdef Py_buffer view
     cdef BatchColumns columns = BatchColumns.__new__(BatchColumns)  # cheaper than a call
@@ -507,7 +505,7 @@ cdef enum:
     CHECKPOINT = 512  # bytes between two noted checksums
 
 
-# checksums of the beginnings of a buffer: with them that of any stretch costs the same
+# Checksums of the beginnings of a buffer: with them the checksum of any stretch costs the same.
 cdef struct Prefixes:
     const uint8_t *p
     uint64_t n
@@ -517,7 +515,7 @@ cdef struct Prefixes:
 
 
 cdef uint32_t *note_prefixes(const Prefixes *s, bint castagnoli) noexcept nogil:
-    """NULL: no memory."""
+    """Compute the checksums of the beginnings. Return NULL without memory."""
     cdef uint64_t i, count = s.n // CHECKPOINT + 1
     cdef uint32_t *noted = <uint32_t *>malloc(count * sizeof(uint32_t))
     if noted is NULL:
@@ -543,8 +541,8 @@ cdef uint32_t crc_of_stretch(const Prefixes *s, uint64_t start, uint64_t end,
 
 
 cdef bint crc_is_right(Prefixes *s, uint64_t at, const Entry *b) noexcept nogil:
-    """Bytes may be laid so that every one of them looks like the start of a long batch. That must
-    not cost a square.
+    """Return whether a batch's CRC is right. Every byte of a buffer may look like the start of a
+    long batch; the prefixes keep the cost linear.
     """
     cdef bint castagnoli = b.magic >= 2
     if b.size <= CHECKPOINT or s.work <= s.n:
@@ -572,9 +570,9 @@ NOT_A_BATCH, ZEROS_FOLLOW, NEEDS_MORE = NOWHERE, TO_ZEROS, BEYOND
 cdef class SearchWindow:
     """Bytes in which batches are searched and proven.
 
-    Any number of questions takes time in proportion to the size of the window and their number: the
+    Any number of calls takes time in proportion to the size of the window and their number: the
     checksum of a stretch follows from checksums of beginnings of the window. ``is_end``: the window
-    ends where its file ends. ``largest``: bytes of the largest batch that is looked for.
+    ends where its file ends. ``largest``: bytes of the largest batch that is accepted.
     """
 
     cdef Py_buffer view
@@ -710,11 +708,11 @@ cdef class SearchWindow:
 
 
 def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
-    """Where the next batch starts, at or behind ``position``, as its own CRC proves; -1 where there
-    is none.
+    """Return where the next batch starts, at or after ``position``, as its own CRC proves; -1 where
+    there is none.
 
-    For going on behind damage: a size field that lies leaves the reader nowhere. Takes time in
-    proportion to the buffer's size, whatever it holds. Batches of magic 3 are some only with
+    For going on after damage: a wrong size field does not lead to the next batch. Takes time in
+    proportion to the buffer's size, whatever it holds. Batches of magic 3 are accepted only with
     ``accept_claims_header``.
     """
     window = SearchWindow(buffer, INT64_MAX, accept_claims_header=accept_claims_header)
@@ -722,12 +720,13 @@ def resynchronise(buffer, position=0, *, bint accept_claims_header=False):
 
 
 def follow(buffer, largest, *, bint accept_claims_header=False):
-    """From the header at the buffer's start along the size fields, checksums unasked: (last, next).
+    """Follow the size fields from the header at the buffer's start, without verifying checksums.
+    Return (last, next).
 
-    ``last`` is the position of the last header that the one before leads to: of the same magic, its
-    offset behind that one's, and not far. ``next`` is where it points; the header there lies
-    outside the buffer, or does not go on so. Where ``next`` is ``last``, its size is impossible, or
-    above ``largest`` bytes.
+    ``last`` is the position of the last header that the one before leads to: of the same magic,
+    with an offset that is higher, and not by far. ``next`` is where it points; the header there
+    lies outside the buffer, or does not follow it. Where ``next`` is ``last``, its size is
+    impossible, or above ``largest`` bytes.
     """
     cdef Py_buffer view
     cdef int64_t last = 0, following = 0
@@ -770,7 +769,7 @@ cdef enum:  # looks_like_a_batch
 
 cdef inline int looks_like_a_batch(
         const uint8_t *p, size_t left, int most, Entry *b) noexcept nogil:
-    """Cheap questions first: a checksum over megabytes is only worth a likely place."""
+    """Check the cheap conditions first: a checksum over megabytes is only worth a likely place."""
     cdef int found
     if p[MAGIC] > most:
         return UNLIKELY
@@ -794,9 +793,10 @@ cdef inline int looks_like_a_batch(
 
 
 cdef inline bint lengths_fit(const uint8_t *p, int64_t left, const Entry *b) noexcept nogil:
-    """Do key and value of a message of magic 0 or 1 fill it, as far as the buffer shows?
+    """Return whether key and value of a message of magic 0 or 1 fill it, as far as the buffer
+    shows.
 
-    Without this question every byte of a file of zeros and ones can be worth a checksum.
+    Without this check every byte of a file of zeros and ones can be worth a checksum.
     """
     cdef int64_t at = LEGACY_KEY_V1 if b.magic else LEGACY_KEY_V0
     cdef int64_t key, value, rest

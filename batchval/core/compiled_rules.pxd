@@ -1,4 +1,6 @@
-"""A topic's record rules as the walk asks them, and what one record has broken so far."""
+"""A topic's record rules in the form that the walk checks, and the rules that one record has broken
+so far.
+"""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -16,7 +18,7 @@ cdef enum:
     SCHEMA_PREFIX = 5  # magic:1 id:4
     GUID_SIZE = 16
 
-cdef enum:  # RecordError.kind: what is wrong with a schema id, or with the field that is asked
+cdef enum:  # RecordError.kind: what is wrong with a schema id, or with its field
     NUMBER_NOT_ALLOWED = 1
     GUID_NOT_ALLOWED
     TOO_SHORT  # for magic and id
@@ -61,7 +63,7 @@ cdef struct Rules:
     bint utf8_keys
     bint plain  # records without headers can be in order
     bint names_asked
-    const Schema *value_schema  # NULL: not asked
+    const Schema *value_schema  # NULL: not checked
     const Schema *key_schema
     uint8_t value_schema_at, key_schema_at  # in RecordRules.schema_ids
     Schema schemas[MOST_SCHEMAS]
@@ -101,7 +103,7 @@ cdef class CompiledRules:
     cdef int fill_names(self, rules) except -1
 
 cdef inline bint asks_value_schema(const Rules *rules) noexcept nogil:
-    """Return whether a topic's rules, NULL for none, ask for the schema ids of values."""
+    """Return whether a topic's rules, NULL for none, check the schema ids of values."""
     return rules is not NULL and rules.value_schema is not NULL
 
 cdef CompiledRules compiled_rules(rules)
@@ -120,7 +122,9 @@ cdef bint ask_legacy_record(const Rules *rules, const uint8_t *key, int32_t key_
 
 
 cdef inline uint64_t place_of(const IdSet *ids, int64_t number) noexcept nogil:
-    """Fibonacci hashing: registries count their ids up, and neighbours get places far apart."""
+    """Return a place by Fibonacci hashing: registries count their ids up, and neighbours get places
+    far apart.
+    """
     return <uint64_t>number * <uint64_t>0x9E3779B97F4A7C15 >> ids.shift
 
 
@@ -129,7 +133,7 @@ cdef inline bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
     cdef int64_t found
     while True:
         found = ids.places[at & ids.mask]
-        # first: -1, which a record may hold, must not be found in an empty place
+        # First: -1, which a record may hold, must not be found in an empty place.
         if found == EMPTY_PLACE:
             return False
         if found == number:
@@ -139,8 +143,8 @@ cdef inline bint has_number(const IdSet *ids, int64_t number) noexcept nogil:
 
 cdef inline bint starts_with_id(const Schema *schema, const uint8_t *p, uint32_t zigzag,
         uint64_t *last) noexcept nogil:
-    """Whether a field of this length, which is not null, starts with an allowed id. ``last`` is the
-    one before, as it lies, or NO_ID_YET: most records of a batch have the same.
+    """Return whether a field of this length, which is not null, starts with an allowed id. ``last``
+    is the previous id in wire order, or NO_ID_YET: most records of a batch have the same.
     """
     cdef uint32_t stored
     if zigzag < SCHEMA_PREFIX << 1 or p[0] != 0:

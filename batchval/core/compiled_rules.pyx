@@ -1,10 +1,11 @@
-"""RecordRules as the walk asks them (rule_checks.pxd): numbers, sets and names.
+"""RecordRules in the form that the walk checks (rule_checks.pxd): numbers, sets and names.
 
     compiled_rules   once for each RecordRules that is alive
     ids_keep_rules   whether claims settle the rules
     ask_legacy_record      a message of magic 0 or 1
 
-The ids and names that are asked are the owner's: who sends records cannot make a set slow.
+The ids and names are those of the topic's owner: a client that sends records cannot make a set
+slow.
 """
 
 cimport cython
@@ -119,7 +120,7 @@ cdef class CompiledRules:
         return 0
 
     cdef int fill_names(self, rules) except -1:
-        """Lay out the names of headers that are asked, each once."""
+        """Lay out the names of headers that the rules check, each once."""
         cdef Rules *r = &self.rules
         cdef HeaderName *name
         cdef uint32_t place
@@ -260,8 +261,8 @@ cdef bint value_keeps_rules(const Rules *rules, const uint8_t *value, uint32_t z
 
 cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_length,
         uint64_t *last_id) noexcept nogil:
-    """Return whether a key that is not null is UTF-8 and starts with a schema id, where that is
-    asked. In a function of its own, which leaves the loop's registers to the loop.
+    """Return whether a key that is not null is UTF-8 and starts with a schema id, where the rules
+    require it. A function of its own leaves the loop's registers to the loop.
     """
     if rules.utf8_keys and not is_utf8(key, key_length >> 1):
         return False
@@ -273,8 +274,8 @@ cdef bint key_keeps_rules(const Rules *rules, const uint8_t *key, uint32_t key_l
 cdef bint ask_legacy_record(const Rules *rules, const uint8_t *key, int32_t key_length,
         bint key_readable, const uint8_t *value, int32_t value_length, bint value_readable,
         int32_t index, Scratch *scratch) noexcept nogil:
-    """A message of magic 0 or 1, which has no headers. What runs past its end cannot be in order,
-    where anything is asked of it.
+    """Check a message of magic 0 or 1, which has no headers. A message whose fields run past its
+    end breaks any rule.
     """
     cdef Asked asked
     cdef bint utf8 = True

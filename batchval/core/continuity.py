@@ -1,10 +1,10 @@
-"""What one batch of a segment says about the next: offsets, leader epochs, producers' sequences (L2
-to L5).
+"""Continuity from one batch of a segment to the next: offsets, leader epochs, producers' sequences
+(L2 to L5).
 
-A Continuity is fed the columns of successive stretches of one partition, in order, and remembers
-where it is. It also remembers how it began, so that two can be joined: what was read in pieces, by
-different workers, gives the findings and the state that one reader would have come to. Feeding is
-itself a join with what was just read.
+A Continuity is fed the columns of successive stretches of one partition, in order, and keeps the
+state at their end. It also keeps the state at their start, so that two can be joined: pieces that
+different workers read give the findings and the state of one reader. Feeding is itself a join with
+what was just read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SEQUENCES = 2**31
 #: Default of producer.id.expiration.ms: Kafka then forgets a producer, and any sequence may follow.
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
-#: What is known of each producer, one row each, by ascending ids: ``sequence`` is the next that it
+#: The last state of each producer, one row each, by ascending ids: ``sequence`` is the next that it
 #: may send.
 PRODUCERS = np.dtype(
     [
@@ -91,7 +91,7 @@ class Continuity:
         self.last_offset: int | None = None
         self.leader_epoch = -1
         self.after_damage = False
-        #: as PRODUCERS says; a copy of it, given to another Continuity, goes on from here
+        #: As PRODUCERS describes; a copy of it, passed to another Continuity, goes on from here.
         self.producers = np.empty(0, PRODUCERS)
         self._first: _First | None = None
         self._first_epoch: _First | None = None
@@ -103,15 +103,16 @@ class Continuity:
         self._last_position = -1  # of the last batch, believed or not
 
     def damaged(self) -> None:
-        """Batches may be missing here, as somebody else reports: what is gone is not reported again
-        as a gap.
+        """Note that batches may be missing here, which another check reports: they are not reported
+        again as a gap.
         """
         self.after_damage = True
 
     def feed(
         self, columns: BatchColumns, base: int = 0, breaks: Sequence[int] = ()
     ) -> Iterator[Finding]:
-        """Findings of the next stretch, in order of their positions, which count from ``base``.
+        """Yield the findings of the next stretch, in order of their positions, which count from
+        ``base``.
 
         Rows with a wrong CRC are not believed, and what is missing in their place is not reported a
         second time.
@@ -127,8 +128,8 @@ class Continuity:
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
 
     def join(self, later: Continuity) -> Iterator[Finding]:
-        """Findings between what this was fed and what ``later`` was: afterwards this was fed both,
-        in this order.
+        """Yield the findings between what this was fed and what ``later`` was: afterwards this was
+        fed both, in this order.
         """
         found = list(self._joint(later))
         yield from sorted(found, key=lambda finding: (finding.position, finding.rule.number))
@@ -180,9 +181,11 @@ class Continuity:
         known = self.producers[at]
         bad = (known["producer_id"] == openers["producer_id"]) & self._breaks(known, openers)
         for row, before in zip(openers[bad].tolist(), known["sequence"][bad].tolist(), strict=True):
-            said = dict(zip(_OPENERS.names or (), row, strict=True))
-            reason = _reason("SEQUENCE_MISSING", said["sequence"], before)
-            yield Finding(said["position"], said["offset"], Rule.L5, reason, said["max_timestamp"])
+            opener = dict(zip(_OPENERS.names or (), row, strict=True))
+            reason = _reason("SEQUENCE_MISSING", opener["sequence"], before)
+            yield Finding(
+                opener["position"], opener["offset"], Rule.L5, reason, opener["max_timestamp"]
+            )
 
     def _take_over(
         self, later: Continuity, first: _First, epoch: _First | None, forgets: bool
@@ -204,7 +207,7 @@ class Continuity:
     # ---- one stretch for itself ------------------------------------------------------------------
 
     def _read(self, columns: BatchColumns, breaks: Sequence[int]) -> Iterator[Finding]:
-        """Into an empty one. Findings that the stretch itself shows."""
+        """Read a stretch into an empty state. Yield the findings within it."""
         rows = np.flatnonzero(columns["is_valid"])
         self.after_damage = not len(rows) or bool(rows[-1] < len(columns) - 1)
         self._last_position = self._position(columns, len(columns) - 1)
@@ -279,10 +282,10 @@ class Continuity:
     def _sequences(
         self, columns: BatchColumns, rows: np.ndarray, forgets: np.ndarray
     ) -> Iterator[Finding]:
-        """Where producers are forgotten (anybody's batches may be missing there), a new group of
-        batches begins.
+        """Yield findings by producer. Where producers are forgotten (their batches may be missing
+        there), a new group of batches begins.
         """
-        # transaction markers carry no sequence, and raise the epoch
+        # Transaction markers carry no sequence, and raise the epoch.
         asked = (columns["producer_id"][rows] >= 0) & (columns["base_sequence"][rows] >= 0)
         asked &= ~columns["is_control_batch"][rows]
         rows = rows[asked]
@@ -295,26 +298,26 @@ class Continuity:
             (columns["producer_id"][rows], groups)
         )  # stable: each producer's batches stay in order
         rows, groups = rows[order], groups[order]
-        said = np.empty(len(rows), _OPENERS)
+        openers = np.empty(len(rows), _OPENERS)
         for name in ("producer_id", "max_timestamp", "producer_epoch"):
-            said[name] = columns[name][rows]
-        said["position"] = columns["position"][rows] + self._base
-        said["sequence"], said["offset"] = (
+            openers[name] = columns[name][rows]
+        openers["position"] = columns["position"][rows] + self._base
+        openers["sequence"], openers["offset"] = (
             columns["base_sequence"][rows],
             columns["base_offset"][rows],
         )
-        known = said[_PRODUCER_FIELDS].astype(PRODUCERS)
+        known = openers[_PRODUCER_FIELDS].astype(PRODUCERS)
         spent = columns["last_offset_delta"][rows].astype("<i8") + 1
-        known["sequence"] = (said["sequence"] + spent) % _SEQUENCES
+        known["sequence"] = (openers["sequence"] + spent) % _SEQUENCES
         begins = np.ones(len(rows) + 1, bool)
         begins[1:-1] = (groups[1:] != groups[:-1]) | (
-            said["producer_id"][1:] != said["producer_id"][:-1]
+            openers["producer_id"][1:] != openers["producer_id"][:-1]
         )
-        bad = ~begins[1:-1] & self._breaks(known[:-1], said[1:])
+        bad = ~begins[1:-1] & self._breaks(known[:-1], openers[1:])
         for i in np.flatnonzero(bad):
-            sequence, before = said["sequence"][i + 1], known["sequence"][i]
+            sequence, before = openers["sequence"][i + 1], known["sequence"][i]
             yield self._finding(columns, rows[i + 1], Rule.L5, "SEQUENCE_MISSING", sequence, before)
-        self._openers = said[begins[:-1] & (groups == 0)]
+        self._openers = openers[begins[:-1] & (groups == 0)]
         self.producers = known[begins[1:] & (groups == last_group)]
 
     def _breaks(self, known: np.ndarray, next_ones: np.ndarray) -> np.ndarray:
@@ -327,7 +330,7 @@ class Continuity:
 
 
 def _merged(producers: np.ndarray, stronger: np.ndarray) -> np.ndarray:
-    """A row for each producer of either; where both have one, that of ``stronger``."""
+    """Return a row for each producer of either; where both have one, that of ``stronger``."""
     if not len(producers) or not len(stronger):
         return stronger if len(stronger) else producers
     kept = producers[~np.isin(producers["producer_id"], stronger["producer_id"])]

@@ -45,15 +45,16 @@ cdef enum:
     NO_TIMESTAMP = -1
     NO_PRODUCER_ID = -1
     UNLOCK_ABOVE = 65536  # bytes to free
-    PATCH_FROM = 2048  # bytes behind the header from which patching the crc beats computing it
+    PATCH_FROM = 2048  # bytes after the header from which patching the crc beats computing it
 
 
 # ---- in place
 # --------------------------------------------------------------------------------------------------
 
 cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timestamp) noexcept nogil:
-    """Into the 61 bytes of a header. Return what this does to the checksum, before it is moved over
-    what follows. Writing the attributes loses their unused bits, as it does in Kafka.
+    """Write the max timestamp into the 61 bytes of a header. Return the change of the checksum,
+    before it is moved over what follows. Writing the attributes loses their unused bits, as it does
+    in Kafka.
     """
     cdef uint32_t before = crc32c_of(0, p + ATTRIBUTES, RECORDS - ATTRIBUTES)
     cdef uint8_t flags = p[ATTRIBUTES + 1] & (
@@ -65,7 +66,7 @@ cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timest
 
 cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int64_t timestamp,
         bint crc_is_right) noexcept nogil:
-    """DefaultRecordBatch.setMaxTimestamp. False: there was nothing to write."""
+    """Follow DefaultRecordBatch.setMaxTimestamp. Return False where there was nothing to write."""
     cdef uint32_t crc
     cdef uint64_t tail = size - RECORDS
     if ((p[ATTRIBUTES + 1] & LOG_APPEND_TIME_BIT != 0) == log_append_time
@@ -82,8 +83,8 @@ cdef bint set_max_timestamp(uint8_t *p, uint64_t size, bint log_append_time, int
 
 cdef bint set_legacy_timestamp(uint8_t *p, uint64_t size, bint log_append_time,
         int64_t timestamp) noexcept nogil:
-    """ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. False: there was nothing to
-    write.
+    """Follow ByteBufferLegacyRecordBatch.setMaxTimestamp, for magic 1. Return False where there was
+    nothing to write.
     """
     cdef uint8_t attributes = p[LEGACY_ATTRIBUTES]
     if (attributes & LOG_APPEND_TIME_BIT != 0) == log_append_time and be64(p + LEGACY_TIMESTAMP) == timestamp:
@@ -100,8 +101,8 @@ cdef inline void put_field(uint8_t *to, const uint8_t *p, size_t at, size_t size
 
 cdef void put_assigned(uint8_t *to, const uint8_t *p, int magic, int to_magic,
         bint stamped) noexcept nogil:
-    """What was assigned in the batch at ``p``, into the caller's own bytes of it. Of those nothing
-    is read.
+    """Write what was assigned in the batch at ``p`` into the caller's own bytes of it, of which
+    nothing is read.
     """
     put_field(to, p, BASE_OFFSET, 8)
     if magic == 2 and to_magic == 2:
@@ -121,7 +122,7 @@ cdef void put_assigned(uint8_t *to, const uint8_t *p, int magic, int to_magic,
 cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d,
         const Policy *policy,
         const Verdict *v) noexcept nogil:
-    """``assign_in_place`` for the batch of magic 2 at p whose header and checksum were judged. Its
+    """Assign in place for the batch of magic 2 at p whose header and checksum were validated. Its
     bytes may have changed since: nothing of it is read.
     """
     cdef uint8_t[RECORDS] header
@@ -140,9 +141,10 @@ cdef void assign_header(uint8_t *p, const BatchHeader *h, const AppendContext *d
 cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch,
         const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
-    """Offsets from d.first_offset on, into the private bytes p[0:n]; and the same fields into the
-    caller's, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
-    patched."""
+    """Write offsets from d.first_offset on into the private bytes p[0:n]; and the same fields into
+    the caller's, if ``to`` is not NULL. crc_is_right: the checksum has been verified, so it may be
+    patched.
+    """
     cdef Entry b
     cdef size_t at = 0
     cdef int64_t offset = d.first_offset, timestamp
@@ -158,7 +160,7 @@ cdef void assign_in_place(uint8_t *p, size_t n, const AppendContext *d, const Po
             if to is not NULL:
                 put_assigned(to + at, p + at, b.magic, d.to_magic, stamped)
             return
-        # each message or wrapper of the set for itself
+        # Each message or wrapper of the set has its own.
         by_message = v.source == NONE and v.target == NONE
         if by_message:
             offset += count_and_max(&b, scratch, &timestamp)
@@ -196,11 +198,11 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
 # --------------------------------------------------------------------------------------------------
 
 cdef bint reserve(Out *out, size_t capacity) noexcept nogil:
-    """Make room for ``capacity`` bytes in all. False: no memory."""
+    """Reserve memory for ``capacity`` bytes in all. Return False without memory."""
     cdef uint8_t *grown
     if capacity <= out.capacity:
         return True
-    if out.size == 0:  # nothing that realloc would have to copy
+    if out.size == 0:  # realloc has nothing to copy
         free(out.data)
         out.data = NULL
         out.capacity = 0
@@ -213,7 +215,8 @@ cdef bint reserve(Out *out, size_t capacity) noexcept nogil:
 
 
 cdef uint8_t *more(Out *out, size_t n) noexcept nogil:
-    """Room for n bytes after what there is, which the caller then fills. NULL: no memory."""
+    """Return the place of n bytes after the content, which the caller then fills. NULL: no memory.
+    """
     cdef size_t wanted = out.size + n, capacity
     if wanted > out.capacity:
         capacity = 2 * out.capacity if 2 * out.capacity > wanted else wanted
@@ -262,7 +265,7 @@ cdef void seal_message(uint8_t *p, size_t size, int magic, int attributes, int64
 
 @cython.final
 cdef class Written:
-    """Bytes that were written, for ``compress``: nobody copies them, and they are freed without the
+    """Bytes that were written, for ``compress``: they are not copied, and are freed without the
     GIL.
     """
 
@@ -288,7 +291,7 @@ cdef class Written:
 
 
 cdef Written written(Out *out):
-    """Takes the bytes over."""
+    """Take over the bytes."""
     cdef Written result = Written.__new__(Written)
     result.data = out.data
     result.size = out.size
@@ -321,8 +324,8 @@ cdef bytes bytes_of(const uint8_t *p, size_t n):
 
 
 cdef bint canonical_headers(Out *out, const Record *r) noexcept nogil:
-    """The headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded. False: no
-    memory.
+    """Write the headers as Kafka writes them: shortest varints, -1 for null, keys re-encoded.
+    Return False without memory.
     """
     cdef const uint8_t *p = r.headers
     cdef const uint8_t *end = p + r.headers_size
@@ -361,7 +364,7 @@ cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of unco
     int64_t max_timestamp
     int32_t count
     int32_t sizes
-    # what claims say of records of magic 2
+    # The claims about records of magic 2.
     int64_t min_timestamp
     int32_t null_keys
     int32_t longest
@@ -369,7 +372,7 @@ cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of unco
 
 
 cdef bint append(Builder *b, const Record *r) noexcept nogil:
-    """False: no memory."""
+    """Append a record. Return False without memory."""
     cdef size_t before = b.out.size
     cdef int64_t timestamp = r.timestamp
     if b.count == 0:
@@ -425,8 +428,8 @@ cdef bint append_message(Builder *b, const Record *r, int64_t timestamp) noexcep
 
 
 cdef bytes build(Builder *b, const uint8_t *first, int first_magic, int32_t leader_epoch, level):
-    """The finished bytes. Producer state is the first batch's. ``level`` is None for the codec's
-    default.
+    """Return the finished bytes. Producer state is the first batch's. ``level`` is None for the
+    codec's default.
     """
     cdef int16_t attributes = b.codec | (LOG_APPEND_TIME_BIT if b.log_append_time else 0)
     cdef const uint8_t *content = b.out.data
@@ -582,14 +585,15 @@ cdef void claims_of_built(const Builder *b, Claims *claims) noexcept nogil:
 
 cdef bytes rebuild(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, Verdict *v, Claims *claims=NULL, bint ids_wanted=False):
-    """All accepted records in new bytes; completes the verdict's statistics. ``claims``, if it is
-    not NULL, become those of the new batch, which is of magic 2 then. They state the schema ids of
-    its values if ``ids_wanted`` is set, and each value has one.
+    """Build all accepted records in new bytes, and complete the verdict's statistics. ``claims``,
+    if it is not NULL, become those of the new batch, which is of magic 2 then. They state the
+    schema ids of its values if ``ids_wanted`` is set, and each value has one.
     """
     cdef Builder builder
     cdef Entry first
     cdef int answer
-    # a record of magic 2 is never longer than the message that it was; what is longer makes it grow
+    # A record of magic 2 is never longer than the message that it was; longer ones make the buffer
+    # grow.
     cdef size_t expected = <size_t>v.walked_size if <size_t>v.walked_size > n else n
     memset(&builder, 0, sizeof(Builder))
     builder.magic = d.to_magic

@@ -1,5 +1,5 @@
-"""CRC-32C, the checksum of magic 2 batches; and CRC-32, that of magic 0 and 1 messages and of gzip
-members.
+"""CRC-32C, the checksum of magic 2 batches; and CRC-32, the checksum of magic 0 and 1 messages and
+of gzip members.
 
 The kernels are C, in crc_kernels.c; the fastest that the processor has is chosen when this module
 is loaded.
@@ -23,7 +23,7 @@ cdef extern from "crc_kernels.h" nogil:
 
 crc_init()
 
-# bytes: about 2-3 µs of work; below, handing the GIL over costs more
+# Bytes: about 2-3 µs of work; below, handing over the GIL costs more.
 cdef Py_ssize_t NOGIL_ABOVE = 65536
 
 
@@ -36,7 +36,9 @@ cdef uint32_t crc32_of(uint32_t crc, const uint8_t *p, size_t n) noexcept nogil:
 
 
 cdef uint32_t crc32c_moved(uint32_t crc, uint64_t n) noexcept nogil:
-    """The crc over n further bytes: crc(A' B) = crc(A B) ^ moved(crc(A) ^ crc(A'), len(B))."""
+    """Return the crc moved over n further bytes: crc(A' B) = crc(A B) ^ moved(crc(A) ^ crc(A'),
+    len(B)).
+    """
     return c_crc32c_shift(crc, n)
 
 
@@ -45,7 +47,7 @@ cdef uint32_t crc32_moved(uint32_t crc, uint64_t n) noexcept nogil:
 
 
 def crc32c(data, uint32_t crc=0):
-    """CRC-32C of a contiguous buffer; ``crc`` is that of the bytes before it."""
+    """Return the CRC-32C of a contiguous buffer; ``crc`` is that of the bytes before it."""
     cdef Py_buffer view
     cdef uint32_t result
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -61,14 +63,14 @@ def crc32c(data, uint32_t crc=0):
 
 
 def crc32c_combine(uint32_t first, uint32_t second, uint64_t length_of_second):
-    """CRC-32C of two buffers put together, from their own and the length of the second, in O(log
-    length).
+    """Return the CRC-32C of two buffers put together, from their own and the length of the second,
+    in O(log length).
     """
     return c_crc32c_shift(first, length_of_second) ^ second
 
 
 def crc32(data, uint32_t crc=0):
-    """CRC-32 (IEEE) of a contiguous buffer, as zlib's."""
+    """Return the CRC-32 (IEEE) of a contiguous buffer, as zlib does."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -78,22 +80,22 @@ def crc32(data, uint32_t crc=0):
 
 
 def crc32_combine(uint32_t first, uint32_t second, uint64_t length_of_second):
-    """CRC-32 (IEEE) of two buffers put together, as crc32c_combine."""
+    """Return the CRC-32 (IEEE) of two buffers put together, as crc32c_combine does."""
     return c_crc32_ieee_shift(first, length_of_second) ^ second
 
 
 def kernel():
-    """The name of the kernel that was chosen."""
+    """Return the name of the kernel that was chosen."""
     return crc_kernel_name(crc_kernel()).decode()
 
 
 def usable_kernels():
-    """The names of all kernels that this processor can run, slowest first."""
+    """Return the names of all kernels that this processor can run, slowest first."""
     return [crc_kernel_name(k).decode() for k in range(CRC_KERNELS) if crc_kernel_usable(k)]
 
 
 def crc32c_by(str name, data, uint32_t crc=0):
-    """CRC-32C by one named kernel, so that tests can hold them against each other."""
+    """Return the CRC-32C by one named kernel, so that tests can compare kernels."""
     cdef Py_buffer view
     cdef int k, found = -1
     for k in range(CRC_KERNELS):

@@ -1,1 +1,1 @@
-"""Batches of a Fetch answer, converted down for old consumers."""
+"""Batches of a Fetch response, converted down for old consumers."""

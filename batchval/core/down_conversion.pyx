@@ -1,4 +1,4 @@
-"""Batches of a Fetch answer, converted down to the message sets that old consumers read.
+"""Batches of a Fetch response, converted down to the message sets that old consumers read.
 
     Fetch 0 and 1    messages of magic 0
     Fetch 2 and 3    messages of magic 1
@@ -7,16 +7,16 @@
 
 Input, as a broker sends it:
 
-    batch*  [the first bytes of a batch, because the answer has a maximum size]
+    batch*  [the first bytes of a batch, because the response has a maximum size]
 
-Output, for each batch that is newer than what was asked for:
+Output, for each batch that is newer than the requested magic:
 
     not compressed   one message a record, with the record's offset
     compressed       one wrapper with all messages; magic 1 counts their offsets from 0, magic 0
                      keeps them. zstd becomes gzip, which every client reads
 
-Control batches and headers have no place in these formats. A batch that is old enough passes as it
-is. Records are read and written without the GIL.
+Control batches and headers have no place in these formats. A batch of the requested magic or an
+older one is copied. Records are read and written without the GIL.
 
 Of a compressed batch the decompressed records are held, at most ``max_decompressed_bytes``. The
 messages, which for tiny records are five times as large, are compressed a piece at a time.
@@ -87,7 +87,7 @@ cdef enum:  # what a step came to
     SET_MADE  # the last of them
     NO_BATCH_LEFT
     NO_MEMORY_LEFT
-    # the batch cannot be converted
+    # The batch cannot be converted.
     FOR_REASON  # batchval.core.reasons
     CHANGED
     BATCH_OFFSETS
@@ -116,7 +116,7 @@ cdef struct Conversion:  # of one call
     int64_t next_offset  # after the last one
     int64_t batches
     int64_t records
-    # the batch that is being converted
+    # The batch that is being converted.
     size_t batch_size
     int64_t batch_base
     int64_t batch_last
@@ -137,7 +137,7 @@ cdef struct Conversion:  # of one call
     int64_t last_offset  # of its records so far
     int64_t max_timestamp
     int32_t count
-    # why it stopped
+    # Why it stopped.
     int32_t record
     int32_t reason
     int64_t a
@@ -158,11 +158,11 @@ of it could be expressed; both are the argument ``first_offset`` where no batch 
 
 
 class NotConverted(NotABatch):
-    """A batch of a Fetch answer cannot be converted down.
+    """A batch of a Fetch response that cannot be converted down.
 
     ``converted`` is the DownConverted of the batches before it; its ``position`` is that of the
-    batch at fault. ``is_heavy``: it takes more work than ``max_batch_work``, and nothing else is
-    known to be wrong with it.
+    batch at fault. ``is_heavy``: it takes more work than ``max_batch_work``, and no other fault was
+    found.
     """
 
     is_heavy = False
@@ -202,7 +202,7 @@ cdef int over_limit(Conversion *d) noexcept nogil:
 
 
 cdef int stream_fails(Conversion *d, const Stream *s) noexcept nogil:
-    """CONVERTED where the stream has ended well."""
+    """Return CONVERTED where the stream has ended well, else the failure."""
     if s.status == NO_MEMORY:
         return NO_MEMORY_LEFT
     if s.status == LIMIT_HIT:
@@ -252,7 +252,7 @@ cdef int put(Conversion *d, int64_t offset, const Record *r) noexcept nogil:
 
 
 cdef int end_set(Conversion *d) noexcept nogil:
-    """SET_MADE where there are messages to compress."""
+    """End a set of messages. Return SET_MADE where there are messages to compress."""
     d.inside = False
     return SET_MADE if d.codec != NONE and d.count else CONVERTED
 
@@ -294,8 +294,8 @@ cdef int open_records(Conversion *d, const Entry *b) noexcept nogil:
 
 
 cdef int convert_records(Conversion *d) noexcept nogil:
-    """The records that were walked, from the next one on. SET_PART where others have to come
-    first.
+    """Convert the records that were walked, from the next one on. Return SET_PART where others have
+    to be compressed first.
     """
     cdef const BatchHeader *h = &d.header
     cdef Record r
@@ -320,7 +320,7 @@ cdef int convert_records(Conversion *d) noexcept nogil:
 
 
 cdef int take_marker(Conversion *d, const Entry *b) noexcept nogil:
-    """The first record of a control batch with a producer id says how its transaction ended."""
+    """Read how a transaction ended from the first record of a control batch with a producer id."""
     cdef Record r
     cdef int answer = open_records(d, b)
     if answer != CONVERTED:
@@ -432,7 +432,9 @@ cdef int open_each(Conversion *d, const Entry *b) noexcept nogil:
 
 
 cdef int convert_each(Conversion *d) noexcept nogil:
-    """The messages from the next one on. SET_PART where others have to come first."""
+    """Convert the messages from the next one on. Return SET_PART where others have to be compressed
+    first.
+    """
     cdef LegacyRecord message
     cdef Facts f
     cdef int answer
@@ -520,7 +522,7 @@ cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
 
 
 cdef bint append(Out *to, bytes content) noexcept:
-    """False: no memory."""
+    """Append content. Return False without memory."""
     cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(content)
     cdef size_t size = PyBytes_GET_SIZE(content)
     cdef uint8_t *at
@@ -575,12 +577,12 @@ cdef void close_wrapper(Conversion *d) noexcept nogil:
 
 
 cdef int64_t held(const Conversion *d) noexcept nogil:
-    """The memory that a batch takes whose messages are compressed."""
+    """Return the memory that a batch takes whose messages are compressed."""
     return d.unpacked + (d.batch_size if d.copies else 0) + d.out.size + d.set.size
 
 
 cdef int convert_all(Conversion *d, size_t most, object on_held) except -1:
-    """Convert, and compress what is to be compressed. Returns why it stopped."""
+    """Convert, and compress what is to be compressed. Return why it stopped."""
     cdef int stopped = CONVERTED, made
     stream = None
     while stopped == CONVERTED and goes_on(d, most):
@@ -629,7 +631,7 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     ``first_offset``. zstd becomes gzip. It stops after the batch with which the output has
     ``max_bytes``; the next call goes on at the result's ``position``.
 
-    ``aborted``: (producer id, first offset) of each aborted transaction of the answer, for
+    ``aborted``: (producer id, first offset) of each aborted transaction of the response, for
     read_committed: their records are left out as Kafka's consumer leaves them out. Where it is an
     AbortedTransactions, the result has the same one, for the next call. ``check_crcs``: verify the
     checksum of each batch that is converted, since its messages get new ones.
@@ -642,8 +644,8 @@ def down_convert(buffer, to_magic, *, first_offset=0,
     ``on_held``: called with the bytes that a compressed batch takes, each time before messages of
     it are compressed. They are free again when this function returns.
 
-    A buffer that can change is copied batch by batch. Raises NotConverted, with what was made of
-    the batches before, where a batch cannot be read or decompresses to more than
+    A buffer that can change is copied batch by batch. Raises NotConverted, with the result of the
+    batches before, where a batch cannot be read or decompresses to more than
     ``max_decompressed_bytes``; BatchvalError for arguments that are not allowed.
     """
     cdef Conversion d

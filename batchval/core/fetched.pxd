@@ -1,4 +1,4 @@
-"""What a consumer was sent, counted."""
+"""The records that a consumer was sent, counted."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -34,7 +34,7 @@ cdef struct Counts:
 
 
 cdef inline void no_counts(Counts *c, int64_t first) noexcept nogil:
-    """Nothing is counted yet; the walk goes on at ``first``."""
+    """Clear the counts; the walk goes on at ``first``."""
     c.records = 0
     c.bytes = 0
     c.next_offset = first

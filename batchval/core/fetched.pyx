@@ -1,13 +1,13 @@
-"""The records of a Fetch answer's partition, counted where they lie: batch behind batch, the last
-one often cut off.
+"""The records of a Fetch response's partition, counted in place: one batch after the other, the
+last one often cut off.
 
     walk_fetched(records, fetch_offset) → records and their key and value bytes, and the offset to
     go on at
 
 Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole
-batches), control batches (their offsets are passed all the same), and a batch at the end that is
+batches), control batches (their offsets are counted all the same), and a batch at the end that is
 not whole. Nothing beyond the buffer is read, whatever lengths it holds or however it changes
-meanwhile; what cannot be read is NotABatch with its position. Takes no lock while it counts.
+meanwhile; NotABatch names the position of bytes that cannot be read. Takes no lock while it counts.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -15,7 +15,7 @@ from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.arguments cimport MOST_DECOMPRESSED, take_buffer, whole_number
-from batchval.core.bytes cimport be64, room
+from batchval.core.bytes cimport be64, span
 from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.codec_streams cimport DAMAGED as STREAM_DAMAGED
 from batchval.core.header cimport (
@@ -41,16 +41,16 @@ cdef enum:
     NOGIL_ABOVE = 16384  # bytes
 
 Fetched = namedtuple("Fetched", "records key_value_bytes next_offset batches wire_bytes end")
-Fetched.__doc__ = """What ``walk_fetched`` counts. ``next_offset``: behind the last whole batch, ``fetch_offset`` where
+Fetched.__doc__ = """The counts of ``walk_fetched``. ``next_offset``: after the last whole batch, ``fetch_offset`` where
 there is none. ``wire_bytes``: of whole batches as they were sent. ``end``: where they end in the buffer."""
 
 
 cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end,
         int32_t *value) noexcept nogil:
-    """NULL: not whole, or longer than 5 bytes."""
+    """Read a varint. Return NULL where it is not whole, or longer than 5 bytes."""
     cdef uint32_t v
     cdef int i
-    if room(p, end) >= 2:
+    if span(p, end) >= 2:
         v = p[0]
         if v < 0x80:
             value[0] = <int32_t>(v >> 1) ^ -<int32_t>(v & 1)
@@ -84,13 +84,13 @@ cdef inline const uint8_t *past_varlong(const uint8_t *p, const uint8_t *end) no
 
 cdef inline const uint8_t *past_field(const uint8_t *p, const uint8_t *end,
         int32_t *length) noexcept nogil:
-    """A length, 0 for null, and so many bytes."""
+    """Read a length, 0 for null, and skip so many bytes."""
     p = varint(p, end, length)
     if p is NULL:
         return NULL
     if length[0] < 0:
         length[0] = 0
-    return p + length[0] if <uint64_t>length[0] <= room(p, end) else NULL
+    return p + length[0] if <uint64_t>length[0] <= span(p, end) else NULL
 
 
 cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end,
@@ -100,8 +100,8 @@ cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end,
         return NULL
     for _i in range(count):
         p = varint(p, end, &length)
-        # a header's key is never null
-        if p is NULL or length < 0 or <uint64_t>length > room(p, end):
+        # A header's key is never null.
+        if p is NULL or length < 0 or <uint64_t>length > span(p, end):
             return NULL
         p = past_field(p + length, end, &length)
         if p is NULL:
@@ -111,8 +111,8 @@ cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end,
 
 cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader *h, int64_t first,
         Counts *c) noexcept nogil:
-    """The records p[0:end] of a batch; ``first``: the least offset that counts. False: c.record
-    cannot be read.
+    """Count the records p[0:end] of a batch; ``first``: the least offset that counts. Return False
+    where c.record cannot be read.
     """
     cdef int32_t i, length = 0, delta = 0, key = 0, value = 0, headers = 0
     cdef const uint8_t *body_end
@@ -121,10 +121,10 @@ cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader 
     for i in range(h.records_count):
         c.record = i
         p = varint(p, end, &length)
-        if p is NULL or length < 1 or <uint64_t>length > room(p, end):
+        if p is NULL or length < 1 or <uint64_t>length > span(p, end):
             return False
         body_end = p + length
-        p = past_varlong(p + 1, body_end)  # behind the attributes
+        p = past_varlong(p + 1, body_end)  # after the attributes
         if p is NULL:
             return False
         p = varint(p, body_end, &delta)
@@ -155,8 +155,10 @@ cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader 
 
 
 cdef inline int reach(int64_t base, int64_t last, int64_t first) noexcept nogil:
-    """WHOLE where some of a batch's offsets may count, BELOW where none does, or BAD_OFFSETS."""
-    # what follows would be no offset
+    """Return WHOLE where some of a batch's offsets may count, BELOW where none does, or
+    BAD_OFFSETS.
+    """
+    # The next offset would be invalid.
     if base < 0 or last < base or last == <int64_t>0x7FFFFFFFFFFFFFFFLL:
         return BAD_OFFSETS
     return BELOW if last < first else WHOLE
@@ -164,7 +166,7 @@ cdef inline int reach(int64_t base, int64_t last, int64_t first) noexcept nogil:
 
 cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
         Counts *c) noexcept nogil:
-    """A batch of magic 2."""
+    """Count a batch of magic 2."""
     cdef BatchHeader h
     cdef Stream s
     cdef int codec, stopped
@@ -194,7 +196,7 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
     if codec > ZSTD:
         return BAD_CODEC
     if codec != NONE:
-        if h.records_count == 0:  # the cleaner has left nothing of it
+        if h.records_count == 0:  # the cleaner has removed all of it
             return WHOLE
         stopped = unpack(&s, scratch, codec, records, b.size - RECORDS, limit)
         if stopped == LIMIT_HIT:
@@ -212,7 +214,7 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
 
 cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit, Scratch *scratch,
         Counts *c) noexcept nogil:
-    """Magic 0 or 1: how many messages a wrapper holds is only known by looking."""
+    """Count messages of magic 0 or 1. Only reading a wrapper shows how many it holds."""
     cdef LegacyRecords m
     cdef LegacyRecord message
     cdef Checks checks
@@ -259,7 +261,7 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
 cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs,
         uint64_t limit,
         Scratch *scratch, Counts *c) noexcept nogil:
-    """Called with the GIL, which is released when the work is long."""
+    """Count all batches. The caller has the GIL, which is released when the work is long."""
     cdef int stopped
     begin_work(scratch, n > NOGIL_ABOVE)
     stopped = count_each(p, n, first, walk, check_crcs, limit, scratch, c)
@@ -305,13 +307,13 @@ cdef int count_entry(const Entry *b, int64_t first, bint walk, bint check_crcs, 
 
 def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=False, *,
         max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
-    """Counts the records of whole batches at or behind ``fetch_offset``: a ``Fetched``.
+    """Count the records of whole batches at or after ``fetch_offset``. Return a ``Fetched``.
 
     ``decode``: "records" reads each record, decompressed where need be, and adds up key and value
     bytes (null is 0); "headers" believes the batches' headers, and ``key_value_bytes`` are whole
-    batches as they were sent. Checksums are asked with ``check_crcs``. Raises NotABatch (position
-    and reason) where bytes cannot be read, or a batch has more than ``max_decompressed_bytes``;
-    BatchvalError for a buffer that is not contiguous.
+    batches as they were sent. Checksums are verified with ``check_crcs``. Raises NotABatch
+    (position and reason) where bytes cannot be read, or a batch has more than
+    ``max_decompressed_bytes``; BatchvalError for a buffer that is not contiguous.
     """
     cdef Py_buffer view
     cdef Scratch *scratch
@@ -322,7 +324,7 @@ def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=F
             "max_decompressed_bytes", max_decompressed_bytes, 0, MOST_DECOMPRESSED, "bytes")
     cdef int stopped
     if not walk and decode != "headers":
-        raise BatchvalError(f"decode is records or headers, not {decode!r}")
+        raise BatchvalError(f"decode must be records or headers, not {decode!r}")
     take_buffer(buffer, &view)
     try:
         no_counts(&c, wanted)
@@ -337,19 +339,20 @@ def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=F
     if stopped == OUT_OF_MEMORY:
         raise MemoryError()
     if stopped != WHOLE:
-        raise NotABatch(f"the batch at byte {c.at} cannot be read: {said(stopped, &c, limit)}")
+        raise NotABatch(
+            f"the batch at byte {c.at} cannot be read: {reason_text(stopped, &c, limit)}")
     return Fetched(c.records, c.bytes, c.next_offset, c.batches, c.wire_bytes, c.at)
 
 
-cdef str said(int stopped, const Counts *c, uint64_t limit):
+cdef str reason_text(int stopped, const Counts *c, uint64_t limit):
     if stopped == BAD_STREAM or stopped == BAD_MESSAGE:
         return sentence(c.reason, c.record, c.a, c.b) or "its messages are damaged"
     return {
-        BAD_BATCH: "its size or magic",
+        BAD_BATCH: "its size or magic is invalid",
         BAD_OFFSETS: "its offsets",
         BAD_CRC: "its checksum is wrong",
         BAD_CODEC: "it has an unknown codec",
         BAD_COUNT: "its number of records is negative",
         BAD_RECORD: f"record {c.record}",
-        OVER_LIMIT: f"more than {limit} bytes decompressed",
+        OVER_LIMIT: f"it decompresses to more than max_decompressed_bytes, {limit}",
     }[stopped]

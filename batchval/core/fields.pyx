@@ -1,15 +1,15 @@
 """The fields of a record of magic 2 in memory that nobody else writes to. NULL where they run past
 its end.
 
-The caller has walked the records before, which finds the same; the bounds are checked again
-because a mistake here would hand out, or write into a batch, the memory that follows.
+The caller has walked the records before, which finds the same. The bounds are checked again because
+a mistake here would return the memory that follows, or write it into a batch.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport room
+from batchval.core.bytes cimport span
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport LOG_APPEND_TIME_BIT
 
@@ -31,7 +31,7 @@ cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end,
 
 
 cdef const uint8_t *read_int(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
-    """As Kafka's readVarint: of a fifth byte only 4 bits count."""
+    """Read an int as Kafka's readVarint does: of a fifth byte only 4 bits count."""
     cdef uint32_t v = 0
     cdef int shift = 0
     cdef uint8_t b
@@ -48,9 +48,9 @@ cdef const uint8_t *read_int(const uint8_t *p, const uint8_t *end, int32_t *valu
 
 cdef const uint8_t *read_field(const uint8_t *p, const uint8_t *end,
         int32_t *length) noexcept nogil:
-    """A length, below 0 for null, and where so many bytes start."""
+    """Read a length, below 0 for null, and return where so many bytes start."""
     p = read_int(p, end, length)
-    if p is NULL or (length[0] > 0 and <uint64_t>length[0] > room(p, end)):
+    if p is NULL or (length[0] > 0 and <uint64_t>length[0] > span(p, end)):
         return NULL
     return p
 
@@ -72,7 +72,7 @@ cdef const uint8_t *after_headers(const uint8_t *p, const uint8_t *end,
 
 cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
         Record *r) noexcept nogil:
-    """A record that a walk has accepted; returns where the next starts."""
+    """Read a record that a walk has accepted. Return where the next starts."""
     cdef int32_t length = 0, offset_delta = 0
     cdef int64_t timestamp_delta = 0
     cdef const uint8_t *start = p
@@ -164,7 +164,7 @@ cdef uint64_t java_string_into(uint8_t *to, uint64_t most, const uint8_t *p,
 
 
 cdef bytes java_string(const uint8_t *p, int32_t n):
-    """Header keys go through a Java String: what is not UTF-8 comes out as replacement
+    """Return a header key as Java's String makes it: bytes that are not UTF-8 become replacement
     characters.
     """
     cdef uint64_t size = n, made

@@ -8,7 +8,7 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 
-from batchval.core.bytes cimport le16, room
+from batchval.core.bytes cimport le16, span
 from batchval.core.crc32c cimport crc32_of
 
 cdef extern from "inflate.h" nogil:
@@ -24,7 +24,7 @@ cdef enum:
     FLAG_NAME = 8
     FLAG_COMMENT = 16
 
-    NO_MEMBER = 26  # bytes: a trailer, and what is too short for a header and a trailer
+    NO_MEMBER = 26  # bytes: a trailer, and too few bytes for a header and a trailer
 
 
 cdef const uint8_t *after_zero(const uint8_t *p, const uint8_t *end) noexcept nogil:
@@ -34,20 +34,20 @@ cdef const uint8_t *after_zero(const uint8_t *p, const uint8_t *end) noexcept no
 
 
 cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Behind the header of a member; NULL where GZIPInputStream would throw."""
+    """Return the place after the header of a member; NULL where GZIPInputStream would throw."""
     cdef const uint8_t *start = p
     cdef uint8_t flags
     cdef uint32_t extra
-    if room(p, end) < 10 or p[0] != 0x1F or p[1] != 0x8B or p[2] != 8:
+    if span(p, end) < 10 or p[0] != 0x1F or p[1] != 0x8B or p[2] != 8:
         return NULL
     flags = p[3]
     p += 10
     if flags & FLAG_EXTRA:
-        if room(p, end) < 2:
+        if span(p, end) < 2:
             return NULL
         extra = le16(p)
         p += 2
-        if room(p, end) < extra:
+        if span(p, end) < extra:
             return NULL
         p += extra
     if flags & FLAG_NAME:
@@ -57,7 +57,7 @@ cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept n
     if p is NULL:
         return NULL
     if flags & FLAG_HEADER_CRC:
-        if room(p, end) < 2 or le16(p) != crc32_of(0, start, p - start) & 0xFFFF:
+        if span(p, end) < 2 or le16(p) != crc32_of(0, start, p - start) & 0xFFFF:
             return NULL
         p += 2
     return p
@@ -65,7 +65,8 @@ cdef const uint8_t *gzip_header(const uint8_t *p, const uint8_t *end) noexcept n
 
 cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
         const uint8_t **fetched) noexcept nogil:
-    """The deflate data of the member that follows ``trailer``, NULL where the stream ends with it.
+    """Return the deflate data of the member that follows ``trailer``, NULL where the stream ends
+    with it.
 
     JDK 17 looks for another member only if its source has more bytes, or if more than 26 (the
     trailer, a header of 10 and a trailer) are left of the piece that it holds (GZIPInputStream,
@@ -76,10 +77,10 @@ cdef const uint8_t *next_gzip_member(const uint8_t *trailer, const uint8_t *end,
     cdef const uint8_t *held = fetched[0]
     cdef const uint8_t *data
     while held < trailer:
-        held = held + JAVA_INPUT if room(held, end) > JAVA_INPUT else end
+        held = held + JAVA_INPUT if span(held, end) > JAVA_INPUT else end
     if held < trailer + 8:
         held = trailer + 8  # read one by one, as are header bytes
-    if held == end and room(trailer, end) <= NO_MEMBER:
+    if held == end and span(trailer, end) <= NO_MEMBER:
         return NULL
     data = gzip_header(trailer + 8, end)
     if data is not NULL:
@@ -100,8 +101,8 @@ cdef size_t inflate_size() noexcept nogil:
 
 
 def inflate(bytes data, size_t limit=1 << 30):
-    """Raw deflate data to bytes: (status, content so far, bytes of input used); for tests beside
-    zlib.
+    """Decompress raw deflate data: (status, content so far, bytes of input used); for tests that
+    compare it with zlib.
 
     The status is ``done``, ``full`` (more than ``limit`` bytes), ``short`` or ``bad``.
     """

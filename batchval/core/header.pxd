@@ -25,8 +25,8 @@ cdef struct BatchHeader:
 cdef enum:  # next_batch
     BATCH
     NO_MORE
-    # or a rule's number: BATCH_SIZE_TOO_SMALL, BATCH_SIZE_OVERFLOW, MAGIC_UNKNOWN; none of them is
-    # 0 or 1
+    # Or a rule's number: BATCH_SIZE_TOO_SMALL, BATCH_SIZE_OVERFLOW, MAGIC_UNKNOWN; none of them is
+    # 0 or 1.
 
 cdef struct Entry:
     const uint8_t *p
@@ -36,8 +36,8 @@ cdef struct Entry:
 
 
 cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexcept nogil:
-    """The batch at p, as ByteBufferLogInputStream.nextBatch: BATCH, NO_MORE or the number of the
-    rule it breaks.
+    """Read the batch at p as ByteBufferLogInputStream.nextBatch does: BATCH, NO_MORE or the number
+    of the rule it breaks.
     """
     cdef int32_t size
     if left < LOG_OVERHEAD:
@@ -59,7 +59,7 @@ cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexce
 
 
 cdef inline int next_claimed_batch(const uint8_t *p, uint64_t left, Entry *entry) noexcept nogil:
-    """As next_batch, where batches of magic 3 are batches too."""
+    """Read a batch as next_batch does, where batches of magic 3 are batches too."""
     cdef int32_t size
     if left <= MAGIC or p[MAGIC] != 3:
         return next_batch(p, left, entry)
@@ -76,7 +76,7 @@ cdef inline int next_claimed_batch(const uint8_t *p, uint64_t left, Entry *entry
 
 
 cdef inline void read_header(const uint8_t *p, BatchHeader *h) noexcept nogil:
-    """The 61 bytes at p."""
+    """Read the 61 bytes at p."""
     h.base_offset = be64(p + BASE_OFFSET)
     h.batch_length = be32(p + BATCH_LENGTH)
     h.partition_leader_epoch = be32(p + PARTITION_LEADER_EPOCH)
@@ -93,7 +93,7 @@ cdef inline void read_header(const uint8_t *p, BatchHeader *h) noexcept nogil:
 
 
 cdef inline void write_header(uint8_t *p, const BatchHeader *h) noexcept nogil:
-    """The 61 bytes that read_header read."""
+    """Write the 61 bytes that read_header reads."""
     put_be64(p + BASE_OFFSET, h.base_offset)
     put_be32(p + BATCH_LENGTH, h.batch_length)
     put_be32(p + PARTITION_LEADER_EPOCH, h.partition_leader_epoch)
@@ -114,12 +114,13 @@ cdef inline uint32_t stored_crc(const Entry *b) noexcept nogil:
 
 
 cdef inline uint32_t computed_crc(const Entry *b) noexcept nogil:
-    """CRC-32C from the attributes on for magic 2, CRC-32 from the magic on before."""
+    """Return the CRC-32C from the attributes on for magic 2, the CRC-32 from the magic on before.
+    """
     if b.magic >= 2:
         return crc32c_of(0, b.p + ATTRIBUTES, b.size - ATTRIBUTES)
     return crc32_of(0, b.p + LEGACY_MAGIC, b.size - LEGACY_MAGIC)
 
 
 cdef inline bint has_right_crc(const Entry *b) noexcept nogil:
-    """What is smaller than its own header has no right checksum."""
+    """Return whether the checksum is right; a batch smaller than its own header has none."""
     return (b.magic < 2 or b.size >= RECORDS) and stored_crc(b) == computed_crc(b)

@@ -8,7 +8,7 @@
  * Why not a library: what is valid must be what the JDK's zlib says, or a batch gets in that no
  * Java consumer can read. isa-l takes incomplete codes and libdeflate takes the unused half of a
  * one-symbol code; both are faster than zlib, neither agrees with it. bench/validation measures
- * this one beside them.
+ * this one next to them.
  *
  * A table entry: bits 0-7   how many bits to drop (code and extra bits together)
  *                bits 8-9   how many literals (1 or 2); 0: no literal
@@ -27,7 +27,7 @@ enum { LITERALS = 3 << 8, POINTER = 1 << 14, SPECIAL = 1 << 15 };
 #define END_OF_BLOCK (SPECIAL | 0u << 16)
 #define INVALID (SPECIAL | 1u << 16)
 #define IS_END_OF_BLOCK(e) (((e) & ~0x3cffu) == END_OF_BLOCK)
-enum { FAR = -1 };             /* not an end: there is input and room enough for coded_fast */
+enum { FAR = -1 };             /* not an end: there is input and space enough for coded_fast */
 /* Packing two literals into an entry pays from so many bytes of input left, and once a block has
  * shown that it goes on. */
 enum { PAIR_FROM = 12000, PAIR_AFTER = 256 };
@@ -558,7 +558,7 @@ static inline uint32_t select(const Inflate *s, const uint32_t *table, uint32_t 
     return e;
 }
 
-/* near an end: each symbol only if all its bits are there, each byte only if there is room */
+/* near an end: each symbol only if all its bits are there, each byte only if there is space */
 static int coded_near_an_end(Inflate *s, uint8_t *window, size_t *at, size_t end)
 {
     const uint32_t *lengths = s->lengths, *distances = s->distances;

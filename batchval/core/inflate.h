@@ -5,13 +5,13 @@
 #include <stdint.h>
 
 enum {
-    INFLATE_DONE,        /* the last block has ended; `in` stands behind it */
-    INFLATE_FULL,        /* the window is full: make room, call again */
+    INFLATE_DONE,        /* the last block has ended; `in` stands after it */
+    INFLATE_FULL,        /* the window is full: make space, call again */
     INFLATE_SHORT,       /* the input ends inside the stream: all that its bits allow has come out; with a later
                             in_end, call again */
     INFLATE_BAD          /* zlib would say Z_DATA_ERROR */
 };
-enum { INFLATE_HISTORY = 32768 }; /* bytes behind `at` that must stay in the window between calls */
+enum { INFLATE_HISTORY = 32768 }; /* bytes before `at` that must stay in the window between calls */
 
 enum { LENGTH_BITS = 11, LENGTH_TABLE = 2342, DISTANCE_BITS = 8, DISTANCE_TABLE = 402, PRECODE_BITS = 7 };
 

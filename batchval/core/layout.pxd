@@ -1,4 +1,4 @@
-"""Where Kafka's fields stand, and the numbers that the core and batchval.rules share.
+"""Positions of Kafka's fields, and the numbers that the core and batchval.rules share.
 
 A batch of magic 2 (DefaultRecordBatch), big-endian:
 
@@ -6,13 +6,13 @@ A batch of magic 2 (DefaultRecordBatch), big-endian:
     last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
     base_sequence:4 records_count:4 records...
 
-The crc is CRC-32C of everything behind it. A message of magic 0 or 1 (LegacyRecord) behind its log
+The crc is CRC-32C of all later bytes. A message of magic 0 or 1 (LegacyRecord) after its log
 overhead:
 
     offset:8 size:4 | crc:4 magic:1 attributes:1 [timestamp:8 if magic 1] key_length:4 key
     value_length:4 value
 
-Its crc is CRC-32 of everything behind it. A compressed message set is the value of such a message.
+Its crc is CRC-32 of all later bytes. A compressed message set is the value of such a message.
 
 A record of magic 2 (DefaultRecord), lengths as zigzag varints:
 
@@ -36,7 +36,7 @@ cdef enum:  # offsets in a batch of magic 2
     RECORDS_COUNT = 57
     RECORDS = 61
 
-# offsets in a message of magic 0 or 1, from its offset field; key lengths stand at _V0 or _V1
+# Offsets in a message of magic 0 or 1, from its offset field; key lengths stand at _V0 or _V1.
 cdef enum:
     LOG_OVERHEAD = 12
     LEGACY_CRC = 12

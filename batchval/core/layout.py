@@ -1,5 +1,5 @@
-"""Where the fields of a record batch stand, for Python modules. layout.pxd and claims.pxd say it to
-native code.
+"""Positions of the fields of a record batch, for Python modules. layout.pxd and claims.pxd declare
+them for native code.
 
     base_offset:8 batch_length:4 partition_leader_epoch:4 magic:1 crc:4 | attributes:2
     last_offset_delta:4 base_timestamp:8 max_timestamp:8 producer_id:8 producer_epoch:2
@@ -54,15 +54,15 @@ RECORDS: Final = 61
 
 #: base_offset and batch_length, which batch_length does not count
 LOG_OVERHEAD: Final = 12
-#: of a message of magic 0 or 1, whose checksum covers what starts at its magic
+#: Of a message of magic 0 or 1, whose checksum covers what starts at its magic.
 LEGACY_CRC: Final = 12
 LEGACY_MAGIC: Final = 16
-#: the least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0)
+#: The least size field of a message (LegacyRecord.RECORD_OVERHEAD_V0).
 LEGACY_SMALLEST: Final = 14
 
-#: in the low byte of the attributes, which stands at ATTRIBUTES + 1
+#: In the low byte of the attributes, which stands at ATTRIBUTES + 1.
 CODEC_MASK: Final = 7
 
-#: a batch with claims in its header, and where its records start
+#: A batch with claims in its header, and where its records start.
 CLAIMS_MAGIC: Final = 3
 CLAIMED_RECORDS: Final = 74

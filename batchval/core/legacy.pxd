@@ -41,7 +41,7 @@ cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t ind
 cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f,
         int64_t *expected) noexcept nogil
 
-cdef enum:  # next_legacy_record, beside records.MALFORMED and BROKER_FAILS
+cdef enum:  # next_legacy_record, in addition to records.MALFORMED and BROKER_FAILS
     LEGACY_RECORD = 100
     NO_LEGACY_RECORD = 101
     CORRUPT = 102  # walk_legacy_records, open_legacy_records: CorruptRecordException

@@ -6,8 +6,8 @@ A message with a codec is a wrapper: its value is a compressed run of entries (o
 message). Kafka reads all entries before it looks into the first, drops a last one that is cut off,
 and counts the offsets of magic 1 from the wrapper's, which is that of the last entry.
 
-Fields are read only where Kafka reads them: a magic 1 message of 14 bytes passes if nobody asks for
-its key.
+Fields are read only where Kafka reads them: a magic 1 message of 14 bytes passes if its key is not
+read.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -15,7 +15,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from batchval.core cimport reasons
-from batchval.core.bytes cimport be32, be64, room
+from batchval.core.bytes cimport be32, be64, span
 from batchval.core.chunked cimport as_read
 from batchval.core.compiled_rules cimport ask_legacy_record
 from batchval.core.crc32c cimport crc32_of
@@ -56,8 +56,8 @@ cdef inline int64_t key_field(const uint8_t *p) noexcept nogil:
 
 cdef inline int64_t delimited(const uint8_t *p, int64_t size, int64_t at,
         int32_t *length) noexcept nogil:
-    """Where the bytes of a length-prefixed field start; LEGACY_NULL for null, LEGACY_BROKEN where
-    Kafka would throw.
+    """Return where the bytes of a length-prefixed field start; LEGACY_NULL for null, LEGACY_BROKEN
+    where Kafka would throw.
     """
     if at < 0 or at + 4 > size:
         return LEGACY_BROKEN
@@ -70,13 +70,13 @@ cdef inline int64_t delimited(const uint8_t *p, int64_t size, int64_t at,
 
 
 cdef int64_t legacy_key(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil:
-    """LegacyRecord.key()."""
+    """Follow LegacyRecord.key()."""
     return delimited(p, size, key_field(p), length)
 
 
 cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexcept nogil:
-    """LegacyRecord.value(): its place follows from the key's length alone, with Java's 32-bit
-    sum.
+    """Follow LegacyRecord.value(): its place follows from the key's length alone, with Java's
+    32-bit sum.
     """
     cdef int64_t at = key_field(p)
     cdef int32_t key_length
@@ -88,8 +88,8 @@ cdef int64_t legacy_value(const uint8_t *p, int64_t size, int32_t *length) noexc
 
 
 cdef bint is_readable(const LegacyRecord *m) noexcept nogil:
-    """Can key and value be read? Kafka prints a refused message into the error; where that throws
-    the batch fails.
+    """Return whether key and value can be read. Kafka prints a refused message into the error;
+    where that throws the batch fails.
     """
     cdef int32_t length
     return legacy_key(m.p, m.size, &length) != LEGACY_BROKEN and legacy_value(m.p, m.size,
@@ -120,7 +120,7 @@ cdef inline int malformed(Facts *f, int32_t record, int reason, int64_t a=0,
 
 
 cdef inline int64_t timestamp_of(const LegacyRecords *m, const uint8_t *p) noexcept nogil:
-    """LegacyRecord.timestamp(): every message that Kafka takes has these 14 bytes."""
+    """Follow LegacyRecord.timestamp(): every message that Kafka takes has these 14 bytes."""
     if p[RECORD_MAGIC] == 0:
         return NO_TIMESTAMP
     if m.deep and m.log_append_time and p[RECORD_MAGIC] == 1:
@@ -129,16 +129,17 @@ cdef inline int64_t timestamp_of(const LegacyRecords *m, const uint8_t *p) noexc
 
 
 cdef bint available(Stream *s, uint64_t n) noexcept nogil:
-    """Are n bytes there? Brings them if it can; the arena keeps what is before."""
-    while room(s.at, s.end) < n:
+    """Return whether n bytes are there, and bring them if possible; the arena keeps what is before.
+    """
+    while span(s.at, s.end) < n:
         if not refill(s) and not s.soft_end:
             return False
     return True
 
 
 cdef int read_entries(Stream *s, LegacyRecords *m, const Checks *c, Facts *f) noexcept nogil:
-    """All of DataLogInputStream.nextBatch: entries up to one that is cut off. Sets m.end behind the
-    last whole one.
+    """Follow DataLogInputStream.nextBatch for all entries, up to one that is cut off. Sets m.end
+    after the last whole one.
     """
     cdef int32_t size, count = 0
     cdef uint64_t whole = 0
@@ -176,16 +177,18 @@ cdef int read_entries(Stream *s, LegacyRecords *m, const Checks *c, Facts *f) no
 
 
 cdef int read_halting(Stream *halting, LegacyRecords *m, const Checks *c, Facts *f) noexcept nogil:
-    """read_entries over the bytes that Kafka would get of a wrapper whose stream halts."""
+    """Read entries, as read_entries does, over the bytes that Kafka would get of a wrapper whose
+    stream halts.
+    """
     cdef Stream s
     cdef Scratch *scratch = halting.scratch
     cdef uint64_t size
     cdef int answer
     cdef uint8_t *read = as_read(&s, scratch, halting.codec, halting.magic, halting.payload,
-            room(halting.payload, halting.source_end), halting.limit, 0, 0, c.max_body)
+            span(halting.payload, halting.source_end), halting.limit, 0, 0, c.max_body)
     if read is NULL:
         return malformed(f, 0, reasons.WRAPPER_EMPTY)
-    size = room(s.at, s.end)
+    size = span(s.at, s.end)
     if not arena_reserve(scratch, size):
         free(read)
         return OUT_OF_MEMORY
@@ -199,7 +202,7 @@ cdef int read_halting(Stream *halting, LegacyRecords *m, const Checks *c, Facts 
 
 
 cdef void read_wrapper(LegacyRecords *m, const Entry *entry) noexcept nogil:
-    """Everything of ``m`` but the place of its messages and what depends on them."""
+    """Set all of ``m`` but the place of its messages and the fields that depend on them."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
     cdef uint8_t attributes = record[RECORD_ATTRIBUTES]
     m.entry = entry[0]
@@ -226,7 +229,7 @@ cdef bint count_from_wrapper(LegacyRecords *m, int64_t *last) noexcept nogil:
 cdef int open_legacy_records(LegacyRecords *m, const Entry *entry, Scratch *scratch,
         const Checks *c, uint64_t limit,
         Facts *f) noexcept nogil:
-    """AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
+    """Follow AbstractLegacyRecordBatch.iterator. A wrapper's entries go to the scratch's arena."""
     cdef const uint8_t *record = entry.p + LOG_OVERHEAD
     cdef int64_t size = <int64_t>entry.size - LOG_OVERHEAD, value, last = 0
     cdef int32_t length = 0, answer
@@ -295,13 +298,13 @@ cdef int64_t last_offset(const LegacyRecords *m) noexcept nogil:
 
 cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t index,
         Facts *f) noexcept nogil:
-    """LEGACY_RECORD, NO_LEGACY_RECORD, or why the iterator throws."""
+    """Read the next message: LEGACY_RECORD, NO_LEGACY_RECORD, or why the iterator throws."""
     cdef uint8_t codec
     if m.at >= m.end:
         return NO_LEGACY_RECORD
     message.p = m.at + LOG_OVERHEAD
-    # a message alone lies in the caller's buffer, where its size may have changed since the batch
-    # was found whole
+    # A message alone lies in the caller's buffer, where its size may have changed since the batch
+    # was found whole.
     message.size = be32(m.at + 8) if m.deep else <int64_t>m.entry.size - LOG_OVERHEAD
     message.offset = <int64_t>(<uint64_t>be64(m.at) + <uint64_t>m.base)
     message.timestamp = timestamp_of(m, message.p)
@@ -321,7 +324,8 @@ cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t ind
 cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message, Scratch *scratch,
         const Checks *c, Facts *f,
         int32_t i, bint *refused) noexcept nogil:
-    """LogValidator.validateRecord for one message; WALKED, or what is thrown at once."""
+    """Follow LogValidator.validateRecord for one message. Return WALKED, or what is thrown at once.
+    """
     cdef uint32_t stored, computed
     cdef int32_t errors = scratch.errors_seen
     cdef int64_t key = key_field(message.p)
@@ -353,7 +357,7 @@ cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message
 
 
 cdef void note(const LegacyRecord *message, Facts *f, int32_t i) noexcept nogil:
-    """What strict mode or a rebuild would stumble over."""
+    """Note facts that strict mode or a rebuild refuses."""
     cdef int32_t key_length = 0, value_length = 0
     cdef int64_t key = legacy_key(message.p, message.size, &key_length)
     cdef int64_t value = legacy_value(message.p, message.size, &value_length)
@@ -372,7 +376,7 @@ cdef void note(const LegacyRecord *message, Facts *f, int32_t i) noexcept nogil:
 
 cdef bint ask_rules(const LegacyRecord *message, Scratch *scratch, const Checks *c,
         int32_t index) noexcept nogil:
-    """Record rules, of one message. False: no memory."""
+    """Check the record rules of one message. Return False without memory."""
     cdef int32_t key_length = -1, value_length = -1
     cdef int64_t key = legacy_key(message.p, message.size, &key_length)
     cdef int64_t value = legacy_value(message.p, message.size, &value_length)
@@ -384,7 +388,7 @@ cdef bint ask_rules(const LegacyRecord *message, Scratch *scratch, const Checks 
 
 cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c, Facts *f,
         int64_t *expected) noexcept nogil:
-    """All messages of the batch; `expected` counts them over all batches of a message set."""
+    """Walk all messages of the batch; `expected` counts them over all batches of a message set."""
     cdef LegacyRecord message
     cdef int32_t i = 0, answer
     cdef bint refused = False
@@ -398,7 +402,7 @@ cdef int walk_legacy_records(LegacyRecords *m, Scratch *scratch, const Checks *c
         if answer != WALKED:
             return answer
         note(&message, f, i)
-        # the index in the message set, of which each message alone is a batch
+        # The index in the message set, of which each message alone is a batch.
         if c.rules is not NULL and not ask_rules(&message, scratch, c, <int32_t>expected[0]):
             return OUT_OF_MEMORY
         if not refused:

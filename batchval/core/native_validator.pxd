@@ -1,4 +1,4 @@
-"""A validator asked by native code, about batches of which there is nothing to say."""
+"""A validator for native code, which needs only an acceptance for most batches."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
@@ -6,8 +6,8 @@ from libc.stdint cimport int64_t, uint8_t
 from batchval.core.claims cimport Claims, ClaimsCall
 from batchval.core.validator cimport LogValidator
 
-cdef struct Accepted:  # what is known of a batch besides the path
-    int answer       # what came of its claims (Verdict.claims)
+cdef struct Accepted:  # facts about a batch in addition to the path
+    int answer       # the outcome of its claims (Verdict.claims)
     int64_t work     # bytes that were walked
     bint has_claims  # it was walked, and these are true of it
     Claims claims

@@ -1,9 +1,9 @@
-"""The validator for native callers, to whom a yes is enough for most batches.
+"""The validator for native callers, which need only an acceptance for most batches.
 
-    accepts   the path by which a batch may enter
-    rests     whether its claims alone let it in; settled_by_claims asks it for Python
+    accepts   the path by which a batch is accepted
+    rests     whether its claims alone let it be accepted; settled_by_claims calls it for Python
 
-A no says nothing: ``LogValidator.check`` is to be asked then.
+A refusal has no reason here: the caller calls ``LogValidator.check`` for it.
 """
 
 from cpython.buffer cimport Py_buffer, PyBuffer_Release
@@ -25,7 +25,7 @@ from batchval.core.verdict cimport AppendContext, Verdict
 
 cdef inline void prepare(LogValidator validator, AppendContext *d, Call *c, int64_t now_ms,
         int produce_version, const ClaimsCall *claims, Scratch *scratch) noexcept:
-    d[0] = validator.door
+    d[0] = validator.context
     d.now = now_ms
     d.produce_version = <int16_t>produce_version
     fill_call(c, d, &validator.compiled, claims, scratch)
@@ -33,7 +33,9 @@ cdef inline void prepare(LogValidator validator, AppendContext *d, Call *c, int6
 
 cdef int validate_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h, int64_t *work) noexcept nogil:
-    """Called with the GIL, which long work releases. ``work``: bytes that were walked."""
+    """Validate one batch. The caller has the GIL, which long work releases. ``work``: bytes that
+    were walked.
+    """
     cdef int path
     cdef bint released = is_long(p, n)
     begin_work(call.scratch, released)
@@ -76,12 +78,13 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
 cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
         int produce_version,
         const ClaimsCall *claims) noexcept:
-    """Whether claims alone let the batch in. Nothing is decompressed, whatever the answer."""
+    """Return whether claims alone accept the batch. Nothing is decompressed, whatever the answer.
+    """
     cdef AppendContext d
     cdef Call c
     cdef BatchHeader h
     cdef bint yes
-    if n < RECORDS or claims.policy != TRUST_CLAIMS or not validator.door.strict:
+    if n < RECORDS or claims.policy != TRUST_CLAIMS or not validator.context.strict:
         return False
     read_header(p, &h)
     if not h.attributes & CODEC_MASK or h.attributes & UNUSED_BITS:

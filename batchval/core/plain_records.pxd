@@ -1,14 +1,14 @@
-"""Records that nothing can be wrong with, read in one loop.
+"""Plain records, which no check can refuse, read in one loop.
 
-A plain record lies whole in the block, is as long as it says, has no attributes, no headers, the
-offset delta that its place demands and a timestamp that needs no second look, and breaks no record
-rule. Real traffic is nearly all plain.
+A plain record lies whole in the block, has its stated length, no attributes, no headers, the offset
+delta of its index and a timestamp that needs no second look, and breaks no record rule. Real
+traffic is nearly all plain.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport hidden, likely, room, short_varint
+from batchval.core.bytes cimport hidden, likely, span, short_varint
 from batchval.core.compiled_rules cimport (
     NO_ID_YET, SCHEMA_PREFIX, Rules, key_keeps_rules, value_keeps_rules,
 )
@@ -21,15 +21,15 @@ cdef enum:
     # bytes: the fields before the key are at most 13 long here, and 4 more may be read after it
     PLAIN_LEAST = 20
     PLAIN_TAIL = 4
-    KNOWN_IDS = 4  # schema ids of values that are remembered, by their last bits
+    KNOWN_IDS = 4  # schema ids of values that are kept, by their last bits
 
 
 cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const BatchHeader *h,
         const Checks *c, PlainFacts *f, int32_t i, const Rules *rules,
         SeenIds *seen) noexcept nogil:
-    """Take as many records from index ``i`` on as are plain. Return the index of the first that is
-    not: Kafka's parsers could disagree about it, and walk_one reads it. ``rules`` and ``seen`` may
-    be NULL.
+    """Take as many records from index ``i`` on as are plain. Return the index of the first other
+    record: Kafka's parsers could disagree about it, and walk_one reads it. ``rules`` and ``seen``
+    may be NULL.
     """
     cdef const uint8_t *at = from_[0]
     cdef const uint8_t *p
@@ -53,14 +53,14 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
     if h.attributes & LOG_APPEND_TIME_BIT:
         delta_mask = 0
         base = h.max_timestamp
-    while i < count and room(at, end) >= PLAIN_LEAST:
+    while i < count and span(at, end) >= PLAIN_LEAST:
         p = short_varint(at, &length)
         # Record.sizeInBytes() is not the sum of the bytes where the length is padded
         if p is NULL or length & 1 or (p - at > 1 and length < 0x80) or (p - at > 2
                 and length < 0x4000):
             break
         length >>= 1
-        if length > room(p, end) or length > most_body or p[0] != 0:
+        if length > span(p, end) or length > most_body or p[0] != 0:
             break
         next_record = hidden(p + length)
         p = short_varint(p + 1, &timestamp_delta)
@@ -76,7 +76,7 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
             if key_length != 1 or key_needed:  # 1 is -1, null
                 break
         else:
-            if (key_length >> 1) + PLAIN_TAIL > room(p, end):
+            if (key_length >> 1) + PLAIN_TAIL > span(p, end):
                 break
             if rules is not NULL and key_asked and not key_keeps_rules(
                     rules, p, key_length, &last_key_id):
@@ -90,8 +90,8 @@ cdef inline int32_t take_plain(const uint8_t **from_, const uint8_t *end, const 
             if value_length != 1:
                 break
             value_length = 0
-        # after the value stands the headers count, 0, and then the next record
-        if room(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
+        # After the value stands the headers count, 0, and then the next record.
+        if span(p, next_record) != (value_length >> 1) + 1 or (next_record - 1)[0] != 0:
             break
         if rules is not NULL:
             if key_length > rules.most_key or value_zigzag > rules.most_value:

@@ -1,8 +1,8 @@
-"""The precise internal reason of a refusal, kept beside Kafka's code: a small number in the core, a
+"""The precise reason of a refusal, in addition to Kafka's code: a number in the core, a
 sentence here.
 
-``{i}`` stands for the record's index, ``{a}`` and ``{b}`` for the two numbers the core noted. The
-order is that of the enumeration in reasons.pxd (a test compares them).
+``{i}`` stands for the record's index, ``{a}`` and ``{b}`` for the two numbers that the core noted,
+``{n}`` for ``{b}`` + 1. The order is that of the enumeration in reasons.pxd (a test compares them).
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ REASONS: dict[str, str] = {
     # batches and stages
     "SIZE_BELOW_14": "batch size field {a} is below 14",
     "SIZE_OVERFLOWS": "batch size field {a} overflows when Kafka adds 12",
-    "MAGIC_NOT_0_1_2": "magic {a}",
-    "NO_BATCH": "no batch",
-    "MAGIC_NOT_2": "magic {a} in a produce request",
-    "ZSTD_BEFORE_V7": "zstd in a produce request of version {a}",
-    "SECOND_BATCH": "more than one batch",
-    "LEADER_EPOCH": "partition leader epoch {a}, the leader's is {b}",
-    "BASE_OFFSET": "base offset {a}",
+    "MAGIC_NOT_0_1_2": "magic {a} is unknown",
+    "NO_BATCH": "the records hold no batch",
+    "MAGIC_NOT_2": "magic is {a}, but produce requests may only contain batches of magic 2",
+    "ZSTD_BEFORE_V7": "Produce requests with version {a} are not allowed to use "
+    "ZStandard compression",
+    "SECOND_BATCH": "the records hold more than one batch",
+    "LEADER_EPOCH": "partition leader epoch is {a}, but the leader's is {b}",
+    "BASE_OFFSET": "base offset is {a}, but must be 0",
     "TOO_SMALL_FOR_FIELDS": "{a} bytes are too few for the fields that Kafka reads",
     "LARGER_THAN_MAX": "{a} bytes, max.message.bytes is {b}",
     "SMALLER_THAN_HEADER": "{a} bytes are fewer than a batch's header",
     "WRONG_CRC": "stored crc {a}, computed {b}",
-    "CODEC_ID": "compression codec {a}",
+    "CODEC_ID": "compression codec {a} is unknown",
     "LAST_OFFSET_ORDER": "last offset {a} does not follow {b}",
-    "OTHER_MAGIC": "magic {a}, the first batch has {b}",
-    "OFFSET_RANGE": "last offset delta {a}",
-    "COUNT": "records count {a}",
-    "COUNT_AND_DELTA": "records count {a}, last offset delta {b}",
-    "CONTROL": "control bit set by a client",
-    "SEQUENCE": "base sequence {a} with producer id {b}",
-    "TRANSACTIONAL": "transactional, target magic {a}",
-    "IDEMPOTENT": "producer id {b}, target magic {a}",
+    "OTHER_MAGIC": "magic is {a}, but the first batch has {b}",
+    "OFFSET_RANGE": "last_offset_delta is {a}: the range of offsets is empty or overflows",
+    "COUNT": "records_count is {a}, but must be above 0",
+    "COUNT_AND_DELTA": "records_count is {a}, but last_offset_delta {b} implies {n} records",
+    "CONTROL": "Clients are not allowed to write control records",
+    "SEQUENCE": "base sequence is {a}, but producer id {b} requires 0 or above",
+    "TRANSACTIONAL": "a transactional batch cannot be stored with magic {a}",
+    "IDEMPOTENT": "a batch with producer id {b} cannot be stored with magic {a}",
     # the append to the log
     "BELOW_LOG_END": "the first offset {a} is below {b}, the end of the log",
     "EPOCH_ENTRY": "partition leader epoch {a} at base offset {b}: both must be 0 or above",
@@ -49,17 +50,17 @@ REASONS: dict[str, str] = {
     # records of magic 2
     "RECORD_CUT_OFF": "record {i}: the batch ends inside it",
     "RECORD_LENGTH_VARINT": "record {i}: its length is a varint of more than 5 bytes",
-    "RECORD_LENGTH_NEGATIVE": "record {i}: length {a}",
+    "RECORD_LENGTH_NEGATIVE": "record {i}: length {a} is negative",
     "RECORD_LENGTH_ABOVE_MAX": "record {i}: length {a} is above max.decompressed.message.bytes {b}",
     "RECORD_LENGTH_NO_ARRAY": "record {i}: length {a} is above {b}, the longest array of a JVM",
     "RECORD_LENGTH_PAST_END": "record {i}: length {a} runs past the end of the batch",
-    "RECORD_LENGTH_WRONG": "record {i}: length {a}, its fields take {b} bytes",
-    "RECORD_VARINT": "record {i}: a varint that is too long",
+    "RECORD_LENGTH_WRONG": "record {i}: length is {a}, but its fields take {b} bytes",
+    "RECORD_VARINT": "record {i}: a varint is too long",
     "RECORD_FIELD_PAST_END": "record {i}: a field of {a} bytes runs past the end",
-    "HEADERS_COUNT": "record {i}: {a} headers",
-    "HEADER_KEY_LENGTH": "record {i}: header key length {a}",
-    "BYTES_AFTER_RECORDS": "bytes are left behind the last of {a} records",
-    "RECORDS_COUNT_NEGATIVE": "records count {a}",
+    "HEADERS_COUNT": "record {i}: the number of headers, {a}, is negative or too large",
+    "HEADER_KEY_LENGTH": "record {i}: header key length {a} is negative",
+    "BYTES_AFTER_RECORDS": "bytes are left after the last of {a} records",
+    "RECORDS_COUNT_NEGATIVE": "records_count {a} is negative",
     "RECORDS_COUNT_NO_ARRAY": "records count {a} is above {b}, the longest array of a JVM",
     "OFFSET_DELTAS": "record {i}: offset delta {a}; Kafka would have to rebuild records whose keys it has skipped",
     # record errors
@@ -78,11 +79,11 @@ REASONS: dict[str, str] = {
     "REBUILT_LARGER_THAN_MAX": "rebuilt to {a} bytes, max.message.bytes is {b}",
     # magic 0 and 1
     "MESSAGE_FIELDS": "message {i}: its key or value runs past its end",
-    "WRAPPER_ZSTD": "zstd in a message of magic {a}",
-    "WRAPPER_NULL": "a compressed message without a value",
-    "WRAPPER_EMPTY": "a compressed message that holds no message",
+    "WRAPPER_ZSTD": "a message of magic {a} cannot use zstd",
+    "WRAPPER_NULL": "a compressed message has no value",
+    "WRAPPER_EMPTY": "a compressed message holds no message",
     "WRAPPER_OFFSET": "wrapper offset {a} is below the last inner offset {b}",
-    "INNER_COMPRESSED": "message {i}: compressed inside a compressed message",
+    "INNER_COMPRESSED": "message {i} is compressed inside a compressed message",
     "INNER_SIZE": "message {i}: size field {a} is below 14",
     "INNER_SIZE_ABOVE_MAX": "message {i}: size {a} is above max.decompressed.message.bytes {b}",
     "INNER_SIZE_NO_ARRAY": "message {i}: size {a} is above {b}, the longest array of a JVM",
@@ -93,40 +94,40 @@ REASONS: dict[str, str] = {
     "GZIP_DATA": "gzip: the deflate data is damaged",
     "GZIP_CUT_OFF": "gzip: the stream is cut off",
     "GZIP_TRAILER": "gzip: the member's checksum or size is wrong",
-    "SNAPPY_CHUNK_SIZE": "snappy: a chunk size of {a}",
+    "SNAPPY_CHUNK_SIZE": "snappy: chunk size {a} is invalid",
     "SNAPPY_CUT_OFF": "snappy: the stream is cut off",
     "SNAPPY_BLOCK": "snappy: a block is damaged",
-    "SNAPPY_HEADER": "snappy: an incompatible header inside the stream",
-    "LZ4_MAGIC": "lz4: not a frame",
-    "LZ4_DESCRIPTOR": "lz4: a frame descriptor that Kafka does not read",
+    "SNAPPY_HEADER": "snappy: a header inside the stream is incompatible",
+    "LZ4_MAGIC": "lz4: the payload is not a frame",
+    "LZ4_DESCRIPTOR": "lz4: Kafka does not read this frame descriptor",
     "LZ4_DESCRIPTOR_CHECKSUM": "lz4: the frame descriptor's checksum is wrong",
     "LZ4_CUT_OFF": "lz4: the stream is cut off",
-    "LZ4_BLOCK_SIZE": "lz4: a block size of {a}",
+    "LZ4_BLOCK_SIZE": "lz4: block size {a} is invalid",
     "LZ4_BLOCK": "lz4: a block is damaged",
     "LZ4_BLOCK_CHECKSUM": "lz4: a block's checksum is wrong",
-    "ZSTD_MAGIC": "zstd: not a frame",
-    "ZSTD_FRAME_HEADER": "zstd: a frame header that cannot be read",
-    "ZSTD_WINDOW": "zstd: a window of {a} bytes",
+    "ZSTD_MAGIC": "zstd: the payload is not a frame",
+    "ZSTD_FRAME_HEADER": "zstd: the frame header cannot be read",
+    "ZSTD_WINDOW": "zstd: a window of {a} bytes is too large",
     "ZSTD_CUT_OFF": "zstd: the stream is cut off",
     "ZSTD_BLOCK": "zstd: a block or checksum is damaged",
     # extras and findings
-    "DECOMPRESSED_LIMIT": "more than {a} bytes decompressed",
+    "DECOMPRESSED_LIMIT": "the batch decompresses to more than max_decompressed_bytes, {a}",
     "EXTRA_FOUND": "",
-    "PARTIAL_BATCH": "{a} bytes of a batch of {b}",
+    "PARTIAL_BATCH": "only {a} of {b} bytes of a batch are there",
     "ZEROS_TO_THE_END": "{a} zero bytes to the end",
-    "OFFSETS_BACK": "base offset {a}, the batch before ends at {b}",
-    "OFFSETS_MISSING": "base offset {a}, the batch before ends at {b}",
-    "EPOCH_BACK": "partition leader epoch {a}, the batch before has {b}",
-    "SEQUENCE_MISSING": "base sequence {a}, expected {b}",
-    "LYING_CLAIMS": "the claims in the header are not what the records say",
+    "OFFSETS_BACK": "base offset is {a}, but the batch before ends at {b}",
+    "OFFSETS_MISSING": "base offset is {a}, but the batch before ends at {b}",
+    "EPOCH_BACK": "partition leader epoch is {a}, but the batch before has {b}",
+    "SEQUENCE_MISSING": "base sequence is {a}, but {b} was expected",
+    "LYING_CLAIMS": "the records contradict the claims in the header",
     "CLAIMED_COUNT": "records_number is claimed to be {a}, but there are {b} records",
     "CLAIMED_MIN_TIMESTAMP": "batch_min_timestamp is claimed to be {a}, but the lowest of the records is {b}",
     "CLAIMED_NULL_KEYS": "null_keys is claimed to be {a}, but the records say {b}",
-    "CLAIMED_SCHEMA_IDS": "schema ids are claimed that the values do not keep to",
+    "CLAIMED_SCHEMA_IDS": "the values have other schema ids than claimed",
     "CLAIMED_UNCOMPRESSED_BYTES": "uncompressed_bytes is claimed to be {a}, but there are {b} bytes",
     "CLAIMED_MAX_RECORD_BYTES": "max_record_bytes is claimed to be {a}, but the longest record has {b} bytes",
     "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",
-    "CLAIMED_ORDER": "the batch has claims, but its records are not as claims promise",
+    "CLAIMED_ORDER": "the batch has claims, but its records are not in the required order",
     # record rules: the first record, how many there are, and what was found; results have the
     # sentences of batchval.core.record_errors, which know the topic's rules
     "RECORD_SCHEMA_ID": "record {i}: schema id {b} is not allowed; {a} records break record rules",
@@ -145,7 +146,7 @@ _REFUSED = list(REASONS).index("RECORDS_REFUSED")
 
 
 def sentence(reason: int, record: int, a: int, b: int) -> str:
-    """The reason as one line for people."""
+    """Return the reason as one line for people."""
     if reason == _REFUSED and a == 1:
         return "1 record refused"
-    return _SENTENCES[reason].format(i=record, a=a, b=b)
+    return _SENTENCES[reason].format(i=record, a=a, b=b, n=b + 1)

@@ -1,7 +1,7 @@
 """RecordBatchBuilder: a record batch of magic 2 from keys, values, timestamps and headers.
 
-The bytes are made by ``batchval.core.builder``, which the producer uses too. What Kafka's
-MemoryRecordsBuilder refuses is refused here, in its words.
+The bytes are made by ``batchval.core.builder``, which the producer uses too. This class refuses
+what Kafka's MemoryRecordsBuilder refuses, with Kafka's messages.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from batchval.types import CompressionName, CompressionType, TimestampType
 
 __all__ = ["RecordBatchBuilder"]
 
-#: bytes, bytearray, memoryview, numpy: a contiguous buffer of bytes
+#: bytes, bytearray, memoryview, numpy: a contiguous buffer of bytes.
 _Buffer: TypeAlias = Any
 _Headers: TypeAlias = Iterable[tuple[str, _Buffer | None]]
 
 _INT16, _INT32, _INT64 = (2**bits - 1 for bits in (15, 31, 63))
 _NONE = -1
-#: lengths of a header's key and value, as varints
+#: Lengths of a header's key and value, as varints.
 _HEADER_OVERHEAD = 10
 
 
 class RecordBatchBuilder:
-    """Builds one record batch of magic 2.
+    """A builder of one record batch of magic 2.
 
     ``limit``        bytes that the batch may have before it is compressed, its header included. The
                      first record is accepted whatever its size, as in Kafka
@@ -82,7 +82,9 @@ class RecordBatchBuilder:
         self._built: bytes | None = None
 
     def _check_producer(self) -> None:
-        """MemoryRecordsBuilder.close, and the constructor for control batches."""
+        """Check the producer as MemoryRecordsBuilder.close does, and as its constructor does for
+        control batches.
+        """
         producer_id, producer_epoch, base_sequence, is_transactional, is_control_batch = (
             self._fields
         )
@@ -107,7 +109,7 @@ class RecordBatchBuilder:
         """
         if self._built is not None:
             raise BatchvalError(
-                "the batch is built: make another RecordBatchBuilder for more records"
+                "the batch is built: create another RecordBatchBuilder for more records"
             )
         milliseconds = checked_number("timestamp", timestamp, _NONE, _INT64)
         try:
@@ -156,27 +158,29 @@ class RecordBatchBuilder:
 
     @property
     def limit(self) -> int:
-        """Bytes that the batch may have before it is compressed."""
+        """Return the bytes that the batch may have before it is compressed."""
         return self._batch.limit
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of header and records: before compression until ``build``, then of the batch."""
+        """Return the bytes of header and records: before compression until ``build``, then of the
+        batch.
+        """
         return self._batch.size if self._built is None else len(self._built)
 
     @property
     def room(self) -> int:
-        """Bytes that are left for records; 0 once the batch is built."""
+        """Return the bytes that are left for records; 0 once the batch is built."""
         return max(0, self._batch.limit - self._batch.size) if self._built is None else 0
 
     @property
     def compression_type(self) -> CompressionType:
-        """The codec."""
+        """Return the codec."""
         return CompressionType(self._batch.codec)
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """CreateTime, or LogAppendTime with a ``log_append_time``."""
+        """Return CreateTime, or LogAppendTime with a ``log_append_time``."""
         return (
             TimestampType.CREATE_TIME
             if self._log_append_time is None
@@ -226,4 +230,4 @@ def _size(content: _Buffer | None) -> int:
     try:
         return memoryview(content).nbytes
     except TypeError as error:
-        raise ArgumentTypeError(f"a contiguous buffer of bytes is needed: {error}") from None
+        raise ArgumentTypeError(f"expected a contiguous buffer of bytes: {error}") from None

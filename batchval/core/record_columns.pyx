@@ -26,7 +26,7 @@ from batchval.core.arguments cimport (
 )
 from batchval.core.arrow cimport ArrowColumn, views_of
 from batchval.core.block cimport ColumnBlock, Layout
-from batchval.core.bytes cimport hidden, room, short_varint
+from batchval.core.bytes cimport hidden, span, short_varint
 from batchval.core.claims cimport CLAIMED_RECORDS, CLAIMS_MAGIC
 from batchval.core.columns cimport tail_of
 from batchval.core.fields cimport Record, after_headers, headers_of, read_field, read_record
@@ -96,7 +96,7 @@ cdef struct LastHeader:
 
 cdef LastHeader last_of(const uint8_t *p, const uint8_t *end, int32_t count, const uint8_t *key,
         Py_ssize_t key_size) noexcept nogil:
-    """The last of ``count`` headers from ``p`` on whose key has these bytes."""
+    """Return the last of ``count`` headers from ``p`` on whose key has these bytes."""
     cdef LastHeader found
     cdef int32_t length = 0, _i
     cdef bint is_it
@@ -182,7 +182,7 @@ cdef class RecordColumns(ColumnBlock):
 
     @property
     def data(self):
-        """The bytes that positions count in, as a read-only memoryview."""
+        """Return the bytes that positions count in, as a read-only memoryview."""
         return memoryview(self.owner).cast("B").toreadonly()
 
     def key(self, row):
@@ -365,12 +365,12 @@ cdef int32_t fill_plain(const uint8_t *at, const uint8_t *end, const BatchHeader
     if h.attributes & LOG_APPEND_TIME_BIT:
         mask = 0
         base = h.max_timestamp
-    while i < count and room(at, end) >= PLAIN_LEAST:
+    while i < count and span(at, end) >= PLAIN_LEAST:
         p = short_varint(at, &length)
         if p is NULL or length & 1:
             return i
         length >>= 1
-        if length > room(p, end) or p[0] != 0:
+        if length > span(p, end) or p[0] != 0:
             return i
         next_record = hidden(p + length)
         p = short_varint(p + 1, &timestamp_delta)
@@ -386,7 +386,7 @@ cdef int32_t fill_plain(const uint8_t *at, const uint8_t *end, const BatchHeader
         if key_length & 1:
             if key_length != 1:  # 1 is -1, null
                 return i
-        elif key_size + PLAIN_TAIL > room(p, end):
+        elif key_size + PLAIN_TAIL > span(p, end):
             return i
         key_positions[i] = <int64_t>p + shift
         key_lengths[i] = <int32_t>key_size - <int32_t>(key_length & 1)
@@ -396,8 +396,8 @@ cdef int32_t fill_plain(const uint8_t *at, const uint8_t *end, const BatchHeader
         value_size = value_length >> 1
         if value_length & 1 and value_length != 1:
             return i
-        # the headers count, 0, stands after the value, and then the next record
-        if room(p, next_record) != value_size + 1 or (next_record - 1)[0] != 0:
+        # The headers count, 0, stands after the value, and then the next record.
+        if span(p, next_record) != value_size + 1 or (next_record - 1)[0] != 0:
             return i
         value_positions[i] = <int64_t>p + shift
         value_lengths[i] = <int32_t>value_size - <int32_t>(value_length & 1)
@@ -532,7 +532,7 @@ cdef int take_messages(Walk *w, RecordColumns columns, Content content,
         return REFUSED
     if m.deep:
         from_ = m.at
-        n = room(m.at, m.end)
+        n = span(m.at, m.end)
         w.left -= min(n, w.left)
     shift = -<int64_t>w.start
     if w.copies:
@@ -571,7 +571,9 @@ cdef bint is_compressed(const Entry *b) noexcept nogil:
 
 
 cdef inline int next_readable(const uint8_t *p, uint64_t left, Entry *b) noexcept nogil:
-    """As next_claimed_batch; a batch of magic 2 or 3 that is too small for its header is none."""
+    """Return the next batch as next_claimed_batch does; a batch of magic 2 or 3 that is too small
+    for its header is not readable.
+    """
     cdef int found = next_claimed_batch(p, left, b)
     if found == BATCH and b.magic >= 2 and b.size < (
             CLAIMED_RECORDS if b.magic == CLAIMS_MAGIC else RECORDS):

@@ -1,4 +1,4 @@
-"""Sentences about records that break record rules: what the core has found, what is allowed.
+"""Sentences about records that break record rules: the value that was found, and what is allowed.
 
 ``which`` is a position among the rule's parts in RecordRules: in ``schema_ids``,
 ``required_headers`` or ``forbidden_headers``. ``kind`` is that of batchval.core.compiled_rules.

@@ -2,14 +2,14 @@
 
     varint, varlong   Kafka's zigzag numbers
     skip              the bytes of a key, a value or a header
-    look_at           skips, and keeps what record rules and the check for UTF-8 look at
+    look_at           skips, and keeps the bytes that record rules and the check for UTF-8 read
 
 A field that lies whole in its block is read here; record_fields.pyx reads the others.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.bytes cimport likely, room
+from batchval.core.bytes cimport likely, span
 from batchval.core.compiled_rules cimport HEAD
 from batchval.core.codec_streams cimport Stream
 from batchval.core.utf8 cimport is_utf8
@@ -81,14 +81,14 @@ cdef inline int varlong(Stream *s, Reader *r, int64_t *value) noexcept nogil:
 
 
 cdef inline int skip(Stream *s, Reader *r, int32_t n) noexcept nogil:
-    """DefaultRecord.skipBytes: nothing for a length of 0 or below."""
+    """Skip bytes as DefaultRecord.skipBytes does: nothing for a length of 0 or below."""
     cdef int found
     if n <= 0:
         return FOUND
-    if likely(room(r.p, r.end) >= <uint64_t>n, 1):
+    if likely(span(r.p, r.end) >= <uint64_t>n, 1):
         r.p += n
         return FOUND
-    if <uint64_t>n > r.body_end - (s.delivered - room(r.p, r.end)):
+    if <uint64_t>n > r.body_end - (s.delivered - span(r.p, r.end)):
         return PAST_BODY
     s.at = r.p
     found = skip_across(s, n)
@@ -104,12 +104,12 @@ cdef inline int look_at(Stream *s, Reader *r, int32_t n, Look *look,
     head[0] = r.p
     if n <= 0:
         return FOUND
-    if likely(room(r.p, r.end) >= <uint64_t>n, 1):
+    if likely(span(r.p, r.end) >= <uint64_t>n, 1):
         if look.asks_utf8:
             look.is_utf8 = is_utf8(r.p, n)
         r.p += n
         return FOUND
-    if <uint64_t>n > r.body_end - (s.delivered - room(r.p, r.end)):
+    if <uint64_t>n > r.body_end - (s.delivered - span(r.p, r.end)):
         return PAST_BODY
     head[0] = look.head
     return look_across(s, r, n, look)

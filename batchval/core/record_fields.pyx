@@ -3,15 +3,15 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from batchval.core.bytes cimport room
+from batchval.core.bytes cimport span
 from batchval.core.compiled_rules cimport HEAD
 from batchval.core.codec_streams cimport Stream, refill
 from batchval.core.utf8 cimport Utf8, utf8_add, utf8_start
 
 
 cdef int pull(Stream *s, int64_t *byte) noexcept nogil:
-    """One byte, from the next block if need be. A soft end is read as the -1 that Kafka would read
-    there.
+    """Read one byte, from the next block if need be. A soft end is read as the -1 that Kafka would
+    read there.
     """
     if s.at == s.end:
         if s.soft_end_unread:
@@ -29,7 +29,9 @@ cdef int pull(Stream *s, int64_t *byte) noexcept nogil:
 
 
 cdef int varint_across(Stream *s, int32_t *value) noexcept nogil:
-    """ByteUtils.readVarint: at most 5 bytes, of which the last gives 4 bits and may not go on."""
+    """Follow ByteUtils.readVarint: at most 5 bytes, of which the last gives 4 bits and may not go
+    on.
+    """
     cdef uint32_t v = 0
     cdef int64_t b = 0
     cdef int i
@@ -44,7 +46,9 @@ cdef int varint_across(Stream *s, int32_t *value) noexcept nogil:
 
 
 cdef int varlong_across(Stream *s, int64_t *value) noexcept nogil:
-    """ByteUtils.readVarlong: at most 10 bytes, of which the last gives 1 bit and may not go on."""
+    """Follow ByteUtils.readVarlong: at most 10 bytes, of which the last gives 1 bit and may not go
+    on.
+    """
     cdef uint64_t v = 0
     cdef int64_t b = 0
     cdef int i
@@ -59,8 +63,8 @@ cdef int varlong_across(Stream *s, int64_t *value) noexcept nogil:
 
 
 cdef int pass_soft_end(Stream *s, bint progress) noexcept nogil:
-    """Utils.skip over a stream that says 0, then goes on: one such end is passed, and one more
-    behind skipped bytes.
+    """Follow Utils.skip over a stream that answers 0, then goes on: one such end is skipped, and
+    one more after skipped bytes.
     """
     cdef int ends = 3 if progress else 2
     while s.soft_end:
@@ -74,9 +78,9 @@ cdef int pass_soft_end(Stream *s, bint progress) noexcept nogil:
 
 cdef int skip_across(Stream *s, uint64_t n) noexcept nogil:
     cdef bint progress = False
-    while n > room(s.at, s.end):
+    while n > span(s.at, s.end):
         progress = progress or s.at < s.end
-        n -= room(s.at, s.end)
+        n -= span(s.at, s.end)
         s.at = s.end
         if not refill(s):
             if pass_soft_end(s, progress) != FOUND:
@@ -96,7 +100,7 @@ cdef int look_across(Stream *s, Reader *r, int32_t n, Look *look) noexcept nogil
         if s.at == s.end and not refill(s):
             if pass_soft_end(s, left < <uint64_t>n) != FOUND:
                 return CUT_OFF
-        part = room(s.at, s.end)
+        part = span(s.at, s.end)
         if part > left:
             part = left
         if kept < HEAD:

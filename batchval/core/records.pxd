@@ -11,7 +11,8 @@ from batchval.core.scratch cimport Scratch
 cdef enum:  # walk's answer
     WALKED
     MALFORMED  # Kafka: InvalidRecordException
-    # Kafka: an exception that is no API error; the extra that names its cause is in Facts.cause
+    # An exception of Kafka's that is not an API error; the extra that names its cause is in
+    # Facts.cause.
     BROKER_FAILS
     OVER_LIMIT
     OUT_OF_MEMORY
@@ -31,12 +32,12 @@ cdef struct Checks:
     bint checks_length
     bint compacted
     bint create_time  # the topic's timestamp type
-    bint check_records  # key and timestamp rules are asked (not at rest)
-    bint extras  # S3 to S5 and S10 are looked for
-    bint all_plain  # the two below speak for check_record
+    bint check_records  # key and timestamp rules are checked (not at rest)
+    bint extras  # S3 to S5 and S10 are checked
+    bint all_plain  # the two below replace check_record
     int64_t plain_least  # timestamps in which check_record finds nothing, 0 or above
     int64_t plain_most
-    const Rules *rules  # of the topic's owner; NULL: none are asked
+    const Rules *rules  # of the topic's owner; NULL: none are checked
 
 cdef struct Facts:
     int64_t min_timestamp
@@ -104,8 +105,8 @@ cdef inline void clear_facts(Facts *f) noexcept nogil:
 
 
 cdef inline void plain_range(Checks *c) noexcept nogil:
-    """Fills in what walk_plain asks instead of check_record. No timestamp is negative there, so
-    nothing overflows.
+    """Fill in the bounds that walk_plain checks instead of check_record. No timestamp is negative
+    there, so nothing overflows.
     """
     c.all_plain = True
     c.plain_least = 0
@@ -122,7 +123,7 @@ cdef inline void plain_range(Checks *c) noexcept nogil:
 
 
 cdef inline void structure_alone(Checks *c) noexcept nogil:
-    """For walks that ask no record for anything but its fields."""
+    """Set the checks of a walk that reads the fields of records only."""
     c.now = 0
     c.before_max = 0
     c.after_max = 0

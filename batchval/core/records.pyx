@@ -1,18 +1,19 @@
-"""The records of a magic 2 batch, field by field, with Kafka's idea of what is malformed.
+"""The records of a magic 2 batch, field by field, malformed where Kafka's parsers find them
+malformed.
 
     length attributes:1 timestamp_delta offset_delta key_length key value_length value
     headers_count (key_length key value_length value)*                                 lengths: zigzag varints
 
 Kafka has three parsers which do not agree. The skip parser reads a record's length and never uses
-it; the stream and buffer parsers hold the record against it. All three take a negative length for
-null, and neither asks whether varints are padded. One walk serves them: what differs is asked at
-the record's two ends.
+it; the stream and buffer parsers compare the record with it. All three take a negative length for
+null, and neither checks whether varints are padded. One walk serves them: the differences are
+checked at the record's two ends.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
-from batchval.core.bytes cimport hidden, likely, room
+from batchval.core.bytes cimport hidden, likely, span
 from batchval.core.compiled_rules cimport (
     LONGEST_NAME, Asked, HeaderName, Rules, rules_that_ask_nothing,
 )
@@ -44,8 +45,8 @@ cdef enum:
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
         int64_t timestamp,
         bint has_key) noexcept nogil:
-    """LogValidator.validateKey, then validateTimestamp; the first error of a record is the one that
-    counts.
+    """Follow LogValidator.validateKey, then validateTimestamp; the first error of a record is the
+    one that counts.
 
     The arithmetic wraps at 64 bits, as Java's. False: no memory.
     """
@@ -66,12 +67,12 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
 
 cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
         int32_t i, const Rules *rules, SeenIds *seen) noexcept nogil:
-    """take_plain for a walk that has other facts too."""
+    """Call take_plain for a walk that has other facts too."""
     cdef PlainFacts plain
     cdef const uint8_t *start = r.p
     cdef int32_t first = i
-    # once a record's offset was odd, each must be looked at; and the first of which it may be odd
-    # is walk_one's to note
+    # Once a record's offset was odd, each must be checked; walk_one notes the first whose offset
+    # may be odd.
     if f.found & S3_BIT or (h.base_offset != 0 and f.in_order) or not may_be_plain(h, c, rules):
         return i
     plain.min_timestamp = f.min_timestamp
@@ -91,9 +92,10 @@ cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c,
 cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
         const Checks *c,
         PlainFacts *f) noexcept nogil:
-    """The uncompressed records p[0:end] of a batch with base offset 0, if every one is plain.
+    """Walk the uncompressed records p[0:end] of a batch with base offset 0, if every one is plain.
 
-    False: they have to be walked."""
+    Returns False where they have to be walked field by field.
+    """
     f.min_timestamp = 0x7FFFFFFFFFFFFFFF
     f.max_timestamp = NO_TIMESTAMP
     f.null_keys = 0
@@ -109,7 +111,7 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
 # --------------------------------------------------------------------------------------------------
 
 cdef inline int32_t size_of_length(int32_t length) noexcept nogil:
-    """writing.size_of_varint in 32 bits: of each record's time that is 2 %."""
+    """Return writing.size_of_varint in 32 bits, which saves 2 % of each record's time."""
     cdef uint32_t v = (<uint32_t>length << 1) ^ <uint32_t>(length >> 31)
     cdef int32_t n = 1
     while v >= 0x80:
@@ -119,7 +121,7 @@ cdef inline int32_t size_of_length(int32_t length) noexcept nogil:
 
 
 cdef int stopped(Stream *s, Facts *f, int32_t record, bint in_record) noexcept nogil:
-    """The stream does not go on, and the parser wanted more."""
+    """Stop: the stream does not go on, and the parser wanted more."""
     f.record = record
     if s.status == ENDED or s.status == MORE:  # MORE: a soft end
         f.reason = reasons.RECORD_CUT_OFF
@@ -146,7 +148,7 @@ cdef inline int malformed(Stream *s, const Reader *r, Facts *f, int32_t record, 
     f.reason = reason
     f.a = a
     f.b = b
-    f.needed = s.delivered - room(r.p, r.end)
+    f.needed = s.delivered - span(r.p, r.end)
     return MALFORMED
 
 
@@ -173,14 +175,14 @@ cdef inline int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, in
             return field_failed(s, r, f, record, found, parser)
         if length < 0:
             return malformed(s, r, f, record, reasons.HEADER_KEY_LENGTH, length)
-        if c.extras and length and <uint64_t>length > r.body_end - (s.delivered - room(r.p, r.end)):
+        if c.extras and length and <uint64_t>length > r.body_end - (s.delivered - span(r.p, r.end)):
             return field_failed(s, r, f, record, PAST_BODY, parser)
         head = r.p
         name = NULL
-        if likely(room(r.p, r.end) >= <uint64_t>length, 1):
+        if likely(span(r.p, r.end) >= <uint64_t>length, 1):
             if rules is not NULL and length <= LONGEST_NAME and rules.sizes[length]:
                 name = name_of(rules, head, length)
-            # the names that rules ask are UTF-8
+            # The names that rules check are UTF-8.
             if c.extras and name is NULL and not is_utf8(head, length):
                 f.found |= S5_BIT
             r.p += length
@@ -213,7 +215,9 @@ cdef inline int walk_headers(Stream *s, Reader *r, const Checks *c, Facts *f, in
 
 cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i,
         int32_t offset_delta) noexcept nogil:
-    """Deltas are not 0 to n - 1. Do they at least ascend, as the cleaner leaves them?"""
+    """Note deltas that are not 0 to n - 1, and whether they ascend at least, as the cleaner leaves
+    them.
+    """
     if not f.found & S3_BIT:
         f.found |= S3_BIT
         f.previous_delta = i - 1
@@ -224,9 +228,10 @@ cdef void note_odd_delta(const BatchHeader *h, Facts *f, int32_t i,
 
 cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32_t record,
         int32_t length, int parser) noexcept nogil:
-    """A compressed record's length below 0 or above the limit.
+    """Check a compressed record's length below 0 or above the limit.
 
-    WALKED: this parser reads the length and never uses it."""
+    Returns WALKED where this parser reads the length and never uses it.
+    """
     if not c.checks_length and parser == SKIP_PARSER:
         return WALKED
     if length < 0:
@@ -256,7 +261,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     found = varint(s, r, &length)
     if found != FOUND:
         if found == TOO_LONG and parser == BUFFER_PARSER:
-            # outside the parser's try block: the IllegalArgumentException reaches the client as -1
+            # Outside the parser's try block: the IllegalArgumentException reaches the client as -1.
             f.record = i
             f.reason = reasons.RECORD_LENGTH_VARINT
             f.cause = S9
@@ -269,13 +274,13 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
             answer = odd_length(s, r, c, f, i, length, parser)
             if answer != WALKED:
                 return answer
-    elif length > 0 and room(r.p, r.end) < <uint64_t>length:
+    elif length > 0 and span(r.p, r.end) < <uint64_t>length:
         return malformed(s, r, f, i, reasons.RECORD_LENGTH_PAST_END, length)
-    start = s.delivered - room(r.p, r.end)
+    start = s.delivered - span(r.p, r.end)
     if parser == STREAM_PARSER:
         r.body_end = start + <uint64_t>length
     delivered = s.delivered
-    next_record = hidden(r.p + length) if length >= 0 and room(r.p,
+    next_record = hidden(r.p + length) if length >= 0 and span(r.p,
             r.end) >= <uint64_t>length else NULL
 
     if likely(r.p < r.end, 1):
@@ -340,11 +345,11 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         if answer != WALKED:
             return answer
 
-    # a later block may lie where the first one lay
+    # A later block may lie where the first one lay.
     if likely(r.p == next_record and s.delivered == delivered, 1):
         r.p = next_record
     else:
-        taken = s.delivered - room(r.p, r.end) - start
+        taken = s.delivered - span(r.p, r.end) - start
         if <int64_t>taken != length:
             if parser != SKIP_PARSER:
                 return malformed(s, r, f, i, reasons.RECORD_LENGTH_WRONG, length, <int64_t>taken)
@@ -397,15 +402,15 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
     if rules is not NULL and s.scratch.seen_ids.wanted:
         seen = &s.scratch.seen_ids
         start_ids(seen)
-    # the first block is fetched before the first record, so that this one too can be plain
+    # The first block is fetched before the first record, so that this one too can be plain.
     if s.at == s.end and h.records_count > 0 and not refill(s):
-        s.soft_end_unread = s.soft_end  # walk_one's to read
+        s.soft_end_unread = s.soft_end  # walk_one reads it
     r.p = s.at
     r.end = s.end
     r.body_end = <uint64_t>UNLIMITED
     r.had_headers = False
     while True:
-        # after a record with headers most often stands another one, which is walk_one's
+        # After a record with headers another one follows most often, which walk_one reads.
         if not r.had_headers:
             i = walk_plain(&r, h, c, f, i, rules, seen)
         if i >= h.records_count:
@@ -416,12 +421,12 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
         if answer != WALKED:
             s.at = r.p
             if parser == STREAM_PARSER and r.body_end < <uint64_t>UNLIMITED:
-                f.needed = r.body_end  # Kafka has the whole body before it looks into it
+                f.needed = r.body_end  # Kafka has the whole body before it parses it
             return answer
         r.body_end = <uint64_t>UNLIMITED
         i += 1
     s.at = r.p
-    # Kafka probes for one byte more; an empty batch is not opened at all
+    # Kafka probes for one byte more; an empty batch is not opened at all.
     if h.records_count > 0:
         if s.at < s.end or refill(s):
             answer = malformed_after(s, f, h.records_count)
@@ -430,8 +435,7 @@ cdef inline int walk_all(Stream *s, const BatchHeader *h, const Checks *c, Facts
         else:
             answer = WALKED
         if answer != WALKED:
-            # it probes before it hands out the last record, which is therefore not asked for its
-            # key
+            # It probes before it returns the last record, whose key is therefore not checked.
             if keys_missing >= 0:
                 s.scratch.keys_missing = keys_missing
             return answer
@@ -451,8 +455,8 @@ cdef int malformed_after(Stream *s, Facts *f, int32_t records) noexcept nogil:
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f,
         int parser) noexcept nogil:
-    """All records that the header counts. Facts must have been cleared; errors of single records go
-    to the scratch.
+    """Walk all records that the header counts. Facts must have been cleared; errors of single
+    records go to the scratch.
     """
     if h.records_count < 0:
         f.reason = reasons.RECORDS_COUNT_NEGATIVE

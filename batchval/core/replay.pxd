@@ -7,7 +7,7 @@ from batchval.core.scratch cimport Scratch
 cdef enum:
     RECORD_FIRST
     DAMAGE_FIRST
-    HALTS_FIRST  # batchval.core.chunked knows what Kafka reads then
+    HALTS_FIRST  # batchval.core.chunked has what Kafka reads then
 
 cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
         uint64_t limit) noexcept nogil

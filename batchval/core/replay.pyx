@@ -1,15 +1,15 @@
-"""Which comes first, the malformed record or the damaged stream?
+"""The order of a malformed record and a damaged stream in one payload.
 
 Kafka reads a payload in chunks, and a read that reaches damage delivers nothing, not even the good
 bytes before it. So a record that does not parse is answered with INVALID_RECORD if its bytes had
-arrived, and with UNKNOWN_SERVER_ERROR if the chunk that held them also held the damage. Only for a
-batch with both faults does it matter how large the chunks were; this module then replays the reads,
-by position alone:
+arrived, and with UNKNOWN_SERVER_ERROR if the chunk that held them also held the damage. The size of
+the chunks matters only for a batch with both faults; this module then replays the reads, by
+position alone:
 
     ChunkedBytesStream   fills 16384 bytes (gzip, zstd) or 2048 (snappy); larger wishes go past it, straight down
     GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end of a member
     SnappyInputStream    goes on into the next chunk until the wish is filled
-    ZstdInputStream      stops at the end of a frame; decodes the block behind the wish if its bytes are there
+    ZstdInputStream      stops at the end of a frame; decodes the block after the wish if its bytes are there
     Lz4BlockInputStream  stops at the end of a block, so all before the damage arrives
 """
 
@@ -18,7 +18,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memmove
 
-from batchval.core.bytes cimport be32, room
+from batchval.core.bytes cimport be32, span
 from batchval.core.codec_streams cimport DAMAGED, LOST_ABRUPTLY, Stream, open_stream, refill
 from batchval.core.gzip cimport (
     INFLATE_BAD, INFLATE_DONE, INFLATE_FULL, INFLATE_HISTORY, JAVA_INPUT, Inflate, gzip_header,
@@ -42,13 +42,13 @@ cdef struct GzipAhead:  # inflates as far as the input allows that Java has read
     Inflate *inflate
     uint8_t *window
     size_t window_at
-    const uint8_t *input_end  # behind what Java has read
+    const uint8_t *input_end  # after what Java has read
     uint64_t produced  # all members together
     int status  # INFLATE_SHORT: more input is wanted; INFLATE_DONE: the member's end; INFLATE_BAD
 
 cdef struct Replay:
     int codec
-    # position of the first byte that never comes, and how many the arena holds where it keeps them
+    # Position of the first byte that never comes, and how many the arena holds where it keeps them.
     uint64_t damage
     bint abrupt  # good bytes of the failing read are lost
     uint64_t frame_start  # zstd: the damaged frame's first byte
@@ -61,7 +61,7 @@ cdef struct Replay:
 
 
 cdef void look_ahead(GzipAhead *g) noexcept nogil:
-    """Inflates until the input that Java holds is used up, or the member ends."""
+    """Inflate until the input that Java holds is used up, or the member ends."""
     cdef size_t before
     g.inflate.end = g.input_end
     while True:
@@ -75,15 +75,17 @@ cdef void look_ahead(GzipAhead *g) noexcept nogil:
 
 
 cdef bint next_member(Replay *r) noexcept nogil:
-    """Behind a member's end: its trailer, and the next header. False: Java throws or ends here."""
+    """Read after a member's end: its trailer, and the next header. Return False where Java throws
+    or ends.
+    """
     cdef GzipAhead *g = r.gzip
-    cdef const uint8_t *behind
-    if r.damage == g.produced or room(g.inflate.at, r.payload_end) < 8:
+    cdef const uint8_t *after
+    if r.damage == g.produced or span(g.inflate.at, r.payload_end) < 8:
         return False
-    behind = next_gzip_member(g.inflate.at, r.payload_end, &g.input_end)
-    if behind is NULL:
+    after = next_gzip_member(g.inflate.at, r.payload_end, &g.input_end)
+    if after is NULL:
         return False
-    inflate_open(g.inflate, behind, g.input_end)
+    inflate_open(g.inflate, after, g.input_end)
     g.window_at = 0
     return True
 
@@ -93,7 +95,7 @@ cdef uint64_t read_gzip(Replay *r, uint64_t wish) noexcept nogil:
     cdef uint64_t at = r.source_at
     while True:
         if g.status == INFLATE_BAD:
-            # zlib goes on to the next symbol even when the output is full
+            # zlib goes on to the next symbol even when the output is full.
             return 0 if at + wish >= g.produced else wish
         if at < g.produced:
             return wish if wish < g.produced - at else g.produced - at
@@ -103,30 +105,31 @@ cdef uint64_t read_gzip(Replay *r, uint64_t wish) noexcept nogil:
         elif g.input_end == r.payload_end:
             return 0
         else:
-            g.input_end = g.input_end + JAVA_INPUT if room(g.input_end,
+            g.input_end = g.input_end + JAVA_INPUT if span(g.input_end,
                     r.payload_end) > JAVA_INPUT else r.payload_end
         look_ahead(g)
 
 
 cdef bint start_gzip(Replay *r, GzipAhead *g, Scratch *scratch) noexcept nogil:
-    cdef const uint8_t *behind = gzip_header(r.payload, r.payload_end)
-    if behind is NULL or scratch.inflate is NULL:  # it was one a moment ago: the buffer has changed
+    cdef const uint8_t *after = gzip_header(r.payload, r.payload_end)
+    if after is NULL or scratch.inflate is NULL:  # it was one a moment ago: the buffer has changed
         return False
     g.window = <uint8_t *>malloc(AHEAD_WINDOW)
     if g.window is NULL:
         return False
     g.inflate = <Inflate *>scratch.inflate
     g.window_at = 0
-    g.input_end = behind
+    g.input_end = after
     g.produced = 0
-    inflate_open(g.inflate, behind, behind)
+    inflate_open(g.inflate, after, after)
     look_ahead(g)
     r.gzip = g
     return True
 
 
 cdef uint64_t read_down(Replay *r, uint64_t wish) noexcept nogil:
-    """One read of the codec's stream: how many bytes it delivers, 0 where it throws."""
+    """Replay one read of the codec's stream. Return how many bytes it delivers, 0 where it throws.
+    """
     cdef uint64_t at = r.source_at, n = wish
     if r.codec == GZIP:
         n = read_gzip(r, wish)
@@ -157,7 +160,7 @@ cdef bint take_byte(Replay *r) noexcept nogil:
 
 
 cdef bint take_bulk(Replay *r, uint64_t n) noexcept nogil:
-    """Utils.readFully over ChunkedBytesStream.read."""
+    """Follow Utils.readFully over ChunkedBytesStream.read."""
     cdef uint64_t got
     while n:
         if r.buffered == 0:
@@ -176,17 +179,17 @@ cdef bint take_bulk(Replay *r, uint64_t n) noexcept nogil:
 
 cdef int find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, uint64_t limit,
         bint keep) noexcept nogil:
-    """Decode up to one chunk after what was needed. DAMAGE_FIRST: there is damage by then, and r
-    says where.
+    """Decode up to one chunk after what was needed. Return DAMAGE_FIRST where there is damage by
+    then, with its place in r.
     """
     cdef Stream s
-    open_stream(&s, scratch, r.codec, magic, r.payload, room(r.payload, r.payload_end), limit, keep)
+    open_stream(&s, scratch, r.codec, magic, r.payload, span(r.payload, r.payload_end), limit, keep)
     while s.delivered <= needed + LARGEST_FILL:
         s.at = s.end
         if not refill(&s):
             if not s.soft_end:
                 break
-            # no read goes on from here before all is there
+            # No read goes on from here before all is there.
             return RECORD_FIRST if s.delivered >= needed else HALTS_FIRST
     r.damage = s.delivered
     r.abrupt = s.delivery == LOST_ABRUPTLY
@@ -195,7 +198,7 @@ cdef int find_damage(Replay *r, Scratch *scratch, int magic, uint64_t needed, ui
 
 
 cdef bint bytes_arrive(Replay *r, uint64_t needed) noexcept nogil:
-    """The skip parser: every byte comes through the buffer."""
+    """Return whether the bytes arrive for the skip parser: every byte comes through the buffer."""
     cdef uint64_t at = 0
     while at < needed:
         if not take_byte(r):
@@ -206,8 +209,8 @@ cdef bint bytes_arrive(Replay *r, uint64_t needed) noexcept nogil:
 
 
 cdef bint records_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexcept nogil:
-    """The stream parser: a length byte by byte, then the body in bulk. The records before the last
-    are whole.
+    """Return whether the records arrive for the stream parser: a length byte by byte, then the body
+    in bulk. The records before the last are whole.
     """
     cdef uint64_t at = 0, v
     cdef int shift
@@ -232,7 +235,7 @@ cdef bint records_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexce
 
 
 cdef bint entries_arrive(Replay *r, const uint8_t *data, uint64_t needed) noexcept nogil:
-    """Entries of a wrapper: offset and size in bulk, then the message."""
+    """Return whether the entries of a wrapper arrive: offset and size in bulk, then the message."""
     cdef uint64_t at = 0
     while at < needed:
         if not take_bulk(r, LOG_OVERHEAD) or at + LOG_OVERHEAD > r.damage:
@@ -257,11 +260,11 @@ cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t neede
 
 cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
         uint64_t limit) noexcept nogil:
-    """DAMAGE_FIRST: Kafka throws over the stream before it has the `needed` bytes that show a
-    record or entry as malformed. HALTS_FIRST: the stream halts before that.
+    """Return DAMAGE_FIRST where Kafka throws over the stream before it has the `needed` bytes that
+    show a record or entry as malformed, HALTS_FIRST where the stream halts before that.
 
-    What lies behind `limit` is not looked at: `needed` may be the length that a record states, and
-    buys no memory.
+    Nothing after `limit` is read: `needed` may be the length that a record states, and takes no
+    memory.
     """
     cdef Replay r
     cdef GzipAhead ahead
@@ -288,7 +291,8 @@ cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, F
     found = find_damage(&r, scratch, b.magic, f.needed, limit, keep)
     if found != DAMAGE_FIRST:
         return found
-    if r.codec == LZ4:  # only a body that was stated too long reaches for what is behind the damage
+    # Only a body that was stated too long reaches for bytes after the damage.
+    if r.codec == LZ4:
         return DAMAGE_FIRST if r.damage < f.needed else RECORD_FIRST
     r.fill = SNAPPY_FILL if r.codec == SNAPPY else LARGEST_FILL
     r.source_at = 0

@@ -1,5 +1,5 @@
-"""What a call of the validator answers. Numbers stay as they are in the core until somebody
-looks.
+"""The result of a call of the validator. Numbers stay as the core has them until a property is
+read.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ _METERS = {"magic": METER_MAGIC, "offset": METER_OFFSET, "sequence": METER_SEQUE
 
 
 class RejectedBatch(BatchvalError):
-    """Raised by ``result.raise_for_error()``, and by nothing else."""
+    """A refusal, raised by ``result.raise_for_error()`` only."""
 
     def __init__(self, result):
         super().__init__(f"{result.error_code.name} by rule {result.rule}: {result.reason}")
@@ -51,7 +51,7 @@ class RecordValidationStats(NamedTuple):
     ``temporary_memory_bytes``: what Kafka would hold next to the input; None where nothing was
     decompressed and no size was claimed.
     ``num_records_converted``: records in rebuilt batches. ``conversion_time_nanos``: None unless
-    the validator was given a clock.
+    the validator has a clock.
     """
 
     temporary_memory_bytes: int | None
@@ -60,7 +60,7 @@ class RecordValidationStats(NamedTuple):
 
 
 def message_of(int rule, int timestamp_known, long long timestamp):
-    """The text beside a refused record's index, in Kafka's sense if not in its words."""
+    """Return the message of a refused record. Its meaning is Kafka's, its words may differ."""
     if rule == KEY_MISSING:
         return "Compacted topic cannot accept message without key"
     if rule == TIMESTAMP_OUT_OF_RANGE:
@@ -73,7 +73,8 @@ def message_of(int rule, int timestamp_known, long long timestamp):
 
 
 cdef str message_of_error(const RecordError *error, record_rules):
-    """The text of one record error. ``record_rules``: None where Kafka's rules refused."""
+    """Return the message of one record error. ``record_rules``: None where Kafka's rules refused.
+    """
     if record_rules is None:
         return message_of(error.rule, True, error.timestamp)
     return broken_rule(record_rules, error.rule, error.which, error.kind, error.timestamp,
@@ -83,9 +84,7 @@ cdef str message_of_error(const RecordError *error, record_rules):
 @cython.final
 @cython.freelist(64)
 cdef class ValidationResult:
-    """The answer for one buffer. Refusals are results; ``raise_for_error`` makes an exception of
-    one.
-    """
+    """The result for one buffer. Refusals are results; ``raise_for_error`` raises them."""
 
     def __cinit__(self):
         self.errors = NULL
@@ -109,7 +108,7 @@ cdef class ValidationResult:
         return 0
 
     cdef int keep_broken(self, Scratch *scratch, record_rules) except -1:
-        """The records that break record rules, and a reason that names the first."""
+        """Keep the records that break record rules, and a reason that names the first."""
         self.make_space(scratch.broken_count)
         memcpy(self.errors, scratch.broken, scratch.broken_count * sizeof(RecordError))
         self.errors_seen = scratch.broken_seen
@@ -119,7 +118,7 @@ cdef class ValidationResult:
         return 0
 
     cdef int make_space(self, Py_ssize_t count) except -1:
-        """Memory for so many record errors, of a result that has none."""
+        """Allocate memory for so many record errors, of a result that has none."""
         if count == 0:
             return 0
         if count > ERRORS_KEPT:
@@ -132,7 +131,7 @@ cdef class ValidationResult:
 
     @property
     def ok(self):
-        """Whether the batch may enter."""
+        """Return whether the batch is accepted."""
         return self.v.rule == 0
 
     def __bool__(self):
@@ -140,22 +139,22 @@ cdef class ValidationResult:
 
     @property
     def error_code(self):
-        """Kafka's error; NONE where the batch may enter."""
+        """Return Kafka's error; NONE where the batch is accepted."""
         return _CODES[self.v.error_code]
 
     @property
     def rule(self):
-        """The rule that refused, None where none did."""
+        """Return the rule that refused, None where none did."""
         return by_number(self.v.rule)
 
     @property
     def reports(self):
-        """Extras that apply to an accepted batch and were set to ``report``."""
+        """Return the extras that apply to an accepted batch and were set to ``report``."""
         return [by_number(50 + n) for n in range(1, 11) if self.v.reports & (1 << n)]
 
     @property
     def reason(self):
-        """Precisely what is wrong, as one line; empty where nothing is."""
+        """Return precisely what is wrong, as one line; empty where nothing is."""
         if self.v.rule == 0:
             return ""
         if self.text is not None:
@@ -165,103 +164,107 @@ cdef class ValidationResult:
 
     @property
     def record_errors(self):
-        """[(batch_index, message)] as a ProduceResponse v8 carries them: the first 1,000."""
+        """Return [(batch_index, message)] as a ProduceResponse v8 carries them: the first 1,000."""
         cdef int32_t i
         return [(self.errors[i].index, message_of_error(&self.errors[i], self.record_rules))
                 for i in range(self.errors_count)]
 
     @property
     def record_error_rules(self):
-        """[(batch_index, Rule)] for the same records."""
+        """Return [(batch_index, Rule)] for the same records."""
         cdef int32_t i
         return [(self.errors[i].index,
                 by_number(self.errors[i].rule)) for i in range(self.errors_count)]
 
     @property
     def record_errors_count(self):
-        """How many records were refused; ``record_errors`` holds the first 1,000 of them."""
+        """Return how many records were refused; ``record_errors`` holds the first 1,000 of them."""
         return self.errors_seen
 
     @property
     def path(self):
-        """How records were looked at: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None where
-        they were not.
+        """Return how records were checked: ``claims``, ``shallow``, ``full`` or ``rebuilt``; None
+        where they were not.
         """
         return PATHS[self.v.path]
 
     @property
     def records_count(self):
-        """Records in accepted batches; of a follower's or Raft leader's append, as the headers
-        state.
+        """Return the number of records in accepted batches; for a follower's or Raft leader's
+        append, as the headers state it.
         """
         return self.v.records_count if self.v.rule == 0 else 0
 
     @property
     def max_timestamp(self):
-        """The greatest timestamp that the log would note; None where LogValidator's stage did not
-        accept.
+        """Return the greatest timestamp that the log would note; None where LogValidator's stage
+        did not accept.
         """
         return self.v.max_timestamp if self.offsets_assigned else None
 
     @property
     def append_time(self):
-        """The time of the append, ms; None where LogValidator's stage did not accept, or was not
-        asked.
+        """Return the time of the append, ms; None where LogValidator's stage did not accept, or was
+        not called.
         """
         return self.now if self.offsets_assigned and not self.v.kept else None
 
     @property
     def next_offset(self):
-        """The offset behind the last record; None where LogValidator's stage did not accept."""
+        """Return the offset after the last record; None where LogValidator's stage did not accept.
+        """
         if not self.offsets_assigned:
             return None
         return self.v.last_offset + 1 if self.v.kept else self.first_offset + self.v.records_count
 
     @property
     def size_maybe_changed(self):
-        """Whether the batch was, or would be, built anew, or loses the claims in its header."""
+        """Return whether the batch was, or would be, built anew, or loses the claims in its header.
+        """
         return bool(self.v.rebuild or self.v.stripped) if self.offsets_assigned else None
 
     @property
     def in_place(self):
-        """Whether the batch keeps its bytes but for assigned fields."""
+        """Return whether the batch keeps its bytes but for assigned fields."""
         return (not self.v.rebuild and not self.v.stripped) if self.offsets_assigned else None
 
     @property
     def converted(self):
-        """How many records went into rebuilt batches."""
+        """Return how many records went into rebuilt batches."""
         return self.v.records_count if self.offsets_assigned and self.v.rebuild else 0
 
     @property
     def output(self):
-        """The bytes for the log, with offsets assigned; None unless ``validate`` accepted."""
+        """Return the bytes for the log, with offsets assigned; None unless ``validate`` accepted.
+        """
         return self.new_bytes
 
     @property
     def stats(self):
-        """Kafka's RecordValidationStats; None where LogValidator's stage did not accept."""
+        """Return Kafka's RecordValidationStats; None where LogValidator's stage did not accept."""
         if not self.offsets_assigned:
             return None
         held = self.v.temporary_bytes
         if self.v.path == PATH_CLAIMS and held == 0:
-            held = None  # claims of version 1 say nothing of sizes
+            held = None  # claims of version 1 have no sizes
         return RecordValidationStats(held, self.converted, self.conversion_time)
 
     @property
     def claims(self):
-        """What became of the batch's claims; None where there were none, or they were ignored.
+        """Return the outcome of the batch's claims; None where there were none, or they were
+        ignored.
 
-        ``trusted``: they settled it, no record was looked at. ``honest``, ``lying``: compared with
-        the records; a batch that decompresses to more than the limit (S8) is ``lying``.
-        ``unjudged``: the batch was refused before its records were read to the end. ``unbound``:
-        they are malformed, were made for another batch, or its tag and its payload differ.
+        ``trusted``: they settled it, no record was read. ``honest``, ``lying``: compared with the
+        records; a batch that decompresses to more than the limit (S8) is ``lying``. ``unjudged``:
+        the batch was refused before its records were read to the end. ``unbound``: they are
+        malformed, were made for another batch, or its tag and its payload differ.
         """
         return CLAIMS[self.v.claims]
 
     @property
     def batch_claims(self):
-        """The BatchClaims that are true of the one batch just walked; None where none would be, or
-        none was walked.
+        """Return the BatchClaims that are true of the one batch just walked; None where none would
+        be, or none was walked.
         """
         cdef Claims claims
         if self.v.rule or not true_claims(&self.v, &claims):
@@ -270,32 +273,34 @@ cdef class ValidationResult:
 
     @property
     def meters(self):
-        """Which of Kafka's validator meters the batch would have marked, and how often."""
+        """Return which of Kafka's validator meters the batch would have marked, and how often."""
         return {name: self.v.meters[meter] for name,
                 meter in _METERS.items() if self.v.meters[meter]}
 
     @property
     def valid_bytes(self):
-        """Bytes of whole batches; what is behind them is trimmed."""
+        """Return the bytes of whole batches; later bytes are trimmed."""
         return self.v.valid_bytes
 
     @property
     def source(self):
-        """The codec that the batch loop found."""
+        """Return the codec that the batch loop found."""
         return CompressionType(self.v.source)
 
     @property
     def skipped_batches(self):
-        """Batches that a follower does not take because their leader epoch is ahead (rule 11)."""
+        """Return the batches that a follower does not take because their leader epoch is ahead
+        (rule 11).
+        """
         return self.v.skipped_batches
 
     @property
     def position(self):
-        """Where in the buffer the refused batch starts; None where none was refused."""
+        """Return where in the buffer the refused batch starts; None where none was refused."""
         return self.v.error_batch if self.v.rule and self.v.error_batch >= 0 else None
 
     def raise_for_error(self):
-        """Raises RejectedBatch where the batch may not enter."""
+        """Raise RejectedBatch where the batch is refused."""
         if self.v.rule:
             raise RejectedBatch(self)
 
@@ -309,7 +314,7 @@ cdef class ValidationResult:
                 f"reports={[r.id for r in self.reports]}{claims}{output}>")
 
     def __eq__(self, other):
-        """Whether all public fields are equal; of ``output`` the bytes."""
+        """Return whether all public fields are equal; of ``output`` the bytes."""
         if not isinstance(other, ValidationResult):
             return NotImplemented
         return all([getattr(self, name) == getattr(other, name) for name in _FIELDS])
@@ -341,14 +346,16 @@ cdef class ValidationResult:
         return self  # immutable
 
     def __deepcopy__(self, memo):
-        """The same result, unless its output is a view of the caller's buffer: that is copied."""
+        """Return the same result, unless its output is a view of the caller's buffer: that is
+        copied.
+        """
         if self.new_bytes is None or PyBytes_CheckExact(self.new_bytes):
             return self
         restore, arguments = self.__reduce__()
         return restore(*arguments)
 
 
-# every public field, in the order of the class
+# Every public field, in the order of the class.
 _FIELDS = tuple([name for name, member in vars(ValidationResult).items()
                  if isinstance(member, type(ValidationResult.ok))])
 
@@ -374,7 +381,7 @@ def _restored(state):
         for i, (index, rule, timestamp, second, which, kind) in enumerate(errors):
             result.errors[i] = RecordError(index, rule, timestamp, second, which, kind)
         if not is_sound(result):
-            raise ValueError("a number has no meaning")
+            raise ValueError("a number is outside its range")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise BatchvalError(
             f"not a pickled ValidationResult of this version of batchval: {error!r}") from None
@@ -383,12 +390,12 @@ def _restored(state):
 
 cdef object only(kind, value):
     if value is not None and not isinstance(value, kind):
-        raise TypeError(f"{kind.__name__} expected, not {type(value).__name__}")
+        raise TypeError(f"expected {kind.__name__}, not {type(value).__name__}")
     return value
 
 
 cdef bint is_sound(ValidationResult result) except -1:
-    """Whether what the fields look up with a pickled state's numbers is there."""
+    """Return whether the numbers of a pickled state are valid for the fields that look them up."""
     cdef const Verdict *v = &result.v
     cdef int32_t i
     if v.path >= len(PATHS) or v.claims >= len(CLAIMS) or v.error_code not in _CODES:

@@ -1,4 +1,4 @@
-"""Many batches judged, a row each."""
+"""Many batches validated, a row each."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t

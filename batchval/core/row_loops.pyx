@@ -1,4 +1,4 @@
-"""Many batches judged, a row each: the loops behind check_ranges and check_batches."""
+"""Many batches validated, a row each: the loops of check_ranges and check_batches."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -30,7 +30,7 @@ cdef inline int first_batch(const uint8_t *p, size_t n, bint claimed, Entry *b) 
 
 
 cdef inline void as_it_came(BatchColumns columns, size_t i) noexcept nogil:
-    """A row is about the bytes that came, not about the batch that they carry."""
+    """Set a row to the bytes that came, not to the batch that they carry."""
     columns.runs.magic[i] = CLAIMS_MAGIC
     columns.runs.size_in_bytes[i] += CLAIMS_SIZE
 
@@ -39,8 +39,8 @@ cdef void validate_rows(const uint8_t *p, const int64_t *range_of, const Policy 
         const Policy *policy, size_t count, const AppendContext *d, const ClaimsCall *call,
         const ClaimsCall *calls,
         Scratch *scratch, BatchColumns columns, bint is_long, uint64_t bytes_in_all) noexcept nogil:
-    """Called with the GIL, which is released when the work is long. Ranges may overlap: the sum of
-    their lengths counts, not the buffer's.
+    """Validate every range. The caller has the GIL, which is released when the work is long. Ranges
+    may overlap: the sum of their lengths counts, not the buffer's.
     """
     cdef Entry b
     cdef BatchHeader h
@@ -80,7 +80,7 @@ cdef void validate_rows(const uint8_t *p, const int64_t *range_of, const Policy 
                 as_it_came(columns, i)
         elif first_batch(p + start, length, d.strict and c.policy.accept_claims_header,
                 &b) == BATCH:
-            put_row(&columns.runs, i, &b, start, has_right_crc(&b))  # nobody had asked yet
+            put_row(&columns.runs, i, &b, start, has_right_crc(&b))  # it was not verified yet
         else:
             put_empty_row(&columns.runs, i, start)
         put_verdict(&columns.runs, i, &v)
@@ -95,7 +95,7 @@ cdef void put_claims_columns(BatchColumns columns, size_t i, const Claims *claim
 
 cdef void put_rest(BatchColumns columns, size_t i, const Entry *b, const Verdict *v,
         const StoredFacts *rest, bint trusts) noexcept nogil:
-    """Fill in what only a check at rest has columns for."""
+    """Fill in the columns that only a check at rest has."""
     cdef Claims claims
     columns.clear_rest(i)
     columns.runs.figures[i] = rest.figures
@@ -118,8 +118,8 @@ cdef void put_rest(BatchColumns columns, size_t i, const Entry *b, const Verdict
 cdef int check_stored_rows(const uint8_t *p, size_t n, size_t at, const AppendContext *d,
         const Policy *policy, bint deep, const Sample *sample, Scratch *scratch,
         BatchColumns columns, size_t *end) noexcept nogil:
-    """Every whole batch from ``at`` on; next_batch's last answer, -1: no memory. ``end``: where the
-    walk stopped.
+    """Validate every whole batch from ``at`` on. Return next_batch's last answer, -1: no memory.
+    ``end``: where the walk stopped.
     """
     cdef Entry b
     cdef Verdict v

@@ -1,10 +1,10 @@
-"""What a record is asked, field by field; inline, for the walk over records.
+"""Record rules, checked field by field; inline, for the walk over records.
 
     start_record   then ask_key, ask_value and ask_header in the order of the record's fields
     end_record     what only the whole record says; a broken rule goes to the scratch
 
-Of a record that breaks several rules the one with the lowest number counts. No allocation, no
-Python object, each field looked at once.
+Of the rules that a record breaks the one with the lowest number counts. No allocation, no Python
+object, each field is read once.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -32,7 +32,7 @@ cdef inline void broken(Asked *asked, int32_t rule, uint8_t which=0, int64_t fir
 
 cdef inline void ask_prefix(const Schema *schema, Found *found, const uint8_t *p,
         int32_t length) noexcept nogil:
-    """Ask the start of a value or key, of which p has up to SCHEMA_PREFIX bytes."""
+    """Check the start of a value or key, of which p has up to SCHEMA_PREFIX bytes."""
     if length < SCHEMA_PREFIX:
         found.kind = TOO_SHORT
         found.first = length
@@ -55,7 +55,7 @@ cdef inline void start_record(const Rules *rules, Asked *asked) noexcept nogil:
 
 cdef inline void ask_key(const Rules *rules, Asked *asked, const uint8_t *head, int32_t length,
         bint utf8) noexcept nogil:
-    """``head``: the first bytes of the key, up to SCHEMA_PREFIX. A length below 0 is null."""
+    """Check a key. ``head``: its first bytes, up to SCHEMA_PREFIX. A length below 0 is null."""
     cdef Found found
     if length < 0:
         return
@@ -86,7 +86,7 @@ cdef inline void ask_value(const Rules *rules, Asked *asked, const uint8_t *head
 
 cdef inline const HeaderName *name_of(const Rules *rules, const uint8_t *p,
         int32_t size) noexcept nogil:
-    """Return the name among those that are asked, NULL. The caller has asked ``sizes``."""
+    """Return the name among those that rules check, NULL. The caller has checked ``sizes``."""
     cdef uint32_t place = place_of_name(p, size)
     cdef const HeaderName *name
     while rules.name_places[place]:
@@ -99,7 +99,7 @@ cdef inline const HeaderName *name_of(const Rules *rules, const uint8_t *p,
 
 cdef inline void ask_header(const Rules *rules, Asked *asked, const HeaderName *name,
         const uint8_t *head, int32_t length) noexcept nogil:
-    """``head``: the first bytes of the header's value, up to HEADER_GUID."""
+    """Check a header. ``head``: the first bytes of its value, up to HEADER_GUID."""
     if name.required >= 0:
         asked.met |= <uint64_t>1 << name.required
     if name.forbidden >= 0:
@@ -111,7 +111,7 @@ cdef inline void ask_header(const Rules *rules, Asked *asked, const HeaderName *
 
 cdef inline bint end_record(const Rules *rules, Asked *asked, int32_t key_length,
         int32_t value_length, int32_t headers, int32_t index, Scratch *scratch) noexcept nogil:
-    """False: no memory."""
+    """Check the whole record. Return False without memory."""
     cdef int32_t i
     cdef uint64_t missing
     cdef const Found *found

@@ -3,9 +3,9 @@
     message    base offset:8, crc:4, little-endian
     drawn      SipHash-2-4(key, message) < round(rate * 2^64)
 
-A key that the writers of a log do not know leaves them no choice of what is drawn. The same key
-draws the same batches again, however a segment is cut into ranges. SipHash: Aumasson and Bernstein,
-2012, https://www.aumasson.jp/siphash/siphash.pdf.
+The writers of a log cannot choose which batches are drawn, because they do not know the key. The
+same key draws the same batches again, however a segment is cut into ranges. SipHash: Aumasson and
+Bernstein, 2012, https://www.aumasson.jp/siphash/siphash.pdf.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t

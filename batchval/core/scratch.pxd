@@ -1,5 +1,5 @@
-"""Memory that a call borrows: grown once, used again by the next call, given back between batches
-of hostile size.
+"""Memory that a call borrows: grown once, used again by the next call, freed between batches of
+hostile size.
 """
 
 from libc.stddef cimport size_t
@@ -25,19 +25,19 @@ cdef struct RecordError:
 cdef struct Scratch:
     uint8_t *arena  # decompressed bytes; may move when it grows
     size_t arena_size
-    # the wrapper of magic 0 or 1 whose entries the arena holds until a stream is opened, or NULL
+    # The wrapper of magic 0 or 1 whose entries the arena holds until a stream is opened, or NULL.
     const uint8_t *opened
     size_t opened_size  # of these entries
     uint8_t *ring  # zstd's output, which is its own window: never moves within a frame
     size_t ring_size
-    # a batch without the claims in its header, or records that are written anew
+    # A batch without the claims in its header, or records that are written anew.
     uint8_t *copy
     size_t copy_size
     bint has_grown  # beyond what give_back keeps
     void *zstd_dctx
     void *zstd_frame  # packages.ZstdFrame, a reference of our own
     void *inflate
-    # the provider of this call, whose functions made zstd_dctx; NULL: the Python packages
+    # The provider of this call, whose functions made zstd_dctx; NULL: the Python packages.
     const Blocks *blocks
     int64_t work_left  # until the GIL is released: see begin_work
     PyThreadState *thread_state  # of the caller, while the GIL is released
@@ -79,14 +79,14 @@ cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t whic
 
 
 cdef inline void none_broken(Scratch *scratch) noexcept nogil:
-    """No record has broken a record rule yet."""
+    """Clear the records that have broken a record rule."""
     scratch.broken_count = 0
     scratch.broken_seen = 0
     scratch.broken_batch = -1
 
 
 cdef inline void begin_work(Scratch *scratch, bint is_long) noexcept nogil:
-    """Called with the GIL. Until end_work nothing may touch an object of Python's."""
+    """Begin work. The caller has the GIL. Until end_work no Python object may be touched."""
     scratch.work_left = WORK_WITH_GIL
     if is_long:
         release_gil(scratch)

@@ -1,15 +1,15 @@
 """A pool of scratch memory: each running call holds one Scratch, so that calls may run without the
 GIL.
 
-A call releases the GIL when its work turns out to be long, wherever it stands then:
+A call releases the GIL when its work turns out to be long, at whatever place:
 
     begin_work   long by the size of the input: releases at once. Else there is a budget
     spend        takes from the budget before each block is decompressed or walked; releases when
                  it is used up
     end_work     takes the GIL again, if it was released
 
-What comes out of a batch cannot be seen in its size: 6 kB of zstd hold 10 million records. Most
-batches are small both ways, and the release would cost them more than it gives the others.
+The size of a batch does not show what it decompresses to: 6 kB of zstd hold 10 million records.
+Most batches are small both ways, and the release would cost them more than it gives the others.
 
 Sizes follow bytes that were really produced. The ring alone is reserved ahead, by mmap: pages that
 nothing was written to cost no memory.
@@ -43,7 +43,7 @@ cdef int POOLED = 0
 
 
 cdef Scratch *borrow() except NULL:
-    """A Scratch for the time of one call. Needs the GIL, which is what guards the pool."""
+    """Borrow a Scratch for the time of one call. Needs the GIL, which guards the pool."""
     global POOLED
     cdef Scratch *scratch
     if POOLED:
@@ -60,7 +60,7 @@ cdef Scratch *borrow() except NULL:
             scratch.blocks.zstd_free_dctx(scratch.zstd_dctx)  # of another library, maybe
             scratch.zstd_dctx = NULL
         scratch.blocks = CURRENT
-    # the earlier call's input may be gone, and another at its address
+    # The earlier call's input may be gone, and another at its address.
     scratch.opened = NULL
     no_errors(scratch)
     want_ids(&scratch.seen_ids, False)
@@ -83,7 +83,7 @@ cdef void take_gil(Scratch *scratch) noexcept nogil:
 
 
 cdef void shrink(Scratch *scratch) noexcept nogil:
-    """What a batch of hostile size has taken goes back to the system, which takes a millisecond for
+    """Free the memory that a batch of hostile size has taken; the system takes a millisecond for
     some MiB.
     """
     if scratch.arena_size > KEEP_ARENA:
@@ -126,8 +126,8 @@ cdef void give_back(Scratch *scratch) noexcept:
 
 
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil:
-    """At least ``size`` bytes; what the arena holds stays, its address may not. False: no
-    memory.
+    """Reserve at least ``size`` bytes; the arena keeps its content, its address may change. Return
+    False without memory.
     """
     cdef uint8_t *grown
     cdef size_t doubled = scratch.arena_size * 2
@@ -145,7 +145,7 @@ cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil:
 
 
 cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil:
-    """At least ``size`` bytes; what was there is gone. False: no memory."""
+    """Reserve at least ``size`` bytes; the content is lost. Return False without memory."""
     if size <= scratch.copy_size:
         return True
     free(scratch.copy)
@@ -156,7 +156,8 @@ cdef bint copy_reserve(Scratch *scratch, size_t size) noexcept nogil:
 
 
 cdef uint8_t *copy_lend(Scratch *scratch, size_t *size) noexcept nogil:
-    """The memory of ``copy``, NULL where there is none, for its user to enlarge and to bring back.
+    """Return the memory of ``copy``, NULL where there is none. Its user may enlarge it and returns
+    it with copy_back.
 
     The system maps new memory page by page, which costs more than to write records to it.
     """
@@ -168,15 +169,15 @@ cdef uint8_t *copy_lend(Scratch *scratch, size_t *size) noexcept nogil:
 
 
 cdef void copy_back(Scratch *scratch, uint8_t *copy, size_t size) noexcept nogil:
-    """What ``copy_lend`` has lent, or other memory in its place."""
+    """Take back the memory of ``copy_lend``, or other memory in its place."""
     scratch.copy = copy
     scratch.copy_size = size
     scratch.has_grown |= size > KEEP_ARENA
 
 
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil:
-    """At least ``size`` bytes of address space; what the ring held is gone. False: no address
-    space.
+    """Reserve at least ``size`` bytes of address space; the ring's content is lost. Return False
+    without address space.
     """
     cdef void *mapped
     size = (size + PAGE - 1) & ~(<size_t>PAGE - 1)
@@ -228,7 +229,7 @@ cdef bint keep_error(RecordError **errors, int32_t *count, int32_t index, int32_
 
 cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule,
         int64_t timestamp) noexcept nogil:
-    """One more entry of record_errors. False: no memory."""
+    """Add one entry to record_errors. Return False without memory."""
     if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
         scratch.bad_timestamp = True
     elif rule == KEY_MISSING:
@@ -244,7 +245,7 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule,
 
 cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,
         int64_t first, int64_t second) noexcept nogil:
-    """One more record that breaks a record rule. False: no memory."""
+    """Add one record that breaks a record rule. Return False without memory."""
     scratch.broken_seen += 1
     return keep_error(&scratch.broken, &scratch.broken_count, index, rule, first, second, which,
             kind)

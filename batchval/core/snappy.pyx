@@ -1,6 +1,6 @@
 """A raw snappy block: its length as a varint, then elements.
 
-    literal       tag & 3 == 0: length - 1 in the tag's upper 6 bits, or 60-63: in 1-4 bytes behind it; then the bytes
+    literal       tag & 3 == 0: length - 1 in the tag's upper 6 bits, or 60-63: in 1-4 bytes after it; then the bytes
     copy, near    tag & 3 == 1: length 4-11 in 3 bits, offset in the tag's upper 3 bits and a byte
     copy, far     tag & 3 == 2: length 1-64 in 6 bits, offset in 2 bytes; tag & 3 == 3: offset in 4 bytes
 
@@ -12,14 +12,14 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from batchval.core.bytes cimport le16, le32, once, room
+from batchval.core.bytes cimport le16, le32, once, span
 
 cdef extern from *:
     bint unlikely "__builtin_expect"(bint, bint) noexcept nogil
 
 
 cdef int64_t snappy_length(const uint8_t *p, size_t n, int *header) noexcept nogil:
-    """The stated length, -1 where the varint is broken; header: how many bytes it takes."""
+    """Return the stated length, -1 where the varint is broken; header: how many bytes it takes."""
     cdef int64_t length = 0
     cdef int i
     cdef uint8_t b
@@ -37,17 +37,15 @@ cdef int64_t snappy_length(const uint8_t *p, size_t n, int *header) noexcept nog
 
 
 # An element by its tag: its length in bits 0-7, the upper part of its offset in bits 8-23, its own
-# size above. A
-# literal counts as a copy from 16 back, which is always valid. Rare elements have length 0: long
-# literals, and copies
-# with offsets of four bytes.
+# size above. A literal counts as a copy from 16 back, which is always valid. Rare elements have
+# length 0: long literals, and copies with offsets of four bytes.
 cdef uint32_t ELEMENTS[256]
 cdef uint32_t OFFSET_MASKS[4]
 OFFSET_MASKS[:] = [0, 0xFF, 0xFFFF, 0]
 
 cdef enum:
     NEAR = 16  # copies from nearer may overlap within 16 bytes
-    LAST_IN = 72  # bytes that an element's tag, and 64 behind it, may read
+    LAST_IN = 72  # bytes that an element's tag, and 64 after it, may read
     LAST_OUT = 64
 
 
@@ -68,8 +66,8 @@ for _tag in range(256):
 cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const uint8_t *start,
         uint8_t **into,
         uint8_t *brim) noexcept nogil:
-    """As many elements as need no second look: no long literal, no copy from nearer than 16 bytes,
-    none from before the start.
+    """Decode as many elements as need no second look: no long literal, no copy from nearer than 16
+    bytes, none from before the start.
 
     Which kind an element is cannot be foreseen, so nothing here branches on it: a literal is a copy
     from the input.
@@ -84,7 +82,7 @@ cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const
         offset = (le32(p + 1) & OFFSET_MASKS[tag & 3]) + (about >> 8 & 0xFFFF)
         ahead = about >> 24
         about &= 0xFF
-        if unlikely(offset - NEAR > room(start, to) - NEAR or about == 0, 0):
+        if unlikely(offset - NEAR > span(start, to) - NEAR or about == 0, 0):
             break
         is_copy = <uint64_t>(tag & 3 == 0) - 1
         source = <const uint8_t *>((<uintptr_t>(p + 1) & ~is_copy) | ((<uintptr_t>to - offset) & is_copy))
@@ -101,7 +99,7 @@ cdef inline void take_ordinary(const uint8_t **from_, const uint8_t *last, const
 
 
 cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) noexcept nogil:
-    """The elements behind the stated length. ``to`` has room for ``length + SNAPPY_SLACK``
+    """Decode the elements after the stated length. ``to`` has space for ``length + SNAPPY_SLACK``
     bytes.
     """
     cdef const uint8_t *end = p + n
@@ -112,29 +110,29 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
     cdef uint32_t tag, offset, extra
     cdef size_t size
     while p < end:
-        if room(p, end) > LAST_IN and room(to, stop) > LAST_OUT and room(start, to) >= NEAR:
+        if span(p, end) > LAST_IN and span(to, stop) > LAST_OUT and span(start, to) >= NEAR:
             take_ordinary(&p, end - LAST_IN, start, &to, stop - LAST_OUT)
         tag = p[0]
         p += 1
         if tag & 3 == 0:
             size = (tag >> 2) + 1
-            if size <= 16 and room(p, end) >= 16 and room(to, stop) >= size:
+            if size <= 16 and span(p, end) >= 16 and span(to, stop) >= size:
                 memcpy(to, p, 16)
                 to += size
                 p += size
                 continue
             if size > 60:
                 extra = <uint32_t>size - 60
-                if room(p, end) >= 4:
+                if span(p, end) >= 4:
                     size = <size_t>(le32(p) & (0xFFFFFFFFU >> (8 * (4 - extra)))) + 1
-                # a short literal with a long length, which nobody writes
-                elif room(p, end) >= extra:
+                # A short literal with a long length, which no compressor writes.
+                elif span(p, end) >= extra:
                     size = <size_t>(p[0] | (<uint32_t>p[1] << 8 if extra > 1 else 0) | (<uint32_t>p[2] << 16
                             if extra > 2 else 0)) + 1
                 else:
                     return False
                 p += extra
-            if room(p, end) < size or room(to, stop) < size:
+            if span(p, end) < size or span(to, stop) < size:
                 return False
             memcpy(to, p, size)
             to += size
@@ -147,18 +145,18 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
             offset = ((tag >> 5) << 8) | p[0]
             p += 1
         elif tag & 3 == 2:
-            if room(p, end) < 2:
+            if span(p, end) < 2:
                 return False
             size = (tag >> 2) + 1
             offset = le16(p)
             p += 2
         else:
-            if room(p, end) < 4:
+            if span(p, end) < 4:
                 return False
             size = (tag >> 2) + 1
             offset = once(le32(p))
             p += 4
-        if offset == 0 or offset > room(start, to) or room(to, stop) < size:
+        if offset == 0 or offset > span(start, to) or span(to, stop) < size:
             return False
         source = to - offset
         target = to
@@ -186,7 +184,9 @@ cdef bint snappy_decode(const uint8_t *p, size_t n, uint8_t *to, size_t length) 
 
 
 def decode(bytes block, size_t limit=1 << 31):
-    """The content of one raw block; ValueError where it is malformed or longer than ``limit``."""
+    """Return the content of one raw block; ValueError where it is malformed or longer than
+    ``limit``.
+    """
     cdef const uint8_t *p = block
     cdef int header = 0
     cdef int64_t length = snappy_length(p, len(block), &header)

@@ -1,4 +1,4 @@
-"""The whole door, of both profiles."""
+"""All stages of both profiles."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, uint8_t
@@ -15,15 +15,15 @@ from batchval.core.scratch cimport Scratch
 cdef enum:
     LARGEST_COUNT = 0x7FFFFFFF  # of records, by the header's field
 
-cdef struct Call:  # what is to be known beside the bytes
-    const AppendContext *door
+cdef struct Call:  # the input in addition to the bytes
+    const AppendContext *context
     const Policy *policy
     const ClaimsCall *claims
     Scratch *scratch
     int32_t plain_records  # of an ordinary batch at most; 0: no batch of this call is one
-    Checks checks  # of door and policy
+    Checks checks  # of context and policy
 
-cdef struct StoredFacts:  # what a check at rest knows of a batch, in addition to the verdict
+cdef struct StoredFacts:  # facts about a batch at rest, in addition to the verdict
     Claims claims  # where ``carried`` is CLAIMS_CARRIED: those in the payload
     int carried
     uint8_t figures
@@ -41,7 +41,7 @@ cdef void check_stored(const Entry *b, const AppendContext *d, const Policy *pol
 cdef inline void fill_call(Call *c, const AppendContext *d, const Policy *policy,
         const ClaimsCall *claims,
         Scratch *scratch) noexcept nogil:
-    c.door = d
+    c.context = d
     c.policy = policy
     c.claims = claims
     c.scratch = scratch

@@ -5,9 +5,9 @@ batches, and claims.
     accept_plain     the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
     validate_carried    a batch of magic 3, as the batch of magic 2 that it carries
 
-Claims can only speed up an acceptance. Whatever they would refuse is decided by the stages, with
-Kafka's own code and record errors; and wherever records were walked to their end, claims are held
-against them.
+Claims can only speed up an acceptance. A batch that they would refuse is decided by the stages,
+with Kafka's own code and record errors; and wherever records were walked to their end, claims are
+compared with them.
 """
 
 from libc.stddef cimport size_t
@@ -52,14 +52,14 @@ cdef enum:
 # ----------------------------------------------------------------------------------------------
 
 cdef inline bint is_plain(const BatchHeader *h, size_t n, const Call *call) noexcept nogil:
-    """One whole batch by a client of today, of which no header rule has anything to say, and which
-    stays as it is.
+    """Return whether this is one whole batch of a current client that no header rule affects, and
+    which keeps its bytes.
     """
     cdef const Policy *policy = call.policy
     cdef int codec = h.attributes & CODEC_MASK
     if h.magic != 2 or h.batch_length != <int64_t>n - LOG_OVERHEAD or n > <uint64_t>policy.max_message_bytes:
         return False
-    if (codec == ZSTD and call.door.produce_version < 7) or h.base_offset != 0:
+    if (codec == ZSTD and call.context.produce_version < 7) or h.base_offset != 0:
         return False
     if codec > ZSTD or (policy.target != PRODUCER
             and policy.target != codec) or h.attributes & CONTROL_BIT:
@@ -72,12 +72,12 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Call *call) noex
 
 cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Call *call,
         Verdict *v) noexcept nogil:
-    """True: Kafka would accept the records p[0:n] and leave them where they are."""
+    """Return whether Kafka would accept the records p[0:n] and leave them in place."""
     cdef Facts f
     cdef Stream s
     clear_facts(&f)
     no_errors(call.scratch)
-    open_stream(&s, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.door.limit, False)
+    open_stream(&s, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.context.limit, False)
     if s.status == DAMAGED or walk(&s, h, &call.checks, &f, SKIP_PARSER) != WALKED:
         return False
     if call.scratch.errors_seen or not f.in_order or s.halted:
@@ -119,26 +119,27 @@ cdef inline bint keep_rules(const Claims *claims, const Rules *rules) noexcept n
 cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHeader *h,
         const Call *call,
         const Claims *claims) noexcept nogil:
-    """Whether claims let an ordinary batch in. One whose frame states a size over the limit is
-    read, whatever is claimed of it; and what S1 refuses is refused by the stages."""
+    """Return whether claims accept an ordinary batch. One whose frame states a size over the limit
+    is read, whatever its claims are; the stages refuse what S1 refuses.
+    """
     if not keep_rules(claims, call.checks.rules):
         return False
-    if h.attributes & UNUSED_BITS and call.door.refuse & S1_BIT:
+    if h.attributes & UNUSED_BITS and call.context.refuse & S1_BIT:
         return False
-    if not settles(claims, h, &call.checks, call.door.limit):
+    if not settles(claims, h, &call.checks, call.context.limit):
         return False
-    return stated_size(h.attributes & CODEC_MASK, records, n) <= call.door.limit
+    return stated_size(h.attributes & CODEC_MASK, records, n) <= call.context.limit
 
 
 cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHeader *h,
         const Call *call,
         const Claims *trusted, Verdict *v) noexcept nogil:
-    """The three stages in one, for the batch that passes them all. False: nothing is settled, the
-    stages decide.
+    """Run the three stages in one, for the batch that passes them all. Return False where the
+    stages have to decide.
 
-    ``p[0:n]`` is the batch as it came, its records behind ``header`` bytes; ``h`` is the header of
-    magic 2 to be judged, with the crc of the bytes that came. ``trusted`` is NULL where there are
-    no claims to be trusted.
+    ``p[0:n]`` is the batch as it came, its records after ``header`` bytes; ``h`` is the header of
+    magic 2 to be validated, with the crc of the bytes that came. ``trusted`` is NULL where there
+    are no claims to be trusted.
     """
     if not is_plain(h, n - header + RECORDS, call):
         return False
@@ -158,7 +159,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
         v.temporary_bytes = trusted.uncompressed_bytes if trusted.version == VERSION_2 else 0
     else:
         if v.source == NONE:
-            # the ids of values are collected by the stages' walk
+            # The stages' walk collects the ids of values.
             if call.scratch.seen_ids.wanted or not walk_plain_uncompressed(
                     p + header, n - header, h, &call.checks, v):
                 return False
@@ -171,7 +172,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
     if h.attributes & UNUSED_BITS:
         v.found |= S1_BIT
     if call.policy.log_append_time:
-        v.max_timestamp = call.door.now
+        v.max_timestamp = call.context.now
     return True
 
 
@@ -180,13 +181,13 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
 
 cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call,
         Verdict *v) noexcept nogil:
-    """What Kafka asks of this origin, in its order: the first refusal is the verdict.
+    """Run Kafka's checks for this origin, in its order: the first refusal is the verdict.
 
         CLIENT                     request, batches, messages, append
         COORDINATOR                batches, messages, append
-        REPLICATION, RAFT_LEADER   batches, append: LogValidator is not asked
+        REPLICATION, RAFT_LEADER   batches, append: LogValidator is not called
     """
-    cdef const AppendContext *d = call.door
+    cdef const AppendContext *d = call.context
     if d.origin == CLIENT and not validate_request(p, n, d, v):
         return
     if not analyze_batches(p, n, d, call.policy, call.scratch, v):
@@ -209,8 +210,7 @@ cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call,
 # --------------------------------------------------------------------------------------------------
 
 cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
-    """What claims say of records and header together; where clients are not asked for it, it may be
-    otherwise.
+    """Note what claims state of records and header together; without clients' checks it may differ.
     """
     v.stated_max_timestamp = h.max_timestamp
     if h.last_offset_delta != h.records_count - 1:
@@ -245,8 +245,8 @@ cdef int honesty(const Claims *claims, const Verdict *v, const Scratch *scratch)
 
 cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Call *call,
         Verdict *v) noexcept nogil:
-    """A buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the batch
-    that it carries.
+    """Validate a buffer that begins with a whole batch of magic 3; ``h`` becomes the header of the
+    batch that it carries.
 
     The verdict is that batch's, and is concluded; claims that lie refuse what would be accepted
     without them.
@@ -278,9 +278,9 @@ cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Cal
     v.stripped = True
     if policy != IGNORE_CLAIMS and v.claims != CLAIMS_TRUSTED:
         v.claims = honesty(&claims, v, scratch)
-    conclude(call.door, v)
+    conclude(call.context, v)
     if v.claims == CLAIMS_LYING and v.rule == 0:
-        # the claims are bytes of the batch: as malformed as any other field that is wrong
+        # The claims are bytes of the batch: as malformed as any other field that is wrong.
         refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
     conclude_rules(scratch, v)
 
@@ -290,8 +290,8 @@ cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Cal
 cdef int carried_at_rest(const Entry *b, BatchHeader *h, Claims *claims) noexcept nogil:
     """Read the header and the payload's claims of a batch of magic 2 of a segment.
 
-    NOTHING_CARRIED also where a broker wrote the timestamps, or the batch is its own: there claims
-    say nothing.
+    Returns NOTHING_CARRIED also where a broker wrote the timestamps, or the batch is its own:
+    claims are not used there.
     """
     if b.magic != 2 or b.size < RECORDS:
         return NOTHING_CARRIED
@@ -306,7 +306,7 @@ cdef void judge_payload_claims(const BatchHeader *h, const StoredFacts *rest,
     """Compare the claims in the payload of a batch of a segment with its records, before the
     verdict is concluded.
 
-    They change no verdict here: every reader passes over them.
+    They change no verdict here: every reader skips them.
     """
     if rest.carried == NOTHING_CARRIED:
         return
@@ -317,7 +317,7 @@ cdef void judge_payload_claims(const BatchHeader *h, const StoredFacts *rest,
 
 
 cdef void refuse_lie(const Claims *claims, const Scratch *scratch, Verdict *v) noexcept nogil:
-    """L7, with the first claim that the records contradict."""
+    """Refuse with L7, with the first claim that the records contradict."""
     cdef int8_t null_keys = strongest_null_keys(v.walked_null_keys, v.walked_records)
     if v.walked_records != claims.records_number:
         refuse(v, L7, INVALID_RECORD, reasons.CLAIMED_COUNT, claims.records_number,
@@ -346,8 +346,8 @@ cdef void refuse_lie(const Claims *claims, const Scratch *scratch, Verdict *v) n
 cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const AppendContext *d,
         const Policy *policy,
         const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil:
-    """Judge a batch of a segment with readable claims: by them, or by its records where the sample
-    draws it or the claims do not settle it. Claims that lie are L7.
+    """Validate a batch of a segment with readable claims: by them, or by its records where the
+    sample draws it or the claims do not settle it. Claims that lie are L7.
     """
     cdef bint settled = keep_rules(&rest.claims, policy.rules) and settles_at_rest(
         &rest.claims, h, d.limit)
@@ -377,7 +377,7 @@ cdef void rest_on_claims(const Entry *b, const BatchHeader *h, const AppendConte
 
 cdef void check_stored(const Entry *b, const AppendContext *d, const Policy *policy, bint deep,
         const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil:
-    """Judge a batch of a segment: by Kafka's rules and its claims, then by record rules."""
+    """Validate a batch of a segment: by Kafka's rules and its claims, then by record rules."""
     none_broken(scratch)
     check_stored_entry(b, d, policy, deep, sample, scratch, v, rest)
     conclude_rules(scratch, v)
@@ -386,10 +386,10 @@ cdef void check_stored(const Entry *b, const AppendContext *d, const Policy *pol
 cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Policy *policy,
         bint deep,
         const Sample *sample, Scratch *scratch, Verdict *v, StoredFacts *rest) noexcept nogil:
-    """As check_stored, without record rules.
+    """Validate as check_stored does, without record rules.
 
-    The claims in a header of magic 3 are held against the records wherever those are walked: L7.
-    Without ``deep`` a compressed payload stays closed, and the path says so: none. ``sample``: the
+    The claims in a header of magic 3 are compared with the records wherever those are walked: L7.
+    Without ``deep`` a compressed payload is not decompressed, and the path is none. ``sample``: the
     claims in a payload are taken for its records, except those of batches that it draws. NULL: they
     are not.
     """
@@ -439,7 +439,7 @@ cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Polic
         read_claims(b.p + RECORDS, &claims)
         check_stored_batch(&carried, d, policy, scratch, v)
         v.stripped = True
-        # where a broker wrote the timestamps, or the batch is its own, claims say nothing
+        # Where a broker wrote the timestamps, or the batch is its own, claims are not used.
         if not h.attributes & (LOG_APPEND_TIME_BIT | CONTROL_BIT):
             note_header(&h, v)
             v.claims = honesty(&claims, v, scratch)
@@ -456,8 +456,8 @@ cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Polic
 
 cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
-    """One call's verdict. ``h`` becomes the header of the first batch, if that is of magic 2 or
-    3.
+    """Decide one call's verdict. ``h`` becomes the header of the first batch, if that is of magic 2
+    or 3.
     """
     clear(v)
     if n >= RECORDS:
@@ -484,7 +484,7 @@ cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict 
     none_broken(call.scratch)
     want_ids(&call.scratch.seen_ids, False)
     if n >= RECORDS:
-        if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.door.strict
+        if (h.magic == CLAIMS_MAGIC and call.policy.accept_claims_header and call.context.strict
                 and CLAIMED_RECORDS - LOG_OVERHEAD <= h.batch_length <= <int64_t>n - LOG_OVERHEAD):
             validate_carried(p, n, h, call, v)
             return
@@ -504,20 +504,20 @@ cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict 
         if carried == CLAIMS_CARRIED:
             v.claims = honesty(&claims, v, call.scratch)
     if v.found or v.rule:
-        conclude(call.door, v)
+        conclude(call.context, v)
     conclude_rules(call.scratch, v)
 
 
 cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call,
         BatchHeader *h) noexcept nogil:
-    """True: an ordinary compressed batch may enter on its claims; ``h`` is then the header that was
-    judged.
+    """Return whether an ordinary compressed batch is accepted on its claims; ``h`` is then the
+    header that was validated.
     """
     cdef Claims claims
     cdef size_t header = RECORDS
     cdef bint carried = h.magic == CLAIMS_MAGIC
     if carried:
-        if not call.policy.accept_claims_header or not call.door.strict or n < CLAIMED_RECORDS:
+        if not call.policy.accept_claims_header or not call.context.strict or n < CLAIMED_RECORDS:
             return False
         read_claims(p + RECORDS, &claims)
         header = CLAIMED_RECORDS
@@ -537,8 +537,9 @@ cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call,
 
 cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
-    """``judge`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch may enter by this path,
-    and there is no more to say of it. 0: the verdict says it."""
+    """Call ``judge`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch is accepted by
+    this path. 0: the verdict has the answer.
+    """
     cdef PlainFacts f
     if n >= RECORDS:
         read_header(p, h)

@@ -11,7 +11,7 @@ __all__ = ["TransactionIndexFault", "check_transaction_index"]
 
 
 class TransactionIndexFault(NamedTuple):
-    """What is wrong with one .txnindex: the first difference, and how many there are.
+    """The fault of one .txnindex: the first difference, and how many there are.
 
     kind: ``missing`` (read_committed consumers get aborted records), ``extra`` or ``differs``.
     position: the marker's position in the segment; -1 for an entry without a marker.

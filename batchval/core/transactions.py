@@ -38,11 +38,12 @@ __all__ = [
 
 #: Kafka's default of transaction.max.timeout.ms.
 TRANSACTION_MAX_TIMEOUT_MS = 900_000
-#: What Kafka adds to it before it counts a transaction as late (ProducerStateManager, KIP-664).
+#: Kafka's margin, which it adds before it counts a transaction as late (ProducerStateManager,
+#: KIP-664).
 LATE_TRANSACTION_BUFFER_MS = 300_000
 
 _HIGHEST = 2**63 - 1
-#: No such offset, timestamp or marker.
+#: Absent offset, timestamp or marker.
 NONE = -1
 _LOG_APPEND_TIME = 8
 _TRANSACTIONAL_OR_CONTROL = 16 | 32
@@ -153,7 +154,7 @@ class _First(NamedTuple):
     after_damage: bool
 
 
-#: attributes of Transactions that are numbers or tuples of numbers, and those by producer id
+#: The attributes of Transactions that are numbers or tuples of numbers, and those by producer id.
 _PLAIN = (
     *("last_offset", "newest_timestamp", "newest_broker_timestamp", "certain_from"),
     *("after_damage", "_first", "_events", "_committed", "_aborted", "_without_data"),
@@ -174,7 +175,7 @@ class Transactions:
     def __init__(self) -> None:
         self.last_offset: int | None = None
         self.newest_timestamp = NONE
-        #: the newest time that a broker's clock stamped: of markers and LogAppendTime batches
+        #: The newest time that a broker's clock stamped: of markers and LogAppendTime batches.
         self.newest_broker_timestamp = NONE
         #: neither damage nor a gap is between this offset and the end; -1: none at all
         self.certain_from = NONE
@@ -184,16 +185,16 @@ class Transactions:
         self._committed = 0
         self._aborted = 0
         self._without_data = 0
-        # by producer id: without a marker so far; the first marker; open after a marker
+        # By producer id: without a marker so far; the first marker; open after a marker.
         self._unended: dict[int, _Open] = {}
         self._ended: dict[int, _Ended] = {}
         self._open: dict[int, _Open] = {}
         self._first_marker_timestamp = NONE
-        # the first transactional data batch, and the first of another producer: (id, offset)
+        # The first transactional data batch, and the first of another producer: (id, offset).
         self._first_data: tuple[int, int] | None = None
         self._other_data: tuple[int, int] | None = None
         self._aborts: list[_Array] = []
-        # those of _aborts that have rows without next_first_offset, and their producers
+        # Those of _aborts that have rows without next_first_offset, and their producers.
         self._pending: list[_Array] = []
         self._pending_producers: set[int] = set()
 
@@ -201,7 +202,7 @@ class Transactions:
 
     @property
     def open(self) -> list[OpenTransaction]:
-        """Transactions that are open at the end, the oldest first."""
+        """Return the transactions that are open at the end, the oldest first."""
         return [
             OpenTransaction(
                 *found[:-1],
@@ -219,29 +220,29 @@ class Transactions:
 
     @property
     def committed_count(self) -> int:
-        """Transactions that a marker committed."""
+        """Return the number of transactions that a marker committed."""
         heads = self._ended.values()
         return self._committed + sum(end.has_data and end.kind == COMMIT for end in heads)
 
     @property
     def aborted_count(self) -> int:
-        """Transactions with data that a marker aborted."""
+        """Return the number of transactions with data that a marker aborted."""
         heads = self._ended.values()
         return self._aborted + sum(end.has_data and end.kind == ABORT for end in heads)
 
     @property
     def markers_without_data(self) -> int:
-        """Markers that ended no transaction in this partition: they are legal."""
+        """Return the number of markers that ended no transaction here: they are legal."""
         return self._without_data + sum(not end.has_data for end in self._ended.values())
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
+        """Return the first offset of the oldest open transaction."""
         return min((found.first_offset for found in self._open_ones()), default=None)
 
     @property
     def last_stable_offset(self) -> int | None:
-        """Where read_committed consumers stop, if all is replicated; None without batches."""
+        """Return where read_committed readers stop, if all is replicated; None without batches."""
         if self.last_offset is None or self.first_unstable_offset is not None:
             return self.first_unstable_offset
         return self.last_offset + 1
@@ -314,7 +315,7 @@ class Transactions:
     # ---- reading ---------------------------------------------------------------------------------
 
     def damaged(self) -> None:
-        """Batches may be missing here, and anybody's marker with them."""
+        """Note that batches may be missing here, with markers of any producer."""
         self.after_damage = True
 
     def feed(

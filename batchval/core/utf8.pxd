@@ -19,11 +19,11 @@ cdef inline void utf8_start(Utf8 *u) noexcept nogil:
 
 
 cdef inline bint utf8_add(Utf8 *u, const uint8_t *p, uint64_t n) noexcept nogil:
-    """False: these bytes cannot be UTF-8."""
+    """Add bytes. Return False where they cannot be UTF-8."""
     cdef uint8_t b
     cdef uint64_t eight = 0
     if not u.left:
-        # most text begins with ASCII, or is all of it
+        # Most text begins with ASCII, or is all of it.
         while n >= 8:
             memcpy(&eight, p, 8)
             if eight & <uint64_t>NOT_ASCII:

@@ -1,4 +1,4 @@
-"""LogValidator, as its native callers see it (short.pyx)."""
+"""LogValidator, as its native callers see it (native_validator.pyx)."""
 
 cimport cython
 from cpython.buffer cimport Py_buffer
@@ -13,7 +13,7 @@ from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport AppendContext, Policy
 
 cdef enum:
-    SOURCE_UNKNOWN = -1  # the codec that a message set came with: it is looked for
+    SOURCE_UNKNOWN = -1  # the codec that a message set came with: unknown, to be found
 
 
 @cython.final
@@ -26,7 +26,7 @@ cdef class LogValidator:
     cdef object clock_ns
     cdef Policy compiled
     cdef CompiledRules rules  # those that ``compiled`` points to
-    cdef AppendContext door
+    cdef AppendContext context
 
     cdef dict settings(self)
     cdef bint accepts_claims(self) noexcept nogil

@@ -1,6 +1,6 @@
-"""LogValidator: the one door to the core for whole buffers.
+"""The public entry point: LogValidator validates complete buffers.
 
-    check      the profile's whole door; never writes
+    check      all rules of the profile; never writes
     validate   the same, then assigns offsets and what else a broker's append writes
     check_produce_request   all partitions of a produce request, which may fail as a whole
     check_request, analyze, validate_messages_and_assign_offsets   the stages alone
@@ -45,13 +45,13 @@ from batchval.policy import TopicPolicy
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef str CLIENT_NAME = "CLIENT"
-# defaults of arguments that every validator has set already (LogValidator.__init__)
+# Defaults of arguments that every validator has set already (LogValidator.__init__).
 cdef object ZERO = 0, DEFAULT_PRODUCE_VERSION = 9, DEFAULT_MAGIC = 2
 
 cdef int64_t MOST_OF_A_BATCH = (1 << 62) - 1
-cdef str ONE_A_PARTITION = "a TopicPolicy, or one a partition"
+cdef str ONE_A_PARTITION = "a TopicPolicy, or one for each partition"
 
-# how a stretch of a segment may end before its buffer does: rule, reason, code
+# Ends of a segment's stretch before the end of its buffer: rule, reason, code.
 TAILS = {
     "partial": (L1, reasons.PARTIAL_BATCH, CORRUPT_MESSAGE),
     "zeros": (L1, reasons.ZEROS_TO_THE_END, CORRUPT_MESSAGE),
@@ -67,7 +67,8 @@ TAIL_TEXTS = {
 
 
 cdef bytes private_copy(const Py_buffer *view):
-    """The bytes of a buffer that can change; None where nobody can, and it may be read in place."""
+    """Return a copy of the bytes of a buffer that can change; None where it can be read in place.
+    """
     if is_immutable(view):
         return None
     return copied(<const uint8_t *>view.buf, view.len)
@@ -81,20 +82,20 @@ cdef bytes copied(const uint8_t *p, size_t n):
 
 cdef void validate_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
-    """Called with the GIL, which is released when the work is long."""
+    """Validate one buffer. The caller has the GIL, which is released when the work is long."""
     begin_work(call.scratch, is_long(p, n))
     validate_partition(p, n, call, v, h)
     end_work(call.scratch)
 
 
 cdef inline bint writes(const Verdict *v) noexcept nogil:
-    """Whether there are bytes to write, or to build for their size alone."""
+    """Return whether there are bytes to write, or to build for their size alone."""
     return v.rule == 0 or (v.late and v.rebuild)
 
 
 cdef inline bint stays(const Verdict *v, const BatchHeader *h,
         const AppendContext *d) noexcept nogil:
-    """Whether what was accepted is the one batch of magic 2 whose header is ``h``, as it came."""
+    """Return whether the one batch of magic 2 whose header is ``h`` was accepted, as it came."""
     return (v.rule == 0 and not v.rebuild and v.batches == 1 and v.valid_bytes >= RECORDS
             and h.magic == 2 and d.to_magic == 2
             and v.valid_bytes == <int64_t>h.batch_length + LOG_OVERHEAD)
@@ -102,8 +103,8 @@ cdef inline bint stays(const Verdict *v, const BatchHeader *h,
 
 cdef void assign_unlocked(uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch, const Verdict *v, bint crc_is_right, uint8_t *to) noexcept nogil:
-    """Called with the GIL, which is released when the work is long: checksums may have to be
-    computed anew.
+    """Assign in place. The caller has the GIL, which is released when the work is long: checksums
+    may have to be computed anew.
     """
     begin_work(scratch, n >= NOGIL_UNCOMPRESSED)
     assign_in_place(p, n, d, policy, scratch, v, crc_is_right, to)
@@ -111,13 +112,13 @@ cdef void assign_unlocked(uint8_t *p, size_t n, const AppendContext *d, const Po
 
 
 cdef list records_of(partitions):
-    """The records of each partition; None stands for none."""
+    """Return the records of each partition; None stands for none."""
     return [b"" if records is None else records
             for records in one_each(partitions, "partitions", "a sequence of buffers")]
 
 
 cdef list refusals_of_all(const Verdict *v, Py_ssize_t index, Py_ssize_t count):
-    """The verdict on partition ``index``, for each partition of its request."""
+    """Return the verdict on partition ``index``, for each partition of its request."""
     cdef ValidationResult one
     cdef Py_ssize_t i
     results = []
@@ -136,7 +137,7 @@ cdef list refusals_of_all(const Verdict *v, Py_ssize_t index, Py_ssize_t count):
 
 @cython.final
 cdef class RejudgeAtRest:
-    """Makes the ValidationResult of one row of check_batches, when somebody looks."""
+    """A maker of the ValidationResult of one row of check_batches, on demand."""
     cdef object validator
     cdef object buffer
     cdef bint deep
@@ -149,7 +150,7 @@ cdef class RejudgeAtRest:
 
 @cython.final
 cdef class Rejudge:
-    """Makes the ValidationResult of one row of check_ranges, when somebody looks."""
+    """A maker of the ValidationResult of one row of check_ranges, on demand."""
     cdef object validator
     cdef object buffer
     cdef object policies
@@ -187,8 +188,8 @@ cdef class LogValidator:
 
     ``mode``      ``strict`` (default): Kafka's rules and the extras S1 to S10; never answers UNKNOWN_SERVER_ERROR.
                   ``kafka``: Kafka's own answer, with its disagreeing parsers and its failures.
-    ``profile``   ``produce`` (default): the broker's door. ``log``: what may lie in a segment.
-    ``extras``    {"S1": "report", ...}: extras that shall only be reported; the others refuse.
+    ``profile``   ``produce`` (default): the rules of a broker's append. ``log``: a segment's rules.
+    ``extras``    {"S1": "report", ...}: extras that are only reported; the others refuse.
     ``max_decompressed_bytes``  bounds what a whole batch decompresses to (S8). None: 64 MiB in
                   strict mode, no limit in kafka mode.
     ``kafka_version``  whose answers: ``4.4`` (default), ``4.1`` or ``3.9``. Without a policy the
@@ -198,8 +199,8 @@ cdef class LogValidator:
 
     A validator holds no scratch memory of its own and may be used by many threads at once. Any
     contiguous buffer of bytes is accepted. Checks read it in place: if it changes meanwhile, the
-    verdict may be wrong. What builds output reads a private copy, unless nobody can change the
-    buffer. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
+    verdict may be wrong. Calls that build output read a private copy, unless the buffer cannot
+    change. A refusal is a result; BatchvalError is raised for a caller's mistake alone.
     """
     def __init__(self, policy=None, *, mode="strict", profile="produce", extras=None,
             max_decompressed_bytes=None, clock_ns=None,
@@ -230,24 +231,25 @@ cdef class LogValidator:
         self.max_decompressed_bytes = max_decompressed_bytes
         self.clock_ns = clock_ns
         self.kafka_version = kafka_version
-        self.door.first_checked_produce_version = row.first_checked_produce_version
-        self.door.checks_record_length = row.checks_record_length
-        self.door.largest_record = row.largest_record
-        self.door.strict = mode == "strict"
-        self.door.refuse = refusing(extras)
-        self.door.limit = (<uint64_t>UNLIMITED if max_decompressed_bytes is None
+        self.context.first_checked_produce_version = row.first_checked_produce_version
+        self.context.checks_record_length = row.checks_record_length
+        self.context.largest_record = row.largest_record
+        self.context.strict = mode == "strict"
+        self.context.refuse = refusing(extras)
+        self.context.limit = (<uint64_t>UNLIMITED if max_decompressed_bytes is None
                            else <uint64_t>max_decompressed_bytes)
-        self.door.profile = PRODUCE_PROFILE if profile == "produce" else LOG_PROFILE
-        self.door.to_magic = 2
-        self.door.produce_version = 9
-        self.door.origin = CLIENT
+        self.context.profile = PRODUCE_PROFILE if profile == "produce" else LOG_PROFILE
+        self.context.to_magic = 2
+        self.context.produce_version = 9
+        self.context.origin = CLIENT
 
     cdef dict settings(self):
-        """Every argument of the constructor but the policy."""
+        """Return every argument of the constructor but the policy."""
         return {
             "mode": self.mode,
             "profile": self.profile,
-            "extras": {f"S{n}": "report" for n in range(1, 11) if not self.door.refuse & (1 << n)},
+            "extras": {
+                f"S{n}": "report" for n in range(1, 11) if not self.context.refuse & (1 << n)},
             "max_decompressed_bytes": self.max_decompressed_bytes,
             "clock_ns": self.clock_ns,
             "kafka_version": self.kafka_version,
@@ -278,20 +280,20 @@ cdef class LogValidator:
         return self
 
     def with_policy(self, policy):
-        """The same validator for another topic."""
+        """Return the same validator for another topic."""
         return _validator(policy, self.settings())
 
     cdef bint accepts_claims(self) noexcept nogil:
-        """Batches of magic 3: never in kafka mode."""
-        return self.compiled.accept_claims_header and self.door.strict
+        """Return whether batches of magic 3 are accepted: never in kafka mode."""
+        return self.compiled.accept_claims_header and self.context.strict
 
     cdef int open_context(self, AppendContext *d, now_ms, origin, produce_version, first_offset,
             leader_epoch,
             to_magic) except -1:
-        d[0] = self.door
+        d[0] = self.context
         if now_ms is not None:
             d.now = whole_number("now_ms", now_ms, INT64_MIN, INT64_MAX, "milliseconds")
-        elif self.door.profile == PRODUCE_PROFILE:
+        elif self.context.profile == PRODUCE_PROFILE:
             raise ArgumentTypeError("now_ms is required (milliseconds since the epoch)")
         if origin is not CLIENT_NAME:
             d.origin = origin_number(origin)
@@ -307,12 +309,12 @@ cdef class LogValidator:
 
     def check(self, buffer, *, now_ms=None, origin="CLIENT", produce_version=9, first_offset=0,
             leader_epoch=0, to_magic=2, claims=None):
-        """Judges the records of one partition, or with the log profile a stretch of a segment, and
-        writes nothing.
+        """Validate the records of one partition, or with the log profile a stretch of a segment.
+        Nothing is written.
 
-        Where ``validate`` would build the batch anew, this parses as the rebuild does, answers with
-        all rules but 40 and says ``rebuilt``; the caller that appends must check rule 40 on the
-        rebuilt size.
+        Where ``validate`` would build the batch anew, this parses as the rebuild does, checks all
+        rules but 40 and sets the path ``rebuilt``; the caller that appends must check rule 40 on
+        the rebuilt size.
 
         ``claims`` is (tag bytes or None, ``"ignore"`` | ``"verify"`` | ``"trust"``); the tag, or
         the header of a batch of magic 3, holds the claims themselves. None ignores them.
@@ -344,8 +346,8 @@ cdef class LogValidator:
         return result
 
     cdef ValidationResult check_log(self, buffer):
-        """The first finding of a stretch of a segment: of single batches, of its end, or between
-        batches.
+        """Return the first finding of a stretch of a segment: of single batches, of its end, or
+        between batches.
         """
         cdef BatchColumns columns = self.check_batches(buffer)
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
@@ -385,33 +387,32 @@ cdef class LogValidator:
         return result
 
     def check_batches(self, buffer, position=0, *, bint deep=True, trust_claims=None):
-        """With the log profile: every whole batch of a stretch of a segment from ``position`` on,
-        one row each.
+        """Validate every whole batch of a stretch of a segment from ``position`` on, one row each.
+        Needs the log profile.
 
-        Without ``deep`` compressed payloads stay closed: checksum, codec and count are judged, and
-        the row's path is none; uncompressed batches are walked either way. Each batch is judged for
-        itself; what one batch says about the next is batchval.core.continuity's matter.
-        ``columns.end`` and ``columns.tail`` say where and why the walk stopped, as with
-        ``scan_batches``.
+        Without ``deep`` compressed payloads are not decompressed: checksum, codec and count are
+        checked, and the row's path is none; uncompressed batches are walked either way. Each batch
+        is validated alone; batchval.core.continuity compares successive ones. ``columns.end`` and
+        ``columns.tail`` are where and why the walk stopped, as with ``scan_batches``.
 
         ``trust_claims`` is (rate, key): claims in the payload of zstd and gzip batches are taken
         for their records where they agree with the header, and nothing is decompressed. A sample of
         these batches, ``rate`` of them, is decompressed and compared; claims that lie are L7. The
-        same ``key`` of 16 bytes draws the same batches; who wrote the segment must not know it.
+        same ``key`` of 16 bytes draws the same batches; the writer of the segment must not know it.
         """
         cdef Sample sample
         cdef const Sample *drawing = NULL
         cdef BatchColumns columns
-        cdef AppendContext d = self.door
+        cdef AppendContext d = self.context
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef const uint8_t *p
         cdef size_t end = 0
         cdef Py_ssize_t start
         cdef int found
-        if self.door.profile != LOG_PROFILE:
+        if self.context.profile != LOG_PROFILE:
             raise ArgumentValueError(
-                "check_batches is for the log profile; check_ranges judges produce requests")
+                "check_batches requires profile='log': call check_ranges for produce requests")
         cdef RejudgeAtRest again
         if trust_claims is not None:
             trust_claims = read_sample(trust_claims, d.strict, &sample)
@@ -445,11 +446,11 @@ cdef class LogValidator:
         return columns
 
     def rejudge_at_rest(self, buffer, position, *, bint deep=True, trust_claims=None):
-        """The ValidationResult of the batch at ``position``, with the log profile."""
+        """Return the ValidationResult of the batch at ``position``, with the log profile."""
         cdef Sample sample
         cdef const Sample *drawing = NULL
         cdef StoredFacts rest
-        cdef AppendContext d = self.door
+        cdef AppendContext d = self.context
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef Entry b
@@ -482,8 +483,8 @@ cdef class LogValidator:
     @cython.boundscheck(True)  # tuples come from the caller
     def check_ranges(self, buffer, ranges=None, policies=None, *, now_ms=None, origin="CLIENT",
             produce_version=9, first_offset=0, leader_epoch=0, to_magic=2, claims=None):
-        """A whole produce request in one call: ``check`` for each range of the buffer, one row
-        each.
+        """Validate a whole produce request in one call: ``check`` for each range of the buffer, one
+        row each.
 
         ``ranges``    (start, length) pairs: a sequence of tuples, or a contiguous buffer of int64
                       (numpy, array), copied; None takes every whole batch of the buffer as a range
@@ -491,8 +492,8 @@ cdef class LogValidator:
         ``policies``  None (the validator's own), one TopicPolicy for all, or one a range.
         ``claims``    as for ``check``: one for all, or a sequence of one (or None) a range.
 
-        Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row that
-        somebody looks at.
+        Columns hold numbers; ``columns.result(i)`` makes the whole ValidationResult of a row, on
+        demand.
         """
         cdef AppendContext d
         cdef Py_buffer view
@@ -510,7 +511,8 @@ cdef class LogValidator:
         if d.profile == LOG_PROFILE:
             if ranges is not None:
                 raise ArgumentValueError(
-                    "with the log profile every batch is judged: check_batches, or no ranges")
+                    "ranges cannot be combined with profile='log', which checks every batch: "
+                    "leave ranges out, or call check_batches")
             if claims is not None:
                 raise ArgumentValueError(
                     "claims cannot be combined with profile='log': "
@@ -531,9 +533,10 @@ cdef class LogValidator:
                 one = compiled_policy(policies)
                 kept = one
             else:
-                policies = one_each(policies, "policies", "a TopicPolicy, or one a range")
+                policies = one_each(policies, "policies", "a TopicPolicy, or one for each range")
                 if len(policies) != <Py_ssize_t>count:
-                    raise ArgumentValueError(f"{len(policies)} policies for {count} ranges")
+                    raise ArgumentValueError(
+                        f"got {len(policies)} policies for {count} ranges: expected one for each")
                 policy_of = <const Policy **>malloc((count + 1) * sizeof(Policy *))
                 if policy_of is NULL:
                     raise MemoryError()
@@ -550,11 +553,12 @@ cdef class LogValidator:
             else:
                 if not isinstance(claims, (list, tuple)):
                     raise ArgumentTypeError(
-                        "claims must be one (tag, policy) or a list of one a range, "
+                        "claims must be one (tag, policy) or a list of one for each range, "
                         f"not {shown(claims)}")
                 claims = tuple(claims)  # as policies
                 if len(claims) != <Py_ssize_t>count:
-                    raise ArgumentValueError(f"{len(claims)} claims for {count} ranges")
+                    raise ArgumentValueError(
+                        f"got {len(claims)} claims for {count} ranges: expected one for each")
                 calls = <ClaimsCall *>malloc((count + 1) * sizeof(ClaimsCall))
                 if calls is NULL:
                     raise MemoryError()
@@ -617,17 +621,16 @@ cdef class LogValidator:
 
     def validate(self, buffer, *, now_ms=None, first_offset=0, leader_epoch=0, bint in_place=False,
             origin="CLIENT", produce_version=9, to_magic=2, claims=None):
-        """Judges, then does what a broker's append does: offsets from ``first_offset``, leader
-        epoch, timestamps.
+        """Validate, then do what a broker's append does: assign offsets from ``first_offset``,
+        leader epoch, timestamps.
 
         The bytes for the log are in ``result.output``: a changed copy, or with ``in_place=True`` a
-        view of the buffer itself, which is left as it was by a refusal. A batch that has to be
-        built anew comes as new bytes either way. Output is built from a copy that was judged, where
-        the buffer can change. With ``in_place`` a batch of magic 2 that stays as it is, is judged
-        and written where it stands: at positions that are inside the buffer whatever becomes of its
-        bytes.
-        ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that it carries,
-        which cannot be had in place.
+        view of the buffer itself, which a refusal leaves unchanged. A batch that has to be built
+        anew comes as new bytes either way. Output is built from a copy that was validated, where
+        the buffer can change. With ``in_place`` a batch of magic 2 that keeps its bytes is
+        validated and written in place: at positions that are inside the buffer whatever becomes of
+        its bytes. ``claims`` as for ``check``; of a batch of magic 3 the output is the batch that
+        it carries, which cannot be written in place.
         """
         cdef AppendContext d
         cdef ClaimsCall call
@@ -638,15 +641,17 @@ cdef class LogValidator:
         cdef bytes own
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         self.open_context(&d, now_ms, origin, produce_version, first_offset, leader_epoch, to_magic)
-        if self.door.profile != PRODUCE_PROFILE:
-            raise ArgumentValueError("validate appends to a log; the log profile only checks")
+        if self.context.profile != PRODUCE_PROFILE:
+            raise ArgumentValueError(
+                "validate requires profile='produce': the log profile only checks. Call check")
         read_claims_call(claims, d.strict, &call)
         take_buffer(buffer, &view, in_place)
         try:
             p = <const uint8_t *>view.buf
             if in_place and self.accepts_claims() and view.len > MAGIC and p[MAGIC] == CLAIMS_MAGIC:
                 raise ArgumentValueError(
-                    "a batch with claims in its header becomes shorter: not in place")
+                    "in_place=True is not supported for magic 3: "
+                    "removing the claims shortens the batch")
             scratch = borrow()
             try:
                 if in_place:
@@ -675,12 +680,10 @@ cdef class LogValidator:
 
     cdef int size_comes_first(self, ValidationResult result, const uint8_t *p, bytes own,
             const Py_buffer *view, const AppendContext *d, Scratch *scratch) except -1:
-        """Rule 40 comes before rules 41 to 47: a batch that they refuse is built all the same, for
-        its size.
-        """
+        """Build a batch that rules 41 to 47 refuse, for its size: rule 40 comes before them."""
         cdef ValidationResult built = ValidationResult.__new__(ValidationResult)
         if d.strict and result.v.found & d.refuse & S7_BIT:
-            return 0  # a stream that Kafka reads in another way: what would be built is not known
+            return 0  # a stream that Kafka reads in another way: the result of a rebuild is unknown
         built.v = result.v
         built.v.rule = 0
         self.assign(built, p, result.v.valid_bytes, own, None, view, d, scratch, True)
@@ -691,9 +694,10 @@ cdef class LogValidator:
     cdef int assign(self, ValidationResult result, const uint8_t *p, size_t n, bytes own, kept,
             const Py_buffer *view, const AppendContext *d, Scratch *scratch,
             bint crc_is_right) except -1:
-        """What was judged, p[0:n], to ``result.output``. ``own``: p's bytes, a private copy, None
-        where p is the caller's and immutable. ``kept``: the caller's buffer, to be written to;
-        None: it stays as it is."""
+        """Write the validated bytes p[0:n] to ``result.output``. ``own``: p's bytes, a private
+        copy, None where p is the caller's and immutable. ``kept``: the caller's buffer, to be
+        written to; None: it stays unchanged.
+        """
         cdef Entry b
         cdef size_t at = 0
         cdef const uint8_t *built
@@ -726,7 +730,7 @@ cdef class LogValidator:
         else:
             result.new_bytes = view_of_bytes(kept)[:n]
             to = <uint8_t *>view.buf
-        if n and not result.v.kept:  # nobody else has seen these bytes yet
+        if n and not result.v.kept:  # these bytes are not shared yet
             assign_unlocked(
                     <uint8_t *>PyBytes_AS_STRING(own), n, d, &self.compiled, scratch, &result.v,
                     crc_is_right, to)
@@ -753,7 +757,7 @@ cdef class LogValidator:
         and a codec that does not exist do so wherever they are met, for they are not errors of
         Kafka's API. Kafka answers every partition with the code, and appends nothing.
         """
-        cdef AppendContext d = self.door
+        cdef AppendContext d = self.context
         cdef Py_buffer view
         cdef Policy policy = self.compiled
         cdef object _rules = self.rules  # what the policy points to lives as long
@@ -764,9 +768,11 @@ cdef class LogValidator:
         if policies is not None and not isinstance(policies, TopicPolicy):
             policies = one_each(policies, "policies", ONE_A_PARTITION)
             if len(policies) != len(buffers):
-                raise ArgumentValueError(f"{len(policies)} policies for {len(buffers)} partitions")
+                raise ArgumentValueError(
+                    f"got {len(policies)} policies for {len(buffers)} partitions: "
+                    "expected one for each")
         d.produce_version = produce_version_of(produce_version)
-        # two rounds, as in Kafka: of all partitions, then each partition's own check
+        # Two rounds, as in Kafka: of all partitions, then each partition's own check.
         for own in (False, True):
             for i in range(len(buffers)):
                 if seen and not own:
@@ -809,9 +815,10 @@ cdef class LogValidator:
             validators = [self.with_policy(policy) for policy in policies]
         one = is_one_claim(claims)
         if not one:
-            claims = one_each(claims, "claims", "one (tag, policy), or one a partition")
+            claims = one_each(claims, "claims", "one (tag, policy), or one for each partition")
         if not one and len(claims) != len(buffers):
-            raise ArgumentValueError(f"{len(claims)} claims for {len(buffers)} partitions")
+            raise ArgumentValueError(
+                f"got {len(claims)} claims for {len(buffers)} partitions: expected one for each")
         refused = self.scan_produce_request(buffers, policies, produce_version=produce_version)
         if refused is not None:
             return refused
@@ -822,15 +829,15 @@ cdef class LogValidator:
         ]
 
     def check_request(self, buffer, *, produce_version=9):
-        """The check of a produce request alone: rules 5 to 8 (ProduceRequest.validateRecords)."""
-        cdef AppendContext d = self.door
+        """Check a produce request alone: rules 5 to 8 (ProduceRequest.validateRecords)."""
+        cdef AppendContext d = self.context
         cdef Py_buffer view
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
         d.produce_version = produce_version_of(produce_version)
         take_buffer(buffer, &view)
         try:
             clear(&result.v)
-            # reads two headers and no record
+            # This reads two headers and no record.
             validate_request(<const uint8_t *>view.buf, view.len, &d, &result.v)
             conclude(&d, &result.v)
         finally:
@@ -838,12 +845,12 @@ cdef class LogValidator:
         return result
 
     def analyze(self, buffer, *, origin="CLIENT", leader_epoch=0):
-        """The broker's batch loop alone: rules 1 to 4 and 9 to 16
+        """Run the broker's batch loop alone: rules 1 to 4 and 9 to 16
         (UnifiedLog.analyzeAndValidateRecords).
 
-        ``result.valid_bytes`` and ``result.source`` say what it found.
+        ``result.valid_bytes`` and ``result.source`` have its results.
         """
-        cdef AppendContext d = self.door
+        cdef AppendContext d = self.context
         cdef Py_buffer view
         cdef Scratch *scratch
         cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
@@ -870,7 +877,7 @@ cdef class LogValidator:
     def validate_messages_and_assign_offsets(self, buffer, *, now_ms=None, source=None,
             first_offset=0,
             leader_epoch=0, origin="CLIENT", to_magic=2):
-        """Kafka's LogValidator alone: rules 18 to 39, and the only door to magic 0 and 1.
+        """Run Kafka's LogValidator alone: rules 18 to 39. Only this method accepts magic 0 and 1.
 
         ``source`` is the codec as the batch loop found it (a name); None looks for it as that loop
         does.
@@ -900,9 +907,10 @@ cdef class LogValidator:
 
     cdef int convert_into(self, ValidationResult result, const uint8_t *p, size_t n, bytes own,
             const AppendContext *d, int source) except -1:
-        """validate_messages_and_assign_offsets for native callers: p[0:n], judged and built.
+        """Run validate_messages_and_assign_offsets for native callers: p[0:n] is validated and
+        built.
 
-        ``own``: p's bytes, a private copy; None where p is the caller's, which nobody may change
+        ``own``: p's bytes, a private copy; None where p is the caller's, which must not change
         before this returns. ``source``: the codec's number, or SOURCE_UNKNOWN. Long work is done
         without the GIL.
         """
@@ -926,5 +934,5 @@ cdef class LogValidator:
 
 
 def _validator(policy, settings):
-    """What a pickled validator is made of."""
+    """Make a validator from its pickled policy and settings."""
     return LogValidator(policy, **settings)

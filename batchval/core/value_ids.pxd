@@ -3,7 +3,7 @@
     field 1   flags:1 (id:4)*    flags, bit 0: no value is null; ids: int32, big-endian, rising
 
 Each value that is not null begins with a byte 0 and one of the ids (Confluent's wire format). A
-field 1 of another form is passed over, as a field with an unknown number is.
+field 1 of another form is ignored, as a field with an unknown number is.
 """
 
 from libc.stddef cimport size_t
@@ -24,7 +24,7 @@ cdef enum:
     NO_ID_NOTED = 0xFFFFFFFFFFFFFFFF
 
 cdef struct ValueIds:
-    bint stated  # False: the values have no ids, or too many, or nothing is claimed of them
+    bint stated  # False: the values have no ids, or too many, or no claim
     bint no_null
     int32_t count
     int32_t[MOST_CLAIMED_IDS] ids  # rising
@@ -60,7 +60,7 @@ cdef inline void read_value_ids(const uint8_t *p, size_t n, ValueIds *to) noexce
 
 
 cdef inline size_t put_value_ids(uint8_t *p, const ValueIds *ids) noexcept nogil:
-    """Write the content of field 1; its size, LARGEST_IDS_FIELD at most."""
+    """Write the content of field 1. Return its size, LARGEST_IDS_FIELD at most."""
     cdef int32_t i
     p[0] = NO_VALUE_NULL if ids.no_null else 0
     for i in range(ids.count):
@@ -87,7 +87,7 @@ cdef inline void want_ids(SeenIds *seen, bint wanted) noexcept nogil:
 
 
 cdef inline void start_ids(SeenIds *seen) noexcept nogil:
-    """Begin a batch: no value is known yet."""
+    """Begin a batch: no value was noted yet."""
     seen.last = NO_ID_NOTED
     seen.ids.stated = True
     seen.ids.no_null = True

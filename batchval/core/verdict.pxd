@@ -1,4 +1,4 @@
-"""What is asked, and what is answered: a policy, a call, a verdict."""
+"""The input and output of a validation: a policy, a call's context, a verdict."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -21,12 +21,12 @@ cdef struct Policy:  # a TopicPolicy, compiled
     bint accept_claims_header
     const Rules *rules  # NULL: none; its owner is kept next to the policy
 
-cdef struct AppendContext:  # what a call says, and how the validator was set up
+cdef struct AppendContext:  # the arguments of a call and of the validator
     int64_t now
     int64_t first_offset
     int32_t leader_epoch
     int16_t produce_version
-    # batchval.kafka_versions: rules 5 to 8 are not asked of older requests
+    # From batchval.kafka_versions: rules 5 to 8 are not checked in older requests.
     int16_t first_checked_produce_version
     int8_t origin
     int8_t to_magic
@@ -84,7 +84,7 @@ cdef struct Verdict:
     int32_t walked_longest  # record, without its length field
     int64_t stated_max_timestamp  # by the header of the first batch
     uint8_t claims  # batchval.core.claims
-    bint stripped  # a batch of magic 3 was judged as the one of magic 2 that it carries
+    bint stripped  # a batch of magic 3 was validated as the one of magic 2 that it carries
 
 cdef void clear(Verdict *v) noexcept nogil
 cdef bint refuse(Verdict *v, int rule, int code, int reason, int64_t a=*,
@@ -97,17 +97,19 @@ cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil
 
 
 cdef inline bint breaks_record_rule(const Verdict *v) noexcept nogil:
-    """Whether the verdict is conclude_rules': the scratch holds the records at fault."""
+    """Return whether the verdict is conclude_rules': the scratch holds the records at fault."""
     return v.rule > RECORD_RULE
 
 
 cdef inline int attributes_of(const Entry *b) noexcept nogil:
-    """The byte that holds codec and flags: every batch that next_batch lets through has it."""
+    """Return the byte that holds codec and flags: every batch that next_batch accepts has it."""
     return b.p[ATTRIBUTES + 1] if b.magic >= 2 else b.p[LEGACY_ATTRIBUTES]
 
 
 cdef inline void note_facts(const Facts *f, Verdict *v) noexcept nogil:
-    """What a walk to the end found, whatever becomes of the batch: claims are held against it."""
+    """Note the facts of a walk to the end, whatever becomes of the batch: claims are compared with
+    them.
+    """
     v.walked += 1
     v.walked_found = f.found
     v.walked_records = f.records

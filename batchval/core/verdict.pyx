@@ -41,7 +41,7 @@ cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=0,
 
 
 cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil:
-    """What next_batch found wrong: rules 2, 3 and 4."""
+    """Refuse by what next_batch found wrong: rules 2, 3 and 4."""
     if rule == BATCH_SIZE_TOO_SMALL:
         return refuse(v, rule, CORRUPT_MESSAGE, reasons.SIZE_BELOW_14, entry.size_field)
     if rule == BATCH_SIZE_OVERFLOW:
@@ -56,8 +56,8 @@ cdef inline int16_t code_of_extra(int rule) noexcept nogil:
 
 
 cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
-    """Strict: the broker's failures get the code of their cause, and what Kafka would accept meets
-    the extras.
+    """Conclude a verdict. In strict mode the broker's failures get the code of their cause, and
+    extras apply to batches that Kafka would accept.
     """
     cdef int extra
     if not d.strict:
@@ -81,7 +81,7 @@ cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
 
 
 cdef int reason_of_broken(const RecordError *error) noexcept nogil:
-    """R1 has two sentences, the other rules one each."""
+    """Return the reason of a broken rule. R1 has two sentences, the other rules one each."""
     if error.rule == R1:
         if error.kind == NUMBER_NOT_ALLOWED:
             return reasons.RECORD_SCHEMA_ID
@@ -102,7 +102,7 @@ cdef int reason_of_broken(const RecordError *error) noexcept nogil:
 
 
 cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil:
-    """Refuse what would be accepted and breaks a record rule: asked last, in both modes."""
+    """Refuse an accepted batch that breaks a record rule: checked last, in both modes."""
     if v.rule or scratch.broken_seen == 0 or v.out_of_memory:
         return
     v.reports = 0

@@ -28,7 +28,7 @@ cdef inline int size_of_varint(int64_t value) noexcept nogil:
 
 
 cdef inline uint8_t *put_varint(uint8_t *p, int64_t value) noexcept nogil:
-    """Where it ends."""
+    """Write a varint. Return where it ends."""
     cdef uint64_t v = zigzag(value)
     while v >= 0x80:
         p[0] = <uint8_t>(v | 0x80)
@@ -44,7 +44,7 @@ cdef inline size_t size_of_nullable(int32_t length) noexcept nogil:
 
 cdef inline uint8_t *put_nullable(uint8_t *p, const uint8_t *content,
         int32_t length) noexcept nogil:
-    """The length, then as many bytes; below 0: null."""
+    """Write the length, then as many bytes; below 0: null."""
     p = put_varint(p, length if length >= 0 else -1)
     if length > 0:
         memcpy(p, content, length)
@@ -54,8 +54,8 @@ cdef inline uint8_t *put_nullable(uint8_t *p, const uint8_t *content,
 
 cdef inline size_t size_of_body(const Record *r, int64_t timestamp_delta,
         int32_t offset_delta) noexcept nogil:
-    """What follows the length. Of the record key, value and headers count, whatever its own place
-    was.
+    """Write the fields after the length. Only key, value and headers of the record count, whatever
+    its own offset was.
     """
     return (1 + size_of_varint(timestamp_delta) + size_of_varint(offset_delta) + size_of_nullable(r.key_length)
             + size_of_nullable(r.value_length) + size_of_varint(r.headers_count) + <size_t>r.headers_size)

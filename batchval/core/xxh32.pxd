@@ -6,9 +6,9 @@ from libc.string cimport memcpy
 from batchval.core.bytes cimport le32
 
 cdef struct Xxh32:
-    uint32_t lane[4]
+    uint32_t sums[4]
     uint64_t total
-    uint8_t tail[16]  # the total % 16 bytes that no lane has taken
+    uint8_t tail[16]  # the total % 16 bytes that no sums has taken
 
 cdef enum:
     PRIME1 = 0x9E3779B1
@@ -25,17 +25,17 @@ cdef inline uint32_t rotate(uint32_t v, int n) noexcept nogil:
 
 
 cdef inline void xxh32_start(Xxh32 *x) noexcept nogil:
-    x.lane[0] = <uint32_t>PRIME1 + <uint32_t>PRIME2
-    x.lane[1] = <uint32_t>PRIME2
-    x.lane[2] = 0
-    x.lane[3] = 0 - <uint32_t>PRIME1
+    x.sums[0] = <uint32_t>PRIME1 + <uint32_t>PRIME2
+    x.sums[1] = <uint32_t>PRIME2
+    x.sums[2] = 0
+    x.sums[3] = 0 - <uint32_t>PRIME1
     x.total = 0
 
 
 cdef inline void xxh32_stripe(Xxh32 *x, const uint8_t *p) noexcept nogil:
     cdef int i
     for i in range(4):
-        x.lane[i] = rotate(x.lane[i] + le32(p + 4 * i) * <uint32_t>PRIME2, 13) * <uint32_t>PRIME1
+        x.sums[i] = rotate(x.sums[i] + le32(p + 4 * i) * <uint32_t>PRIME2, 13) * <uint32_t>PRIME1
 
 
 cdef inline void xxh32_add(Xxh32 *x, const uint8_t *p, uint64_t n) noexcept nogil:
@@ -62,7 +62,7 @@ cdef inline uint32_t xxh32_value(const Xxh32 *x) noexcept nogil:
     cdef const uint8_t *p = &x.tail[0]
     cdef uint64_t n = x.total & 15
     if x.total >= 16:
-        h = rotate(x.lane[0], 1) + rotate(x.lane[1], 7) + rotate(x.lane[2], 12) + rotate(x.lane[3],
+        h = rotate(x.sums[0], 1) + rotate(x.sums[1], 7) + rotate(x.sums[2], 12) + rotate(x.sums[3],
                 18)
     else:
         h = <uint32_t>PRIME5

@@ -1,4 +1,4 @@
-"""Whose claims are believed (claims_ledger.py), and what of it is needed for every batch
+"""The trust in senders of claims: the ledger (claims_ledger.py), and its decision for each batch
 (sender_trust.pyx).
 """
 

@@ -1,14 +1,14 @@
-"""Whose claims are believed: a ledger of senders.
+"""The ledger of senders whose batches carry claims.
 
-For each batch that comes with claims it decides between the two things the core can do with them:
+For each batch with claims it decides between the two uses of claims that the core has:
 
-    verify   decompress, and hold the claims against the records
-    trust    take the short way, if the claims settle everything
+    verify   decompress, and compare the claims with the records
+    trust    skip the records, if the claims settle everything
 
-and it learns from the answers. The sample is a keyed function of a secret, of a counter that is
+and it learns from the results. The sample is a keyed function of a secret, of a counter that is
 kept here for each sender, and of the batch's checksum. A sender knows the last of the three alone:
-it cannot tell which of its batches will be checked, cannot choose one that will not be, and a batch
-sent again meets another draw.
+it cannot predict which of its batches are checked, cannot choose one that is not, and a batch sent
+again gets another draw.
 
 The formula, for which the agents of the JVM have the same test vectors
 (fixtures/claims/ledger.jsonl):
@@ -51,20 +51,18 @@ _Tag: TypeAlias = bytes | bytearray | memoryview
 
 _crc_at = Struct(">I").unpack_from
 _BLOCK = Struct(">Q").pack
-# whose payloads can carry claims
+# The codecs whose payloads can carry claims.
 _CODECS = (CompressionType.GZIP, CompressionType.ZSTD)
 
 
 class ClaimsCounts(NamedTuple):
-    """What became of batches with claims.
+    """The number of batches with claims, by outcome.
 
-    ``batches`` had claims that were to be read. ``sampled`` were checked because the draw fell on
+    ``batches`` had claims that were to be read. ``sampled`` were checked because the draw chose
     them; those of new and of demoted senders, and all under ``verify``, are checked too.
-    ``trusted`` were accepted on their claims.
-    ``honest`` and ``lying`` are what checks found, ``lying`` also of a batch that decompresses to
-    more than the limit;
-    ``unjudged`` were refused before their records were walked,
-    ``unbound`` came with a tag that is none or another batch's;
+    ``trusted`` were accepted on their claims. ``honest`` and ``lying`` are the results of checks,
+    ``lying`` also of a batch that decompresses to more than the limit; ``unjudged`` were refused
+    before their records were walked, ``unbound`` came with a malformed tag or with another batch's;
     ``demotions``: how often a lie ended the trust in a sender.
     """
 
@@ -89,8 +87,8 @@ def _pads(keyed: hmac.HMAC, sender: bytes, block: int) -> bytes:
 
 
 class ClaimsLedger:
-    """Decides which claims are checked, and remembers who lied. May be used by many threads at
-    once.
+    """A ledger that decides which claims are checked, and keeps which senders lied. Many threads
+    may use it at once.
 
     ``policy``        what to make of claims
     ``secret``        16 to 64 bytes that nobody else knows; None draws 32 new ones
@@ -99,8 +97,8 @@ class ClaimsLedger:
 
     A *sender* is the subject of a TLS certificate, or else the listener that its connection came
     by: never a connection, an address or a name that a client chose, for a new one of those costs
-    nothing. Beyond ``most_senders`` the one that was longest silent is forgotten (and would start
-    anew); one that is demoted is not.
+    nothing. Beyond ``most_senders`` the one that was longest silent is dropped (and would start
+    anew); a demoted one is not.
     """
 
     def __init__(
@@ -117,7 +115,7 @@ class ClaimsLedger:
             raise BatchvalError(f"the secret must have 16 to 64 bytes, not {len(secret)}")
         for name, value in (("first_checked", first_checked), ("demotion_ms", demotion_ms)):
             if value < 0:
-                raise BatchvalError(f"{name} must not be negative: {value}")
+                raise BatchvalError(f"{name} must be at least 0, not {value}")
         if most_senders < 1:
             raise BatchvalError(f"most_senders must be at least 1, not {most_senders}")
         self.policy = policy
@@ -137,9 +135,7 @@ class ClaimsLedger:
         )
 
     def follow(self, policy: ClaimsPolicy) -> None:
-        """Decide by this policy from the next batch on. What is known of senders stays, and the
-        secret.
-        """
+        """Decide by this policy from the next batch on. Secret and senders stay."""
         with self._lock:
             self.policy = policy
             self._below = round((policy.rate or 0.0) * 2**64)
@@ -150,21 +146,23 @@ class ClaimsLedger:
     # ---- decisions and answers -------------------------------------------------------------------
 
     def decide(self, sender: str, crc: int, now_ms: int) -> _Decision:
-        """What to do with the claims of one batch: for the ``claims=`` of LogValidator.check."""
+        """Return what to do with the claims of one batch: for the ``claims=`` of
+        LogValidator.check.
+        """
         if self.policy.word == "ignore":
             return "ignore"
         with self._lock:
             return self._sender(sender, now_ms).decided(crc, now_ms)
 
     def note(self, sender: str, answer: str | None, now_ms: int) -> None:
-        """What came of it: ``result.claims``. A lie demotes the sender for ``demotion_ms``."""
+        """Note the outcome: ``result.claims``. A lie demotes the sender for ``demotion_ms``."""
         if answer is None or self.policy.word == "ignore":
             return
         with self._lock:
             self._sender(sender, now_ms).noted(_WHAT[answer], 1, now_ms)
 
     def trust_of(self, sender: str, now_ms: int) -> SenderTrust:
-        """What is known of a sender, for native code that decides and notes by itself. Not with
+        """Return the state of a sender, for native code that decides and notes by itself. Not with
         ``ignore``.
         """
         with self._lock:
@@ -173,7 +171,7 @@ class ClaimsLedger:
     def _sender(self, name: str, now_ms: int) -> SenderTrust:
         if not name:
             raise BatchvalError(
-                f"a sender is a certificate's subject or a listener's name, not {name!r}"
+                f"sender must be a certificate's subject or a listener's name, not {name!r}"
             )
         of = self._senders.get(name)
         if of is not None:
@@ -193,7 +191,7 @@ class ClaimsLedger:
                     del self._senders[silent]
                     break
             else:
-                return of  # all places are taken by liars: a newcomer stays one
+                return of  # all places are taken by demoted senders: a new one stays new
         self._senders[name] = of
         return of
 
@@ -209,7 +207,7 @@ class ClaimsLedger:
         tag: _Tag | None = None,
         **call: Any,
     ) -> ValidationResult:
-        """``validator.check``, with the claims of a tag, a payload or a header as the policy says.
+        """Call ``validator.check`` with the claims of a tag, a payload or a header, by the policy.
 
         ``call`` is passed on (origin, produce_version, ...).
         """
@@ -233,11 +231,13 @@ class ClaimsLedger:
         policies: TopicPolicy | Sequence[TopicPolicy] | None = None,
         **call: Any,
     ) -> BatchColumns:
-        """``validator.check_ranges`` for one sender's produce request; ``tags``: one, or None, a
-        range.
+        """Call ``validator.check_ranges`` for one sender's produce request; ``tags``: one, or None,
+        for each range.
         """
         if tags is not None and len(tags) != len(ranges):
-            raise BatchvalError(f"{len(tags)} tags for {len(ranges)} ranges")
+            raise BatchvalError(
+                f"got {len(tags)} tags for {len(ranges)} ranges: expected one for each"
+            )
         if self.policy.word == "ignore":
             return validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, **call)
         view = _bytes_of(buffer)
@@ -252,8 +252,8 @@ class ClaimsLedger:
         header = one is not None and one.accept_claims_header
         claims: list[tuple[_Tag | None, _Decision] | None] = []
         read = 0
-        # one lock and one look for the sender a request: with small batches they cost more than
-        # judging does
+        # One lock and one lookup of the sender a request: with small batches they cost more than
+        # the validation.
         with self._lock:
             of = self._sender(sender, now_ms)
             for i, (start, length) in enumerate(ranges):
@@ -288,10 +288,10 @@ class ClaimsLedger:
             return False
         return tag is not None or _has_claims(batch, 0, len(batch), policy.accept_claims_header)
 
-    # ---- the books -------------------------------------------------------------------------------
+    # ---- counts ----------------------------------------------------------------------------------
 
     def counts(self, sender: str | None = None) -> ClaimsCounts:
-        """Of one sender, or of all there ever were."""
+        """Return the counts of one sender, or of all senders ever seen."""
         with self._lock:
             if sender is None:
                 return ClaimsCounts(*self._totals.as_tuple())
@@ -299,7 +299,7 @@ class ClaimsLedger:
             return ClaimsCounts() if of is None else ClaimsCounts(*of.counts())
 
     def senders(self) -> list[str]:
-        """Those that are remembered, the longest silent first."""
+        """Return the senders that are kept, the longest silent first."""
         with self._lock:
             return list(self._senders)
 
@@ -313,7 +313,7 @@ def _has_claims(view: memoryview, start: int, length: int, header: bool) -> bool
     """Return whether a batch has claims in its payload, or in its header if those are read."""
     if view[start + MAGIC] == CLAIMS_MAGIC:
         return header
-    # its carrier is looked for in batches of these codecs alone
+    # Only payloads of these codecs can carry claims.
     if length <= RECORDS or view[start + ATTRIBUTES + 1] & CODEC_MASK not in _CODECS:
         return False
     return carrier_of(view[start : start + length]) is not None
@@ -323,7 +323,7 @@ def _bytes_of(buffer: Any) -> memoryview:
     try:
         return memoryview(buffer).cast("B")
     except (TypeError, BufferError) as error:
-        raise BatchvalError(f"a contiguous buffer of bytes is needed: {error}") from None
+        raise BatchvalError(f"expected a contiguous buffer of bytes: {error}") from None
 
 
 def _crc_of(batch: memoryview) -> int:

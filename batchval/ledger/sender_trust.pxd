@@ -1,4 +1,4 @@
-"""What the ledger knows of one sender."""
+"""The ledger's state of one sender."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t

@@ -1,11 +1,11 @@
-"""What the ledger knows of one sender, and a decision a batch: an addition, a comparison, no call
-of Python.
+"""The ledger's state of one sender, and a decision for each batch: an addition, a comparison, no
+call of Python.
 
     draw = pad of (sender, counter) ^ crc * SPREAD        below the rate * 2^64: this one is checked
 
 A pad is 64 bits of a keyed hash, which no sender ever sees; eight counters' pads come of one hash.
-There is no lock: nothing here gives way to another thread but the hash, and two that hash at once
-use a block of counters each.
+It takes no lock: only the hash lets another thread run, and two that hash at once use a block of
+counters each.
 """
 
 cimport cython
@@ -33,8 +33,8 @@ cdef class Counts:
 
 @cython.final
 cdef class SenderTrust:
-    """``word`` verify, audit or trust; ``below`` the rate times 2^64; ``keyed(block)`` gives 64
-    secret bytes.
+    """The trust in one sender. ``word``: verify, audit or trust; ``below``: the rate times 2^64;
+    ``keyed(block)`` returns 64 secret bytes.
     """
 
     def __init__(self, str word, object below, int64_t first_checked, int64_t demotion_ms, keyed,
@@ -47,9 +47,7 @@ cdef class SenderTrust:
         self.demotion_ms = demotion_ms
 
     def follow(self, str word, object below):
-        """Decide by this word and rate from the next batch on. What is known of the sender
-        stays.
-        """
+        """Decide by this word and rate from the next batch on. The sender's state stays."""
         self.word = _WORDS[word]
         self.always = below >= 1 << 64
         self.below = 0 if self.always else below
@@ -71,7 +69,7 @@ cdef class SenderTrust:
         return 0
 
     cdef int decide(self, uint32_t crc, int64_t now_ms) except -1:
-        """VERIFY_CLAIMS or TRUST_CLAIMS."""
+        """Return VERIFY_CLAIMS or TRUST_CLAIMS."""
         self.count(BATCHES, 1)
         if self.demoted:
             if now_ms < self.demoted_until:
@@ -80,7 +78,7 @@ cdef class SenderTrust:
             self.checked = 0
         if self.word != AUDIT:
             return self.word
-        # drawn for every batch, so that the first ones tell nobody how the draws will go
+        # A draw for every batch: the first ones do not reveal later draws.
         if self.pads_left == 0:
             self.draw_pads()
         self.pads_left -= 1
@@ -90,7 +88,7 @@ cdef class SenderTrust:
         return VERIFY_CLAIMS if self.checked < self.first_checked else TRUST_CLAIMS
 
     cdef int note(self, int what, int64_t n, int64_t now_ms) noexcept:
-        """What came of it. A lie ends the credit for ``demotion_ms``."""
+        """Note the outcome. A lie ends the trust for ``demotion_ms``."""
         self.count(what, n)
         if what == HONEST:
             self.checked += n
@@ -103,11 +101,11 @@ cdef class SenderTrust:
         return 0
 
     def decided(self, uint32_t crc, int64_t now_ms):
-        """``decide`` in the words of LogValidator."""
+        """Call ``decide`` and return its answer as LogValidator's word."""
         return _DECISIONS[self.decide(crc, now_ms)]
 
     def noted(self, int what, int64_t n, int64_t now_ms):
-        """``note``; ``what`` counts ClaimsCounts' fields."""
+        """Call ``note``; ``what`` counts ClaimsCounts' fields."""
         if not 0 <= what < COUNTS:
             raise ValueError(what)
         self.note(what, n, now_ms)
@@ -116,5 +114,5 @@ cdef class SenderTrust:
         return self.demoted and now_ms < self.demoted_until
 
     def counts(self):
-        """As ClaimsCounts has them."""
+        """Return the counts in the order of ClaimsCounts."""
         return self.own.as_tuple()

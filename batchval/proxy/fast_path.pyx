@@ -409,7 +409,7 @@ cdef class FastPath:
         call.tagged = False
         call.wants_ids = self.makes_claims
         if tag is not NULL and self.ledger is not None:
-            if not whole.door.strict:
+            if not whole.context.strict:
                 return 0
             if self.trust is None:
                 self.trust = self.ledger.trust_of(self.sender, self.now_ms)

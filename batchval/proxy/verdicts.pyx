@@ -198,7 +198,7 @@ cdef class Verdicts:
         """Return whether one partition fails the whole request: all are refused with its code then.
         See LogValidator.scan_produce_request.
         """
-        cdef AppendContext d = one.door
+        cdef AppendContext d = one.context
         cdef Verdict v
         cdef bint transactional, passes = True, own, seen = False
         cdef Py_ssize_t i, n
@@ -362,7 +362,7 @@ cdef class Verdicts:
                 continue
             p = self.batch(i, &n)
             announced = announced_work(p, n)
-            d = validator.door
+            d = validator.context
             self.set_call(&d)
             policy = validator.compiled
             if self.converts and policy.target == ZSTD:
@@ -379,7 +379,7 @@ cdef class Verdicts:
                     row.path = path
                     row.outcome = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
                     row.forwarded = True
-                elif v.rule == S8 and d.limit < validator.door.limit:
+                elif v.rule == S8 and d.limit < validator.context.limit:
                     return HEAVY
                 else:
                     if self.converts and v.rule == 0:

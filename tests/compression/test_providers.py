@@ -37,12 +37,12 @@ def _as_before() -> Iterator[None]:
 @pytest.mark.parametrize("name", compression.PROVIDERS)
 def test_use(name: str) -> None:
     assert compression.use(name) == compression.provider() == name
-    told = compression.describe()
-    assert set(told) == {"gzip", "snappy", "lz4", "zstd"}
-    assert (told["gzip"], told["snappy"]) == ("batchval inflate", "batchval snappy")
+    described = compression.describe()
+    assert set(described) == {"gzip", "snappy", "lz4", "zstd"}
+    assert (described["gzip"], described["snappy"]) == ("batchval inflate", "batchval snappy")
     for codec in ("lz4", "zstd"):
-        assert ("for Python" in told[codec]) == (name == "packages")
-        assert ("lib" in told[codec]) == (name == "native")
+        assert ("for Python" in described[codec]) == (name == "packages")
+        assert ("lib" in described[codec]) == (name == "native")
     for codec in (LZ4, ZSTD):
         assert LogValidator().check(batch(records(50), codec=codec), now_ms=NOW).ok
 

@@ -38,14 +38,14 @@ PLAIN = batch(records(3))
 
 
 class Row(NamedTuple):
-    """A buffer, what the stage is told besides, and Kafka's answer: the rule that refuses and its
+    """A buffer, the arguments of the stage, and Kafka's answer: the rule that refuses and its
     code.
     """
 
     data: bytes
     rule: str | None = None
     code: int = 0
-    told: dict[str, Any] = {}  # noqa: RUF012
+    arguments: dict[str, Any] = {}  # noqa: RUF012
     policy: dict[str, Any] = {}  # noqa: RUF012
     extra: str | None = None  # strict: what stands in the place of a -1
 
@@ -86,16 +86,16 @@ REQUEST = {
     "magic 1": Row(message(1), "6", 87),
     "magic 1 in a wrapper": Row(wrapper([message(1)], GZIP), "6", 87),
     "two batches": Row(PLAIN + PLAIN, "8", 87),
-    "a message behind": Row(PLAIN + message(1), "8", 87),
-    "part of a batch behind": Row(PLAIN + PLAIN[:-1]),
-    "one byte behind": Row(PLAIN + b"\0"),
-    "eleven zeros behind": Row(PLAIN + bytes(11)),
-    "twelve zeros behind": Row(PLAIN + bytes(12), "2", 2),
-    "magic 3 behind": Row(PLAIN + batch(magic=3), "4", 2),
-    "zstd in version 7": Row(batch(codec=ZSTD), told={"produce_version": 7}),
+    "a message after it": Row(PLAIN + message(1), "8", 87),
+    "part of a batch after it": Row(PLAIN + PLAIN[:-1]),
+    "one byte after it": Row(PLAIN + b"\0"),
+    "eleven zeros after it": Row(PLAIN + bytes(11)),
+    "twelve zeros after it": Row(PLAIN + bytes(12), "2", 2),
+    "magic 3 after it": Row(PLAIN + batch(magic=3), "4", 2),
+    "zstd in version 7": Row(batch(codec=ZSTD), arguments={"produce_version": 7}),
     "zstd in version 6": Row(batch(codec=ZSTD), "7", 76, {"produce_version": 6}),
     "zstd in version 3": Row(batch(codec=ZSTD), "7", 76, {"produce_version": 3}),
-    "lz4 in version 3": Row(batch(codec=LZ4), told={"produce_version": 3}),
+    "lz4 in version 3": Row(batch(codec=LZ4), arguments={"produce_version": 3}),
     "codec 5 in version 6": Row(batch(attributes=5), "15", -1, {"produce_version": 6}, extra="S6"),
     "codec 5 in version 9": Row(batch(attributes=5)),
     "a wrong checksum": Row(batch(crc=1)),
@@ -105,7 +105,7 @@ REQUEST = {
 @pytest.mark.parametrize("what", REQUEST)
 def test_the_request(what: str) -> None:
     row = REQUEST[what]
-    result = KAFKA.check_request(row.data, **row.told)
+    result = KAFKA.check_request(row.data, **row.arguments)
     assert (result.rule and result.rule.id, int(result.error_code)) == (row.rule, row.code), result
     assert (result.path, result.stats, result.output, result.next_offset) == (
         None,
@@ -113,7 +113,7 @@ def test_the_request(what: str) -> None:
         None,
         None,
     )
-    same_in_strict(row, STRICT.check_request(row.data, **row.told))
+    same_in_strict(row, STRICT.check_request(row.data, **row.arguments))
 
 
 def same_in_strict(row: Row, result: Any) -> None:
@@ -142,22 +142,25 @@ ANALYZE = {
     "many": Row(PLAIN + batch(codec=GZIP) + message(1)),
     "part of a batch": Row(PLAIN[:-1]),
     "size 13": Row(sized(13), "2", 2),
-    "size 13 behind a batch": Row(PLAIN + sized(13), "2", 2),
+    "size 13 after a batch": Row(PLAIN + sized(13), "2", 2),
     "size that overflows": Row(sized(INT_MAX - 11), "3", -1, extra="S9"),
     "magic 3": Row(batch(magic=3), "4", 2),
-    "epoch as the raft leader's": Row(AT_5, told=RAFT | EPOCH_7),
+    "epoch as the raft leader's": Row(AT_5, arguments=RAFT | EPOCH_7),
     "epoch below the raft leader's": Row(AT_5, "9", 87, RAFT | {"leader_epoch": 8}),
     "epoch above the raft leader's": Row(AT_5, "9", 87, RAFT | {"leader_epoch": 6}),
     "a message for a raft leader": Row(message(1), "9", 87, RAFT),
-    "a message for a raft leader of epoch -1": Row(message(1), told=RAFT | {"leader_epoch": -1}),
+    "a message for a raft leader of epoch -1": Row(
+        message(1), arguments=RAFT | {"leader_epoch": -1}
+    ),
     "base offset 1 by a client": Row(batch(base_offset=1), "10", 87),
     "base offset -1 by a client": Row(batch(base_offset=-1), "10", 87),
-    "base offset 1 by a coordinator": Row(batch(base_offset=1), told=COORDINATOR),
+    "base offset 1 by a coordinator": Row(batch(base_offset=1), arguments=COORDINATOR),
     "a message's offset by a client": Row(message(1, offset=9)),
-    "epoch as the replica's": Row(AT_5, told=REPLICA | EPOCH_7),
-    "epoch ahead of the replica's": Row(AT_5, told=REPLICA | {"leader_epoch": 6}),
+    "epoch as the replica's": Row(AT_5, arguments=REPLICA | EPOCH_7),
+    "epoch ahead of the replica's": Row(AT_5, arguments=REPLICA | {"leader_epoch": 6}),
     "a wrong checksum ahead of the replica": Row(
-        batch(base_offset=5, partition_leader_epoch=7, crc=1), told=REPLICA | {"leader_epoch": 6}
+        batch(base_offset=5, partition_leader_epoch=7, crc=1),
+        arguments=REPLICA | {"leader_epoch": 6},
     ),
     "26 bytes": Row(stump(26), "12", -1, extra="S9"),
     "27 bytes": Row(stump(27), "14", 2),
@@ -169,7 +172,7 @@ ANALYZE = {
         PLAIN, "13", 10, COORDINATOR, {"max_message_bytes": len(PLAIN) - 1}
     ),
     "too large for the leader of a replica": Row(
-        AT_5, told=REPLICA | EPOCH_7, policy={"max_message_bytes": 1}
+        AT_5, arguments=REPLICA | EPOCH_7, policy={"max_message_bytes": 1}
     ),
     "a message one byte too large": Row(
         message(1), "13", 10, policy={"max_message_bytes": len(message(1)) - 1}
@@ -183,11 +186,11 @@ ANALYZE = {
     "codec 5": Row(batch(attributes=5), "15", -1, extra="S6"),
     "codec 7": Row(batch(attributes=7), "15", -1, extra="S6"),
     "codec 7 of a message": Row(message(0, attributes=7), "15", -1, extra="S6"),
-    "offsets of a follower": Row(AT_5 + AT_6, told=REPLICA | EPOCH_7),
+    "offsets of a follower": Row(AT_5 + AT_6, arguments=REPLICA | EPOCH_7),
     "offsets of a follower twice": Row(AT_5 + AT_5, "16", -1, REPLICA | EPOCH_7, extra="S9"),
     "offsets of a follower back": Row(AT_6 + AT_5, "16", -1, REPLICA | EPOCH_7, extra="S9"),
     "offsets of a raft leader back": Row(AT_6 + AT_5, "16", -1, RAFT | EPOCH_7, extra="S9"),
-    "offsets of a coordinator back": Row(AT_6 + AT_5, told=COORDINATOR),
+    "offsets of a coordinator back": Row(AT_6 + AT_5, arguments=COORDINATOR),
     "the first last offset below 0": Row(
         batch(base_offset=-3, last_offset_delta=1, partition_leader_epoch=7),
         "16",
@@ -198,10 +201,10 @@ ANALYZE = {
     "offsets back, and a record that does not parse": Row(
         AT_6 + batch([b"\x02"], records_count=1, base_offset=5), "29", 87, REPLICA | EPOCH_7
     ),
-    "offsets back, and behind them a size of 13": Row(
+    "offsets back, and after them a size of 13": Row(
         AT_6 + AT_5 + sized(13), "2", 2, REPLICA | EPOCH_7
     ),
-    "offsets back in what is skipped": Row(AT_6 + AT_5, told=REPLICA | {"leader_epoch": 3}),
+    "offsets back in what is skipped": Row(AT_6 + AT_5, arguments=REPLICA | {"leader_epoch": 3}),
 }
 
 
@@ -209,7 +212,7 @@ ANALYZE = {
 def test_the_batch_loop(what: str) -> None:
     row = ANALYZE[what]
     policy = TopicPolicy(**row.policy)
-    result = LogValidator(policy, mode="kafka").analyze(row.data, **row.told)
+    result = LogValidator(policy, mode="kafka").analyze(row.data, **row.arguments)
     assert (result.rule and result.rule.id, int(result.error_code)) == (row.rule, row.code), result
     assert (result.path, result.stats, result.output, result.next_offset) == (
         None,
@@ -217,12 +220,12 @@ def test_the_batch_loop(what: str) -> None:
         None,
         None,
     )
-    same_in_strict(row, LogValidator(policy).analyze(row.data, **row.told))
+    same_in_strict(row, LogValidator(policy).analyze(row.data, **row.arguments))
 
 
 def test_what_the_batch_loop_finds() -> None:
     first, second = batch(codec=GZIP), batch(codec=LZ4)
-    result = KAFKA.analyze(first + second + PLAIN + b"behind")
+    result = KAFKA.analyze(first + second + PLAIN + b"beyond")
     assert result.valid_bytes == len(first + second + PLAIN)
     assert result.source is CompressionType.LZ4  # the last codec that is not none
     assert (result.skipped_batches, result.position) == (0, None)
@@ -230,9 +233,9 @@ def test_what_the_batch_loop_finds() -> None:
 
 
 def test_a_follower_skips_from_the_first_epoch_ahead_on() -> None:
-    behind = batch(base_offset=7, partition_leader_epoch=1)
+    appended = batch(base_offset=7, partition_leader_epoch=1)
     result = KAFKA.analyze(
-        AT_5 + batch(base_offset=6, partition_leader_epoch=9) + behind,
+        AT_5 + batch(base_offset=6, partition_leader_epoch=9) + appended,
         origin=AppendOrigin.REPLICATION,
         leader_epoch=7,
     )
@@ -270,8 +273,8 @@ VALIDATE = {
     "size 13": Row(sized(13), "2", 2),
     "two batches": Row(PLAIN + PLAIN, "19", 87),
     "two compressed batches": Row(batch(codec=GZIP) + batch(codec=GZIP), "19", 87),
-    "a size of 13 behind": Row(PLAIN + sized(13), "2", 2),
-    "two messages": Row(message(1) + message(1), told=DOWN),
+    "a size of 13 after it": Row(PLAIN + sized(13), "2", 2),
+    "two messages": Row(message(1) + message(1), arguments=DOWN),
     "two wrappers": Row(wrapper([message(1)], GZIP) * 2, "19", 87, DOWN),
     "two messages, converted": Row(message(1) + message(1)),
     "messages of two magics": Row(message(1) + message(0), "21", 87, DOWN),
@@ -290,16 +293,16 @@ VALIDATE = {
     "records count below the offsets": Row(batch(records(2), last_offset_delta=2), "24", 87),
     "control batch": Row(batch(attributes=32), "25", 87),
     "control and transactional": Row(batch(**TRANSACTION | {"attributes": 48}), "25", 87),
-    "control batch by a coordinator": Row(batch(attributes=32), told=COORDINATOR),
-    "counts by a coordinator": Row(batch(records(2), last_offset_delta=7), told=COORDINATOR),
-    "no record by a coordinator": Row(batch([]), told=COORDINATOR),
+    "control batch by a coordinator": Row(batch(attributes=32), arguments=COORDINATOR),
+    "counts by a coordinator": Row(batch(records(2), last_offset_delta=7), arguments=COORDINATOR),
+    "no record by a coordinator": Row(batch([]), arguments=COORDINATOR),
     "sequence -1 with a producer": Row(batch(producer_id=0, producer_epoch=0), "26", 87),
     "sequence the least with a producer": Row(
         batch(producer_id=LONG_MAX, base_sequence=INT_MIN), "26", 87
     ),
     "sequence 0 with a producer": Row(batch(producer_id=0, producer_epoch=0, base_sequence=0)),
     "sequence -1 with a producer, by a coordinator": Row(
-        batch(producer_id=9, producer_epoch=0), told=COORDINATOR
+        batch(producer_id=9, producer_epoch=0), arguments=COORDINATOR
     ),
     "producer -2 without a sequence": Row(batch(producer_id=-2)),
     "22 before 23": Row(batch([], last_offset_delta=-1), "22", 87),
@@ -388,9 +391,9 @@ VALIDATE = {
     ),
     # the same questions on the way of another codec, or of another magic
     "size 13, rebuilt": Row(sized(13), "2", 2, policy=LZ4_TOPIC),
-    "a size of 13 behind, rebuilt": Row(PLAIN + sized(13), "2", 2, policy=LZ4_TOPIC),
-    "a size of 13 behind a message, rebuilt": Row(message(1) + sized(13), "2", 2, DOWN, LZ4_TOPIC),
-    "a size of 13 behind a message, converted": Row(message(1) + sized(13), "2", 2),
+    "a size of 13 after it, rebuilt": Row(PLAIN + sized(13), "2", 2, policy=LZ4_TOPIC),
+    "a size of 13 after a message, rebuilt": Row(message(1) + sized(13), "2", 2, DOWN, LZ4_TOPIC),
+    "a size of 13 after a message, converted": Row(message(1) + sized(13), "2", 2),
     "codec 5, rebuilt": Row(batch(attributes=5), "15", -1, policy=LZ4_TOPIC, extra="S6"),
     "60 bytes by a coordinator": Row(stump(60), "12", -1, COORDINATOR, extra="S9"),
     "60 bytes to magic 1": Row(stump(60), "12", -1, DOWN, extra="S9"),
@@ -424,19 +427,19 @@ VALIDATE = {
 def test_the_messages(what: str) -> None:
     row = VALIDATE[what]
     policy = TopicPolicy(**row.policy)
-    told = {"now_ms": NOW} | row.told
+    arguments = {"now_ms": NOW} | row.arguments
     result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
-        row.data, **told
+        row.data, **arguments
     )
     assert (result.rule and result.rule.id, int(result.error_code)) == (row.rule, row.code), result
     assert (result.output is None) == (not result.ok)
     strict = LogValidator(policy, extras={f"S{n}": "report" for n in range(1, 11) if n != 8})
-    same_in_strict(row, strict.validate_messages_and_assign_offsets(row.data, **told))
+    same_in_strict(row, strict.validate_messages_and_assign_offsets(row.data, **arguments))
 
 
 def test_rules_21_to_26_mark_kafkas_meters() -> None:
-    def meters(data: bytes, **told: Any) -> dict[str, int]:
-        return KAFKA.validate_messages_and_assign_offsets(data, now_ms=NOW, **told).meters
+    def meters(data: bytes, **arguments: Any) -> dict[str, int]:
+        return KAFKA.validate_messages_and_assign_offsets(data, now_ms=NOW, **arguments).meters
 
     assert meters(message(1) + message(0), to_magic=1) == {"magic": 1}
     assert meters(batch(last_offset_delta=-1)) == {"offset": 1}
@@ -449,7 +452,7 @@ def test_rules_21_to_26_mark_kafkas_meters() -> None:
     assert meters(PLAIN) == {}
 
 
-# ---- the whole door ------------------------------------------------------------------------------
+# ---- all stages --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -469,7 +472,7 @@ def test_the_first_refusal_wins(data: bytes, rule: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_door_answers_as_its_stages(codec: str) -> None:
+def test_check_answers_as_its_stages(codec: str) -> None:
     data = batch(records(5), codec=CODECS[codec])
     whole = STRICT.validate(data, now_ms=NOW, first_offset=70, leader_epoch=3)
     assert STRICT.check_request(data).ok
@@ -498,9 +501,9 @@ def test_the_door_answers_as_its_stages(codec: str) -> None:
     )
 
 
-def test_what_stands_behind_is_trimmed() -> None:
-    for behind in (b"x", bytes(11), PLAIN[:40]):
-        result = KAFKA.validate(PLAIN + behind, now_ms=NOW)
+def test_later_bytes_are_trimmed() -> None:
+    for appended in (b"x", bytes(11), PLAIN[:40]):
+        result = KAFKA.validate(PLAIN + appended, now_ms=NOW)
         assert result.ok
         assert (result.valid_bytes, len(result.output)) == (len(PLAIN), len(PLAIN))
 
@@ -528,8 +531,8 @@ EXTRAS = {
     "S4": ("S4", batch([b"\0" + record()[1:]], codec=GZIP)),
     "S5-attributes": ("S5", batch([record(attributes=1)])),
     "S5-header-key": ("S5", batch([record(headers=[(b"\xff", b"")])], codec=SNAPPY)),
-    "S7-gzip-overlong": ("S7", batch(payload=compress(GZIP, record()) + b"behind", codec=GZIP)),
-    "S7-lz4-overlong": ("S7", batch(payload=compress(LZ4, record()) + b"behind", codec=LZ4)),
+    "S7-gzip-overlong": ("S7", batch(payload=compress(GZIP, record()) + b"beyond", codec=GZIP)),
+    "S7-lz4-overlong": ("S7", batch(payload=compress(LZ4, record()) + b"beyond", codec=LZ4)),
     "S10": ("S10", batch(base_timestamp=-2)),
     "S10-compressed": ("S10", batch(base_timestamp=-2, codec=ZSTD)),
 }
@@ -583,7 +586,7 @@ def test_a_failing_broker_is_named_whatever_the_setting(extra: str) -> None:
 
 
 def test_several_extras_at_once() -> None:
-    data = batch([record(1, attributes=1), record(0)], base_timestamp=-2, attributes=64) + b"behind"
+    data = batch([record(1, attributes=1), record(0)], base_timestamp=-2, attributes=64) + b"beyond"
     reported = LogValidator(extras=dict.fromkeys(("S1", "S2", "S3", "S5", "S10"), "report")).check(
         data, now_ms=NOW
     )
@@ -607,7 +610,7 @@ def test_s8_bounds_the_whole_batch() -> None:
     plain = batch(records(50, value=bytes(1000)))
     assert (
         LogValidator(max_decompressed_bytes=1).check(plain, now_ms=NOW).ok
-    )  # what is not compressed is not bounded
+    )  # uncompressed records have no bound
 
 
 def test_unused_bits_are_a_clients_alone() -> None:
@@ -697,14 +700,14 @@ def test_the_fields_helper_reads_what_the_batch_helper_writes() -> None:
 def test_a_count_for_which_no_jvm_has_an_array(codec: int, count: int) -> None:
     """A follower whose leader sends what its log has: Kafka reads all records for the text."""
     data = batch(codec=codec, records_count=count, last_offset_delta=count - 1)
-    told: dict[str, Any] = {"now_ms": NOW, "origin": "REPLICATION", "first_offset": 5}
-    kafka, strict = KAFKA.check(data, **told), STRICT.check(data, **told)
+    arguments: dict[str, Any] = {"now_ms": NOW, "origin": "REPLICATION", "first_offset": 5}
+    kafka, strict = KAFKA.check(data, **arguments), STRICT.check(data, **arguments)
     assert (kafka.error_code, kafka.rule) == (ErrorCode.UNKNOWN_SERVER_ERROR, Rule.RECORD_MALFORMED)
     assert (strict.error_code, strict.rule) == (ErrorCode.INVALID_RECORD, Rule.S9)
     assert kafka.reason == f"records count {count} is above 2147483645, the longest array of a JVM"
     # one less is a matter of Java's heap, and is read
     less = batch(codec=codec, records_count=2**31 - 3, last_offset_delta=2**31 - 4)
-    assert KAFKA.check(less, **told).error_code is ErrorCode.INVALID_RECORD
+    assert KAFKA.check(less, **arguments).error_code is ErrorCode.INVALID_RECORD
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -715,7 +718,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("kinds", "told", "cause", "reason"),
+    ("kinds", "arguments", "cause", "reason"),
     [
         (("below", "plain"), {}, Rule.S10, "record 0: timestamp -2"),
         (("plain", "below"), {"first_offset": LONG_MAX}, Rule.S9, "record 1: the offset"),
@@ -734,10 +737,10 @@ KINDS: dict[str, dict[str, Any]] = {
 )
 @pytest.mark.parametrize("codec", [0, GZIP])
 def test_a_builder_throws_at_the_first_record(
-    codec: int, kinds: tuple[str, ...], told: dict[str, Any], cause: Rule, reason: str
+    codec: int, kinds: tuple[str, ...], arguments: dict[str, Any], cause: Rule, reason: str
 ) -> None:
     """MemoryRecordsBuilder.appendWithOffset asks a record for its offset, timestamp and headers."""
     policy = TopicPolicy(compression_type="lz4", message_timestamp_type="LogAppendTime")
     data = batch([record(i, **KINDS[kind]) for i, kind in enumerate(kinds)], codec=codec)
-    result = LogValidator(policy).check(data, **{"now_ms": NOW, **told})
+    result = LogValidator(policy).check(data, **{"now_ms": NOW, **arguments})
     assert (result.rule, result.reason[: len(reason)]) == (cause, reason)

@@ -186,11 +186,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no ranges": (lambda: STRICT.check_ranges(DATA, 5, now_ms=NOW), "ranges must be"),
     "policies": (
         lambda: STRICT.check_ranges(DATA, policies=5, now_ms=NOW),
-        "policies must be a TopicPolicy, or one a range, not 5",
+        "policies must be a TopicPolicy, or one for each range, not 5",
     ),
     "policies of partitions": (
         lambda: STRICT.check_produce_request([DATA], 5, now_ms=NOW),
-        "policies must be a TopicPolicy, or one a partition, not 5",
+        "policies must be a TopicPolicy, or one for each partition, not 5",
     ),
     "claims of partitions": (
         lambda: STRICT.check_produce_request([DATA], now_ms=NOW, claims=5),

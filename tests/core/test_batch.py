@@ -55,7 +55,7 @@ FULL = [
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields_set",
     [
         {},
         {"base_offset": 77, "partition_leader_epoch": 3, "attributes": 16},
@@ -65,8 +65,8 @@ FULL = [
         {"attributes": 32 | 64 | 8, "base_timestamp": 9, "max_timestamp": 10},
     ],
 )
-def test_every_field(said: dict[str, int]) -> None:
-    data = batch(FULL, **said)
+def test_every_field(fields_set: dict[str, int]) -> None:
+    data = batch(FULL, **fields_set)
     b, head = RecordBatch(data), fields(data)
     for name, value in head.items():
         assert getattr(b, name) == value, name
@@ -80,7 +80,7 @@ def test_every_field(said: dict[str, int]) -> None:
     assert b.delete_horizon_ms == (head["base_timestamp"] if head["attributes"] & 64 else None)
     assert b.timestamp_type is TimestampType(head["attributes"] >> 3 & 1)
     assert (b.batch_min_timestamp, b.records_number, b.all_key_is_null) == (None, None, None)
-    assert not RecordBatch(batch(FULL, crc=1, **said)).is_valid
+    assert not RecordBatch(batch(FULL, crc=1, **fields_set)).is_valid
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_every_field(said: dict[str, int]) -> None:
     ],
 )
 def test_last_sequence_wraps_to_zero(base: int, delta: int, last: int) -> None:
-    """DefaultRecordBatch.incrementSequence: behind 2^31 - 1 comes 0."""
+    """DefaultRecordBatch.incrementSequence: after 2^31 - 1 comes 0."""
     data = batch(records(1), producer_id=1, base_sequence=base, last_offset_delta=delta)
     expected = (base + delta) % 2**31 if base >= 0 else -1
     assert last == expected
@@ -367,8 +367,8 @@ def test_a_batch_smaller_than_its_header() -> None:
 def test_batches_walks_to_the_first_that_is_none() -> None:
     parts = [batch(base_offset=i, codec=i % 5) for i in range(9)]
     data = b"".join(parts)
-    for behind in (b"", b"\0", bytes(99), batch()[:50], b"\xff" * 40):
-        assert [b.base_offset for b in batches(data + behind)] == list(range(9))
+    for appended in (b"", b"\0", bytes(99), batch()[:50], b"\xff" * 40):
+        assert [b.base_offset for b in batches(data + appended)] == list(range(9))
 
 
 def test_a_batch_holds_its_buffer() -> None:

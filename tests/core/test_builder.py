@@ -92,9 +92,9 @@ def test_many_at_once_with_their_stamps(codec: int, size: int, one: bool) -> Non
 @pytest.mark.parametrize("step", [1, 3, 7])
 def test_a_full_batch_takes_no_more(step: int) -> None:
     stamps = array.array("q", range(1000))
-    given_ = Given(b"x" * 100, stamps)
+    source = Given(b"x" * 100, stamps)
     builder = BatchBuilder(1200)
-    taken = builder.append_many(given_, 2, (1000 - 3) // step + 1, step, NOW)
+    taken = builder.append_many(source, 2, (1000 - 3) // step + 1, step, NOW)
     assert builder.size <= 1200 < builder.size + 110
     assert builder.count == taken
     assert builder.stamps.tolist() == list(range(2, 1000, step))[:taken]
@@ -185,7 +185,7 @@ def test_a_buffer_in_use_is_not_recycled() -> None:
     assert STRICT.validate(bytes(other.view()), now_ms=NOW).ok
 
 
-def test_mistakes_are_said_and_change_nothing() -> None:
+def test_mistakes_raise_and_change_nothing() -> None:
     builder = BatchBuilder(1000)
     with pytest.raises(ValueError, match="without records"):
         builder.seal()
@@ -197,13 +197,13 @@ def test_mistakes_are_said_and_change_nothing() -> None:
         Given(b"x", array.array("i", [1]))
     with pytest.raises(ValueError, match="3 values and 2 stamps"):
         Given([b"x"] * 3, array.array("q", [1, 2]))
-    given_ = Given([b"x"] * 3, array.array("q", [1, 2, 3]))
+    source = Given([b"x"] * 3, array.array("q", [1, 2, 3]))
     for first, count, step in [(-1, 1, 1), (0, 4, 1), (0, 2, 0), (1, 2, 2), (0, -1, 1)]:
         with pytest.raises(IndexError):
-            builder.append_many(given_, first, count, step, NOW)
-    given_.close()
+            builder.append_many(source, first, count, step, NOW)
+    source.close()
     with pytest.raises(IndexError):
-        builder.append_many(given_, 0, 1, 1, NOW)
+        builder.append_many(source, 0, 1, 1, NOW)
     assert builder.count == 0
     assert builder.size == BATCH_OVERHEAD
 

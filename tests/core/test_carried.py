@@ -298,7 +298,7 @@ def test_every_byte_of_the_header_flipped(codec: str, word: str) -> None:
 
 @pytest.mark.parametrize("word", ["ignore", "verify", "trust"])
 @pytest.mark.parametrize(
-    "behind",
+    "appended",
     [
         b"\0",
         bytes(12),
@@ -311,30 +311,30 @@ def test_every_byte_of_the_header_flipped(codec: str, word: str) -> None:
     ],
     ids=["a byte", "12", "17", "junk", "magic 2", "half a batch", "magic 3", "negative size"],
 )
-def test_bytes_behind(word: str, behind: bytes) -> None:
+def test_bytes_after_the_batch(word: str, appended: bytes) -> None:
     """Never by the claims path, and never let in: what stands there was not looked at by whoever
     made the claims.
     """
     two, three = plain(), carrying(plain(), TRUE)
-    result = judged(three + behind, word)
+    result = judged(three + appended, word)
     assert (result.ok, result.claims) != (True, "trusted")
-    slow = LogValidator(ACCEPTING).check(two + behind, now_ms=NOW)
+    slow = LogValidator(ACCEPTING).check(two + appended, now_ms=NOW)
     assert not result.ok
     assert answers(result) == answers(slow)
     assert result.position == (
         None if slow.position is None else slow.position + 13 * (slow.position > 0)
     )
     reporting = LogValidator(ACCEPTING, extras={"S2": "report"})
-    written = reporting.validate(three + behind, now_ms=NOW, claims=(None, word))
-    expected = reporting.validate(two + behind, now_ms=NOW)
+    written = reporting.validate(three + appended, now_ms=NOW, claims=(None, word))
+    expected = reporting.validate(two + appended, now_ms=NOW)
     assert (written.ok, written.output) == (expected.ok, expected.output)
     if written.ok:
         assert written.valid_bytes == len(three)
-    judged(three + behind, word, reporting)
+    judged(three + appended, word, reporting)
 
 
 @pytest.mark.parametrize("word", ["ignore", "verify", "trust"])
-def test_magic_3_behind_another(word: str) -> None:
+def test_magic_3_after_another(word: str) -> None:
     assert not judged(plain() + carrying(plain(), TRUE), word).ok
 
 
@@ -346,17 +346,17 @@ def test_damaged_anywhere() -> None:
 
 
 def test_random_claims_under_a_right_checksum() -> None:
-    """Trust lets in what it can be told; verify says honest to the truth alone."""
+    """Trust lets in what it is passed; verify says honest to the truth alone."""
     rng = random.Random(8364)
     pick = [NOW, NOW + 1, NOW - 1, NOW + 20, 0, -1, 2**63 - 1, -(2**63)]
     for _ in range(2000):
         codec = rng.choice(list(CODECS.values()))
         two = plain(codec)
-        said = Said(
+        claimed = Said(
             rng.choice(pick), rng.choice([3, 3, 3, 2, 4, -1]), rng.choice([2, 2, 0, 1, 3, -1])
         )
-        result = STRICT.check(carrying(two, said), now_ms=NOW, claims=(None, "verify"))
-        honest = said in (TRUE, TRUE._replace(null_keys=0))
+        result = STRICT.check(carrying(two, claimed), now_ms=NOW, claims=(None, "verify"))
+        honest = claimed in (TRUE, TRUE._replace(null_keys=0))
         assert (result.claims, result.ok) == ("honest" if honest else "lying", honest)
 
 
@@ -394,8 +394,8 @@ def test_many_in_a_request() -> None:
 RESTING = LogValidator(ACCEPTING, profile="log")
 
 
-def stored(two: bytes, said: tuple[int, int, int], offset: int = 0) -> bytes:
-    return carrying(struct.pack(">q", offset) + two[8:], said)
+def stored(two: bytes, claimed: tuple[int, int, int], offset: int = 0) -> bytes:
+    return carrying(struct.pack(">q", offset) + two[8:], claimed)
 
 
 @pytest.mark.parametrize("codec", CODECS)

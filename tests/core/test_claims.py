@@ -144,9 +144,9 @@ def compressed(size: int, codec: int, count: int = 3) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_patched_checksum_is_the_full_one(codec: str, size: int) -> None:
     data = compressed(size, CODECS[codec])
-    said = Said(NOW, 3, 1)
-    assert attach(data, said) == carrying(data, said)
-    assert strip(carrying(data, said)) == data == carried(carrying(data, said))
+    stated = Said(NOW, 3, 1)
+    assert attach(data, stated) == carrying(data, stated)
+    assert strip(carrying(data, stated)) == data == carried(carrying(data, stated))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -331,24 +331,24 @@ UNTRUE = {
         "base_timestamp": 0,
         "parts": [record(0, timestamp_delta=-2), record(1), record(2)],
     },
-    "bytes behind the records": {
+    "bytes after the records": {
         "parts": [*records(3), b"\0"],
         "records_count": 3,
         "last_offset_delta": 2,
     },
     "a record cut off": {"parts": [record(0), record(1), record(2)[:-2]]},
     "a key length below -1": {"parts": [raw(Body(key=varint(-2)))]},
-    "a header key that is no UTF-8": {"parts": [record(0, headers=[(b"\xff", b"")])]},
+    "a header key that is not UTF-8": {"parts": [record(0, headers=[(b"\xff", b"")])]},
 }
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("how", UNTRUE)
-def test_nothing_true_can_be_said(codec: str, how: str) -> None:
+def test_no_claims_are_true(codec: str, how: str) -> None:
     arguments = dict(UNTRUE[how])
     data = batch(arguments.pop("parts", records(3)), codec=CODECS[codec], **arguments)  # type: ignore[arg-type]
     assert compute(data) is None
-    with pytest.raises(BatchvalError, match="no claim about it would be true"):
+    with pytest.raises(BatchvalError, match="no claim about the batch is true"):
         attach(data)
 
 

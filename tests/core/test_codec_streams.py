@@ -142,7 +142,7 @@ LZ4_FRAMES = {  # what Kafka says (None: it accepts), what strict mode says
         87,
         Rule.RECORD_MALFORMED,
     ),
-    "junk behind": (lz4_frame(packed(R)) + b"junk", None, Rule.S7),
+    "junk after it": (lz4_frame(packed(R)) + b"junk", None, Rule.S7),
     "skippable frame first": (b"\x50\x2a\x4d\x18\1\0\0\0x" + lz4_frame(packed(R)), -1, Rule.S7),
     "block larger than stated": (lz4_frame(stored(bytes(65537))), -1, Rule.S7),
     "block that makes too much": (lz4_frame(packed(bytes(65537))), -1, Rule.S7),
@@ -275,8 +275,8 @@ ZSTD_FRAMES = {
     "window above 2^27": (zstd_frame(block(R), window=17 << 3 | 1), -1, Rule.S7),
     "window 2^41": (zstd_frame(block(R), window=31 << 3), -1, Rule.S7),
     "wrong magic": (zstd_frame(block(R), magic=b"\x29\xb5\x2f\xfd"), -1, Rule.S7),
-    "junk behind": (zstd(R) + b"junk!", -1, Rule.S7),
-    "a byte behind": (zstd(R) + b"\0", -1, Rule.S7),
+    "junk after it": (zstd(R) + b"junk!", -1, Rule.S7),
+    "a byte after it": (zstd(R) + b"\0", -1, Rule.S7),
     "cut off": (zstd(R)[:-1], -1, Rule.S7),
     "last block missing": (zstd_frame(block(R, last=False)), -1, Rule.S7),
     "a header alone": (zstd_frame(), -1, Rule.S7),
@@ -321,7 +321,7 @@ def test_a_whole_batch_is_bounded_to_the_byte(codec: str, size: int, provider: s
         if not ok:
             assert (result.rule, result.reason) == (
                 Rule.S8,
-                f"more than {limit} bytes decompressed",
+                f"the batch decompresses to more than max_decompressed_bytes, {limit}",
             )
         # and so where it would be rebuilt, and in kafka mode, which has no limit of its own
         policy = TopicPolicy(compression_type="uncompressed", max_message_bytes=2**30)

@@ -155,7 +155,7 @@ def test_from_a_position_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("behind", "tail"),
+    ("rest", "tail"),
     [
         (b"", None),
         (b"\1", "partial"),
@@ -175,11 +175,11 @@ def test_from_a_position_on() -> None:
         (batch(magic=-1)[:17], "magic"),
     ],
 )
-def test_why_the_walk_stopped(behind: bytes, tail: str | None) -> None:
+def test_why_the_walk_stopped(rest: bytes, tail: str | None) -> None:
     for before in (b"", PLAIN, PLAIN * 70):
-        columns = scan_batches(before + behind)
+        columns = scan_batches(before + rest)
         assert (columns.end, columns.tail) == (len(before), tail)
-        checked = LogValidator(profile="log").check_batches(before + behind)
+        checked = LogValidator(profile="log").check_batches(before + rest)
         assert (checked.end, checked.tail, len(checked)) == (len(before), tail, len(columns))
 
 
@@ -324,7 +324,7 @@ def test_batches_smaller_than_their_header(size: int) -> None:
 @pytest.mark.parametrize(
     "what", ["text", None, 5, np.zeros((8, 8), "u1")[:, ::2], memoryview(PLAIN)[::2]]
 )
-def test_what_is_no_contiguous_buffer(what: Any) -> None:
+def test_other_buffers_are_refused(what: Any) -> None:
     for ask in (scan_batches, resynchronise, RecordBatch):
         with pytest.raises(BatchvalError, match="contiguous"):
             ask(what)
@@ -353,7 +353,7 @@ def proven_by_crc(data: bytes, start: int = 0) -> int:
         batch([], last_offset_delta=2),
     ],
 )
-def test_the_next_batch_behind_damage(found: bytes) -> None:
+def test_the_next_batch_after_damage(found: bytes) -> None:
     for noise in (
         b"",
         b"x",
@@ -389,7 +389,7 @@ def test_long_batches_are_proven_by_prefixes() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_check_of_the_log_goes_on_to_the_row_behind(codec: str) -> None:
+def test_a_check_of_the_log_goes_on_to_the_next_row(codec: str) -> None:
     data = (
         batch(records(2), codec=CODECS[codec]) + batch(crc=9, base_offset=2) + batch(base_offset=3)
     )

@@ -17,15 +17,20 @@ from batchval.rules import Rule
 from tests.support.batches import GZIP, NOW, batch, message, records, wrapper
 
 
-def at(base: int, count: int = 1, **said: Any) -> bytes:
-    return batch(records(count), base_offset=base, **said)
+def at(base: int, count: int = 1, **fields_set: Any) -> bytes:
+    return batch(records(count), base_offset=base, **fields_set)
 
 
 def produced(
-    base: int, sequence: int, count: int = 1, epoch: int = 0, producer: int = 9, **said: Any
+    base: int, sequence: int, count: int = 1, epoch: int = 0, producer: int = 9, **fields_set: Any
 ) -> bytes:
     return at(
-        base, count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **said
+        base,
+        count,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        **fields_set,
     )
 
 
@@ -264,7 +269,7 @@ def test_the_validators_log_profile_asks_them_too() -> None:
     result = LogValidator(profile="log").check(data)
     assert (result.rule, result.position) == (Rule.L2, len(at(0, 3)))
     assert result.error_code.name == "KAFKA_STORAGE_ERROR"
-    assert result.reason == "base offset 2, the batch before ends at 2"
+    assert result.reason == "base offset is 2, but the batch before ends at 2"
     gap = at(0) + at(5)
     assert LogValidator(profile="log").check(gap).rule is Rule.L3
     assert LogValidator(TopicPolicy(cleanup_policy="compact"), profile="log").check(gap).ok

@@ -36,11 +36,15 @@ KAFKA = LogValidator(mode="kafka")
 
 
 def convert(
-    data: bytes, to_magic: int = 2, target: str = "producer", kind: str = "CreateTime", **told: int
+    data: bytes,
+    to_magic: int = 2,
+    target: str = "producer",
+    kind: str = "CreateTime",
+    **arguments: int,
 ) -> bytes:
     policy = TopicPolicy(compression_type=target, message_timestamp_type=kind)
     result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
-        data, now_ms=NOW, to_magic=to_magic, **told
+        data, now_ms=NOW, to_magic=to_magic, **arguments
     )
     assert result.ok, result
     return bytes(result.output)

@@ -425,7 +425,7 @@ GOOD = batch(records(2))
         (batch(base_offset=2, codec=ZSTD, payload=b"xyz"), "zstd"),
         (
             batch([record(value=bytes(2000))], base_offset=2, codec=ZSTD),
-            "more than 1000 bytes decompressed",
+            "decompresses to more than max_decompressed_bytes, 1000",
         ),
     ],
 )
@@ -447,14 +447,14 @@ def test_an_error_names_the_place_and_keeps_what_came_before(bad: bytes, reason:
         (message(1, offset=2, tail=b"\0\0\0\x09k"), "its key or value runs past its end"),
         (
             wrapper([message(1, attributes=1)], GZIP, 1, offset=2),
-            "compressed inside a compressed message",
+            "is compressed inside a compressed message",
         ),
         (wrapper([message(1, offset=9)], GZIP, 1, offset=2), "wrapper offset 2 is below"),
         (wrapper([], GZIP, 1, offset=2), "holds no message"),
         (wrapper([message(1), message(1)], GZIP, 1, offset=2), "record 1: offset 2, expected 3"),
         (
             wrapper([message(1, value=bytes(2000))], GZIP, 1, offset=2),
-            "more than 1000 bytes decompressed",
+            "decompresses to more than max_decompressed_bytes, 1000",
         ),
     ],
 )

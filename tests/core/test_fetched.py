@@ -119,7 +119,7 @@ def test_headers_count_what_headers_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message_text"),
     [
         (batch(batch_length=5), "size or magic"),
         (batch(magic=5), "size or magic"),
@@ -144,13 +144,13 @@ def test_headers_count_what_headers_say() -> None:
         (wrapper([message()], LZ4)[:-3] + b"\xff\xff\xff", "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_said_with_its_place(data: bytes, said: str) -> None:
+def test_an_error_names_the_place_of_bad_bytes(data: bytes, message_text: str) -> None:
     good = batch(records(3))
     with pytest.raises(
         NotABatch, match=rf"the batch at byte {len(good)} cannot be read: .*"
     ) as raised:
         walk_fetched(good + data)
-    assert said in str(raised.value)
+    assert message_text in str(raised.value)
 
 
 def test_checksums_are_asked_when_asked_for() -> None:
@@ -164,12 +164,12 @@ def test_checksums_are_asked_when_asked_for() -> None:
 def test_a_bomb_is_refused() -> None:
     data = batch([record(0, value=bytes(10**6))], codec=ZSTD)
     assert walk_fetched(data).key_value_bytes == 10**6
-    with pytest.raises(NotABatch, match="more than 1000 bytes decompressed"):
+    with pytest.raises(NotABatch, match="decompresses to more than max_decompressed_bytes, 1000"):
         walk_fetched(data, max_decompressed_bytes=1000)
 
 
 def test_arguments() -> None:
-    with pytest.raises(BatchvalError, match="decode is records or headers"):
+    with pytest.raises(BatchvalError, match="decode must be records or headers"):
         walk_fetched(b"", 0, "all")
     with pytest.raises(BatchvalError, match="contiguous"):
         walk_fetched(memoryview(b"abcd")[::2])

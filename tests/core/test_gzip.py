@@ -1,5 +1,5 @@
-"""Inflate beside zlib: the same bytes, the same input used, the same idea of what is valid. Then
-gzip members.
+"""Inflate compared with zlib: the same bytes, the same input used, the same idea of what is valid.
+Then gzip members.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def test_valid_streams(level: int, strategy: str) -> None:
         flush = RANDOM.choice((0, zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH, zlib.Z_PARTIAL_FLUSH))
         packed = deflated(data, level, STRATEGIES[strategy], flush)
         assert inflate(packed) == ("done", data, len(packed))
-        assert inflate(packed + b"behind") == ("done", data, len(packed))
+        assert inflate(packed + b"beyond") == ("done", data, len(packed))
 
 
 def small() -> list[bytes]:
@@ -338,9 +338,9 @@ PAYLOADS = {  # what Kafka says (None: it accepts), and what strict mode says
     "two members": (member(RECORDS[:HALF]) + member(RECORDS[HALF:]), None, None),
     "many members": (b"".join(member(RECORDS[i : i + 1]) for i in range(len(RECORDS))), None, None),
     "an empty member first": (member(b"") + member(RECORDS), None, None),
-    "junk behind": (member(RECORDS) + b"junk", None, Rule.S7),
-    "half a header behind": (member(RECORDS) + b"\x1f\x8b\x08", None, Rule.S7),
-    "zeros behind": (member(RECORDS) + bytes(20), None, Rule.S7),
+    "junk after it": (member(RECORDS) + b"junk", None, Rule.S7),
+    "half a header after it": (member(RECORDS) + b"\x1f\x8b\x08", None, Rule.S7),
+    "zeros after it": (member(RECORDS) + bytes(20), None, Rule.S7),
     "wrong magic": (member(RECORDS, head=b"\x1f\x8c\x08"), -1, Rule.S7),
     "wrong method": (member(RECORDS, head=b"\x1f\x8b\x07"), -1, Rule.S7),
     "wrong crc": (member(RECORDS, crc=1), -1, Rule.S7),

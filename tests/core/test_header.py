@@ -1,5 +1,5 @@
-"""From one batch to the next, byte by byte: ByteBufferLogInputStream.nextBatch, as every door meets
-it.
+"""From one batch to the next, byte by byte: ByteBufferLogInputStream.nextBatch, as every caller
+meets it.
 """
 
 from __future__ import annotations

@@ -30,13 +30,13 @@ WRAPPED = {name: codec for name, codec in CODECS.items() if name not in ("none",
 KAFKA = LogValidator(mode="kafka")
 
 
-def judge(data: bytes, to_magic: int = 1, validator: LogValidator = KAFKA, **told: Any) -> Any:
+def judge(data: bytes, to_magic: int = 1, validator: LogValidator = KAFKA, **arguments: Any) -> Any:
     return validator.validate_messages_and_assign_offsets(
-        data, now_ms=NOW, to_magic=to_magic, **told
+        data, now_ms=NOW, to_magic=to_magic, **arguments
     )
 
 
-def said(data: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
+def records_in(data: Any) -> list[tuple[int, int, bytes | None, bytes | None]]:
     return [
         (
             r.offset,
@@ -69,7 +69,7 @@ def test_a_set_of_messages_gets_its_offsets(magic: int) -> None:
         3,
     )
     times = [NOW + i for i in range(3)] if magic else [-1] * 3
-    assert said(result.output) == [(500 + i, times[i], b"k%d" % i, b"v") for i in range(3)]
+    assert records_in(result.output) == [(500 + i, times[i], b"k%d" % i, b"v") for i in range(3)]
     assert result.max_timestamp == times[-1]
     assert [b.is_valid for b in batches(result.output)] == [True] * 3
     # nothing but the offsets has changed
@@ -97,7 +97,7 @@ def test_a_wrapper_stays_where_its_offsets_are_right(codec: str) -> None:
         result = judge(data, first_offset=500)
         assert result.in_place == (offset in (0, 2)), offset
         assert result.path == "full"
-        assert said(result.output) == [(500 + i, NOW + i, b"k%d" % i, b"v") for i in range(3)]
+        assert records_in(result.output) == [(500 + i, NOW + i, b"k%d" % i, b"v") for i in range(3)]
         assert result.output[8:] == data[8:]
         assert result.max_timestamp == NOW + 2
 
@@ -125,7 +125,7 @@ def test_other_inner_offsets_are_rebuilt(offsets: tuple[int, ...]) -> None:
     data = wrapper([message(1, offset=o, key=b"k") for o in offsets], GZIP, offset=0)
     result = judge(data, first_offset=500)
     assert (result.path, result.in_place, result.converted) == ("rebuilt", False, 3)
-    assert [r[0] for r in said(result.output)] == [500, 501, 502]
+    assert [r[0] for r in records_in(result.output)] == [500, 501, 502]
     (b,) = batches(result.output)
     assert (b.magic, b.last_offset, b.compression_type, b.is_valid) == (1, 502, GZIP, True)
 
@@ -135,7 +135,7 @@ def test_a_wrapper_of_magic_0_is_always_rebuilt() -> None:
         data = wrapper(messages(0, first=first), LZ4, magic=0, offset=first + 2)
         result = judge(data, 0, first_offset=500)
         assert (result.path, result.in_place, result.max_timestamp) == ("rebuilt", False, -1)
-        assert said(result.output) == [(500 + i, -1, b"k%d" % i, b"v") for i in range(3)]
+        assert records_in(result.output) == [(500 + i, -1, b"k%d" % i, b"v") for i in range(3)]
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -150,8 +150,8 @@ class Row(NamedTuple):
     strict: str | None = None
 
 
-def pack(*inner: bytes, **said: Any) -> bytes:
-    return wrapper(inner, GZIP, **{"offset": 0} | said)
+def pack(*inner: bytes, **fields: Any) -> bytes:
+    return wrapper(inner, GZIP, **{"offset": 0} | fields)
 
 
 ONE = message(1)
@@ -280,7 +280,7 @@ def test_many_messages_across_blocks(codec: str) -> None:
     inner = [message(1, offset=i, value=bytes([i % 251]) * (i * 37 % 3000)) for i in range(400)]
     result = judge(wrapper(inner, WRAPPED[codec]), first_offset=7)
     assert (result.in_place, result.records_count, result.next_offset) == (True, 400, 407)
-    assert [r[0] for r in said(result.output)] == list(range(7, 407))
+    assert [r[0] for r in records_in(result.output)] == list(range(7, 407))
 
 
 def test_strict_extras_of_messages() -> None:
@@ -289,9 +289,9 @@ def test_strict_extras_of_messages() -> None:
     lengths = message(1, tail=struct.pack(">ii", -2, -1))
     assert judge(lengths, validator=LogValidator()).rule is Rule.S5
     assert judge(lengths).ok
-    behind = message(1, attributes=GZIP, value=compress(GZIP, ONE) + b"behind")
-    assert judge(behind, validator=LogValidator()).rule is Rule.S7
-    assert judge(behind).ok
+    rest = message(1, attributes=GZIP, value=compress(GZIP, ONE) + b"beyond")
+    assert judge(rest, validator=LogValidator()).rule is Rule.S7
+    assert judge(rest).ok
     big = pack(message(1, value=bytes(5000)))
     assert judge(big, validator=LogValidator(max_decompressed_bytes=5000)).rule is Rule.S8
 
@@ -321,7 +321,7 @@ def test_conversion(source: str, to_magic: int, target: str) -> None:
     assert result.ok, result
     has_time = magic > 0 and to_magic > 0
     times = [NOW + i if has_time else -1 for i in range(3)]
-    assert said(result.output) == [(40 + i, times[i], b"k%d" % i, b"v") for i in range(3)]
+    assert records_in(result.output) == [(40 + i, times[i], b"k%d" % i, b"v") for i in range(3)]
     assert (result.next_offset, result.max_timestamp) == (43, times[2])
     found = list(batches(result.output))
     assert {b.magic for b in found} == {to_magic}
@@ -346,6 +346,6 @@ def test_conversion_with_the_logs_time(source: str, to_magic: int) -> None:
     policy = TopicPolicy(message_timestamp_type="LogAppendTime", compression_type="lz4")
     result = judge(data, to_magic, LogValidator(policy))
     assert result.ok
-    assert {t for _, t, _, _ in said(result.output)} == {-1 if to_magic == 0 else NOW}
+    assert {t for _, t, _, _ in records_in(result.output)} == {-1 if to_magic == 0 else NOW}
     assert result.append_time == NOW
     assert magic in (0, 1, 2)

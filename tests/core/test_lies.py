@@ -67,30 +67,32 @@ class CarrierCase:
             TopicPolicy(accept_claims_header=carrier == "header", **policy)
         )
 
-    def judge(self, data: bytes, said: tuple[int, int, int], word: str, now_ms: int = NOW) -> Any:
-        sent, its_tag = carry(self.carrier, said, data)
+    def judge(
+        self, data: bytes, claimed: tuple[int, int, int], word: str, now_ms: int = NOW
+    ) -> Any:
+        sent, its_tag = carry(self.carrier, claimed, data)
         return self.validator.check(sent, now_ms=now_ms, claims=(its_tag, word))
 
-    def found_by_verify(self, data: bytes, said: tuple[int, int, int], now_ms: int = NOW) -> Any:
+    def found_by_verify(self, data: bytes, claimed: tuple[int, int, int], now_ms: int = NOW) -> Any:
         """The lie is named, and the verdict is Kafka's; or L7, where a header lies and Kafka would
         accept.
         """
-        result = self.judge(data, said, "verify", now_ms)
+        result = self.judge(data, claimed, "verify", now_ms)
         # a stream that is cut off ends otherwise after a whole frame, such as one of claims
-        sent = carry(self.carrier, said, data)[0] if self.carrier == "payload" else data
+        sent = carry(self.carrier, claimed, data)[0] if self.carrier == "payload" else data
         slow = self.validator.check(sent, now_ms=now_ms)
         assert result.claims == "lying"
         if self.carrier == "header" and slow.ok:
             assert (str(result.rule), int(result.error_code)) == ("L7 lying-claims", 87)
-            assert result.reason == "the claims in the header are not what the records say"
+            assert result.reason == "the records contradict the claims in the header"
             assert (result.path, result.output, result.record_errors) == (slow.path, None, [])
         else:
             assert {n: getattr(result, n) for n in ANSWER} == {n: getattr(slow, n) for n in ANSWER}
         return slow
 
-    def believed(self, data: bytes, said: tuple[int, int, int], now_ms: int = NOW) -> bool:
+    def believed(self, data: bytes, claimed: tuple[int, int, int], now_ms: int = NOW) -> bool:
         """Whether trust lets it in unseen."""
-        result = self.judge(data, said, "trust", now_ms)
+        result = self.judge(data, claimed, "trust", now_ms)
         if result.claims == "trusted":
             assert (result.ok, result.path) == (True, "claims")
             return True
@@ -98,7 +100,7 @@ class CarrierCase:
         return False
 
 
-def test_the_truth_is_no_lie(carrier: str) -> None:
+def test_the_truth_is_not_a_lie(carrier: str) -> None:
     for codec in (0, *COMPRESSED):
         result = CarrierCase(carrier).judge(keyed(codec), TRUE, "verify")
         assert (result.ok, result.claims, three(result.batch_claims)) == (True, "honest", TRUE)
@@ -111,42 +113,42 @@ def test_the_truth_is_no_lie(carrier: str) -> None:
 @pytest.mark.parametrize("by", [1, 20])
 def test_a_minimum_too_high(carrier: str, codec: int, by: int) -> None:
     """What hides a record that is too old."""
-    data, said = keyed(codec), TRUE._replace(batch_min_timestamp=NOW + by)
-    assert CarrierCase(carrier).found_by_verify(data, said).ok
-    assert CarrierCase(carrier).believed(data, said)
+    data, claimed = keyed(codec), TRUE._replace(batch_min_timestamp=NOW + by)
+    assert CarrierCase(carrier).found_by_verify(data, claimed).ok
+    assert CarrierCase(carrier).believed(data, claimed)
     strict = CarrierCase(carrier, message_timestamp_before_max_ms=1000)
-    slow = strict.found_by_verify(data, said, now_ms=NOW + 1001)
+    slow = strict.found_by_verify(data, claimed, now_ms=NOW + 1001)
     assert [i for i, _ in slow.record_errors] == [1]
-    assert strict.believed(data, said, now_ms=NOW + 1001)
+    assert strict.believed(data, claimed, now_ms=NOW + 1001)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("by", [1, NOW])
 def test_a_minimum_too_low(carrier: str, codec: int, by: int) -> None:
     """Gains nothing: where the topic bounds ages, it is only the slow path that it leads to."""
-    data, said = keyed(codec), TRUE._replace(batch_min_timestamp=NOW - by)
-    assert CarrierCase(carrier).found_by_verify(data, said).ok
-    assert CarrierCase(carrier).believed(data, said)
+    data, claimed = keyed(codec), TRUE._replace(batch_min_timestamp=NOW - by)
+    assert CarrierCase(carrier).found_by_verify(data, claimed).ok
+    assert CarrierCase(carrier).believed(data, claimed)
     bounded = CarrierCase(carrier, message_timestamp_before_max_ms=0)
-    assert bounded.found_by_verify(data, said).ok
-    assert not bounded.believed(data, said)
+    assert bounded.found_by_verify(data, claimed).ok
+    assert not bounded.believed(data, claimed)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("by", [1, 2, -1, -2, -3, -4, 2**31 - 4])
 def test_a_count_unlike_the_headers(carrier: str, codec: int, by: int) -> None:
-    data, said = keyed(codec), TRUE._replace(records_number=3 + by)
-    assert CarrierCase(carrier).found_by_verify(data, said).ok
-    assert not CarrierCase(carrier).believed(data, said)
+    data, claimed = keyed(codec), TRUE._replace(records_number=3 + by)
+    assert CarrierCase(carrier).found_by_verify(data, claimed).ok
+    assert not CarrierCase(carrier).believed(data, claimed)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("count", [2, 4, 1000])
 def test_a_count_that_header_and_claims_share(carrier: str, codec: int, count: int) -> None:
-    """Consumers would miss records, or read behind the last."""
-    data, said = keyed(codec, records_count=count), TRUE._replace(records_number=count)
-    assert str(CarrierCase(carrier).found_by_verify(data, said).rule) == "29 record-malformed"
-    assert CarrierCase(carrier).believed(data, said)
+    """Consumers would miss records, or read after the last."""
+    data, claimed = keyed(codec, records_count=count), TRUE._replace(records_number=count)
+    assert str(CarrierCase(carrier).found_by_verify(data, claimed).rule) == "29 record-malformed"
+    assert CarrierCase(carrier).believed(data, claimed)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -184,7 +186,7 @@ def test_a_key_byte_that_is_not_true(
     assert CarrierCase(carrier).judge(data, (NOW, 3, true), "verify").claims == "honest"
 
 
-def test_saying_less_than_one_could_is_no_lie_where_it_can_mislead_nobody(carrier: str) -> None:
+def test_saying_less_than_one_could_is_not_a_lie_where_it_can_mislead_nobody(carrier: str) -> None:
     """0: not every key is null, and nothing more is known."""
     assert (
         CarrierCase(carrier).judge(keyed(), TRUE._replace(null_keys=0), "verify").claims == "honest"
@@ -221,15 +223,15 @@ BROKEN = {
         raw(Body(headers=varint(1) + varint(-1) + blob(b""))),
         *KEYED[1:],
     ],
-    "a header key that is no UTF-8": [
+    "a header key that is not UTF-8": [
         record(0, key=b"k", headers=[(b"\xc0\x80", b"")]),
         *KEYED[1:],
     ],
     "record attributes": [record(0, key=b"k", attributes=4), *KEYED[1:]],
     "a varint that does not end": [b"\xff" * 11, *KEYED[1:]],
     "the last one cut off": [*KEYED[:2], KEYED[2][:-1]],
-    "a byte behind": [*KEYED[:2], KEYED[2] + b"\0"],
-    "a record behind": [*KEYED[:2], KEYED[2] + record(3)],
+    "a byte after it": [*KEYED[:2], KEYED[2] + b"\0"],
+    "a record after it": [*KEYED[:2], KEYED[2] + record(3)],
     "nothing": [b"", b"", b""],
 }
 
@@ -338,13 +340,13 @@ def test_a_frame_that_states_too_much_is_read_and_is_a_lie(carrier: str) -> None
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_claims_copied_from_another_batch(carrier: str, codec: int) -> None:
     other = batch(records(5, key=b"k"), codec=codec, base_timestamp=NOW - 5000)
-    said = compute(other)
-    assert said is not None
+    claimed = compute(other)
+    assert claimed is not None
     mine = keyed(codec)
-    assert not CarrierCase(carrier).believed(mine, said)
+    assert not CarrierCase(carrier).believed(mine, claimed)
     if carrier == "header":  # nothing binds them there but the batch's own checksum, made anew
-        CarrierCase(carrier).found_by_verify(mine, said)
-    copied = tag(said[:3], other)
+        CarrierCase(carrier).found_by_verify(mine, claimed)
+    copied = tag(claimed[:3], other)
     result = LogValidator().check(mine, now_ms=NOW, claims=(copied, "trust"))
     assert (result.ok, result.path, result.claims) == (True, "shallow", "unbound")
 
@@ -399,7 +401,7 @@ def test_claims_on_a_batch_with_records_without_timestamp(carrier: str, codec: i
     assert CarrierCase(carrier).found_by_verify(data, (NOW, 2, 1)).ok
 
 
-def test_a_lie_beside_another_refusal_is_noted_and_changes_nothing(carrier: str) -> None:
+def test_a_lie_with_another_refusal_is_noted_and_changes_nothing(carrier: str) -> None:
     door = CarrierCase(carrier, message_timestamp_before_max_ms=5)
     slow = door.found_by_verify(keyed(), TRUE._replace(null_keys=1), now_ms=NOW + 100)
     assert [i for i, _ in slow.record_errors] == [0, 1, 2]
@@ -407,7 +409,7 @@ def test_a_lie_beside_another_refusal_is_noted_and_changes_nothing(carrier: str)
 
 @pytest.mark.parametrize("extra", ["S1", "S3", "S4", "S5"])
 def test_extras_that_are_only_reported(carrier: str, extra: str) -> None:
-    """Claims also say that strict's walk passes, whatever a door makes of the extras; S1 is the
+    """Claims also say that strict's walk passes, whatever the extras do; S1 is the
     header's matter.
     """
     data = {

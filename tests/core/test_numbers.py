@@ -33,10 +33,10 @@ def test_reasons_stand_in_the_same_order() -> None:
 
 def test_every_reason_is_a_sentence() -> None:
     for i, (name, text) in enumerate(REASONS.items()):
-        said = sentence(i, 7, 123456, -9)
-        assert said == text.format(i=7, a=123456, b=-9)
-        assert "{" not in said
-        assert bool(said) == (name not in ("NO_REASON", "EXTRA_FOUND"))
+        text_made = sentence(i, 7, 123456, -9)
+        assert text_made == text.format(i=7, a=123456, b=-9, n=-8)
+        assert "{" not in text_made
+        assert bool(text_made) == (name not in ("NO_REASON", "EXTRA_FOUND"))
 
 
 @pytest.mark.parametrize("rule", [r for r in Rule if r.name in LAYOUT], ids=lambda r: r.name)

@@ -119,7 +119,7 @@ ROWS = {
         defect(headers=header(blob("ü€𝄞".encode()), blob(b"\xff"))), OK, OK, OK
     ),
     # the rest of a record
-    "bytes behind the fields": Row(defect(behind=b"\0\0"), INVALID, INVALID, INVALID),
+    "bytes after the fields": Row(defect(behind=b"\0\0"), INVALID, INVALID, INVALID),
     "attributes": Row(defect(attributes=b"\x07"), OK, OK, OK, "S5"),
     "all attributes": Row(defect(attributes=b"\xff"), OK, OK, OK, "S5"),
     # offsets
@@ -132,7 +132,7 @@ ROWS = {
     "more than stated": Row(
         [record(0), record(1)], INVALID, INVALID, INVALID, more={"records_count": 1}
     ),
-    "one byte behind": Row(
+    "one byte after it": Row(
         [record(0), b"\0"], INVALID, INVALID, INVALID, more={"records_count": 1}
     ),
     "no byte at all": Row([], INVALID, INVALID, INVALID, more={"records_count": 1}),

@@ -2,8 +2,8 @@
 Kafka meet first?
 
 Kafka reads in chunks, and a read that reaches the damage delivers nothing. ``ANSWERS`` is what
-Kafka 4.4.0 said: for each codec, parser and place of the bad record, one letter for each place of
-the damage: ``i`` for INVALID_RECORD (the record was met first), ``f`` for the failing broker (the
+Kafka 4.4.0 answered: for each codec, parser and place of the bad record, one letter for each place
+of the damage: ``i`` for INVALID_RECORD (the record was met first), ``f`` for the failing broker (the
 damage was).
 """
 
@@ -170,13 +170,13 @@ def test_which_fault_comes_first(codec: str, parser: str, bad_at: int, provider:
         for block in DAMAGED:
             data, target, to_magic = case(CODECS[codec], parser, bad_at, block)
             policy = TopicPolicy(compression_type=target)
-            told = {"now_ms": NOW, "to_magic": to_magic}
+            arguments = {"now_ms": NOW, "to_magic": to_magic}
             result = LogValidator(policy, mode="kafka").validate_messages_and_assign_offsets(
-                data, **told
+                data, **arguments
             )
             code = int(result.error_code)
             found += "2" if code == 2 else LETTERS[code]
-            strict = LogValidator(policy).validate_messages_and_assign_offsets(data, **told)
+            strict = LogValidator(policy).validate_messages_and_assign_offsets(data, **arguments)
             if code == -1:
                 assert (strict.rule, strict.error_code) == (Rule.S7, ErrorCode.INVALID_RECORD)
             else:

@@ -1,4 +1,4 @@
-"""The block decoder beside python-snappy; then xerial's framing as SnappyInputStream reads it."""
+"""The block decoder compared with python-snappy; then xerial's framing, as in SnappyInputStream."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_valid_blocks() -> None:
 
 
 def test_damaged_blocks() -> None:
-    """Cut off, with flipped bits, with bytes behind: the library's answer."""
+    """Cut off, with flipped bits, with bytes after it: the library's answer."""
     accepted = refused = 0
     for _ in range(4000):
         block = bytearray(snappy.compress(RANDOM.choice(CONTENTS)))
@@ -78,7 +78,7 @@ def test_damaged_blocks() -> None:
 
 
 def literal(data: bytes, extra: int = 0) -> bytes:
-    """A literal with its length in the tag, or in 1 to 4 bytes behind it."""
+    """A literal with its length in the tag, or in 1 to 4 bytes after it."""
     if extra == 0:
         return bytes([(len(data) - 1) << 2]) + data
     return bytes([(59 + extra) << 2]) + (len(data) - 1).to_bytes(extra, "little") + data
@@ -178,7 +178,7 @@ PAYLOADS = {  # what Kafka says (None: it accepts), what strict mode says
     "odd first version": (HEAD[:8] + struct.pack(">ii", 0, 0) + chunk(RECORDS), None, None),
     "odd second version": (WHOLE + HEAD[:8] + struct.pack(">ii", 0, 1), -1, Rule.S7),
     "a second header cut off": (WHOLE + HEAD[:9], -1, Rule.S7),
-    **{f"{n} bytes behind": (WHOLE + b"\0" * n, None, Rule.S7) for n in (1, 2, 3)},
+    **{f"{n} bytes after it": (WHOLE + b"\0" * n, None, Rule.S7) for n in (1, 2, 3)},
     "negative chunk size": (HEAD + struct.pack(">i", -1) + chunk(RECORDS), -1, Rule.S7),
     "huge chunk size": (HEAD + struct.pack(">i", 2**31 - 1) + chunk(RECORDS), -1, Rule.S7),
     "chunk cut off": (WHOLE[:-1], -1, Rule.S7),

@@ -1,4 +1,4 @@
-"""Claims at the door: what trust accepts, what it leaves to the slow path, what a lie gets.
+"""Claims in a check: what trust accepts, what it leaves to the slow path, what a lie gets.
 
 The header carrier's own ways are in test_carried.py.
 """
@@ -57,7 +57,7 @@ KEYS = [b"a", b"b", b"c"]
 
 
 def keyed(keys: list[bytes | None], codec: int = ZSTD, **fields: Any) -> bytes:
-    """Three records 10, 0 and 20 ms from now, and a header that is right unless told otherwise."""
+    """Three records 10, 0 and 20 ms from now, and a header that is right by default."""
     deltas = [10, 0, 20]
     parts = [
         record(i, key=k, timestamp_delta=d)
@@ -84,9 +84,9 @@ class Asked:
             TopicPolicy(**values | {"accept_claims_header": carrier == "header"}), **settings
         )
 
-    def __call__(self, data: bytes, said: tuple[int, int, int], word: str, **call: Any) -> Any:
+    def __call__(self, data: bytes, claimed: tuple[int, int, int], word: str, **call: Any) -> Any:
         call = {"now_ms": NOW, **call}
-        sent, its_tag = carry(self.carrier, said, data)
+        sent, its_tag = carry(self.carrier, claimed, data)
         return self.validator.validate(sent, claims=(its_tag, word), **call)
 
     def without(self, data: bytes, **call: Any) -> Any:
@@ -107,7 +107,7 @@ def same(quick: Any, slow: Any, names: tuple[str, ...] = ANSWER) -> None:
 def slow_decides(
     carrier: str,
     data: bytes,
-    said: tuple[int, int, int],
+    claimed: tuple[int, int, int],
     policy: TopicPolicy | None = None,
     **kw: Any,
 ) -> Any:
@@ -118,7 +118,7 @@ def slow_decides(
     """
     settings = {k: kw.pop(k) for k in ("extras", "max_decompressed_bytes") if k in kw}
     asked = Asked(carrier, policy, **settings)
-    quick, slow = asked(data, said, "trust", **kw), asked.without(data, **kw)
+    quick, slow = asked(data, claimed, "trust", **kw), asked.without(data, **kw)
     assert quick.path == slow.path != "claims"
     assert quick.claims != "trusted"
     if carrier == "header" and quick.claims == "lying" and slow.ok:
@@ -138,11 +138,11 @@ def slow_decides(
 )
 def test_true_claims_settle_it(carrier: str, codec: int, keys: list[bytes | None]) -> None:
     data = keyed(keys, codec)
-    said = compute(data)
-    assert said is not None
+    claimed = compute(data)
+    assert claimed is not None
     asked = Asked(carrier)
     quick, slow = (
-        asked(data, said, "trust", first_offset=500, leader_epoch=3),
+        asked(data, claimed, "trust", first_offset=500, leader_epoch=3),
         asked.without(data, first_offset=500, leader_epoch=3),
     )
     same(quick, slow, ANSWER if carrier == "header" else ANSWER + PLACED)
@@ -162,7 +162,7 @@ def test_nothing_is_known_that_only_records_tell(carrier: str) -> None:
 
 
 def test_nothing_is_decompressed(carrier: str) -> None:
-    """A payload that is no stream at all: the lie that trust is about."""
+    """A payload that is not a stream: the lie that trust is about."""
     data = batch([], codec=ZSTD, payload=b"no zstd frame", records_count=3, max_timestamp=NOW + 20)
     asked = Asked(carrier)
     assert not asked.without(data).ok
@@ -295,8 +295,8 @@ def test_a_compacted_topic_wants_the_strongest_word(carrier: str, null_keys: int
 
 @pytest.mark.parametrize("null_keys", [-128, -1, 3, 127])
 def test_a_key_byte_that_means_nothing(carrier: str, null_keys: int) -> None:
-    said = TRUE._replace(null_keys=null_keys)
-    result = slow_decides(carrier, GOOD, said)
+    claimed = TRUE._replace(null_keys=null_keys)
+    result = slow_decides(carrier, GOOD, claimed)
     assert (result.path, result.claims) == ("shallow", "lying")
 
 
@@ -361,18 +361,20 @@ def test_a_skippable_frame_before_the_one_that_states_its_size(carrier: str) -> 
 def test_a_topic_that_bounds_single_records(carrier: str) -> None:
     """max.decompressed.message.bytes is Kafka's rule, and version 1 says nothing about sizes."""
     parts = [record(i, key=b"k", value=bytes(300), timestamp_delta=20) for i in range(3)]
-    data, said = batch(parts, codec=ZSTD, max_timestamp=NOW + 20), (NOW + 20, 3, 2)
+    data, claimed = batch(parts, codec=ZSTD, max_timestamp=NOW + 20), (NOW + 20, 3, 2)
     narrow = TopicPolicy(max_decompressed_message_bytes=200)
-    assert str(slow_decides(carrier, data, said, narrow).rule) == "29 record-malformed"
+    assert str(slow_decides(carrier, data, claimed, narrow).rule) == "29 record-malformed"
     enough = TopicPolicy(max_decompressed_message_bytes=400)
     if carrier == "block":
-        assert Asked(carrier, enough)(data, said, "trust").path == "claims"
+        assert Asked(carrier, enough)(data, claimed, "trust").path == "claims"
     else:
-        assert slow_decides(carrier, data, said, enough).ok
+        assert slow_decides(carrier, data, claimed, enough).ok
     # nobody lied: the sender cannot know the topic's bound
-    assert Asked(carrier, narrow)(data, said, "verify").claims == "unjudged"
+    assert Asked(carrier, narrow)(data, claimed, "verify").claims == "unjudged"
     wide = TopicPolicy(max_decompressed_message_bytes=1000)
-    assert Asked(carrier, wide, max_decompressed_bytes=1000)(data, said, "trust").path == "claims"
+    assert (
+        Asked(carrier, wide, max_decompressed_bytes=1000)(data, claimed, "trust").path == "claims"
+    )
 
 
 def test_more_than_the_limit_is_a_lie(carrier: str) -> None:
@@ -442,10 +444,10 @@ def test_a_batch_that_is_too_large_or_too_new(carrier: str) -> None:
     assert Asked(carrier)(keyed(KEYS, LZ4), TRUE, "trust", produce_version=6).path == "claims"
 
 
-def test_bytes_behind_the_batch() -> None:
+def test_bytes_after_the_batch() -> None:
     asked = Asked("tag")
-    for behind in (b"\0", b"junk", GOOD, b"\xff" * 30):
-        quick, slow = asked(GOOD + behind, TRUE, "trust"), asked.without(GOOD + behind)
+    for tail in (b"\0", b"junk", GOOD, b"\xff" * 30):
+        quick, slow = asked(GOOD + tail, TRUE, "trust"), asked.without(GOOD + tail)
         same(quick, slow)
         assert not quick.ok
 
@@ -489,8 +491,8 @@ def test_a_tag_in_any_buffer() -> None:
 
 
 def test_ignored_claims_are_not_looked_at() -> None:
-    for said in (TRUE, Said(0, 0, 77)):
-        result = LogValidator().check(GOOD, now_ms=NOW, claims=(tag(said, GOOD), "ignore"))
+    for claimed in (TRUE, Said(0, 0, 77)):
+        result = LogValidator().check(GOOD, now_ms=NOW, claims=(tag(claimed, GOOD), "ignore"))
         assert (result.ok, result.path, result.claims) == (True, "shallow", None)
 
 
@@ -534,7 +536,7 @@ def test_kafka_mode_knows_no_claims() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("word", ["ignore", "verify", "trust"])
 def test_old_formats_know_no_claims(magic: int, codec: int, word: str) -> None:
-    """Refused at the door as ever, whatever is said of them; the stage that takes them takes no
+    """Refused as ever, whatever is claimed of them; the stage that takes them takes no
     claims.
     """
     inner = [message(magic, offset=i, key=b"k") for i in range(3)]
@@ -588,11 +590,11 @@ def test_one_claim_a_range() -> None:
         "full",
         "shallow",
     ]
-    for i, said in enumerate(claims):
-        alone = LogValidator().check(data[pairs[i][0] : sum(pairs[i])], now_ms=NOW, claims=said)
+    for i, claimed in enumerate(claims):
+        alone = LogValidator().check(data[pairs[i][0] : sum(pairs[i])], now_ms=NOW, claims=claimed)
         again = columns.result(i)
         assert (again.claims, again.path, again.ok) == (alone.claims, alone.path, alone.ok)
-    with pytest.raises(BatchvalError, match="4 claims for 5 ranges"):
+    with pytest.raises(BatchvalError, match="got 4 claims for 5 ranges"):
         LogValidator().check_ranges(data, pairs, now_ms=NOW, claims=claims[:4])
     with pytest.raises(BatchvalError, match="claims must be"):
         LogValidator().check_ranges(data, pairs, now_ms=NOW, claims=["trust"] * 5)  # type: ignore[list-item]

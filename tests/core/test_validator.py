@@ -1,4 +1,4 @@
-"""LogValidator's front door: what it takes, what it writes, what a caller may not do."""
+"""LogValidator's public calls: what they take, what it writes, what a caller may not do."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_check_writes_nothing() -> None:
 
 
 def test_in_place_output_lets_go_of_the_buffer() -> None:
-    buffer = bytearray(PLAIN + b"behind")
+    buffer = bytearray(PLAIN + b"beyond")
     result = KAFKA.validate(buffer, now_ms=NOW, in_place=True)
     assert len(result.output) == len(PLAIN)
     with pytest.raises(BufferError):
@@ -271,7 +271,7 @@ def test_a_batch_may_be_too_large_once_it_is_rebuilt(to: str) -> None:
         fits = policy.max_message_bytes >= len(out)
         result = validator.validate(data, now_ms=NOW)
         assert result.ok == fits
-        assert validator.check(data, now_ms=NOW).ok  # rule 40 is left to whoever appends
+        assert validator.check(data, now_ms=NOW).ok  # rule 40 is left to the caller that appends
         if not fits:
             assert (result.rule, result.error_code) == (
                 Rule.REBUILT_BATCH_TOO_LARGE,
@@ -407,7 +407,7 @@ BUFFERS: dict[str, Callable[[bytes], Any]] = {
     "bytearray": bytearray,
     "memoryview": memoryview,
     "read-only memoryview of a bytearray": lambda data: memoryview(bytearray(data)).toreadonly(),
-    "slice of a memoryview": lambda data: memoryview(b"before" + data + b"behind")[6:-6],
+    "slice of a memoryview": lambda data: memoryview(b"before" + data + b"beyond")[6:-6],
     "signed bytes": lambda data: memoryview(data).cast("b"),
     "characters": lambda data: memoryview(data).cast("c"),
     "array": lambda data: array.array("B", data),
@@ -476,12 +476,12 @@ def test_items_that_are_not_bytes(kind: str) -> None:
         KAFKA.check_ranges,
         KAFKA.validate_messages_and_assign_offsets,
     ):
-        with pytest.raises(BatchvalError, match="a contiguous buffer of bytes is needed"):
+        with pytest.raises(BatchvalError, match="expected a contiguous buffer of bytes"):
             ask(buffer, now_ms=NOW)
     for look in (KAFKA.check_request, KAFKA.analyze, log.check, log.check_batches):
-        with pytest.raises(BatchvalError, match="a contiguous buffer of bytes is needed"):
+        with pytest.raises(BatchvalError, match="expected a contiguous buffer of bytes"):
             look(buffer)
-    with pytest.raises(BatchvalError, match=r"a contiguous buffer of bytes is needed|writable"):
+    with pytest.raises(BatchvalError, match=r"expected a contiguous buffer of bytes|writable"):
         KAFKA.validate(buffer, now_ms=NOW, in_place=True)
     # and no buffer of it is held
     assert len(memoryview(buffer).cast("B") if kind != "numpy dates" else b"x") > 0
@@ -498,7 +498,7 @@ def test_in_place_needs_a_writable_buffer(kind: str) -> None:
 @pytest.mark.parametrize(
     "what", ["text", None, 7, [1, 2], memoryview(PLAIN)[::2], np.zeros((9, 9), "u1")[:, ::2]]
 )
-def test_what_is_no_contiguous_buffer(what: Any) -> None:
+def test_other_buffers_are_refused(what: Any) -> None:
     log = LogValidator(profile="log")
     for ask in (
         KAFKA.check,
@@ -542,7 +542,7 @@ def test_settings_that_are_none(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "arguments",
     [
         {},
         {"now_ms": None},
@@ -554,7 +554,7 @@ def test_settings_that_are_none(settings: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_arguments_that_are_none(told: dict[str, Any]) -> None:
+def test_arguments_that_are_none(arguments: dict[str, Any]) -> None:
     for ask in (
         KAFKA.check,
         KAFKA.validate,
@@ -562,7 +562,7 @@ def test_arguments_that_are_none(told: dict[str, Any]) -> None:
         KAFKA.validate_messages_and_assign_offsets,
     ):
         with pytest.raises(BatchvalError):
-            ask(PLAIN, **told)
+            ask(PLAIN, **arguments)
 
 
 def test_a_source_that_is_none() -> None:
@@ -571,7 +571,7 @@ def test_a_source_that_is_none() -> None:
             KAFKA.validate_messages_and_assign_offsets(PLAIN, now_ms=NOW, source=source)
 
 
-def test_doors_of_the_other_profile() -> None:
+def test_calls_of_the_other_profile() -> None:
     log = LogValidator(profile="log")
     with pytest.raises(BatchvalError, match="log profile"):
         log.validate(PLAIN, now_ms=NOW)
@@ -595,7 +595,7 @@ REQUEST = [
     PLAIN,
     batch(codec=GZIP),
     batch(crc=1),
-    batch(records(2)) + b"behind",
+    batch(records(2)) + b"beyond",
     batch(base_offset=3),
     b"",
 ]
@@ -827,8 +827,9 @@ def test_what_a_result_says_of_itself() -> None:
     assert (bool(good), good.reason, good.rule, good.error_code) == (True, "", None, ErrorCode.NONE)
     assert good.raise_for_error() is None
     bad = STRICT.check(batch(base_offset=4), now_ms=NOW)
-    assert (
-        repr(bad) == "<ValidationResult INVALID_RECORD rule=10 base-offset-not-zero: base offset 4>"
+    assert repr(bad) == (
+        "<ValidationResult INVALID_RECORD rule=10 base-offset-not-zero: "
+        "base offset is 4, but must be 0>"
     )
     assert not bad
     assert (bad.max_timestamp, bad.append_time, bad.next_offset, bad.in_place) == (None,) * 4

@@ -183,7 +183,8 @@ def test_what_may_be_decompressed_is_bounded_in_both_modes(mode: str) -> None:
     assert verdict.keep == [False, True]
     assert gate.counters.partitions_refused == {"decompressed-too-large": 1}
     assert verdict.refusals is not None
-    assert verdict.refusals[0] == (87, (), f"more than {2 << 20} bytes decompressed")
+    reason = f"the batch decompresses to more than max_decompressed_bytes, {2 << 20}"
+    assert verdict.refusals[0] == (87, (), reason)
     assert finished(gate, view_of(("t", 0, batch(b"\0" * (1 << 20), codec=1)))).untouched
 
 

@@ -65,7 +65,7 @@ def test_the_log_profiles_rules() -> None:
     }
 
 
-def test_numbers_that_are_no_rule() -> None:
+def test_numbers_without_a_rule() -> None:
     for number in (0, -1, 48, 50, 61, 70, 88, 90, 99, 1000):
         assert by_number(number) is None
 
