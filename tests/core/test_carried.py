@@ -71,12 +71,12 @@ def test_off_by_default_and_then_refused_as_kafka_does(codec: str, word: str) ->
     assert (stock.error_code.name, str(stock.rule), stock.reason) == (
         "CORRUPT_MESSAGE",
         "4 magic-unknown",
-        "magic 3",
+        "magic 3 is unknown",
     )
     for policy in (TopicPolicy(), TopicPolicy(accept_claims_header=False)):
         result = LogValidator(policy).check(data, now_ms=NOW, claims=(None, word))
         assert answers(result) == answers(stock)
-        assert (result.reason, result.claims, result.path) == ("magic 3", None, None)
+        assert (result.reason, result.claims, result.path) == ("magic 3 is unknown", None, None)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -406,7 +406,7 @@ GOOD = batch(records(2))
     ("bad", "reason"),
     [
         (batch(base_offset=2, batch_length=5), "size field 5 is below 14"),
-        (batch(base_offset=2, magic=3), "magic 3"),
+        (batch(base_offset=2, magic=3), "magic 3 is unknown"),
         (batch(base_offset=2, batch_length=40)[:52], "52 bytes are fewer than a batch's header"),
         (batch(base_offset=-9), "offset -9"),
         (batch(base_offset=2, last_offset_delta=-1), "last offset delta -1"),
