@@ -14,6 +14,7 @@ import datetime
 import json
 import subprocess
 import sys
+import textwrap
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -132,7 +133,8 @@ def _notes(report: dict[str, Any]) -> str:
             for count, rule in missed[:MOST_RULES]
             if count
         ]
-        text += f"* {one['name']}: {'; '.join(parts) or 'none'}.\n"
+        line = f"* {one['name']}: {'; '.join(parts) or 'none'}."
+        text += textwrap.fill(line, 100, subsequent_indent="  ", break_on_hyphens=False) + "\n"
     return text
 
 

@@ -31,9 +31,7 @@ def _dataset(out: str, name: str) -> Any:
         place, path = place_of(out)
         found = ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
     except (OSError, pa.ArrowInvalid) as error:
-        raise OutputError(
-            f"{shown(out)}: no {name}/ of an audit: {one_line(error)}"
-        ) from None
+        raise OutputError(f"{shown(out)}: no {name}/ of an audit: {one_line(error)}") from None
     version = (found.schema.metadata or {}).get(b"schema_version", b"1").decode()
     if version != str(TABLES_VERSION):
         why = f"has schema_version {version}, but this release reads {TABLES_VERSION}"

@@ -89,8 +89,8 @@ cdef inline uint64_t span(const uint8_t *at, const uint8_t *end) noexcept nogil:
 
 cdef extern from *:
     """
-    /* The next record starts where the length states it; not to derive it from the fields' ends lets the
-    processor run
+    /* The next record starts where the length states it; not to derive it from the fields' ends
+    lets the processor run
      * ahead into it while these are still being read. */
     static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return
     p; }

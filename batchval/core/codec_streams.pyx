@@ -1,13 +1,16 @@
 """The frame formats of Kafka's four codecs, walked as Kafka's own stream classes walk them.
 
-    gzip     members one after the other  (batchval.core.gzip)                               GZIPInputStream
-    snappy   82 "SNAPPY" 0 version:4 version:4 (size:4 BE, raw block)*, or one raw block      SnappyInputStream
-    lz4      184D2204:4 LE flags:1 BD:1 [size:8] HC:1 (size:4 LE, block, [xxh32])* 0:4 [xxh32] Lz4BlockInputStream
-    zstd     (FD2FB528:4 LE header, blocks, [xxh64])*, skippable frames between               ZstdInputStreamNoFinalizer
+    gzip     members one after the other (batchval.core.gzip)                    GZIPInputStream
+    snappy   82 "SNAPPY" 0 version:4 version:4 (size:4 BE, raw block)*, or one raw block
+                                                                                 SnappyInputStream
+    lz4      184D2204:4 LE flags:1 BD:1 [size:8] HC:1 (size:4 LE, block, [xxh32])* 0:4 [xxh32]
+                                                                                 Lz4BlockInputStream
+    zstd     (FD2FB528:4 LE header, blocks, [xxh64])*, skippable frames between
+                                                                          ZstdInputStreamNoFinalizer
 
 Bytes that those classes skip (after the end, lz4's content checksum) are skipped here too, and
-noted for ``strict``. A length or window size in a header reserves no memory: output grows with the bytes
-that come out.
+noted for ``strict``. A length or window size in a header reserves no memory: output grows with the
+bytes that come out.
 """
 
 from cpython.buffer cimport PyBUF_WRITE

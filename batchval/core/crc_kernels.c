@@ -207,9 +207,10 @@ CRC_CLMUL static inline uint32_t reduced(__m128i x)
     return (uint32_t)step64(CASTAGNOLI, low, (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* Folding keeps one port busy, crc32q another: 64 bytes on four vectors and 72 on three streams in the same ~9 cycles.
- * Layout of the rounds * 136 bytes: the vectors' 64-byte parts first, then three equal runs of 24 bytes a
- * round. */
+/* Folding keeps one port busy, crc32q another: 64 bytes on four vectors and 72 on three streams in
+ * the same ~9 cycles.
+ * Layout of the rounds * 136 bytes: the vectors' 64-byte parts first, then three equal runs of 24
+ * bytes a round. */
 CRC_CLMUL static uint32_t by_fusion(uint32_t crc, const uint8_t *p, size_t n)
 {
     if (n < 2560) return by_streams(crc, p, n);
@@ -275,7 +276,8 @@ AVX static uint32_t by_fold512(uint32_t crc, const uint8_t *p, size_t n)
     return one_stream(CASTAGNOLI, reduced(last), p, n);
 }
 
-/* x86 lacks a crc32 instruction for IEEE's polynomial: fold down to 16 bytes, the table does these and the rest */
+/* x86 lacks a crc32 instruction for IEEE's polynomial: fold down to 16 bytes,
+ * the table does these and the rest */
 CRC_CLMUL static uint32_t ieee_by_folding(uint32_t crc, const uint8_t *p, size_t n)
 {
     __m128i k64 = factors(FOLD[IEEE][0]), k16 = factors(FOLD[IEEE][2]);
@@ -292,8 +294,9 @@ CRC_CLMUL static uint32_t ieee_by_folding(uint32_t crc, const uint8_t *p, size_t
     return by_table(TABLE_IEEE, by_table(TABLE_IEEE, 0, last, 16), p, n);
 }
 
-/* A 64-bit half that is moved over `bytes` bytes is multiplied by x^(8 bytes); the low half stands 64 bits further
- * left than the high one; the reflected 64 x 33 bit product costs 32 powers and one bit more. */
+/* A 64-bit half that is moved over `bytes` bytes is multiplied by x^(8 bytes); the low half
+ * stands 64 bits further left than the high one; the reflected 64 x 33 bit product costs 32 powers
+ * and one bit more. */
 static void fill_fold(int poly)
 {
     static const int over[3] = {64, 256, 16};

@@ -41,8 +41,11 @@ cdef enum:
     NOGIL_ABOVE = 16384  # bytes
 
 Fetched = namedtuple("Fetched", "records key_value_bytes next_offset batches wire_bytes end")
-Fetched.__doc__ = """The counts of ``walk_fetched``. ``next_offset``: after the last whole batch, ``fetch_offset`` where
-there is none. ``wire_bytes``: of whole batches as they were sent. ``end``: where they end in the buffer."""
+Fetched.__doc__ = """The counts of ``walk_fetched``.
+
+``next_offset`` is the offset after the last whole batch, ``fetch_offset`` where there is none.
+``wire_bytes`` counts whole batches as they were sent. ``end`` is where they end in the buffer.
+"""
 
 
 cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end,

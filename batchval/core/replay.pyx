@@ -9,7 +9,8 @@ position alone:
     ChunkedBytesStream   fills 16384 bytes (gzip, zstd) or 2048 (snappy); larger wishes go past it, straight down
     GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end of a member
     SnappyInputStream    goes on into the next chunk until the wish is filled
-    ZstdInputStream      stops at the end of a frame; decodes the block after the wish if its bytes are there
+    ZstdInputStream      stops at the end of a frame; decodes the block after the wish if its bytes
+                         are there
     Lz4BlockInputStream  stops at the end of a block, so all before the damage arrives
 """
 

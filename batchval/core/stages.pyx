@@ -138,8 +138,8 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
     stages have to decide.
 
     ``p[0:n]`` is the batch as it came, its records after ``header`` bytes; ``h`` is the header of
-    magic 2 to be validated, with the crc of the bytes that came. ``trusted`` is NULL where there
-    are no claims to be trusted.
+    magic 2 to be validated, with the crc of the bytes that came. ``trusted`` is NULL without
+    claims that may be trusted.
     """
     if not is_plain(h, n - header + RECORDS, call):
         return False

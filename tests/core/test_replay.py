@@ -3,8 +3,8 @@ Kafka meet first?
 
 Kafka reads in chunks, and a read that reaches the damage delivers nothing. ``ANSWERS`` is what
 Kafka 4.4.0 answered: for each codec, parser and place of the bad record, one letter for each place
-of the damage: ``i`` for INVALID_RECORD (the record was met first), ``f`` for the failing broker (the
-damage was).
+of the damage: ``i`` for INVALID_RECORD (the record was met first), ``f`` for the failing broker
+(the damage was).
 """
 
 from __future__ import annotations
