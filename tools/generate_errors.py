@@ -21,7 +21,7 @@ VERSION = "4.4.0"
 PROPERTY = '''
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later (Kafka's RetriableException)."""
+        """Return whether the same request may succeed later (Kafka's RetriableException)."""
         return self in RETRIABLE
 '''
 

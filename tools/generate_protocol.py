@@ -62,7 +62,7 @@ class Api(NamedTuple):
     addresses_from: int | None
 
     def is_flexible(self, version: int) -> bool:
-        """Whether header and body of this version have compact lengths and tagged fields."""
+        """Return whether header and body of this version have compact lengths and tagged fields."""
         return version >= self.flexible_from
 
 

@@ -36,7 +36,7 @@ def test_a_method_of_a_compiled_class_has_signature_and_docstring() -> None:
     )
     assert "    now_ms: int | None=None,\n" in section
     assert ") -> ValidationResult\n" in section
-    assert "writes nothing" in section
+    assert "Nothing is written." in section
 
 
 def test_the_import_of_a_name_works() -> None:

@@ -66,12 +66,12 @@ def test_policies_by_their_words(text: str) -> None:
         ("believe", "one of ignore, verify, audit, trust"),
         ("", "one of"),
         ("audit", "needs a rate"),
-        ("audit:", "is a number"),
-        ("audit:0", "0 is called trust"),
+        ("audit:", "must be a number"),
+        ("audit:0", "for 0 use trust"),
         ("audit:1.01", "above 0 and at most 1"),
         ("audit:-0.1", "above 0"),
         ("audit:nan", "above 0"),
-        ("trust:0.5", "only audit has a rate"),
+        ("trust:0.5", "only audit has one"),
     ],
 )
 def test_wrong_policies_are_refused(text: str, complaint: str) -> None:
@@ -297,7 +297,7 @@ def test_settings_below_their_least(setting: str) -> None:
 
 
 def test_a_sender_has_a_name() -> None:
-    with pytest.raises(BatchvalError, match="a sender is"):
+    with pytest.raises(BatchvalError, match="sender must be"):
         new_ledger("verify").decide("", 1, NOW)
 
 

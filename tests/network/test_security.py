@@ -200,7 +200,7 @@ def test_sasl() -> None:
         ),
         (
             {"security.protocol": "SSL", "ssl.keystore.location": "jks"},
-            "JKS and PKCS12 are not read",
+            "JKS and PKCS12 are not supported",
         ),
         ({"security.protocol": "SSL", "ssl.ca.location": "nowhere"}, "nowhere: No such file"),
         ({"security.protocol": "SSL", "ssl.ca.location": "key"}, "^key: cannot be read"),

@@ -90,7 +90,7 @@ def test_ordinary_requests_are_judged_at_once() -> None:
         [("t", 0, COMPRESSED), ("u", 1, BAD)],
         [("t", 0, batch(b"x" * 500_000))],
     ):
-        assert gate_of().judge(view_of(*parts), "s").done
+        assert gate_of().validate(view_of(*parts), "s").done
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_the_loop_spends_a_millisecond_or_two_on_any_request() -> None:
     }
     for name, request in worst.items():
         gate = gate_of()
-        assert cpu_ms(partial(gate.judge, request, "s")) < 5, name
+        assert cpu_ms(partial(gate.validate, request, "s")) < 5, name
 
 
 @pytest.mark.alone

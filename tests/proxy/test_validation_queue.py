@@ -48,7 +48,7 @@ class One:
         self.done: list[object] = []
         self.errors: list[BaseException] = []
 
-    def judged(self, item: object, error: BaseException | None) -> None:
+    def validated(self, item: object, error: BaseException | None) -> None:
         self.done.append(item)
         if error is not None:
             self.errors.append(error)
@@ -203,8 +203,8 @@ def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
         for n in range(4):
             submit(queue, one, f"{n}", MOST_AHEAD)
         await until(lambda: len(queue._outcomes) == 4)
-        judged: Any = one.judged
-        one.judged = lambda item, error: judged(item, error) or 1 // int(str(item))  # type: ignore
+        validated: Any = one.validated
+        one.validated = lambda item, error: validated(item, error) or 1 // int(str(item))  # type: ignore
         seen = []
         queue._is_woken = False
         loop.call_soon(queue._collect)

@@ -164,7 +164,7 @@ claims_in: audit:2
             ":15: limits.idle_timeout_ms: must be a whole number",
             ":15: limits.max_frame_bytes: must be at least 1024, not 1",
             ":16: mode: must be enforce or observe",
-            ":17: claims_in: audit needs a rate above 0 and at most 1, not 2.0 (0 is called trust)",
+            ":17: claims_in: audit needs a rate above 0 and at most 1, not 2.0: for 0 use trust",
         ]
     )
 

@@ -14,7 +14,7 @@ from batchval.rules import Rule
 from batchval.segment.findings import Finding, Level
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined
-from batchval.segment.range_check import RangeResult, judge
+from batchval.segment.range_check import RangeResult, check_range
 from batchval.segment.ranges import Range
 from batchval.segment.segment_run import ROUNDS, Work, list_work, moved_meanwhile, settled
 from tests.segment.test_check import series, starts, write
@@ -40,7 +40,7 @@ class Meanwhile:
         if self.acts:
             self.acts.pop(0)()
         self.read.append([Path(part.segment.uri).name for part in ranges])
-        return iter([judge(part, self.options) for part in ranges])
+        return iter([check_range(part, self.options) for part in ranges])
 
     def run(self, folder: Path) -> tuple[Work, list[Joined]]:
         work = list_work([str(folder)], self.options)

@@ -9,27 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from batchval.protocol.messages.add_partitions_to_txn import (
-        AddPartitionsToTxnRequest,
-        AddPartitionsToTxnResponse,
-    )
+    from batchval.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
     from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from batchval.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-    from batchval.protocol.messages.describe_configs import (
-        DescribeConfigsRequest,
-        DescribeConfigsResponse,
-    )
+    from batchval.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
     from batchval.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
     from batchval.protocol.messages.fetch import FetchRequest, FetchResponse
-    from batchval.protocol.messages.find_coordinator import (
-        FindCoordinatorRequest,
-        FindCoordinatorResponse,
-    )
+    from batchval.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
     from batchval.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-    from batchval.protocol.messages.init_producer_id import (
-        InitProducerIdRequest,
-        InitProducerIdResponse,
-    )
+    from batchval.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
     from batchval.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
     from batchval.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
     from batchval.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -37,14 +25,8 @@ if TYPE_CHECKING:
     from batchval.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
     from batchval.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
     from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
-    from batchval.protocol.messages.sasl_authenticate import (
-        SaslAuthenticateRequest,
-        SaslAuthenticateResponse,
-    )
-    from batchval.protocol.messages.sasl_handshake import (
-        SaslHandshakeRequest,
-        SaslHandshakeResponse,
-    )
+    from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+    from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
     from batchval.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = [
