@@ -75,7 +75,7 @@ def test_what_others_look_at_is_not_moved() -> None:
     del held
     columns.extend(scan_batches(DATA), len(DATA))
     assert columns["position"].tolist() == list(range(0, 2 * len(DATA), SIZE))
-    with pytest.raises(BatchvalError, match="go together"):
+    with pytest.raises(BatchvalError, match="cannot be combined"):
         columns.extend(LOG.check_batches(DATA), 0)
 
 

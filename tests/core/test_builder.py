@@ -187,7 +187,7 @@ def test_a_buffer_in_use_is_not_recycled() -> None:
 
 def test_mistakes_raise_and_change_nothing() -> None:
     builder = BatchBuilder(1000)
-    with pytest.raises(ValueError, match="without records"):
+    with pytest.raises(ValueError, match="must have a record"):
         builder.seal()
     with pytest.raises(ValueError, match="not finished"):
         builder.view()

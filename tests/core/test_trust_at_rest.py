@@ -117,7 +117,7 @@ def test_a_batch_of_magic_3_is_compared_as_before() -> None:
     )
     lie = carrying(keyed(), (NOW, 3, 1))
     assert row(validator.check_batches(lie, trust_claims=RARELY))["reason"].startswith(
-        "the claims in the header"
+        "the records contradict the claims in the header"
     )
 
 
