@@ -203,8 +203,8 @@ def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
         for n in range(4):
             submit(queue, one, f"{n}", MOST_AHEAD)
         await until(lambda: len(queue._outcomes) == 4)
-        validated: Any = one.validated
-        one.validated = lambda item, error: validated(item, error) or 1 // int(str(item))  # type: ignore
+        kept: Any = one.validated
+        one.validated = lambda item, error: kept(item, error) or 1 // int(str(item))  # type: ignore
         seen = []
         queue._is_woken = False
         loop.call_soon(queue._collect)
