@@ -116,12 +116,9 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-#: pages that run audits or Spark, which take long
-LONG = ("audit.md", "cookbook-data.md")
-CONSOLE = [
-    pytest.param(pages, marks=pytest.mark.long if pages[0].name in LONG else ())
-    for pages in sessions("console")
-]
+#: pages that run audits, which take long; and Spark with three data tools, a minute and more
+MARKS = {"audit.md": pytest.mark.long, "cookbook-data.md": pytest.mark.slow}
+CONSOLE = [pytest.param(pages, marks=MARKS.get(pages[0].name, ())) for pages in sessions("console")]
 
 
 @pytest.mark.parametrize("pages", CONSOLE, ids=name)

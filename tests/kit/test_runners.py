@@ -31,6 +31,7 @@ def test_python_readers(library: str) -> None:
     ]
 
 
+@pytest.mark.slow  # builds with Maven and Go: a minute of CPU on a bare machine
 @pytest.mark.parametrize("name", ["kafka-clients", "franz-go", "sarama", "librdkafka"])
 def test_other_readers(name: str) -> None:
     """Checksums of magic 2. Kafka's consumer does not check that of a wrapper of magic 0 or 1."""
