@@ -312,8 +312,8 @@ def test_every_byte_of_the_header_flipped(codec: str, word: str) -> None:
     ids=["a byte", "12", "17", "junk", "magic 2", "half a batch", "magic 3", "negative size"],
 )
 def test_bytes_after_the_batch(word: str, appended: bytes) -> None:
-    """Never by the claims path, and never let in: what stands there was not looked at by whoever
-    made the claims.
+    """Refuse it, and never take the claims path: the maker of the claims did not look at these
+    bytes.
     """
     two, three = plain(), carrying(plain(), TRUE)
     result = judged(three + appended, word)

@@ -200,10 +200,10 @@ def test_a_hidden_null_key_on_a_compacted_topic(carrier: str, codec: int, where:
     trusted with care.
     """
     data = batch([record(i, key=None if i == where else b"k") for i in range(3)], codec=codec)
-    door = CarrierCase(carrier, cleanup_policy="compact")
-    slow = door.found_by_verify(data, (NOW, 3, 2))
+    case = CarrierCase(carrier, cleanup_policy="compact")
+    slow = case.found_by_verify(data, (NOW, 3, 2))
     assert (str(slow.rule), [i for i, _ in slow.record_errors]) == ("35 key-missing", [where])
-    assert door.believed(data, (NOW, 3, 2))
+    assert case.believed(data, (NOW, 3, 2))
 
 
 # ---- structure -----------------------------------------------------------------------------------
@@ -353,11 +353,11 @@ def test_claims_copied_from_another_batch(carrier: str, codec: int) -> None:
 
 def test_a_replay_is_answered_as_the_first_time(carrier: str) -> None:
     """The core remembers nobody: sampling is the ledger's."""
-    door, lie = CarrierCase(carrier), TRUE._replace(batch_min_timestamp=NOW + 5)
+    case, lie = CarrierCase(carrier), TRUE._replace(batch_min_timestamp=NOW + 5)
     for _ in range(5):
-        assert door.believed(keyed(), TRUE)
-        assert door.believed(keyed(), lie)
-        door.found_by_verify(keyed(), lie)
+        assert case.believed(keyed(), TRUE)
+        assert case.believed(keyed(), lie)
+        case.found_by_verify(keyed(), lie)
 
 
 @pytest.mark.parametrize("codec", [0, *COMPRESSED])
@@ -402,8 +402,8 @@ def test_claims_on_a_batch_with_records_without_timestamp(carrier: str, codec: i
 
 
 def test_a_lie_with_another_refusal_is_noted_and_changes_nothing(carrier: str) -> None:
-    door = CarrierCase(carrier, message_timestamp_before_max_ms=5)
-    slow = door.found_by_verify(keyed(), TRUE._replace(null_keys=1), now_ms=NOW + 100)
+    case = CarrierCase(carrier, message_timestamp_before_max_ms=5)
+    slow = case.found_by_verify(keyed(), TRUE._replace(null_keys=1), now_ms=NOW + 100)
     assert [i for i, _ in slow.record_errors] == [0, 1, 2]
 
 
@@ -428,11 +428,11 @@ def test_extras_that_are_only_reported(carrier: str, extra: str) -> None:
 
 def test_the_thirteen_bytes_are_under_the_checksum() -> None:
     data = carrying(keyed(), TRUE)
-    door = CarrierCase("header")
+    case = CarrierCase("header")
     for at in range(61, 74):
         changed = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
         for word in ("ignore", "verify", "trust"):
-            result = door.validator.check(changed, now_ms=NOW, claims=(None, word))
+            result = case.validator.check(changed, now_ms=NOW, claims=(None, word))
             assert (str(result.rule), result.error_code.name) == (
                 "14 crc-mismatch",
                 "CORRUPT_MESSAGE",
@@ -443,13 +443,13 @@ def test_the_thirteen_bytes_are_under_the_checksum() -> None:
 def test_a_last_offset_delta_that_nobody_asks_a_coordinator_about(carrier: str) -> None:
     """The cleaner leaves such batches; claims say that they are whole."""
     data = keyed(last_offset_delta=7)
-    door = CarrierCase(carrier)
+    case = CarrierCase(carrier)
     arguments = {"now_ms": NOW, "origin": "COORDINATOR", "first_offset": 100}
-    assert door.validator.check(data, **arguments).ok
-    assert door.validator.check(data, **arguments).batch_claims is None
+    assert case.validator.check(data, **arguments).ok
+    assert case.validator.check(data, **arguments).batch_claims is None
     sent = carry(carrier, TRUE, data)
     for word in ("trust", "verify"):
-        assert door.validator.check(sent[0], claims=(sent[1], word), **arguments).claims == "lying"
+        assert case.validator.check(sent[0], claims=(sent[1], word), **arguments).claims == "lying"
     resting = LogValidator(TopicPolicy(accept_claims_header=True), profile="log")
     assert resting.check(carrying(data, TRUE)).rule.id == "L7"
     assert resting.check(data).ok
