@@ -1,12 +1,13 @@
 """Build the distribution and try it, as those who install it will: an sdist, a wheel, each extra.
 
-    python -m tools.dist [--keep]
+    python -m tools.dist [--keep] [--compile]
 
 1. Build the sdist twice: equal bytes. It holds what git has, and nothing else.
 2. Build the wheel from the unpacked sdist and check how its modules are hardened
    (tools/hardening.py).
-3. Build it again in another folder: equal bytes. The second build links the objects that make
-   build has compiled in this folder.
+3. Build it again in another folder: equal bytes. Where make build has compiled the same C in this
+   folder, both builds link its objects; with --compile, as for a release, the first one compiles
+   all of it.
 4. Install it with no extra and with each extra alone, in environments without a compiler; import
    every module and run the command line (tools/dist_probe.py). Of this and step 3, two are done at
    a time.
@@ -53,7 +54,7 @@ AT_ONCE = 2
 LOCK = ROOT / "requirements" / "dev.txt"
 CONSTRAINTS = WORK / "constraints.txt"
 #: extras for those who develop batchval: they are not what a user installs
-DEVELOPMENT = {"bench", "check", "release", "test"}
+DEVELOPMENT = {"bench", "check", "docs", "release", "test"}
 #: what setuptools adds to an sdist
 GENERATED = re.compile(r"PKG-INFO|setup\.cfg|batchval\.egg-info/[^/]+")
 #: minor versions of glibc that wheels' tags name; Debian bookworm has 2.36
@@ -212,10 +213,19 @@ def unpack(sdist: Path, folder: Path) -> Path:
     return top
 
 
-def make_wheel(sdist: Path) -> tuple[Path, Path]:
+def kept_objects() -> dict[str, str]:
+    """Return the variables that make a build link the objects of make build where C is equal."""
+    if not COMPILED.exists():
+        return {}
+    wrapper = [sys.executable, "-I", "-S", str(ROOT / "tools" / "kept_objects.py"), str(ROOT)]
+    return {"CC": f"{shlex.join(wrapper)} {os.environ.get('CC', 'cc')}"}
+
+
+def make_wheel(sdist: Path, compiles: bool) -> tuple[Path, Path]:
     """Build the wheel from the unpacked sdist; return it and its source folder."""
     source = unpack(sdist, WORK / "one")
-    return build("wheel", source, WORK / "wheel", CCACHE_DISABLE="1"), source
+    settings = {"CCACHE_DISABLE": "1"} if compiles else kept_objects()
+    return build("wheel", source, WORK / "wheel", **settings), source
 
 
 def compare_wheel(sdist: Path, wheel: Path) -> None:
@@ -226,13 +236,7 @@ def compare_wheel(sdist: Path, wheel: Path) -> None:
     """
     with step(f"{wheel.name} again"):
         source = unpack(sdist, WORK / "another folder")
-        wrapper = [sys.executable, "-I", "-S", str(ROOT / "tools" / "kept_objects.py"), str(ROOT)]
-        compiler = (
-            {"CC": f"{shlex.join(wrapper)} {os.environ.get('CC', 'cc')}"}
-            if COMPILED.exists()
-            else {}
-        )
-        same(wheel, build("wheel", source, WORK / "wheel-again", **compiler))
+        same(wheel, build("wheel", source, WORK / "wheel-again", **kept_objects()))
 
 
 def check_hardening(wheel: Path) -> None:
@@ -378,7 +382,7 @@ def all_of(tasks: list[Callable[[], Any]]) -> list[Any]:
             raise
 
 
-def distribute(keep: bool) -> None:
+def distribute(keep: bool, compiles: bool) -> None:
     """Carry out all steps. Raises DistError."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
@@ -388,7 +392,7 @@ def distribute(keep: bool) -> None:
     with step("sdist, twice"):
         sdist = make_sdist()
     with step("wheel from the sdist"):
-        wheel, source = make_wheel(sdist)
+        wheel, source = make_wheel(sdist, compiles)
     check_hardening(wheel)
     write_constraints()
     (place, python), *_ = all_of(
@@ -416,10 +420,15 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="keep build/dist: sources, wheels, the environment of tests",
     )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile the first wheel's C again, as for a release",
+    )
     options = parser.parse_args(arguments)
     try:
         with step("all"):
-            distribute(options.keep)
+            distribute(options.keep, options.compile)
         print(f"dist: {_cpu_seconds():.0f} s of CPU")
     except DistError as error:
         print(f"dist: {error}", file=sys.stderr)

@@ -3,8 +3,8 @@
     python tools/kept_objects.py TREE COMPILER ... -c SOURCE ... -o OBJECT ...
 
 Where TREE holds SOURCE with the same bytes, and OBJECT compiled from it, OBJECT is copied. All else
-is left to the compiler. tools/dist.py builds its second wheel so: that the wheels are equal shows
-that the modules compiled in two folders are.
+is left to the compiler. tools/dist.py builds wheels so: after a first wheel that is compiled
+(--compile), that the wheels are equal shows that the modules compiled in two folders are.
 """
 
 from __future__ import annotations

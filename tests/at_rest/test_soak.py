@@ -8,7 +8,7 @@ from tests.at_rest.soak import enough, soak
 from tests.interop.kafka_broker import ToolMissing
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.alone
 def test_a_healthy_live_broker_has_no_finding() -> None:
     try:
