@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md and docs/architecture name the files that are there."""
+"""The pages for maintainers name the files that are there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ PAGES = [ARCHITECTURE, *sorted((ROOT / "docs" / "architecture").glob("*.md"))]
 SUFFIXES = {".py", ".pyx", ".pxd", ".c", ".h", ".j2"}
 _FOLDER = re.compile(r"^## `batchval/([\w/]*)`$", re.MULTILINE)
 _ROW = re.compile(r"^\| `([\w.*]+)` \| (.*) \|$", re.MULTILINE)
+#: pages that name paths, from the root or below the package
+NAMING = [
+    *PAGES,
+    *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "RELEASING", "SECURITY")),
+    ROOT / "docs" / "versioning.md",
+    *sorted((ROOT / "docs" / "adr").glob("*.md")),
+]
 _PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 
 
@@ -70,10 +77,11 @@ def test_a_missing_and_a_lost_file_are_found(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", NAMING, ids=lambda page: page.name)
 def test_paths_exist(page: Path) -> None:
-    """Resolve paths from the root, or from the package where the page states it."""
+    """Resolve paths from the root, or from the package in records and where the page states it."""
     text = page.read_text("utf-8")
-    roots = [ROOT, PACKAGE] if "Paths are below `batchval/`" in text else [ROOT]
+    is_below = page.parent.name == "adr" or "Paths are below `batchval/`" in text
+    roots = [ROOT, PACKAGE] if is_below else [ROOT]
     paths = [path for path in _PATH.findall(text) if not path.startswith(("build/", "dist/"))]
     assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
