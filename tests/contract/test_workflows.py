@@ -92,6 +92,8 @@ def test_hooks_are_the_checks_of_lint() -> None:
     (repository,) = loaded(HOOKS)["repos"]
     hooks = {hook["id"]: hook for hook in repository["hooks"]}
     assert repository["repo"] == "local"
+    # without it, each of them runs at a push, too
+    assert loaded(HOOKS)["default_stages"] == ["pre-commit"]
     assert {hook["language"] for hook in hooks.values()} == {"system"}
     entries = [plain(hook["entry"]) for name, hook in hooks.items() if name != "check"]
     assert sorted(entries) == sorted(lint_commands())
