@@ -18,7 +18,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from batchval.core.batch import batches
@@ -28,6 +28,7 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
+from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
 from batchval.types import AppendOrigin, CompressionType
 
 __all__ = ["Disagreement", "NotACase", "compare", "kafka_refuses", "read_cases", "strict_results"]
@@ -82,8 +83,12 @@ def read_cases(
         for file in files:
             try:
                 yield from _cases(file, kafka_version)
-            except (OSError, EOFError, zlib.error) as error:  # EOFError: a .gz that is cut off
-                yield NotACase(f"{file}: {getattr(error, 'strerror', None) or error}")
+            except (gzip.BadGzipFile, zlib.error):
+                yield NotACase(f"{file}: not gzip data, or damaged")
+            except EOFError:
+                yield NotACase(f"{file}: the gzip data is cut off")
+            except OSError as error:
+                yield NotACase(f"{file}: {error.strerror or error}")
 
 
 def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
@@ -91,12 +96,22 @@ def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
         yield NotACase(f"{path}: not a regular file")  # opening a pipe would wait for ever
         return
     with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as lines:
+        foreign = not_json_reason(PurePath(path.name.removesuffix(".gz")), lines.read(START_SIZE))
+        if foreign is not None:
+            yield NotACase(f"{path}: {foreign}")
+            return
+        lines.seek(0)
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                yield _case(json.loads(line), f"{path.name}:{number}", kafka_version)
+                document = json.loads(line.decode())
             except (ValueError, RecursionError) as error:
+                yield NotACase(f"{path}:{number}: not a case: {json_fault(error, with_line=False)}")
+                continue
+            try:
+                yield _case(document, f"{path.name}:{number}", kafka_version)
+            except ValueError as error:
                 yield NotACase(f"{path}:{number}: not a case: {error}")
 
 
@@ -127,7 +142,7 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
         raise ValueError("expected an object")
     if not isinstance(case.get("batch_hex"), str):
         raise ValueError("batch_hex is missing")
-    case["batch"] = bytes.fromhex(case["batch_hex"])
+    case["batch"] = _bytes_of(case, "batch_hex")
     cfg = case.setdefault("cfg", {})
     if not isinstance(cfg, dict):
         raise ValueError("invalid cfg: expected an object")
@@ -172,6 +187,14 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
     return case
 
 
+def _bytes_of(case: Case, name: str) -> bytes:
+    """Return the bytes of a field in hex. Raises ValueError with what is wrong."""
+    try:
+        return bytes.fromhex(case[name])
+    except ValueError:
+        raise ValueError(f"{name} is not hexadecimal") from None
+
+
 def _golden_case(case: Case) -> None:
     """Validate the fields that only golden lines have. Raises ValueError with what is wrong."""
     for name in ("rule", "shows"):
@@ -182,9 +205,9 @@ def _golden_case(case: Case) -> None:
     findings = case.get("expect_log", [])
     if not isinstance(findings, list) or not all(isinstance(finding, dict) for finding in findings):
         raise ValueError("invalid expect_log: expected a list of findings")
-    if not isinstance(case.get("index_hex", ""), str):
+    if not isinstance(case.setdefault("index_hex", ""), str):
         raise ValueError("invalid index_hex: expected a string")
-    case["index"] = bytes.fromhex(case.get("index_hex", ""))
+    case["index"] = _bytes_of(case, "index_hex")
 
 
 def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:

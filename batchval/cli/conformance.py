@@ -119,7 +119,10 @@ def _ask_runner(
             page_path.write_text(scores.page(score, command_line, runner.faults), "utf-8")
     except (scores.CasesError, RunnerStopped, OSError) as error:
         stopped = True
-        click.echo(f"batchval conformance: {printable(str(error))}", err=True)
+        text = str(error)
+        if isinstance(error, OSError) and error.filename:
+            text = f"{error.filename}: {error.strerror}"
+        click.echo(f"batchval conformance: {printable(text)}", err=True)
     for fault in runner.faults:
         click.echo(f"batchval conformance: the runner wrote {printable(fault)}", err=True)
     if runner.stderr and (stopped or score.total.failed):

@@ -43,7 +43,7 @@ def _line_and_code(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return f"batchval: {error.format_message()}", USAGE
     if isinstance(error, BatchvalError):
-        return f"batchval: {error}", USAGE
+        return f"batchval: {error}", UNREADABLE if isinstance(error, OSError) else USAGE
     if isinstance(error, OSError):
         why = error.strerror or error
         return (

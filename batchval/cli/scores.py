@@ -12,11 +12,13 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from batchval.cli.runner import Document, Failure, Runner
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
+from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
 
 __all__ = [
     "CasesError",
@@ -68,17 +70,29 @@ def read(paths: Iterable[Path], profile: str) -> list[Document]:
 
 
 def _lines(file: Path) -> Iterator[Document]:
-    if file.exists() and not file.is_file():
-        raise CasesError(f"{file}: not a regular file")
     try:
-        with file.open(encoding="utf-8") as lines:
+        if not S_ISREG(file.stat().st_mode):
+            raise CasesError(f"{file}: not a regular file")
+        with file.open("rb") as lines:
+            if foreign := not_json_reason(file, lines.read(START_SIZE)):
+                raise CasesError(f"{file}: {foreign}")
+            lines.seek(0)
             for number, line in enumerate(lines, 1):
-                try:
-                    yield _case(json.loads(line))
-                except (ValueError, RecursionError) as error:
-                    raise CasesError(f"{file}:{number}: not a case: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CasesError(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+                yield _case_of(line, f"{file}:{number}")
+    except OSError as error:
+        raise CasesError(f"{file}: {error.strerror or error}") from None
+
+
+def _case_of(line: bytes, place: str) -> Document:
+    """Return the case of a line. CasesError names the place."""
+    try:
+        document = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise CasesError(f"{place}: not a case: {json_fault(error, with_line=False)}") from None
+    try:
+        return _case(document)
+    except ValueError as error:
+        raise CasesError(f"{place}: not a case: {error}") from None
 
 
 def _case(case: object) -> Document:
@@ -95,7 +109,10 @@ def _case(case: object) -> Document:
             raise ValueError(f"{name} must be a string")
     if not isinstance(case.get("rule"), str | None):
         raise ValueError("rule must be a string or null")
-    base64.b64decode(case["batch"], validate=True)
+    try:
+        base64.b64decode(case["batch"], validate=True)
+    except ValueError:
+        raise ValueError("batch is not base64") from None
     return case
 
 

@@ -337,7 +337,8 @@ class ConsumerNetworkClient:
                 failure: NetworkError | None = self.network.authentication_error(node)
                 if failure is None:
                     reason = self.network.last_error(node)
-                    failure = DisconnectError(f"not connected to {node}: {reason}")
+                    shown = getattr(reason, "strerror", None) or reason
+                    failure = DisconnectError(f"not connected to {node}: {shown}")
                     failure.__cause__ = reason
                 for request in self.unsent.remove(node):
                     self._pending_completion.append((request, None, None, failure))

@@ -29,8 +29,9 @@ from typing import Any
 
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram
+from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
 
-__all__ = ["VERSION", "Result", "ResultError", "machine", "versions"]
+__all__ = ["VERSION", "NotAResult", "Result", "ResultError", "machine", "versions"]
 
 VERSION = 1
 _KINDS = ("produce", "consume", "roundtrip")
@@ -38,6 +39,10 @@ _HISTOGRAMS = ("histogram", "histogram_intended", "histogram_wire")
 
 
 class ResultError(BatchvalError):
+    """Results that cannot be read, merged or compared."""
+
+
+class NotAResult(ResultError, OSError):
     """A file is not the result of a run, or of a version that is not known here."""
 
 
@@ -119,7 +124,7 @@ class Result:
     def from_json(cls, data: Any) -> Result:
         """Return the result that to_json gave. ResultError for anything else."""
         if not isinstance(data, dict) or "batchval_perf" not in data:
-            raise ResultError("not the result of a perf run")
+            raise ResultError(f"not the result of a perf run{_other_json(data)}")
         if data["batchval_perf"] != VERSION:
             raise ResultError(
                 f"a result of version {data['batchval_perf']!r}; known here: {VERSION}"
@@ -163,10 +168,24 @@ class Result:
 
     @classmethod
     def read(cls, path: Path | str) -> Result:
-        """Read a result from a file. Raises OSError, ResultError."""
+        """Read a result from a file. Raises OSError; NotAResult says what the file holds."""
+        path = Path(path)
+        data = path.read_bytes()
         try:
-            return cls.from_json(json.loads(Path(path).read_text("utf-8")))
+            found = cls.from_json(json.loads(data.decode()))
+            for name in ("records", "bytes", "elapsed_ns"):
+                if not isinstance(found.totals.get(name), int | float):
+                    raise ResultError(f"a result without totals.{name}")
+            return found
         except ResultError as error:
-            raise ResultError(f"{path}: {error}") from None
-        except ValueError:
-            raise ResultError(f"{path}: not JSON") from None
+            raise NotAResult(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:
+            reason = not_json_reason(path, data[:START_SIZE]) or json_fault(error)
+            raise NotAResult(f"{path}: not the result of a perf run: {reason}") from None
+
+
+def _other_json(data: Any) -> str:
+    """Return what else a JSON document is, where its ``type`` says so."""
+    if isinstance(data, dict) and "schema_version" in data and isinstance(data.get("type"), str):
+        return f": it is a {data['type']!r} document that --json of a command printed"
+    return ": expected a file that --output of perf produce, consume or roundtrip wrote"

@@ -1,12 +1,17 @@
-"""Names and first bytes of files that are not segments: Kafka's other files and common formats."""
+"""Names and first bytes of files that are not what was expected, a segment or JSON: Kafka's files
+and common formats.
+"""
 
 from __future__ import annotations
 
+import json
+import struct
 from pathlib import PurePath
 
-__all__ = ["START_SIZE", "foreign_reason"]
+__all__ = ["START_SIZE", "foreign_reason", "json_fault", "not_json_reason"]
 
-START_SIZE = 64  # bytes of a file that foreign_reason looks at
+START_SIZE = 64  # bytes of a file that the functions look at
+_SMALLEST_BATCH = 14  # bytes after the size field: a record of magic 0
 
 _SUFFIXES = {
     ".index": "an offset index of Kafka",
@@ -14,6 +19,7 @@ _SUFFIXES = {
     ".txnindex": "an index of aborted transactions of Kafka",
     ".snapshot": "a producer snapshot of Kafka",
     ".checkpoint": "a KRaft snapshot of Kafka",
+    ".csv": "a CSV file",
 }
 _NAMES = {
     "leader-epoch-checkpoint": "a leader epoch checkpoint of Kafka",
@@ -30,6 +36,8 @@ _STARTS = {
     b"PK\x03\x04": "a ZIP or JAR file",
     b"PAR1": "a Parquet file",
     b"\x7fELF": "an ELF program",
+    b"<!doctype html": "an HTML page",
+    b"<!DOCTYPE html": "an HTML page",
 }
 
 
@@ -38,17 +46,54 @@ def foreign_reason(file: PurePath, start: bytes) -> str | None:
 
     ``start``: the first START_SIZE bytes of the file.
     """
-    kind = _NAMES.get(file.name) or _SUFFIXES.get(file.suffix) or _kind_of(start)
+    kind = _kind_of(file, start) or ("text" if _is_text(start) else None)
     if kind is None:
         return None
     return f"this is not a segment: the file holds no record batch; it looks like {kind}"
 
 
-def _kind_of(start: bytes) -> str | None:
-    for magic, kind in _STARTS.items():
-        if start.startswith(magic):
-            return kind
-    return "text" if _is_text(start) else None
+def not_json_reason(file: PurePath, start: bytes) -> str | None:
+    """Return why a file does not hold JSON, or None if it starts as a text of an unknown kind.
+
+    ``start``: the first START_SIZE bytes of the file.
+    """
+    if not start:
+        return "the file is empty"
+    kind = "a segment of Kafka" if _is_batch(start) else _kind_of(file, start)
+    if kind is not None:
+        return f"this is not JSON: it looks like {kind}"
+    return None if _is_text(start) else "this is not JSON: the file is not text in UTF-8"
+
+
+def json_fault(error: ValueError | RecursionError, *, with_line: bool = True) -> str:
+    """Return what json.loads raised as a sentence, with the place of the fault.
+
+    ``with_line``: False where the caller names the line.
+    """
+    if isinstance(error, json.JSONDecodeError):
+        place = (
+            f"line {error.lineno}, column {error.colno}" if with_line else f"column {error.colno}"
+        )
+        found = "more than one document" if error.msg == "Extra data" else "not JSON"
+        return f"{found} ({place})"
+    if isinstance(error, RecursionError):
+        return "nested too deep to be read"
+    if isinstance(error, UnicodeDecodeError):
+        return "not text in UTF-8"
+    return "a number has more than 4,300 digits"  # sys.get_int_max_str_digits()
+
+
+def _kind_of(file: PurePath, start: bytes) -> str | None:
+    kind = _NAMES.get(file.name) or _SUFFIXES.get(file.suffix)
+    return kind or next((kind for magic, kind in _STARTS.items() if start.startswith(magic)), None)
+
+
+def _is_batch(start: bytes) -> bool:
+    """Return whether bytes start as a record batch: offset, size and magic have possible values."""
+    if len(start) < 17:
+        return False
+    offset, size = struct.unpack_from(">qi", start)
+    return offset >= 0 and size >= _SMALLEST_BATCH and start[16] <= 2
 
 
 def _is_text(start: bytes) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
 from batchval.record_rules import RecordRules
+from batchval.segment.foreign import json_fault
 
 __all__ = [
     "TopicRules",
@@ -62,7 +63,7 @@ def parse_topic_rules(text: str) -> TopicRules:
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ArgumentValueError(f"record rules are not JSON: {error}") from None
+        raise ArgumentValueError(f"record rules are not JSON: {json_fault(error)}") from None
     except BatchvalError:
         raise
     except ValueError:  # Python reads no int of more than 4,300 digits

@@ -46,7 +46,13 @@ def text_of(data: bytes, name: str) -> str:
 
 def parsed(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[Fault]]:
     """Return the values, the line (from 1) of each key, and the keys that stand twice."""
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        where = (
+            f"{name}: is not YAML: character U+{error.character:04X} at position {error.position}"
+        )
+        raise ConfigError([f"{where} is not allowed"]) from None
     try:
         root = loader.get_single_node()
         lines: dict[Loc, int] = {}
@@ -61,18 +67,11 @@ def parsed(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[F
         raise ConfigError(
             [f"{name}{at}: is not YAML: {error.problem or error.context or 'cannot be read'}"]
         ) from None
-    except yaml.reader.ReaderError as error:
-        raise ConfigError([f"{name}: is not YAML: {error.reason}"]) from None
-    except (
-        ValueError,
-        LookupError,
-        AttributeError,
-        TypeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except RecursionError:
+        raise ConfigError([f"{name}: is not YAML: nested too deep to be read"]) from None
+    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError):
         # PyYAML's constructors raise these for values that their tags do not fit
-        raise ConfigError([f"{name}: is not YAML: {type(error).__name__}"]) from None
+        raise ConfigError([f"{name}: is not YAML: a value does not fit its tag"]) from None
     finally:
         loader.dispose()
     if not isinstance(values, dict):

@@ -245,7 +245,28 @@ def test_no_input_is_no_success(run: Run, tmp_path: Path, kind: str) -> None:
         path = Path("/dev/null")
     code, out, err = run("conformance", path)
     assert (code, out) == (3, "conformance: 0 of 0 agree\n")
-    assert len(err.splitlines()) == (0 if kind == "empty" else 1)
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a,b\n", ":1: not a case: not JSON (column 1)"),
+        ("{}{", ":1: not a case: more than one document (column 3)"),
+        ('{"batch_hex": "0g"}', ":1: not a case: batch_hex is not hexadecimal"),
+        ("PAR1", ": this is not JSON: it looks like a Parquet file"),
+        ("\0\1\n\n", ": this is not JSON: the file is not text in UTF-8"),
+        ("", ": the file is empty"),
+    ],
+)
+@pytest.mark.parametrize("runner", [(), ("--exec", "true")])
+def test_a_foreign_file_is_named(
+    run: Run, tmp_path: Path, text: str, reason: str, runner: tuple[str, ...]
+) -> None:
+    path = write(tmp_path, text)
+    code, _, err = run("conformance", *runner, path)
+    if not (runner and "batch_hex" in text):
+        assert (code, err) == (3, f"batchval conformance: {path}{reason}\n")
 
 
 def test_folders_are_read_in_the_order_of_names(run: Run, tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from batchval.cli import cli
+from batchval.cli.ending import exit_code_of
+from batchval.cli.exit_codes import UNREADABLE
 from batchval.perf.figures import figures, latencies_us, throughput
 from batchval.perf.histogram import Histogram
 from batchval.perf.merge import merge
 from batchval.perf.result_report import page
-from batchval.perf.results import Result, ResultError
+from batchval.perf.results import NotAResult, Result, ResultError
 from batchval.perf.run_charts import percentile_chart
 
 
@@ -206,20 +208,30 @@ def test_compare_prints_the_spread(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "not JSON"),
-        ("{}", "not the result of a perf run"),
+        ("", "the file is empty"),
+        ("{", r"not JSON \(line 1, column 2\)"),
+        ("a,b\n", r"not JSON \(line 1, column 1\)"),
+        ("{}\n{}", r"more than one document \(line 2, column 1\)"),
+        ("[" * 100_000, "nested too deep"),
+        ("\x1f\x8b\x08", "it looks like gzip data"),
+        ("PAR1", "it looks like a Parquet file"),
+        ("\0" * 11 + "\x31" + "\0" * 4 + "\2", "it looks like a segment of Kafka"),
+        ("\0\1", "not text in UTF-8"),
+        ("{}", "not the result of a perf run: expected a file that --output"),
+        ('{"schema_version": 1, "type": "finding"}', "it is a 'finding' document"),
         ('{"batchval_perf": 99}', "version 99"),
     ],
 )
 def test_a_file_without_a_result_is_named(tmp_path: Path, text: str, complaint: str) -> None:
-    (tmp_path / "x.json").write_text(text)
-    with pytest.raises(ResultError, match=complaint):
+    (tmp_path / "x.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(NotAResult, match=complaint) as raised:
         CliRunner().invoke(
             cli,
             ["perf", "merge", str(tmp_path / "x.json")],
             catch_exceptions=False,
             standalone_mode=False,
         )
+    assert exit_code_of(raised.value) == UNREADABLE
 
 
 class Reader(html.parser.HTMLParser):

@@ -19,7 +19,7 @@ def result() -> Result:
         "produce",
         "batchval",
         {"acks": -1},
-        {"records": 3},
+        {"records": 3, "bytes": 9, "elapsed_ns": 5},
         [{"t_ms": 5000, "records": 3}],
         histogram,
     )
