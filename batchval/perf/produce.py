@@ -269,6 +269,18 @@ class _Worker:
             self._waiting_task = None
         return not self.run.stopping
 
+    def note_waiting(self) -> None:
+        """Count the requests that wait as an interval begins: it may send none itself. For other
+        threads.
+        """
+        if self.opened and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: the worker has ended
+                self._loop.call_soon_threadsafe(self._count_waiting)
+
+    def _count_waiting(self) -> None:
+        tally = self.parts[-1]
+        tally.in_flight = max(tally.in_flight, self.client.waiting())
+
     def stop(self) -> None:
         """Wait for the buffer no longer, because the run stops. For other threads."""
         if self._loop is not None:
@@ -419,6 +431,8 @@ class ProduceRun:
         for part in parts:
             latencies.merge(part.headline.window())
             in_flight, part.in_flight = in_flight + part.in_flight, 0
+        for worker in self.workers:
+            worker.note_waiting()
         before_ns, before, before_bytes = self._last_line
         window = Window(
             acked - before, size - before_bytes, now - before_ns, latencies.sum, latencies.max

@@ -366,8 +366,20 @@ def test_intervals_add_up_to_the_total() -> None:
         latencies = row["latency_us"]
         assert list(latencies) == ["stddev", "50", "75", "95", "99", "99.9"]
         assert 0 <= latencies["50"] <= latencies["99"] <= latencies["99.9"] <= row["max_us"]
-    # requests are counted when one is sent: an interval that only brings answers has 0
     assert max(row["in_flight"] for row in run.intervals) == client.highest >= 1
+
+
+def test_an_interval_without_a_send_counts_what_waits() -> None:
+    client = Client(delay=0.3)
+    run = ProduceRun(
+        ProduceSettings(num_records=1, reporting_interval_ms=50),
+        lambda n: client,
+        lambda n: Letters(10, many=False),
+    )
+    run.run()
+    waiting = [row["in_flight"] for row in run.intervals if not row["records"]]
+    assert len(waiting) >= 3
+    assert set(waiting) == {1}
 
 
 def test_what_a_client_cannot_open_ends_all_threads() -> None:
