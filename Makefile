@@ -1,4 +1,4 @@
-# The doors of this house. Each sets itself up: Python 3.11 or newer, a C compiler and make are enough.
+# Each target sets itself up: Python 3.11 or newer, a C compiler and make are enough.
 # A JDK 17 and Maven add the tests against Apache Kafka itself.
 
 SHELL := /bin/bash
@@ -58,11 +58,11 @@ BUILT := build/.built-$(BATCHVAL_BUILD)
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		while IFS='|' read -r door text; do printf '%-20s %s\n' "$$door" "$$text"; done
+		while IFS='|' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
 
 build: $(VENV)/.packages $(BUILT)  ## .venv with all extras, the extension modules built in place
 
-demo:  ## judges segments in front of you, then stands before a cluster: about two minutes from the clone
+demo:  ## validates real and damaged segments, then runs a gate before a cluster: about two minutes
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.run
 	@$(DEMO)/bin/python -m demo.gate

@@ -90,7 +90,16 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(home), name)
+    try:
+        found = globals()[name] = getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("batchval.core."):
+            raise
+        raise ModuleNotFoundError(
+            f"the module {error.name} is not built in {__path__[0]}: run make build there, or "
+            "start Python in another folder, if batchval is installed",
+            name=error.name,
+        ) from None
     return found
 
 

@@ -6,8 +6,8 @@ Four families:
 
 * ``1`` to ``47``: what an Apache Kafka 4.4.0 broker refuses, in the order in which the broker asks
   (ProduceRequest, UnifiedLog.analyzeAndValidateRecords, LogValidator, UnifiedLog.append).
-* ``S1`` to ``S10``: the extras of ``strict`` mode, for batches that Kafka itself would accept, or would
-  answer with UNKNOWN_SERVER_ERROR.
+* ``S1`` and up: the extras of ``strict`` mode, for batches that Kafka itself would accept, or
+  would answer with UNKNOWN_SERVER_ERROR.
 * ``L1`` to ``L17``: findings in a log at rest, in its segments and in Kafka's other files.
 * ``R1`` to ``R8``: record rules, which a topic's owner sets (batchval.record_rules).
 """
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from batchval.errors import ErrorCode
 
-__all__ = ["EXTRAS", "Rule", "by_number"]
+__all__ = ["EXTRAS", "EXTRA_IDS", "Rule", "by_number", "extras_of"]
 
 
 class _Fact(NamedTuple):
@@ -35,7 +35,7 @@ _E = ErrorCode
 
 
 class Rule(Enum):
-    """One rule. ``number`` is what columns hold: 1-47 as they are, S1-S10 as 51-60, L1-L17 as
+    """One rule. ``number`` is what columns hold: 1-47 as they are, S1 and up from 51, L1-L17 as
     71-87, R1-R8 as 91-98.
     """
 
@@ -252,7 +252,7 @@ class Rule(Enum):
 
     @property
     def is_extra(self) -> bool:
-        """Return True for S1 to S10."""
+        """Return True for the extras of strict mode: S1 and up."""
         return self.id[0] == "S"
 
     def __repr__(self) -> str:
@@ -263,6 +263,8 @@ class Rule(Enum):
 
 
 EXTRAS: tuple[Rule, ...] = tuple(rule for rule in Rule if rule.is_extra)
+#: the ids of the extras, for messages: ``S1 to S10``
+EXTRA_IDS = f"{EXTRAS[0].id} to {EXTRAS[-1].id}"
 
 _BY_NUMBER = {rule.number: rule for rule in Rule}
 
@@ -270,3 +272,8 @@ _BY_NUMBER = {rule.number: rule for rule in Rule}
 def by_number(number: int) -> Rule | None:
     """Return the rule of a column's number; None for 0, which means accepted."""
     return _BY_NUMBER.get(number)
+
+
+def extras_of(bits: int) -> list[Rule]:
+    """Return the extras of a column ``reports``: bit n stands for Sn."""
+    return [rule for n, rule in enumerate(EXTRAS, 1) if bits & (1 << n)] if bits else []

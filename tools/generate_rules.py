@@ -53,7 +53,7 @@ FAMILIES = (
         "Kafka's class and method",
     ),
     (
-        "Extras of strict mode: S1 to S10",
+        "Extras of strict mode",
         "For batches that Kafka would accept, or would answer with -1. Each can be set to `refuse` (default) or\n"
         "`report`, but for S8, which always refuses. A batch that Kafka answers with -1 is refused whatever the\n"
         "setting.",

@@ -29,7 +29,7 @@ from batchval.core.layout cimport *
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError
 from batchval.policy import TopicPolicy
-from batchval.rules import EXTRAS, Rule
+from batchval.rules import EXTRA_IDS, EXTRAS, Rule
 from batchval.types import NEWEST_PRODUCE_VERSION, AppendOrigin
 
 _ORIGINS = {origin.name: int(origin) for origin in AppendOrigin}
@@ -154,7 +154,7 @@ cdef CompiledPolicy compiled_policy(policy):
 
 cdef uint32_t refusing(extras) except? 0:
     """Return the rules that refuse, as bits: bit n for each extra Sn."""
-    cdef uint32_t mask = (1 << 11) - 2
+    cdef uint32_t mask = (2 << LAST_EXTRA) - 2
     if extras is None:
         return mask
     try:
@@ -165,7 +165,7 @@ cdef uint32_t refusing(extras) except? 0:
     for name, setting in settings.items():
         rule = name if isinstance(name, Rule) else Rule.__members__.get(str(name))
         if rule not in EXTRAS:
-            raise ArgumentValueError(f"unknown extra {name!r}: expected S1 to S10")
+            raise ArgumentValueError(f"unknown extra {name!r}: expected {EXTRA_IDS}")
         if setting not in ("refuse", "report"):
             raise ArgumentValueError(
                 f"extra {rule.id} must be refuse or report, not {setting!r}")

@@ -30,7 +30,7 @@ from batchval.core.layout cimport *
 from batchval.core.reasons import sentence
 from batchval.core.result import CLAIMS, FIGURES, PATHS
 from batchval.errors import BatchvalError
-from batchval.rules import Rule, by_number
+from batchval.rules import Rule, by_number, extras_of
 from batchval.types import CompressionType, TimestampType
 
 #: Raised with every change of the base row's columns or their meaning.
@@ -376,7 +376,7 @@ cdef object rule_name(int number):
 
 
 cdef list report_names(unsigned int bits):
-    return [by_number(50 + n).id for n in range(1, 11) if bits & (1 << n)] if bits else []
+    return [rule.id for rule in extras_of(bits)]
 
 
 cdef void put_row(Rows *rows, size_t i, const Entry *b, int64_t position,

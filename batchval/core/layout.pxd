@@ -166,6 +166,7 @@ cdef enum:  # batchval.rules.Rule.number
     S8 = 58
     S9 = 59
     S10 = 60
+    LAST_EXTRA = S10 - EXTRA
     FINDING = 70  # L1 is 71
     L1 = 71
     L2 = 72

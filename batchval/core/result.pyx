@@ -24,7 +24,7 @@ from batchval.core.reasons import REASONS, sentence
 from batchval.core.record_errors import broken_rule, broken_rules
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.record_rules import RecordRules
-from batchval.rules import by_number
+from batchval.rules import by_number, extras_of
 from batchval.types import CompressionType
 
 PATHS = (None, "claims", "shallow", "full", "rebuilt")
@@ -150,7 +150,7 @@ cdef class ValidationResult:
     @property
     def reports(self):
         """Return the extras that apply to an accepted batch and were set to ``report``."""
-        return [by_number(50 + n) for n in range(1, 11) if self.v.reports & (1 << n)]
+        return extras_of(self.v.reports)
 
     @property
     def reason(self):

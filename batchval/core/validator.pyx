@@ -42,6 +42,7 @@ from batchval import kafka_versions
 from batchval.core.continuity import Continuity
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError
 from batchval.policy import TopicPolicy
+from batchval.rules import extras_of
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef str CLIENT_NAME = "CLIENT"
@@ -186,7 +187,8 @@ cdef class Rejudge:
 cdef class LogValidator:
     """Kafka's LogValidator with the checks around it, for one topic's policy.
 
-    ``mode``      ``strict`` (default): Kafka's rules and the extras S1 to S10; never answers UNKNOWN_SERVER_ERROR.
+    ``mode``      ``strict`` (default): Kafka's rules and the extras S1 and up; never answers
+                  UNKNOWN_SERVER_ERROR.
                   ``kafka``: Kafka's own answer, with its disagreeing parsers and its failures.
     ``profile``   ``produce`` (default): the rules of a broker's append. ``log``: a segment's rules.
     ``extras``    {"S1": "report", ...}: extras that are only reported; the others refuse.
@@ -248,8 +250,7 @@ cdef class LogValidator:
         return {
             "mode": self.mode,
             "profile": self.profile,
-            "extras": {
-                f"S{n}": "report" for n in range(1, 11) if not self.context.refuse & (1 << n)},
+            "extras": {rule.id: "report" for rule in extras_of(~self.context.refuse)},
             "max_decompressed_bytes": self.max_decompressed_bytes,
             "clock_ns": self.clock_ns,
             "kafka_version": self.kafka_version,

@@ -72,7 +72,7 @@ cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil:
         v.found = 0
         return
     v.reports = v.found & ~d.refuse
-    for extra in range(1, 11):
+    for extra in range(1, LAST_EXTRA + 1):
         if v.found & d.refuse & (1 << extra):
             v.rule = EXTRA + extra
             v.error_code = code_of_extra(v.rule)

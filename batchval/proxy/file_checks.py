@@ -216,16 +216,23 @@ def _appended(loc: Loc, path: Path) -> Iterator[Fault]:
     elif target.exists():
         text = None if os.access(target, os.W_OK) else "this user may not write to it"
     elif not folder.is_dir():
-        text = f"{folder} is not a directory"
+        text = f"{folder} {_not_a_folder(folder)}"
     elif not os.access(folder, os.W_OK | os.X_OK):
         text = f"this user may not make a file in {folder}"
     if text is not None:
         yield Fault(loc, f"{path}: {text}", (loc,))
 
 
+def _not_a_folder(path: Path) -> str:
+    """Return why a path is not a folder, and what to do about one that does not exist."""
+    if path.exists():
+        return "is not a directory"
+    return f"does not exist: mkdir -p {shlex.quote(str(path))}"
+
+
 def _folder(loc: Loc, path: Path) -> Iterator[Fault]:
     if not path.is_dir():
-        yield Fault(loc, f"{path}: is not a directory", (loc,))
+        yield Fault(loc, f"{path}: {_not_a_folder(path)}", (loc,))
     elif not os.access(path, os.W_OK | os.X_OK):
         yield Fault(loc, f"{path}: this user may not write there", (loc,))
 
@@ -243,7 +250,7 @@ def _new_folder(loc: Loc, path: Path) -> Iterator[Fault]:
     exists = path.exists()
     folder = path if exists else path.parent
     if not folder.is_dir():
-        yield Fault(loc, f"{folder}: is not a directory", (loc,))
+        yield Fault(loc, f"{folder}: {_not_a_folder(folder)}", (loc,))
     elif not os.access(folder, os.W_OK | os.X_OK | os.R_OK * exists):
         yield Fault(loc, f"{folder}: this user may not {'read and ' * exists}write there", (loc,))
     elif exists and (mode := stat.S_IMODE(path.stat().st_mode)) & stat.S_IWOTH:

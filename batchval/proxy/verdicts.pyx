@@ -39,6 +39,8 @@ from batchval.core.convert cimport rebuild
 from batchval.core.header cimport BatchHeader
 from batchval.core.analyze cimport validate_first_batch, validate_request
 from batchval.core.layout cimport (
+    EXTRA,
+    LAST_EXTRA,
     ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, LOG_OVERHEAD, MAGIC, MESSAGE_TOO_LARGE, NONE,
     PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
 )
@@ -67,7 +69,7 @@ from batchval.core.reasons import sentence
 from batchval.core.record_errors import broken_rules
 from batchval.core import result
 from batchval.errors import ErrorCode
-from batchval.rules import by_number
+from batchval.rules import by_number, extras_of
 
 cdef enum:
     NO_LEADER_EPOCH = -1
@@ -106,7 +108,7 @@ cdef str slug_of(int rule):
 
 cdef list slugs_of(int reports):
     """Return the names of extras that are only reported."""
-    return [by_number(50 + n).slug for n in range(1, 11) if reports & (1 << n)]
+    return [rule.slug for rule in extras_of(reports)]
 
 
 @cython.final
@@ -587,7 +589,7 @@ cdef class Verdicts:
         of names to numbers, the last by the position in ClaimsCounts.
         """
         cdef int64_t rules[RULES]
-        cdef int64_t extras[11]
+        cdef int64_t extras[LAST_EXTRA + 1]
         cdef int64_t paths[5]
         cdef int64_t outcomes[COUNTS]
         cdef int64_t unknown = 0
@@ -597,7 +599,7 @@ cdef class Verdicts:
         own = {}
         for n in range(RULES):
             rules[n] = 0
-        for n in range(11):
+        for n in range(LAST_EXTRA + 1):
             extras[n] = 0
         for n in range(5):
             paths[n] = 0
@@ -614,7 +616,7 @@ cdef class Verdicts:
                 rules[row.rule % RULES] += 1
             else:
                 paths[row.path] += 1
-            for n in range(1, 11):
+            for n in range(1, LAST_EXTRA + 1):
                 if row.reports >> n & 1:
                     extras[n] += 1
             if row.outcome:
@@ -625,7 +627,7 @@ cdef class Verdicts:
         refused.update(own)
         return (
             refused,
-            {by_number(50 + n).slug: extras[n] for n in range(1, 11) if extras[n]},
+            {slug_of(EXTRA + n): extras[n] for n in range(1, LAST_EXTRA + 1) if extras[n]},
             {result.PATHS[n] or "none": paths[n] for n in range(5) if paths[n]},
             {n: outcomes[n] for n in range(COUNTS) if outcomes[n]},
         )

@@ -21,7 +21,7 @@ import numpy as np
 from batchval.core.columns import BatchColumns
 from batchval.core.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
-from batchval.rules import by_number
+from batchval.rules import by_number, extras_of
 from batchval.segment.findings import Finding, Level, damage_reason
 from batchval.segment.folders import SEGMENT_NAME, walk
 from batchval.segment.foreign import START_SIZE, foreign_reason
@@ -330,7 +330,5 @@ def _of_batches(file: str, part: Stretch, columns: BatchColumns) -> Iterator[Fin
         if rule is not None:
             yield Finding(file, *place, rule, columns.reason_of(int(row)))
             continue
-        for bit in range(1, 11):
-            extra = by_number(50 + bit)
-            if int(reports[row]) & (1 << bit) and extra is not None:
-                yield Finding(file, *place, extra, extra.summary, Level.REPORT)
+        for extra in extras_of(int(reports[row])):
+            yield Finding(file, *place, extra, extra.summary, Level.REPORT)

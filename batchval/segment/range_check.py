@@ -29,7 +29,7 @@ from batchval.core.markers import NO_MARKER, marker_kinds
 from batchval.core.result import CLAIMS, PATHS
 from batchval.core.transactions import Transactions
 from batchval.errors import BatchvalError
-from batchval.rules import Rule, by_number
+from batchval.rules import EXTRAS, Rule, by_number
 from batchval.segment.findings import (
     Found,
     FoundList,
@@ -524,10 +524,9 @@ def _take_refused(noted: _Noted, columns: BatchColumns, base: int) -> None:
 
 def _take_reports(noted: _Noted, columns: BatchColumns, base: int) -> None:
     reports = np.where(columns["rule"] == 0, columns["reports"], 0)
-    for bit in range(1, 11):
+    for bit, extra in enumerate(EXTRAS, 1):
         rows = np.flatnonzero(reports & (1 << bit))
-        extra = by_number(50 + bit)
-        if extra is None or not len(rows):
+        if not len(rows):
             continue
 
         def make(row: int, extra: Rule = extra) -> Found:

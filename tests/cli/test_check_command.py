@@ -174,7 +174,7 @@ WRONG = {
     "as": ["check", "--as", "lag", "x"],
     "mode": ["check", "--mode", "loose", "x"],
     "extra without setting": ["check", "--extra", "S1", "x"],
-    "extra of another name": ["check", "--extra", "S11=report", "x"],
+    "extra of another name": ["check", "--extra", "S99=report", "x"],
     "extra with another word": ["check", "--extra", "S1=ignore", "x"],
     "S8 reported": ["check", "--extra", "S8=report", "x"],
     "config without value": ["check", "--config", "max.message.bytes", "x"],

@@ -187,7 +187,7 @@ NO_CASES: dict[str, Any] = {
     "ts_type": case(cfg__ts_type="Never"),
     "compact is a number": case(cfg__compact=1),
     "negative limit": case(cfg__max_message_bytes=-1),
-    "extras": case(cfg__extras={"S11": "report"}),
+    "extras": case(cfg__extras={"S99": "report"}),
     "profile": case(profile="fetch"),
     "strict is a word": case(expect_strict="ok"),
 }

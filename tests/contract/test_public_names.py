@@ -7,6 +7,7 @@ import doctest
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +108,22 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         batchval.LogValidater  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(ImportError):
         from batchval import nothing  # type: ignore[attr-defined]  # noqa: F401
+
+
+def test_a_tree_that_is_not_built_says_so(tmp_path: Path) -> None:
+    """A clone's folder hides an installed batchval where Python starts in it."""
+    names = ("batchval/*.py", "batchval/core/*.py")
+    for file in (path for name in names for path in ROOT.glob(name)):
+        copy = tmp_path / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+    command = [sys.executable, "-c", "from batchval import LogValidator"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: the module batchval.core.validator is not built in "
+        f"{tmp_path / 'batchval'}: run make build there, or start Python in another folder, "
+        "if batchval is installed"
+    )
 
 
 def test_import_batchval_loads_next_to_nothing() -> None:

@@ -522,7 +522,7 @@ def test_other_buffers_are_refused(what: Any) -> None:
         {"mode": "lax"},
         {"profile": "rest"},
         {"policy": {"compression_type": "lz4"}},
-        {"extras": {"S11": "report"}},
+        {"extras": {"S99": "report"}},
         {"extras": {"L1": "report"}},
         {"extras": {Rule.CRC_MISMATCH: "report"}},
         {"extras": {"S1": "ignore"}},

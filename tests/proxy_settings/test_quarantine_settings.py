@@ -64,7 +64,9 @@ def faults(directory: Path) -> list[str]:
 
 def test_the_directory_is_checked(tmp_path: Path) -> None:
     assert faults(tmp_path) == faults(tmp_path / "new") == []
-    assert faults(tmp_path / "a" / "b") == [f"{tmp_path / 'a'}: is not a directory"]
+    assert faults(tmp_path / "a" / "b") == [
+        f"{tmp_path / 'a'}: does not exist: mkdir -p {tmp_path / 'a'}"
+    ]
     (tmp_path / "file").touch()
     assert faults(tmp_path / "file") == [f"{tmp_path / 'file'}: is not a directory"]
     open_to_all = tmp_path / "open"

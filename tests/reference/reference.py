@@ -284,7 +284,7 @@ def check(
 ) -> Answer:
     """Run a broker's checks in its order; the first refusal stands. No batch is rebuilt.
 
-    ``extras`` says ``report`` for those of S1 to S10 that shall not refuse; S8 and the names of
+    ``extras`` says ``report`` for those of the extras that shall not refuse; S8 and the names of
     causes always do.
     """
     policy = policy or TopicPolicy()

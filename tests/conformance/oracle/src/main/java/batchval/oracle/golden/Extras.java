@@ -9,9 +9,9 @@ import org.apache.kafka.common.record.internal.CompressionType;
 import java.util.function.Consumer;
 
 /**
- * S1 to S10: what strict mode refuses and Kafka accepts, or answers with -1. A third line shows the
- * extra set to "report": what Kafka accepts is then accepted and listed; what Kafka answers with -1
- * stays refused. S8 cannot be set so.
+ * The extras (S1 and up): what strict mode refuses and Kafka accepts, or answers with -1. A third
+ * line shows the extra set to "report": what Kafka accepts is then accepted and listed; what Kafka
+ * answers with -1 stays refused. S8 cannot be set so.
  */
 final class Extras {
     private static final int INVALID_RECORD = 87;
