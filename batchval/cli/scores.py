@@ -127,7 +127,7 @@ class Outcome:
     got: str
 
 
-def _said(verdict: Document, profile: str, *, with_records: bool) -> str:
+def _verdict_text(verdict: Document, profile: str, *, with_records: bool) -> str:
     """Return a verdict as text: what is compared."""
     if verdict["accept"]:
         records = verdict.get("records") if with_records else None
@@ -139,15 +139,23 @@ def _outcome(case: Document, verdict: Document | Failure) -> Outcome:
     expect, rule, profile = case["expect"], case.get("rule"), case["profile"]
     if isinstance(verdict, Failure):
         return Outcome(
-            case["id"], rule, "failed", _said(expect, profile, with_records=True), str(verdict)
+            case["id"],
+            rule,
+            "failed",
+            _verdict_text(expect, profile, with_records=True),
+            str(verdict),
         )
     if verdict.get("accept") is None:
         return Outcome(
-            case["id"], rule, "skipped", _said(expect, profile, with_records=True), verdict["skip"]
+            case["id"],
+            rule,
+            "skipped",
+            _verdict_text(expect, profile, with_records=True),
+            verdict["skip"],
         )
     # records are compared where both count them
     both = expect.get("records") is not None and verdict.get("records") is not None
-    expected, got = (_said(one, profile, with_records=both) for one in (expect, verdict))
+    expected, got = (_verdict_text(one, profile, with_records=both) for one in (expect, verdict))
     return Outcome(case["id"], rule, "right" if expected == got else "wrong", expected, got)
 
 

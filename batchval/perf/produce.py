@@ -66,7 +66,7 @@ class PerfProducer(Protocol):
     def send(self, values: Any, stamps: Any) -> int:
         """Send values; return how many it took: fewer than the stamps while its buffer is full."""
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until a refused record may be tried again."""
 
     async def pause(self, seconds: float) -> None:
@@ -261,7 +261,7 @@ class _Worker:
         """Wait until the client takes records again. False: nothing more is to be sent."""
         self._waiting_task = asyncio.current_task()
         try:
-            await self.client.room()
+            await self.client.wait_for_space()
         except asyncio.CancelledError:
             if not self.run.stopping:
                 raise

@@ -133,8 +133,8 @@ class _Sending:
         )
         return self._client.send(headed, stamps)
 
-    async def room(self) -> None:
-        await self._client.room()
+    async def wait_for_space(self) -> None:
+        await self._client.wait_for_space()
 
     async def pause(self, seconds: float) -> None:
         await self._client.pause(seconds)

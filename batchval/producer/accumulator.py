@@ -68,8 +68,8 @@ class Accumulator:
     @property
     def free(self) -> int:
         """Return the free bytes. While callers wait, only the first of them may take any."""
-        room = max(0, self.options.buffer_memory - self.used)
-        return min(room, self._turn) if self._waiters else room
+        free = max(0, self.options.buffer_memory - self.used)
+        return min(free, self._turn) if self._waiters else free
 
     def check_size(self, size: int) -> None:
         """Raise RecordTooLargeError for a record that can never be sent."""
@@ -132,11 +132,11 @@ class Accumulator:
         self._wake()
 
     def _wake(self) -> None:
-        room = self.options.buffer_memory - self.used
+        free = self.options.buffer_memory - self.used
         for size, waiter in self._waiters:
-            if size > room:
+            if size > free:
                 break
-            room -= size
+            free -= size
             if not waiter.done():
                 waiter.set_result(None)
 

@@ -115,10 +115,10 @@ def run_on(
     except (Py4JError, PySparkException, ConnectionError) as error:
         if os.environ.get("BATCHVAL_TRACEBACK"):
             raise
-        raise _told(error) from error
+        raise _for_user(error) from error
 
 
-def _told(error: Exception) -> Exception:
+def _for_user(error: Exception) -> Exception:
     """Return the error with a text for a user. A task's error about its outputs is an OSError here
     too.
     """

@@ -3,8 +3,8 @@ kept, judged in Arrow.
 
 A value is any number of batches back to back, judged as a segment is; the answer is an array with a
 struct for each, the columns of ``kafka-segments`` without those that only a file has, ``position``
-within the value. Bytes that are no batch are such a struct too (``magic`` is null). An empty value
-has an empty array, a null one null.
+within the value. Bytes that are not a batch give such a struct too (``magic`` is null). An empty
+value has an empty array, a null one null.
 """
 
 from __future__ import annotations

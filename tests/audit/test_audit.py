@@ -475,7 +475,7 @@ def test_odd_topic_names(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_a_topic_whose_name_is_no_text(tmp_path: Path) -> None:
+def test_a_topic_whose_name_is_not_text(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/in/\xff\xfe-0"
     os.makedirs(folder)
     shutil.copy(segment(tmp_path / "other-0", *series()), os.fsdecode(folder))

@@ -1,6 +1,4 @@
-"""Two audits side by side: what is lost, behind, duplicated or only moved, by partition and
-hour.
-"""
+"""Test the comparison of two audits: losses, lags, duplicates and moves by partition and hour."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def found(comparison: Comparison) -> list[tuple[str, int, int | None, str, int]]
 BASE: Counts = {("a", 0, 0): 10, ("a", 0, 1): 20, ("a", 0, 2): 30, ("a", 1, 0): 5, ("b", 0, 0): 7}
 
 
-def test_the_same_is_no_difference() -> None:
+def test_equal_audits_do_not_differ() -> None:
     same = of(BASE, BASE)
     assert (same.differs, same.differences) == (False, [])
     assert same.table() == "2 topics, 72 records and 72: no difference\n"
@@ -101,7 +99,7 @@ def test_records_of_other_batches_move_to_the_next_hour() -> None:
     assert only_moved.table() == "2 topics, 72 records and 72: 3 moved\n"
 
 
-def test_hours_that_are_no_neighbours_do_not_cancel() -> None:
+def test_hours_that_are_not_neighbours_do_not_cancel() -> None:
     assert found(of(BASE, BASE | {("a", 0, 0): 7, ("a", 0, 2): 33})) == [
         ("a", 0, 0, "lost", 3),
         ("a", 0, 2, "duplicated", 3),
@@ -149,7 +147,7 @@ COUNTS = st.dictionaries(KEYS, st.integers(1, 50), max_size=12)
 
 
 @given(COUNTS, COUNTS)
-def test_what_is_said_explains_the_sums(first: Counts, second: Counts) -> None:
+def test_differences_explain_the_sums(first: Counts, second: Counts) -> None:
     comparison = of(first, second)
     for topic, pair in comparison.topics.items():
         assert pair.first == sum(count for key, count in first.items() if key[0] == topic)

@@ -49,7 +49,7 @@ def test_rates(text: str, rate: float) -> None:
         "9" * 400 + "EB/s",
     ],
 )
-def test_what_is_no_rate(text: str) -> None:
+def test_invalid_rates(text: str) -> None:
     with pytest.raises(PlanError) as caught:
         parse_rate(text)
     assert "\n" not in str(caught.value)

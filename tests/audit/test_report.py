@@ -257,7 +257,7 @@ def test_any_timestamp_has_its_hour(tmp_path: Path, at: int | None) -> None:
     assert len(text) < 40_000  # no column for each hour between
 
 
-def test_what_was_not_read_is_no_finding(tmp_path: Path) -> None:
+def test_skipped_parts_are_not_findings(tmp_path: Path) -> None:
     lost = finding("a", "UNREADABLE", "Permission denied", file="/logs/a-0/0.log", position=None)
     listed = lost | {
         "topic": None,
@@ -317,7 +317,7 @@ def test_the_terminal_says_it_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["nothing", "no errors", "not parquet"])
-def test_what_is_no_audit_is_said(tmp_path: Path, broken: str) -> None:
+def test_a_file_that_is_not_an_audit_is_an_error(tmp_path: Path, broken: str) -> None:
     out = tmp_path / "out"
     if broken != "nothing":
         write(out, [hour("a", 0, HOUR, {"none": (1, 1, 1)})])

@@ -44,7 +44,7 @@ from tests.support.batches import (
     with_crc,
     wrapper,
 )
-from tests.support.claims import Said, carrying
+from tests.support.claims import Stated, carrying
 from tests.support.segments import segment
 
 SEGMENTS = Path(__file__).parents[2] / "fixtures" / "segments"
@@ -250,7 +250,7 @@ def test_claims_in_a_header_are_held_against_the_records_where_those_are_looked_
     tmp_path: Path,
 ) -> None:
     parts = records(3)
-    honest, lying = Said(NOW, 3, 1), Said(NOW, 4, 1)
+    honest, lying = Stated(NOW, 3, 1), Stated(NOW, 4, 1)
     data = b"".join(
         carrying(batch(parts, base_offset=3 * i, codec=codec), carried)
         for i, (codec, carried) in enumerate(

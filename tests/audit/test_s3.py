@@ -225,7 +225,7 @@ def test_the_command_says_what_broke_off_and_ends_with_3(line: Wire) -> None:
     assert len(summary["unreadable"]) == 1
 
 
-def test_a_listing_that_breaks_off_is_said(line: Wire) -> None:
+def test_a_listing_that_breaks_off_is_reported(line: Wire) -> None:
     line.cut, line.after = re.compile(r"GET /kafka\S*list-type"), 200
     (lost,) = listed(uri(line.port, "kafka/logs"))
     assert isinstance(lost, Unreadable)
@@ -240,7 +240,7 @@ def test_no_such_bucket_and_an_empty_one(line: Wire, bucket: str) -> None:
     assert len(lost.reason) < 400
 
 
-def test_wrong_credentials_are_said_without_being_told(line: Wire) -> None:
+def test_wrong_credentials_are_reported_without_their_text(line: Wire) -> None:
     path = uri(line.port, "kafka/logs").replace("s3://", "s3://batchval:wrong-secret@")
     (lost,) = listed(path)
     assert isinstance(lost, Unreadable)

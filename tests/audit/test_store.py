@@ -205,7 +205,7 @@ def test_odd_names(tmp_path: Path) -> None:
     assert listed(str(tmp_path), ("nobody",)) == []
 
 
-def test_what_cannot_be_listed_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path) -> None:
     assert listed(str(tmp_path)) == [Unreadable(str(tmp_path), "no segments in this folder")]
     missing = str(tmp_path / "missing")
     assert listed(missing) == [Unreadable(missing, "No such file or directory")]

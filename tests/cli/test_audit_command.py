@@ -249,7 +249,7 @@ def test_what_cannot_be_read(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 100, b"#!/bin/sh\necho hello\n" * 9, bytes(range(256))]
 )
-def test_what_is_no_segment(run: Run, tmp_path: Path, content: bytes) -> None:
+def test_files_that_are_not_segments(run: Run, tmp_path: Path, content: bytes) -> None:
     write(tmp_path / "a-0", content)
     code, _, err = run(*LOCAL, tmp_path)
     assert (code, err) == (1 if content.strip(b"\0") else 0, "")  # zeros: preallocated

@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, str, str]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "segments"
 SEGMENTS = [
     path for path in sorted(FIXTURES.rglob("*.log")) if "preallocated" not in str(path)
-]  # zeros are no batch
+]  # zeros are not a batch
 PARTS = [
     batch(records(5), codec=codec, base_offset=5 * i)
     for i, codec in enumerate((0, GZIP, SNAPPY, LZ4, ZSTD))
@@ -85,7 +85,7 @@ def test_to_standard_output(
 
 
 @pytest.mark.parametrize("verb", ["attach", "strip"])
-def test_bytes_that_are_no_batch_write_nothing(run: Run, tmp_path: Path, verb: str) -> None:
+def test_bytes_that_are_not_a_batch_write_nothing(run: Run, tmp_path: Path, verb: str) -> None:
     path = write(tmp_path, PARTS[1], b"no batch at all, and more of it than a header has")
     code, out, err = run("claims", verb, path, "--out", tmp_path / "b.bin")
     assert (code, out) == (3, "")
@@ -202,7 +202,7 @@ def test_lies_in_payloads(run: Run, tmp_path: Path) -> None:
     assert (code, rules, summary["claims"]) == (0, [], {"lying": 1})
 
 
-def test_a_weaker_key_byte_is_no_lie(run: Run, tmp_path: Path) -> None:
+def test_a_weaker_key_byte_is_not_a_lie(run: Run, tmp_path: Path) -> None:
     keyed = batch([record(0, key=b"k")], codec=LZ4)
     stored = claims.BatchClaims(NOW, 1, 0)
     assert run("claims", "show", write(tmp_path, claims.attach(keyed, stored)))[0] == 0

@@ -194,7 +194,7 @@ NO_CASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("what", NO_CASES)
-def test_a_line_that_is_no_case(run: Run, tmp_path: Path, what: str) -> None:
+def test_a_line_that_is_not_a_case(run: Run, tmp_path: Path, what: str) -> None:
     line = NO_CASES[what]
     path = tmp_path / "cases.jsonl"
     text = line if isinstance(line, str) else json.dumps(line)
@@ -224,7 +224,7 @@ def test_many_bad_lines_are_counted_not_listed(run: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "kind", ["missing", "empty", "empty folder", "pipe", "null", "cut off", "no gzip", "damaged"]
 )
-def test_no_input_is_no_success(run: Run, tmp_path: Path, kind: str) -> None:
+def test_no_input_is_a_failure(run: Run, tmp_path: Path, kind: str) -> None:
     path = tmp_path / (
         "cases.jsonl.gz" if kind in ("cut off", "no gzip", "damaged") else "cases.jsonl"
     )

@@ -30,7 +30,7 @@ from tests.support.batches import (
     records,
     with_crc,
 )
-from tests.support.claims import Said, carried, carrying, damage
+from tests.support.claims import Stated, carried, carrying, damage
 
 ACCEPTING = TopicPolicy(accept_claims_header=True)
 STRICT = LogValidator(ACCEPTING)
@@ -49,7 +49,7 @@ PARTS = [
     record(i, key=b"k%d" % i, value=b"value %d" % i, timestamp_delta=d)
     for i, d in enumerate((10, 0, 20))
 ]
-TRUE = Said(NOW, 3, 2)
+TRUE = Stated(NOW, 3, 2)
 
 
 def plain(codec: int = ZSTD, **changed: Any) -> bytes:
@@ -352,7 +352,7 @@ def test_random_claims_under_a_right_checksum() -> None:
     for _ in range(2000):
         codec = rng.choice(list(CODECS.values()))
         two = plain(codec)
-        claimed = Said(
+        claimed = Stated(
             rng.choice(pick), rng.choice([3, 3, 3, 2, 4, -1]), rng.choice([2, 2, 0, 1, 3, -1])
         )
         result = STRICT.check(carrying(two, claimed), now_ms=NOW, claims=(None, "verify"))

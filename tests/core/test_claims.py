@@ -32,7 +32,7 @@ from tests.support.batches import (
     records,
     varint,
 )
-from tests.support.claims import Said, carried, carrying, damage, tag, three
+from tests.support.claims import Stated, carried, carrying, damage, tag, three
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS = sorted((ROOT / "fixtures" / "segments").rglob("*.log"))
@@ -144,7 +144,7 @@ def compressed(size: int, codec: int, count: int = 3) -> bytes:
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_patched_checksum_is_the_full_one(codec: str, size: int) -> None:
     data = compressed(size, CODECS[codec])
-    stated = Said(NOW, 3, 1)
+    stated = Stated(NOW, 3, 1)
     assert attach(data, stated) == carrying(data, stated)
     assert strip(carrying(data, stated)) == data == carried(carrying(data, stated))
 
@@ -195,7 +195,7 @@ def test_attach_then_strip_gives_every_fixture_back() -> None:
     for data in every_batch():
         seen += 1
         out = attach(data, (NOW, 3, 1))
-        assert (len(out), out[16], out[61:74]) == (len(data) + 13, 3, Said(NOW, 3, 1).packed())
+        assert (len(out), out[16], out[61:74]) == (len(data) + 13, 3, Stated(NOW, 3, 1).packed())
         assert RecordBatch(out).is_valid
         assert core_crc.crc32c(out[21:]) == fields(out)["crc"]
         assert strip(out) == data

@@ -45,13 +45,13 @@ def xxh32(data: bytes) -> int:
         value &= mask
         return (value << by | value >> (32 - by)) & mask
 
-    lanes = [(p1 + p2) & mask, p2, 0, -p1 & mask]
+    sums = [(p1 + p2) & mask, p2, 0, -p1 & mask]
     at = 0
     while at + 16 <= len(data):
         for i, word in enumerate(struct.unpack_from("<4I", data, at)):
-            lanes[i] = rotated(lanes[i] + word * p2, 13) * p1 & mask
+            sums[i] = rotated(sums[i] + word * p2, 13) * p1 & mask
         at += 16
-    h = sum(rotated(v, by) for v, by in zip(lanes, (1, 7, 12, 18), strict=True)) if at else p5
+    h = sum(rotated(v, by) for v, by in zip(sums, (1, 7, 12, 18), strict=True)) if at else p5
     h = (h + len(data)) & mask
     while at + 4 <= len(data):
         h = rotated(h + struct.unpack_from("<I", data, at)[0] * p3, 17) * p4 & mask

@@ -378,14 +378,14 @@ def test_long_batches_are_proven_by_prefixes() -> None:
     still be right.
     """
     head = batch()[:61]
-    liar = head[:8] + struct.pack(">i", 300_000) + head[12:]
+    noise = head[:8] + struct.pack(">i", 300_000) + head[12:]
     target = batch([record(0, value=RANDOM.randbytes(200_000))])
     old = message(1, value=RANDOM.randbytes(100_000))
-    data = liar * 600 + target + bytes(300_000) + old
-    start = len(liar) * 600
+    data = noise * 600 + target + bytes(300_000) + old
+    start = len(noise) * 600
     assert resynchronise(data) == start
     assert resynchronise(data, start + 1) == data.index(old)
-    assert resynchronise(liar * 600 + old + bytes(300_000)) == start
+    assert resynchronise(noise * 600 + old + bytes(300_000)) == start
 
 
 @pytest.mark.parametrize("codec", CODECS)

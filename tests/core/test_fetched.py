@@ -139,7 +139,7 @@ def test_headers_count_what_headers_say() -> None:
         (batch([raw(Body(timestamp_delta=b"\xff" * 11))]), "record 0"),
         (batch([raw(Body(), length=varint(2**31 - 1))]), "record 0"),
         (batch([raw(Body(), length=varint(-1))]), "record 0"),
-        (batch([raw(Body(behind=b"x"))]), "record 0"),
+        (batch([raw(Body(trailing=b"x"))]), "record 0"),
         (batch(codec=GZIP, payload=b"nothing of that kind"), "cannot be read"),
         (wrapper([message()], LZ4)[:-3] + b"\xff\xff\xff", "cannot be read"),
     ],

@@ -31,11 +31,11 @@ from tests.support.batches import (
     records,
     varint,
 )
-from tests.support.claims import Said, carry, carrying, tag, three
+from tests.support.claims import Stated, carry, carrying, tag, three
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
 KEYED = [record(i, key=b"k%d" % i, timestamp_delta=d) for i, d in enumerate((10, 0, 20))]
-TRUE = Said(NOW, 3, 2)
+TRUE = Stated(NOW, 3, 2)
 ANSWER = (
     "ok",
     "error_code",

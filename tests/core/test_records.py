@@ -119,7 +119,7 @@ ROWS = {
         defect(headers=header(blob("ü€𝄞".encode()), blob(b"\xff"))), OK, OK, OK
     ),
     # the rest of a record
-    "bytes after the fields": Row(defect(behind=b"\0\0"), INVALID, INVALID, INVALID),
+    "bytes after the fields": Row(defect(trailing=b"\0\0"), INVALID, INVALID, INVALID),
     "attributes": Row(defect(attributes=b"\x07"), OK, OK, OK, "S5"),
     "all attributes": Row(defect(attributes=b"\xff"), OK, OK, OK, "S5"),
     # offsets

@@ -31,7 +31,7 @@ from tests.support.batches import (
     varint,
     wrapper,
 )
-from tests.support.claims import Said, carry, sizes_of, tag, three
+from tests.support.claims import Stated, carry, sizes_of, tag, three
 
 COMPRESSED = [GZIP, SNAPPY, LZ4, ZSTD]
 ANSWER = (
@@ -66,7 +66,7 @@ def keyed(keys: list[bytes | None], codec: int = ZSTD, **fields: Any) -> bytes:
     return batch(parts, codec=codec, **{"max_timestamp": NOW + 20, **fields})
 
 
-TRUE = Said(NOW, 3, 2)
+TRUE = Stated(NOW, 3, 2)
 GOOD = keyed(KEYS)
 
 
@@ -491,7 +491,7 @@ def test_a_tag_in_any_buffer() -> None:
 
 
 def test_ignored_claims_are_not_looked_at() -> None:
-    for claimed in (TRUE, Said(0, 0, 77)):
+    for claimed in (TRUE, Stated(0, 0, 77)):
         result = LogValidator().check(GOOD, now_ms=NOW, claims=(tag(claimed, GOOD), "ignore"))
         assert (result.ok, result.path, result.claims) == (True, "shallow", None)
 

@@ -87,14 +87,14 @@ def reads(r: random.Random, most: int) -> Iterator[int]:
 def feed(
     splitter: FetchSplitter, stream: bytes, sizes: Iterator[int]
 ) -> Iterator[list[memoryview]]:
-    """What each read gives; no more is read than the splitter has room for."""
+    """What each read gives; no more is read than the splitter has space for."""
     at = 0
     while at < len(stream):
-        room = splitter.get_buffer()
-        assert len(room) > 0
-        size = min(len(room), next(sizes), len(stream) - at)
-        room[:size] = stream[at : at + size]
-        del room
+        space = splitter.get_buffer()
+        assert len(space) > 0
+        size = min(len(space), next(sizes), len(stream) - at)
+        space[:size] = stream[at : at + size]
+        del space
         at += size
         yield splitter.buffer_updated(size)
 
@@ -235,10 +235,10 @@ def a_length_buys_little_before_its_bytes_come() -> None:
         pass
     held = 0
     for _ in range(7):
-        room = splitter.get_buffer()
-        assert len(room) <= max(held, 1 << 20) + (128 << 10)
-        held += len(room)
-        splitter.buffer_updated(len(room))
+        space = splitter.get_buffer()
+        assert len(space) <= max(held, 1 << 20) + (128 << 10)
+        held += len(space)
+        splitter.buffer_updated(len(space))
     assert held > 16 << 20
     assert seen == []
 

@@ -26,19 +26,19 @@ from tests.support.proxy import eventually
 
 
 class Client:
-    """Takes up to ``room`` records at once, answers ``delay`` seconds later; stalls in its thread
-    once.
+    """Takes up to ``capacity`` records at once, answers ``delay`` seconds later; stalls in its
+    thread once.
     """
 
     def __init__(
         self,
         *,
-        room: int = 10_000,
+        capacity: int = 10_000,
         delay: float = 0.0,
         fail: int = 0,
         stall: tuple[int, float] = (-1, 0),
     ) -> None:
-        self.most, self.delay, self.fail, self.stall = room, delay, fail, stall
+        self.most, self.delay, self.fail, self.stall = capacity, delay, fail, stall
         self.waiting_batches: list[tuple[float, array[int], int]] = []
         self.values: list[bytes] = []
         self.events: list[str] = []
@@ -79,7 +79,7 @@ class Client:
                     size + 61,
                 )
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         await self.pause(0.001)
 
     async def pause(self, seconds: float) -> None:
@@ -128,7 +128,7 @@ def go(client: Client | list[Client], size: int = 100, **settings: Any) -> Produ
 
 
 def test_every_record_is_counted_once() -> None:
-    client = Client(room=300, delay=0.002)
+    client = Client(capacity=300, delay=0.002)
     run = go(client)
     total = run.total()
     assert (total.acked, total.failed, total.latencies.count, run.unanswered) == (1000, 0, 1000, 0)
@@ -145,7 +145,7 @@ def test_every_record_is_counted_once() -> None:
 class Full(Client):
     """Takes no more records and answers none, as with a broker that is gone."""
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         self.events.append("waits")
         await asyncio.sleep(600)
 
@@ -154,7 +154,7 @@ class Full(Client):
 
 
 def test_an_interruption_ends_the_wait_for_the_buffer_and_a_second_one_that_for_answers() -> None:
-    client = Full(room=10)
+    client = Full(capacity=10)
     run = ProduceRun(
         ProduceSettings(num_records=1000, threads=1, transaction_duration_ms=60_000),
         lambda _: client,
@@ -185,7 +185,7 @@ def test_a_records_wait_for_the_buffer_is_in_its_latency() -> None:
     """One record fits, each answer takes 20 ms: the next waits with its stamp, those after it have
     none yet.
     """
-    total = go(Client(room=1, delay=0.02), num_records=6).total()
+    total = go(Client(capacity=1, delay=0.02), num_records=6).total()
     assert total.latencies.max >= 40_000 - 1000
     # two are under way at a time; stamped at the beginning, all six would sum up to 3.5 runs
     assert total.latencies.sum <= 2 * total.elapsed_ns / 1000 + 6
@@ -324,7 +324,7 @@ def test_a_transaction_begins_only_after_the_last_one_is_committed(
     """A clock that moves with each look at it: a duration's end falls between any two looks."""
     ticks = itertools.count(0, step_us * 1000)
     monkeypatch.setattr("batchval.perf.produce.now_ns", lambda: next(ticks))
-    client = Client(room=100_000)
+    client = Client(capacity=100_000)
     go(client, 1, num_records=50_000, transaction_duration_ms=10, measure=False)
     marks = [event for event in client.events if event in {"begin", "commit"}]
     looks = -(-10_000 // (2 * step_us))  # that a transaction takes: two each time records were sent

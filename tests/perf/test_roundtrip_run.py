@@ -69,7 +69,7 @@ class Producer:
                 )
         return len(stamps)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         raise AssertionError
 
     async def pause(self, seconds: float) -> None:

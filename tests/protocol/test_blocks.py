@@ -123,10 +123,10 @@ def test_frames_are_whole_whatever_the_limit(limit: int, start: int) -> None:
     found: list[memoryview] = []
     at = 0
     while at < len(stream):
-        room = splitter.get_buffer()
-        size = min(len(room), len(stream) - at)
-        room[:size] = stream[at : at + size]
-        del room
+        space = splitter.get_buffer()
+        size = min(len(space), len(stream) - at)
+        space[:size] = stream[at : at + size]
+        del space
         found += splitter.buffer_updated(size)
         at += size
     assert found == [body] * 3
@@ -163,10 +163,10 @@ def test_a_frame_that_grows_is_not_held_twice_and_a_held_view_stays_right(start:
     at = 0
     found: list[memoryview] = []
     while at < len(stream):
-        room = splitter.get_buffer()
-        size = min(len(room), 1 * MIB, len(stream) - at)
-        room[:size] = stream[at : at + size]
-        del room
+        space = splitter.get_buffer()
+        size = min(len(space), 1 * MIB, len(stream) - at)
+        space[:size] = stream[at : at + size]
+        del space
         found += splitter.buffer_updated(size)
         at += size
         if len(shown) < 3 and splitter.partial is not None:

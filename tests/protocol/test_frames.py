@@ -54,11 +54,11 @@ def through_buffer(splitter: FrameSplitter, pieces: Iterator[bytes]) -> list[mem
     for piece in pieces:
         left = memoryview(piece)
         while left:
-            room = splitter.get_buffer(65536)
-            assert len(room) > 0
-            size = min(len(room), len(left))
-            room[:size] = left[:size]
-            del room
+            space = splitter.get_buffer(65536)
+            assert len(space) > 0
+            size = min(len(space), len(left))
+            space[:size] = left[:size]
+            del space
             found += splitter.buffer_updated(size)
             left = left[size:]
     return found
@@ -235,10 +235,10 @@ def read_large(splitter: FrameSplitter, frame: bytes) -> tuple[int, memoryview]:
     """How many reads it took, and the frame."""
     at = reads = 0
     while True:
-        room = splitter.get_buffer()
-        size = min(len(room), len(frame) - at)
-        room[:size] = frame[at : at + size]
-        del room
+        space = splitter.get_buffer()
+        size = min(len(space), len(frame) - at)
+        space[:size] = frame[at : at + size]
+        del space
         frames = splitter.buffer_updated(size)
         at += size
         reads += 1

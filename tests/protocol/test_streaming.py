@@ -45,11 +45,11 @@ def by_buffer(splitter: FrameSplitter, piece: bytes) -> Iterator[list[memoryview
     """Read as asyncio does; yields what each read hands out."""
     left = memoryview(piece)
     while left:
-        room = splitter.get_buffer()
-        size = min(len(room), len(left))
+        space = splitter.get_buffer()
+        size = min(len(space), len(left))
         assert size > 0
-        room[:size] = left[:size]
-        del room
+        space[:size] = left[:size]
+        del space
         yield splitter.buffer_updated(size)
         left = left[size:]
 

@@ -38,7 +38,7 @@ class Inventor:
         self.with_unknown = unknown_tags
         self.most = most
         self.depth = 0
-        self._given: list[list[int]] = []
+        self._tags_left: list[list[int]] = []
 
     def _integer(self, low: int, high: int) -> int:
         return self.random.choice([low, high, 0, 1, self.random.randint(low, high)])
@@ -98,15 +98,15 @@ class Inventor:
 
     def tag_count(self) -> int:
         tags = self.random.sample(range(5), self.random.randint(0, 3))
-        self._given.append(tags)
+        self._tags_left.append(tags)
         return len(tags)
 
     def open_tag(self) -> tuple[int, int]:
-        return self._given[-1].pop(), 0
+        return self._tags_left[-1].pop(), 0
 
     def close_tag(self, end: int) -> None:
-        if not self._given[-1]:
-            self._given.pop()
+        if not self._tags_left[-1]:
+            self._tags_left.pop()
 
     def rest(self) -> bytes:
         return self.data()

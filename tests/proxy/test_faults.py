@@ -156,7 +156,7 @@ def test_an_answer_cut_at_every_byte_ends_the_connection():
         ),
     ],
 )
-def test_what_is_no_request_ends_the_connection_but_not_what_was_sent_before(first, reason):
+def test_a_frame_that_is_not_a_request_ends_the_connection_after_earlier_ones(first, reason):
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=Limits(max_frame_bytes=1000)) as proxy,
@@ -220,7 +220,7 @@ def test_who_says_nothing_is_not_kept():
 
 
 @pytest.mark.alone
-def test_a_byte_now_and_then_is_no_handshake():
+def test_a_byte_now_and_then_is_not_a_handshake():
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=QUICK) as proxy,

@@ -81,7 +81,7 @@ NASTY = 'x\n2026-01-01T00:00:00.000Z WARNING refused client=other\r\x1b[2J\u2028
 
 
 @pytest.mark.parametrize("kind", ["text", "json"])
-def test_what_a_client_chose_is_no_line_of_its_own(kind: str) -> None:
+def test_text_of_a_client_does_not_make_a_line(kind: str) -> None:
     (line,) = lines(kind, Refused(client_id=NASTY, topic=NASTY, reason=NASTY, principal=NASTY))
     assert line.isprintable()
     assert line.isascii()

@@ -483,7 +483,7 @@ def test_a_checkpoint_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )  # those with findings are listed again
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_judged(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_and_the_rest_is_checked(tmp_path: Path) -> None:
     good = write(tmp_path / "t-0", *series())
     (tmp_path / "empty").mkdir()
     found, summary = check(tmp_path / "none.log", tmp_path / "empty", good)

@@ -134,7 +134,7 @@ def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 0, 1])
-def test_behind_damage_a_batch_across_the_search_window_is_found(
+def test_after_damage_a_batch_across_the_search_window_is_found(
     tmp_path: Path, offset: int
 ) -> None:
     junk = b"\xff" * ((16 << 20) - 40 + offset)

@@ -49,7 +49,7 @@ def make(archive: Path) -> None:
         (packages,) = environment.glob("lib/python*/site-packages")
         for name in WANTED:
             found = importlib.util.find_spec(name) if not name.endswith(".libs") else None
-            place = Path(found.origin) if found and found.origin else _beside(name)
+            place = Path(found.origin) if found and found.origin else _shared_libraries(name)
             if place is None:
                 continue
             if place.name == "__init__.py":
@@ -75,7 +75,7 @@ def make(archive: Path) -> None:
         venv_pack.pack(str(environment), output=str(archive), compress_level=0)
 
 
-def _beside(name: str) -> Path | None:
+def _shared_libraries(name: str) -> Path | None:
     """Return shared libraries that a wheel has put next to its package."""
     for folder in map(Path, sys.path):
         if (folder / name).is_dir():

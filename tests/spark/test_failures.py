@@ -104,7 +104,7 @@ class Session:
         ),
     ],
 )
-def test_a_job_s_end_is_told_in_a_line(
+def test_the_end_of_a_job_is_one_line(
     monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception], message: str
 ) -> None:
     def waves(*_: Any) -> Any:
@@ -135,7 +135,9 @@ def test_an_engine_that_does_not_start_empties_no_folder(tmp_path: Path) -> None
     assert all(path.exists() for path in before.values())
 
 
-def test_a_jvm_that_ends_at_once_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_ends_at_once_is_reported_with_its_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from pyspark import SparkContext, java_gateway
     from pyspark.errors import PySparkRuntimeError
 
@@ -170,7 +172,7 @@ def test_an_interrupt_waits_until_the_jvm_is_up() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_no_connect_server_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_connect_server_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -75,7 +75,7 @@ def test_claims_are_trusted_but_for_the_sample(spark: SparkSession, tmp_path: Pa
     assert all(row["uncompressed_size"] for row in rows)
 
 
-def test_no_rows_are_no_rows(spark: SparkSession, logs: Path) -> None:
+def test_no_rows(spark: SparkSession, logs: Path) -> None:
     assert load(spark, logs, rows="none").count() == 0
 
 
@@ -317,7 +317,7 @@ def test_large_ranges_come_first_and_have_a_task_each() -> None:
     assert held == [[256 << 20], [256 << 20], [20 << 20], [1 << 20, 100]]
 
 
-def test_what_a_task_is_told_is_small() -> None:
+def test_the_arguments_of_a_task_are_small() -> None:
     assert len(pickle.dumps(Piece((_range(0, 5),)))) < 600
 
 

@@ -90,7 +90,9 @@ def test_zeros_allocated_ahead_and_an_unproven_last_batch_wait(tmp_path: Path) -
     assert rows[-1]["rule"] == "L1"
 
 
-def test_damage_in_the_newest_segment_is_told_once_something_proven_follows(tmp_path: Path) -> None:
+def test_damage_in_the_newest_segment_is_reported_once_a_proven_batch_follows(
+    tmp_path: Path,
+) -> None:
     parts = series(9)
     write(tmp_path / "t-0", [*parts[:4], b"\x07" * 300])
     stream = reader(tmp_path)

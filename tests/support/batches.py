@@ -80,7 +80,7 @@ class Body(NamedTuple):
     key: bytes = varint(-1)
     value: bytes = blob(b"v")
     headers: bytes = varint(0)
-    behind: bytes = b""
+    trailing: bytes = b""
 
 
 def record(

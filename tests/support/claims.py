@@ -17,7 +17,7 @@ from tests.support.batches import HEADER, crc32c, fields, with_crc
 CLAIMED_HEADER = HEADER + 13
 
 
-class Said(NamedTuple):
+class Stated(NamedTuple):
     """The three claims of version 1, as struct packs them."""
 
     batch_min_timestamp: int
@@ -44,7 +44,7 @@ def carrying(data: bytes, stated: tuple[int, int, int]) -> bytes:
         + b"\3"
         + data[17:HEADER]
     )
-    return with_crc(longer + Said(*stated).packed() + data[HEADER:])
+    return with_crc(longer + Stated(*stated).packed() + data[HEADER:])
 
 
 def carried(data: bytes) -> bytes:
@@ -61,7 +61,7 @@ def carried(data: bytes) -> bytes:
 
 def tag(stated: tuple[int, int, int], data: bytes, version: int = 1) -> bytes:
     """Return the bytes of the tagged field, bound to the checksum in the batch."""
-    return bytes([version]) + Said(*stated).packed() + data[17:21]
+    return bytes([version]) + Stated(*stated).packed() + data[17:21]
 
 
 def tag_with_sizes(stated: tuple[int, ...], data: bytes) -> bytes:
@@ -71,7 +71,7 @@ def tag_with_sizes(stated: tuple[int, ...], data: bytes) -> bytes:
 
 def block(stated: tuple[int, ...], data: bytes) -> bytes:
     """Return a block of version 2 without fields."""
-    return b"\2" + Said(*stated[:3]).packed() + struct.pack(">iib", *sizes_of(data), 0)
+    return b"\2" + Stated(*stated[:3]).packed() + struct.pack(">iib", *sizes_of(data), 0)
 
 
 def sizes_of(data: bytes) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def damage(data: bytes, at: int) -> bytes:
 
 __all__ = [
     "CLAIMED_HEADER",
-    "Said",
+    "Stated",
     "block",
     "carried",
     "carry",

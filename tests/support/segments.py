@@ -19,7 +19,7 @@ from tests.support.batches import (
     with_crc,
     wrapper,
 )
-from tests.support.claims import Said, carrying
+from tests.support.claims import Stated, carrying
 
 SIZE_AT = 8
 LOG_OVERHEAD = 12
@@ -41,7 +41,7 @@ def sound(rng: random.Random, offset: int, largest: int = 600) -> tuple[bytes, i
         parts, codec=rng.choice(list(CODECS.values())), base_offset=offset, partition_leader_epoch=3
     )
     if kind == 2:
-        data = carrying(data, Said(NOW, rng.choice((count, 9)), 1))
+        data = carrying(data, Stated(NOW, rng.choice((count, 9)), 1))
     return data, offset + count
 
 

@@ -104,7 +104,7 @@ class OwnProducer:
                     return n
             return len(stamps)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         assert self._producer is not None
         try:
             await self._producer.room()

@@ -196,7 +196,7 @@ class RdkafkaProducer:
         self._poll(0)
         return taken
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         self._poll(0.01)
 
     async def pause(self, seconds: float) -> None:

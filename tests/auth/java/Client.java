@@ -38,7 +38,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * What the Java clients see of a cluster that asks who they are, a line each: access rules, groups
  * of KIP-848, share groups. A line holds no address, no time and no full name, so that a run
- * through the gate and one beside it can be compared.
+ * through the gate and a direct one can be compared.
  *
  * java -cp CLASSPATH Client.java BOOTSTRAP PREFIX PASSWORD-OF-ANN PASSWORD-OF-BOB
  */

@@ -1,5 +1,5 @@
 // What franz-go sees, a line each. A line holds no address, no time and no topic's full name, so
-// that a run through the gate and one beside it can be compared.
+// that a run through the gate and a direct one can be compared.
 //
 // main BOOTSTRAP PREFIX PORT,PORT...
 // main digest BOOTSTRAP TOPIC=COUNT...   (digest.go)
@@ -100,7 +100,7 @@ func poll(c *kgo.Client, count int, wait time.Duration) []*kgo.Record {
 	return records
 }
 
-func told(records []*kgo.Record) string {
+func described(records []*kgo.Record) string {
 	hash := fnv.New64a()
 	for _, r := range records {
 		fmt.Fprint(hash, r.Offset, r.Key, r.Value, r.Headers)
@@ -116,7 +116,7 @@ func codecs() {
 	codecOf("snappy", kgo.SnappyCompression())
 	codecOf("lz4", kgo.Lz4Compression())
 	codecOf("zstd", kgo.ZstdCompression())
-	say("codecs read", told(read("codecs", 100, 20*time.Second)))
+	say("codecs read", described(read("codecs", 100, 20*time.Second)))
 }
 
 func codecOf(name string, codec kgo.CompressionCodec) {
@@ -144,8 +144,9 @@ func transactions() {
 		}
 		must(c.EndTransaction(ctx, kgo.TransactionEndTry(t%2 == 0)))
 	}
-	say("committed", told(read("tx", 10, 20*time.Second, kgo.FetchIsolationLevel(kgo.ReadCommitted()))))
-	say("all", told(read("tx", 20, 20*time.Second)))
+	isCommitted := kgo.FetchIsolationLevel(kgo.ReadCommitted())
+	say("committed", described(read("tx", 10, 20*time.Second, isCommitted)))
+	say("all", described(read("tx", 20, 20*time.Second)))
 }
 
 func groups() {
@@ -154,7 +155,7 @@ func groups() {
 			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 		records := poll(c, 100-60*i, 30*time.Second)
 		if i == 0 {
-			say("group", told(records))
+			say("group", described(records))
 			must(c.CommitRecords(ctx, records[59]))
 		} else if len(records) > 0 {
 			say("group goes on at", records[0].Offset)

@@ -26,7 +26,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
  * What the Java clients see, a line each. A line holds no address, no time and no topic's full
- * name, so that a run through the gate and one beside it can be compared.
+ * name, so that a run through the gate and a direct one can be compared.
  *
  * java -cp CLASSPATH Client.java BOOTSTRAP PREFIX PORT,PORT...
  */
@@ -129,7 +129,7 @@ public class Client {
     }
 
     /** Offsets from the first on: an abort leaves no marker where the gate let nothing of the transaction through. */
-    static String told(List<ConsumerRecord<byte[], byte[]>> records) {
+    static String described(List<ConsumerRecord<byte[], byte[]>> records) {
         int hash = 0;
         for (var record : records) {
             hash = 31 * hash + Arrays.hashCode(record.key());
@@ -146,7 +146,7 @@ public class Client {
         try (var consumer = consumer(Map.of("isolation.level", isolation))) {
             var partition = new TopicPartition(prefix + topic, 0);
             consumer.assign(List.of(partition));
-            return told(poll(consumer, count, 10_000));
+            return described(poll(consumer, count, 10_000));
         }
     }
 
@@ -215,7 +215,7 @@ public class Client {
     static String readCommitted(String topic) {
         try (var consumer = consumer(Map.of("isolation.level", "read_committed"))) {
             consumer.assign(List.of(new TopicPartition(prefix + topic, 0)));
-            return told(poll(consumer, 1, 1500));
+            return described(poll(consumer, 1, 1500));
         }
     }
 
@@ -229,7 +229,7 @@ public class Client {
                 var read = poll(consumer, 100, 20_000);
                 consumer.commitSync(Map.of(new TopicPartition(prefix + "codecs", 0),
                         new org.apache.kafka.clients.consumer.OffsetAndMetadata(60)));
-                say(protocol + " group", told(read));
+                say(protocol + " group", described(read));
             }
             try (var consumer = consumer(group)) {
                 consumer.subscribe(List.of(prefix + "codecs"));

@@ -48,11 +48,11 @@ public class Sender {
         config.put("max.in.flight.requests.per.connection", Integer.parseInt(args[8]));
         config.put("compression.type", args[6]);
         config.put("max.block.ms", 180_000);
-        int[] lanes = new int[partitions];
+        int[] seeds = new int[partitions];
         for (int partition = 0; partition < partitions; partition++) {
             CRC32 crc = new CRC32();
             crc.update((topic + "-" + partition).getBytes(StandardCharsets.UTF_8));
-            lanes[partition] = (int) crc.getValue();
+            seeds[partition] = (int) crc.getValue();
         }
         AtomicBoolean over = new AtomicBoolean();
         Thread watch = new Thread(() -> {
@@ -78,7 +78,7 @@ public class Sender {
                 long sequence = sent++;
                 int partition = (int) (sequence % partitions);
                 ByteBuffer value = ByteBuffer.allocate(40);
-                value.putShort((short) number).putInt(lanes[partition]).putLong(sequence);
+                value.putShort((short) number).putInt(seeds[partition]).putLong(sequence);
                 value.put(sha.digest(Arrays.copyOf(value.array(), 14)), 0, 8);
                 Arrays.fill(value.array(), 22, 40, (byte) '.');
                 byte[] data = value.array();

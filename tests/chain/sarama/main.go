@@ -1,5 +1,5 @@
 // What sarama sees, a line each. A line holds no address, no time and no topic's full name, so that
-// a run through the gate and one beside it can be compared.
+// a run through the gate and a direct one can be compared.
 //
 // main BOOTSTRAP PREFIX PORT,PORT... VERSION
 // main digest BOOTSTRAP TOPIC=COUNT...   (digest.go)
@@ -54,11 +54,16 @@ func admin(ports []string) {
 	must(err)
 	defer a.Close()
 	make := func(name string, partitions int32, entries ...string) {
-		given := map[string]*string{}
+		entriesByName := map[string]*string{}
 		for i := 0; i < len(entries); i += 2 {
-			given[entries[i]] = &entries[i+1]
+			entriesByName[entries[i]] = &entries[i+1]
 		}
-		must(a.CreateTopic(prefix+name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1, ConfigEntries: given}, false))
+		detail := &sarama.TopicDetail{
+			NumPartitions:     partitions,
+			ReplicationFactor: 1,
+			ConfigEntries:     entriesByName,
+		}
+		must(a.CreateTopic(prefix+name, detail, false))
 	}
 	make("codecs", 1)
 	make("idempotent", 1)
