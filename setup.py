@@ -3,7 +3,7 @@
 BATCHVAL_BUILD=release   (default) -O3, hardened; without debugging information, which would take a
                          quarter of the time to build
 BATCHVAL_BUILD=trace     line tracing, for coverage of the .pyx files (never benched)
-BATCHVAL_BUILD=asan      AddressSanitizer; run Python with LD_PRELOAD=$(cc -print-file-name=libasan.so)
+BATCHVAL_BUILD=asan      AddressSanitizer; needs LD_PRELOAD=$(cc -print-file-name=libasan.so)
 BATCHVAL_BUILD=ubsan     UndefinedBehaviorSanitizer, each finding aborts
 BATCHVAL_BUILD=none      the Python files alone, for editable installs (make installs the package
                          so, and builds the modules in place); refuses to build a wheel

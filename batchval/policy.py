@@ -1,7 +1,8 @@
 """A topic's policy: the configuration that Kafka's LogValidator is built with, and the use of
 claims.
 
-Names are Kafka's topic configuration keys with dots as underscores; YAML and ``from_kafka_config`` use the dots.
+Names are Kafka's topic configuration keys with dots as underscores; YAML and ``from_kafka_config``
+use the dots.
 """
 
 from __future__ import annotations
@@ -127,13 +128,15 @@ class TopicPolicy:
 
     Times are milliseconds, sizes are bytes.
 
-    ``compression_type`` is the target codec: ``producer`` keeps the batch's own, ``uncompressed`` is Kafka's word
-    for none. ``cleanup_policy`` with ``compact`` in it makes keys mandatory (rule 35).
-    ``max_decompressed_message_bytes`` bounds the body of one compressed record (KAFKA 4.4.0); what bounds a whole
-    batch is the validator's ``max_decompressed_bytes``. ``accept_claims_header`` admits batches of magic 3, which
-    no stock broker does. The levels apply where ``compression_type`` names their codec: gzip 1 to 9
-    or -1 (zlib's default), lz4 1 to 17, zstd -131072 to 22. ``record_rules`` are the owner's own
-    rules for single records; Kafka has no configuration key for them.
+    ``compression_type`` is the target codec: ``producer`` keeps the batch's own, ``uncompressed``
+    is Kafka's word for none. ``cleanup_policy`` with ``compact`` in it makes keys mandatory (rule
+    35).
+    ``max_decompressed_message_bytes`` bounds the body of one compressed record (KAFKA 4.4.0); what
+    bounds a whole batch is the validator's ``max_decompressed_bytes``. ``accept_claims_header``
+    admits batches of magic 3, which no stock broker does. The levels apply where
+    ``compression_type`` names their codec: gzip 1 to 9 or -1 (zlib's default), lz4 1 to 17, zstd
+    -131072 to 22. ``record_rules`` are the owner's own rules for single records; Kafka has no
+    configuration key for them.
     """
 
     message_timestamp_before_max_ms: int = _LONG_MAX

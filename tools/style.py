@@ -1,16 +1,14 @@
-"""Check the lines and commits that were added since a base commit for style: words and columns.
+"""Check the files of the project and the subjects of its commits for style: words and columns.
 
-    python tools/style.py                  since the base commit in tools/style.toml
-    python tools/style.py --base 52ad6c8   since another commit, for example before a merge
-    python tools/style.py --wrap           wrap the comments, docstrings and Markdown among them
-    python tools/style.py --prune          drop identifiers from tools/style.toml that nothing uses
+    python tools/style.py               check every file that git knows or would add
+    python tools/style.py --wrap FILE   wrap the long lines of a file's comments, docstrings, Markdown
 
-The words, the limits and the exceptions are data: tools/style.toml. Only added lines are checked,
-in the working tree and in untracked files. A line that was moved or indented is not an added line.
-A line may hold a word if its end names that word: ``# style: allow(room)``, in Markdown in a
-comment. ``columns`` is the name of the limit on columns.
+The words, the limits and the exceptions are data: tools/style.toml. A line may hold a word if its
+end names that word: ``# style: allow(room)``, in Markdown in a comment. ``columns`` is the name of
+the limit on columns. Long lines are findings where a folder has more of them than
+``[long_lines]`` in tools/style.toml allows.
 
-Exit codes: 0, 1 with findings, 2 without a usable base commit that was named on the command line.
+Exit codes: 0, or 1 with findings.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,7 +46,6 @@ _CODE_IN_TEXT = re.compile(
     re.VERBOSE,
 )
 _ALLOWED_HERE = re.compile(r"style: allow\(([^)]*)\)")
-_HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 
 
 class Finding(NamedTuple):
@@ -56,24 +53,30 @@ class Finding(NamedTuple):
 
     place: str
     what: str
+    is_long: bool = False
 
     def __str__(self) -> str:
         return f"{self.place}: {self.what}"
+
+
+def _matches(name: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatch(name, glob) for glob in globs)
 
 
 @dataclass(frozen=True)
 class Style:
     """The data of tools/style.toml."""
 
-    base: str
+    subjects_since: str
     columns: int
     subject: int
     suffixes: tuple[str, ...]
     skipped: tuple[str, ...]
+    long_lines: dict[str, int]
+    unwritten: tuple[str, ...]
     words: dict[str, re.Pattern[str]]
     phrases: re.Pattern[str]
     identifiers: frozenset[str]
-    commits: frozenset[str] = field(default_factory=frozenset)
 
     @classmethod
     def read(cls, path: Path = DATA) -> Style:
@@ -84,33 +87,31 @@ class Style:
             for word, pattern in data["words"].items()
         }
         return cls(
-            base=data["base"],
+            subjects_since=data["subjects_since"],
             columns=data["columns"],
             subject=data["subject"],
             suffixes=tuple(data["suffixes"]),
             skipped=tuple(data["skipped"]),
+            long_lines=data["long_lines"],
+            unwritten=tuple(data["unwritten"]),
             words=words,
             phrases=re.compile("|".join(data["phrases"]), re.IGNORECASE),
             identifiers=frozenset(data["identifiers"]),
-            commits=frozenset(data["commits"]),
         )
 
     def covers(self, name: str) -> bool:
         """Return whether a file is checked."""
-        is_skipped = any(fnmatch.fnmatch(name, glob) for glob in self.skipped)
-        return name.endswith(self.suffixes) and not is_skipped
+        return name.endswith(self.suffixes) and not _matches(name, self.skipped)
 
     def banned(self, text: str) -> Iterator[str]:
         """Yield the name of each banned word in a text without code."""
         plain = self.phrases.sub(" ", text)
         return (word for word, pattern in self.words.items() if pattern.search(plain))
 
-    def banned_identifiers(
-        self, code: str, known: frozenset[str] = frozenset()
-    ) -> Iterator[tuple[str, str]]:
-        """Yield (identifier, word) for each new identifier in code that has a banned word."""
+    def banned_identifiers(self, code: str) -> Iterator[tuple[str, str]]:
+        """Yield (identifier, word) for each identifier in code that has a banned word."""
         for name in dict.fromkeys(_IDENTIFIER.findall(code)):
-            if name not in self.identifiers and name not in known:
+            if name not in self.identifiers:
                 plain = self.phrases.sub(" ", name)
                 spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_+", " ", plain)
                 yield from ((name, word) for word in self.banned(spaced))
@@ -152,42 +153,33 @@ def split(source: str, name: str) -> Iterator[Line]:
         start += len(line) + 1
 
 
-def _cannot_break(name: str, line: str, columns: int) -> bool:
-    """Return whether a line has to be long: a row of a table, a URL or path without a space."""
-    if name.endswith(".md") and line.lstrip().startswith("|"):
-        return True
-    return " " not in re.sub(r"^\s*(?:#|//|[-*])?\s*", "", line[:columns])
+def _is_long(name: str, line: str, columns: int) -> bool:
+    """Return whether a line is too long and can be broken.
 
-
-def check_lines(
-    style: Style,
-    name: str,
-    source: str,
-    added: set[int],
-    moved: frozenset[str] = frozenset(),
-    before: str = "",
-) -> Iterator[Finding]:
-    """Yield the findings of the added lines of one file.
-
-    ``added`` are line numbers from 1, ``moved`` the lines that the same change removed elsewhere,
-    without indentation, ``before`` the file at the base commit: its identifiers may be used.
+    A row of a table cannot, nor can a URL, path or string without a space.
     """
-    known = frozenset(_IDENTIFIER.findall(before))
+    if len(line) <= columns or (name.endswith(".md") and line.lstrip().startswith("|")):
+        return False
+    return " " in re.sub(r"^\s*(?:#|//|[-*])?\s*", "", line[:columns])
+
+
+def check_lines(style: Style, name: str, source: str) -> Iterator[Finding]:
+    """Yield the findings of one file."""
     lines = source.split("\n")
+    with_words = not _matches(name, style.unwritten)
     for number, (code, text, _) in enumerate(split(source, name), 1):
         line = lines[number - 1]
-        if number not in added or line.strip() in moved:
-            continue
         here = _ALLOWED_HERE.search(line)
         allowed = {word.strip() for word in here[1].split(",")} if here else set()
         place = f"{name}:{number}"
-        limit = style.columns
-        if len(line) > limit and "columns" not in allowed and not _cannot_break(name, line, limit):
-            yield Finding(place, f"{len(line)} columns: at most {limit}")
+        if "columns" not in allowed and _is_long(name, line, style.columns):
+            yield Finding(place, f"{len(line)} columns: at most {style.columns}", is_long=True)
+        if not with_words:
+            continue
         for word in style.banned(_ALLOWED_HERE.sub("", text)):
             if word not in allowed:
                 yield Finding(place, f"the word {word!r}: see the style rules in tools/style.toml")
-        for identifier, word in style.banned_identifiers(_ALLOWED_HERE.sub("", code), known):
+        for identifier, word in style.banned_identifiers(_ALLOWED_HERE.sub("", code)):
             if word not in allowed:
                 yield Finding(place, f"the word {word!r} in the name {identifier}")
 
@@ -230,23 +222,23 @@ def _wrappable(source: str, name: str) -> set[int]:
     return found_lines
 
 
-def wrap(style: Style, name: str, source: str, added: set[int]) -> str:
-    """Return the source with its added lines of prose wrapped; only white space differs.
+def wrap(style: Style, name: str, source: str) -> str:
+    """Return the source with its lines of prose wrapped; only white space differs.
 
     The rest of a long line goes to the start of the next one where that goes on with the sentence.
     """
     prose, limit = _wrappable(source, name), style.columns
-    lines = [(line, n in added, n in prose) for n, line in enumerate(source.split("\n"), 1)]
+    lines = [(line, n in prose) for n, line in enumerate(source.split("\n"), 1)]
     is_c, i = not name.endswith((*_PYTHON_FILES, ".md")), 0
     while i < len(lines):
-        line, is_added, is_prose = lines[i]
+        line, is_prose = lines[i]
         i += 1
         prefix_found = _PREFIX.match(line)
-        if not (is_added and is_prose and len(line) > limit and prefix_found):
+        if not (is_prose and len(line) > limit and prefix_found):
             continue
         prefix, body = prefix_found[0], line[prefix_found.end() :]
         if (ruler := line.rstrip("-")) != line and len(ruler) < limit:
-            lines[i - 1] = (line[:limit], True, True)
+            lines[i - 1] = (line[:limit], True)
             continue
         is_table = body.startswith("|") or "   " in body or _ALLOWED_HERE.search(line) is not None
         cut = line.rfind(" ", len(prefix) + 1, limit + 1)
@@ -255,16 +247,16 @@ def wrap(style: Style, name: str, source: str, added: set[int]) -> str:
         head, rest = line[:cut].rstrip(), line[cut:].lstrip()
         if body.startswith(("- ", "* ", "+ ")):
             prefix += "  "
-        elif name.endswith(".md"):
+        elif not is_c:
             prefix = prefix.replace("*", " ")  # an item's mark, where C repeats its own
         one_line = body.startswith('"""') and rest.endswith('"""')
         if one_line:
             rest = rest.removesuffix('"""').rstrip()
-            lines.insert(i, (prefix + '"""', True, True))
+            lines.insert(i, (prefix + '"""', True))
         if rest.endswith("*/") and is_c and head.lstrip().startswith("/*"):
             continue
         follows = (
-            i < len(lines) and not one_line and lines[i][2] and "   " not in lines[i][0].strip()
+            i < len(lines) and not one_line and lines[i][1] and "   " not in lines[i][0].strip()
         )
         text = lines[i][0] if follows else ""
         next_prefix = _PREFIX.match(text)
@@ -274,163 +266,78 @@ def wrap(style: Style, name: str, source: str, added: set[int]) -> str:
             and next_prefix[0] == prefix
             and not _NEW_PARAGRAPH.match(text[len(prefix) :])
         ):
-            lines[i] = (f"{prefix}{rest} {text[len(prefix) :]}", True, True)
+            lines[i] = (f"{prefix}{rest} {text[len(prefix) :]}", True)
         elif rest:
-            lines.insert(i, (prefix + rest, True, True))
-        lines[i - 1] = (head, True, True)
-    return "\n".join(line for line, _, _ in lines)
+            lines.insert(i, (prefix + rest, True))
+        lines[i - 1] = (head, True)
+    return "\n".join(line for line, _ in lines)
 
 
-class Git:
-    """A repository, and what was added to it since a commit."""
+def _git(root: Path, *arguments: str) -> str:
+    """Return what git prints: nothing if it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return "" if done.returncode else done.stdout.decode("utf-8", "replace")
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
 
-    def run(self, *arguments: str) -> str | None:
-        """Return what git prints, or None if it fails or is not installed."""
+def files(style: Style, root: Path) -> Iterator[tuple[str, str]]:
+    """Yield (name, source) of each checked file that git knows or would add."""
+    listed = _git(root, "ls-files", "--cached", "--others", "--exclude-standard", "-z")
+    for name in sorted(filter(style.covers, set(listed.split("\0")))):
         try:
-            done = subprocess.run(
-                ["git", *arguments], cwd=self.root, capture_output=True, check=False
-            )
-        except FileNotFoundError:
-            return None
-        return None if done.returncode else done.stdout.decode("utf-8", "replace")
-
-    def commit(self, name: str) -> str | None:
-        """Return the full hash of a commit that is present, or None."""
-        found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return found.strip() if found else None
-
-    def fork(self, base: str) -> str:
-        """Return the commit at which HEAD left ``base``, or ``base`` in a shallow clone."""
-        return (self.run("merge-base", base, "HEAD") or base).strip()
-
-    def added(self, base: str) -> tuple[dict[str, set[int]], Counter[str], dict[str, str]]:
-        """Return the added lines of each file, all removed lines, and each file's old name."""
-        lines: dict[str, set[int]] = {}
-        removed: Counter[str] = Counter()
-        old_names: dict[str, str] = {}
-        name = old = ""
-        options = ("-U0", "--no-color", "--no-ext-diff", "-M")
-        diff = self.run("-c", "core.quotePath=false", "diff", *options, base) or ""
-        in_hunk = 0
-        for line in diff.split("\n"):
-            if found := _HUNK.match(line):
-                first, count = int(found[1]), int(found[2] or 1)
-                lines.setdefault(name, set()).update(range(first, first + count))
-                in_hunk = 1
-            elif line.startswith("diff --git "):
-                in_hunk = 0
-            elif not in_hunk and line.startswith("--- "):
-                old = line[4:].rstrip("\t").removeprefix("a/")
-            elif not in_hunk and line.startswith("+++ "):
-                name = line[4:].rstrip("\t").removeprefix("b/")
-                old_names[name] = old
-            elif in_hunk and line.startswith("-"):
-                removed[line[1:].strip()] += 1
-        lines.pop("/dev/null", None)
-        for untracked in (self.run("ls-files", "--others", "--exclude-standard", "-z") or "").split(
-            "\0"
-        ):
-            if untracked:
-                lines[untracked] = set(range(1, 1 << 20))
-        return lines, removed, old_names
-
-    def subjects(self, base: str) -> list[tuple[str, str]]:
-        """Return (hash, subject) of each commit since ``base``, merges left out."""
-        log = self.run("log", "--no-merges", "--format=%h %s", f"{base}..HEAD") or ""
-        return [(line.partition(" ")[0], line.partition(" ")[2]) for line in log.splitlines()]
-
-
-def check(style: Style, root: Path, base: str) -> Iterator[Finding]:
-    """Yield the findings of everything that was added since ``base``."""
-    git = Git(root)
-    added, removed, old_names = git.added(base)
-    moved = frozenset(line for line in removed if len(line) > 3)
-    for name in sorted(filter(style.covers, added)):
-        try:
-            source = (root / name).read_text("utf-8")
+            yield name, (root / name).read_text("utf-8")
         except (OSError, UnicodeDecodeError):
             continue  # deleted, a submodule, a broken link
-        before = git.run("show", f"{base}:{old_names.get(name, name)}") or ""
-        yield from check_lines(style, name, source, added[name], moved, before)
-    for commit, subject in git.subjects(base):
-        if len(subject) > style.subject and commit not in style.commits:
+
+
+def check_subjects(style: Style, root: Path) -> Iterator[Finding]:
+    """Yield the findings of the commits since ``subjects_since``.
+
+    A shallow clone, where that commit is missing, has only its last commit checked.
+    """
+    log = ("log", "--no-merges", "--format=%h %s")
+    since = _git(root, *log, f"{style.subjects_since}..HEAD")
+    known = _git(root, "cat-file", "-t", style.subjects_since)
+    for line in (since if known else _git(root, *log, "-1")).splitlines():
+        commit, _, subject = line.partition(" ")
+        if len(subject) > style.subject:
             what = f"a subject of {len(subject)} characters: at most {style.subject}: {subject}"
             yield Finding(commit, what)
 
 
-def wrap_all(style: Style, root: Path, base: str) -> list[str]:
-    """Wrap the prose that was added since ``base``; return the names of the changed files."""
-    changed = []
-    added = Git(root).added(base)[0]
-    for name in sorted(filter(style.covers, added)):
-        try:
-            source = (root / name).read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
-            continue
-        if (wrapped := wrap(style, name, source, added[name])) != source:
-            (root / name).write_text(wrapped, "utf-8")
-            changed.append(name)
-    return changed
-
-
-def choose_base(git: Git, named: str | None, recorded: str) -> tuple[str | None, str]:
-    """Return the base commit, or None, and a note if it is not the expected one."""
-    if git.run("rev-parse", "--git-dir") is None:
-        return None, "this is not a git repository: nothing to compare with"
-    wanted = named or recorded
-    if found := git.commit(wanted):
-        return git.fork(found), ""
-    if named:
-        return None, f"{named} is not a commit of this repository"
-    if found := git.commit("HEAD~1"):
-        return found, f"{recorded[:12]} is not in this clone: only the last commit is checked"
-    return None, f"{recorded[:12]} and a parent of HEAD are not in this clone: nothing is checked"
-
-
-def prune(style: Style, root: Path, path: Path = DATA) -> list[str]:
-    """Remove the identifiers from the data file that no checked file uses any more; return them."""
-    used: set[str] = set()
-    for name in (Git(root).run("ls-files", "-z") or "").split("\0"):
-        if name and style.covers(name) and (root / name).is_file():
-            used.update(_IDENTIFIER.findall((root / name).read_text("utf-8", "replace")))
-            used.update(_IDENTIFIER.findall(name))
-    gone = sorted(style.identifiers - used)
-    text = path.read_text("utf-8")
-    for name in gone:
-        text = re.sub(rf'^ *"{name}",\n', "", text, flags=re.MULTILINE)
-    path.write_text(text, "utf-8")
-    return gone
+def check(style: Style, root: Path) -> Iterator[Finding]:
+    """Yield the findings of all files and commits."""
+    long: defaultdict[str, list[Finding]] = defaultdict(list)
+    for name, source in files(style, root):
+        for finding in check_lines(style, name, source):
+            if finding.is_long:
+                long[name.partition("/")[0]].append(finding)
+            else:
+                yield finding
+    for folder, found in long.items():
+        if len(found) > (most := style.long_lines.get(folder, 0)):
+            yield from found
+            yield Finding(folder, f"{len(found)} long lines: at most {most} in tools/style.toml")
+    yield from check_subjects(style, root)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument(
-        "--base", help="the commit to compare with (default: base of tools/style.toml)"
-    )
-    parser.add_argument(
-        "--prune", action="store_true", help="drop unused identifiers from tools/style.toml"
-    )
-    parser.add_argument("--wrap", action="store_true", help="wrap the prose among the added lines")
+    parser.add_argument("--wrap", nargs="+", metavar="FILE", help="wrap the long lines of prose")
     options = parser.parse_args(arguments)
     style = Style.read()
-    if options.prune:
-        print("removed:", *prune(style, ROOT))
-        return 0
-    base, note = choose_base(Git(ROOT), options.base, style.base)
-    if note:
-        print(f"tools/style.py: {note}", file=sys.stderr)
-    if base is None:
-        return 2 if options.base else 0
+    for name in options.wrap or ():
+        source = Path(name).read_text("utf-8")
+        Path(name).write_text(wrap(style, name, source), "utf-8")
     if options.wrap:
-        print("wrapped:", *wrap_all(style, ROOT, base))
-    found = list(check(style, ROOT, base))
+        return 0
+    found = list(check(style, ROOT))
     for finding in found:
         print(finding)
-    print(f"style: {len(found)} findings since {base[:12]}")
+    print(f"style: {len(found)} findings")
     return 1 if found else 0
 
 

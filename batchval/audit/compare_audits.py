@@ -47,7 +47,8 @@ class Difference(NamedTuple):
     hour: int | None
     first: int
     second: int
-    kind: str  # lost, behind, duplicated or moved
+    #: one of ``lost``, ``behind``, ``duplicated`` and ``moved``
+    kind: str
     records: int
 
 

@@ -222,8 +222,8 @@ class Producer:
 
         ``values``: one bytes-like, the value of every record, or a sequence of them. ``stamps``: a
         buffer of int64, one a record, of any meaning: they come back through ``on_batch``. Fewer
-        are taken, or none, when the buffer is full or nothing is known of the topic yet: ``await
-        room()``, then go on. Raises RecordTooLargeError and ValueError.
+        are taken, or none, when the buffer is full or nothing is known of the topic yet: await
+        ``room()``, then go on. Raises RecordTooLargeError and ValueError.
         """
         self._may_send()
         partitions = self._metadata.partitions(topic)

@@ -63,7 +63,7 @@ def test_fewer_is_lost_where_later_ones_came() -> None:
     assert not comparison.topics["b"].differs
 
 
-def test_fewer_at_the_end_is_behind() -> None:
+def test_fewer_at_the_end() -> None:
     shorter = {key: count for key, count in BASE.items() if key != ("a", 0, 2)} | {("a", 0, 1): 19}
     comparison = of(BASE, shorter)
     assert found(comparison) == [("a", 0, 1, "behind", 1), ("a", 0, 2, "behind", 30)]

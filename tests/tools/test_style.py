@@ -1,7 +1,9 @@
-"""tools/style.py: what it finds in added lines and commits, and what it lets pass."""
+"""Test tools/style.py: the findings in files and commit subjects, and the legal uses."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,13 +14,12 @@ from tools import style as tool
 STYLE = tool.Style.read()
 
 
-def found(name: str, source: str, **more: object) -> list[str]:
-    lines = set(range(1, source.count("\n") + 2))
-    return [finding.what for finding in tool.check_lines(STYLE, name, source, lines, **more)]  # type: ignore[arg-type]
+def found(name: str, source: str) -> list[str]:
+    return [finding.what for finding in tool.check_lines(STYLE, name, source)]
 
 
-def words(name: str, source: str, **more: object) -> list[str]:
-    return [what.split("'")[1] for what in found(name, source, **more)]
+def words(name: str, source: str) -> list[str]:
+    return [what.split("'")[1] for what in found(name, source)]
 
 
 # ---- words in text ---------------------------------------------------------------------------------
@@ -123,13 +124,8 @@ def test_new_names_with_a_word_are_found(code: str, word: str) -> None:
 
 
 def test_names_that_the_project_has_may_be_used() -> None:
-    source = "from a.lane import door\nx = sender.credit + Given(room)\n"
+    source = "from a.room import said\nx = sender.behind + Given(room)\n"
     assert found("a.py", source) == []
-
-
-def test_names_that_the_file_had_may_be_used() -> None:
-    assert words("a.py", "x = told + 1\n") == ["told"]
-    assert found("a.py", "x = told + 1\n", before="told = 0\n") == []
 
 
 # ---- columns ---------------------------------------------------------------------------------------
@@ -160,7 +156,7 @@ def test_lines_that_cannot_be_broken_pass() -> None:
     assert found("a.py", "# " + "x " * 60 + " style: allow(columns)\n") == []
 
 
-# ---- what was added --------------------------------------------------------------------------------
+# ---- files and commits -----------------------------------------------------------------------------
 
 
 class Repository:
@@ -168,13 +164,12 @@ class Repository:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        root.mkdir()
         self.git("init", "-q", "-b", "main")
         self.git("config", "user.name", "a")
         self.git("config", "user.email", "a@example.com")
-        self.write(
-            "old.py", "# the old door\nx = 1\n\n\ndef f():\n    # behind the header\n    return x\n"
-        )
-        self.commit("first: a base")
+        self.write("old.py", "x = 1\n")
+        self.commit("first: a base that is older than the rules " + "x" * 40)
         self.base = self.git("rev-parse", "HEAD").strip()
 
     def git(self, *arguments: str) -> str:
@@ -190,58 +185,51 @@ class Repository:
         self.git("add", "-A")
         self.git("commit", "-q", "-m", subject)
 
-    def findings(self, base: str | None = None) -> list[str]:
-        return [str(finding) for finding in tool.check(STYLE, self.root, base or self.base)]
+    def findings(self, root: Path | None = None, **changes: object) -> list[str]:
+        style = dataclasses.replace(STYLE, **{"subjects_since": self.base, **changes})  # type: ignore[arg-type]
+        return [str(finding) for finding in tool.check(style, root or self.root)]
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    return Repository(tmp_path)
+    return Repository(tmp_path / "project")
 
 
-def test_old_lines_pass_and_added_lines_do_not(repository: Repository) -> None:
+def test_every_file_is_checked_committed_or_not(repository: Repository) -> None:
     assert repository.findings() == []
-    text = (repository.root / "old.py").read_text()
-    repository.write("old.py", text + "\n# a new door\n")
-    expected = ["old.py:9: the word 'door': see the style rules in tools/style.toml"]
-    assert repository.findings() == expected  # before it is committed
+    repository.write("old.py", "x = 1\n# a new door\n")
+    expected = "old.py:2: the word 'door': see the style rules in tools/style.toml"
+    assert repository.findings() == [expected]  # before it is committed
     repository.commit("old: a new line")
-    assert repository.findings() == expected
     repository.write("new.py", "# a house\n")  # and a file that git does not know
+    repository.write(".gitignore", "ignored.py\n")
+    repository.write("ignored.py", "# a house\n")
     assert repository.findings() == [
         "new.py:1: the word 'house': see the style rules in tools/style.toml",
-        *expected,
+        expected,
     ]
-
-
-def test_moved_lines_and_renamed_files_pass(repository: Repository) -> None:
-    text = (repository.root / "old.py").read_text()
-    repository.git("mv", "old.py", "renamed.py")
-    repository.commit("move a file")
-    repository.write("renamed.py", text.replace("    # behind the header\n", ""))
-    repository.write(
-        "other.py", "class A:\n    def f():\n        # behind the header\n        return 1\n"
-    )
-    repository.commit("move and indent a line")
-    assert repository.findings() == []
 
 
 def test_deleted_and_binary_files_are_passed_over(repository: Repository) -> None:
     (repository.root / "old.py").unlink()
     (repository.root / "binary.py").write_bytes(b"\xff\xfe\0door")
-    repository.commit("delete")
     assert repository.findings() == []
 
 
-def test_a_removed_line_that_looks_like_a_header_is_a_line(repository: Repository) -> None:
-    repository.write("a.md", "-- old.py\nfirst\n")
-    repository.commit("add a document")
-    base = repository.git("rev-parse", "HEAD").strip()
-    repository.write("a.md", "++ b/old.py\nthe door\n")
-    repository.commit("change it")
-    assert repository.findings(base) == [
-        "a.md:2: the word 'door': see the style rules in tools/style.toml"
+def test_a_folder_may_have_as_many_long_lines_as_are_recorded(repository: Repository) -> None:
+    repository.write("part/a.py", f"x = {'1 + ' * 30}1\n" * 2)
+    assert repository.findings(long_lines={"part": 2}) == []
+    assert repository.findings(long_lines={"part": 1}) == [
+        "part/a.py:1: 125 columns: at most 100",
+        "part/a.py:2: 125 columns: at most 100",
+        "part: 2 long lines: at most 1 in tools/style.toml",
     ]
+
+
+def test_files_that_still_have_words_are_checked_for_columns_only(repository: Repository) -> None:
+    repository.write("part/a.py", f"door = {'1 + ' * 30}1\n")
+    found_there = repository.findings(unwritten=("part/*",))
+    assert [finding.partition(": ")[0] for finding in found_there] == ["part/a.py:1", "part"]
 
 
 def test_long_subjects_are_found(repository: Repository) -> None:
@@ -254,79 +242,39 @@ def test_long_subjects_are_found(repository: Repository) -> None:
     assert "a subject of 73 characters: at most 72" in what
 
 
-# ---- the base --------------------------------------------------------------------------------------
-
-
-def test_the_recorded_base_is_the_default(repository: Repository) -> None:
-    assert tool.choose_base(tool.Git(repository.root), None, repository.base) == (
-        repository.base,
-        "",
-    )
-
-
-def test_a_base_on_another_branch_means_where_this_one_left_it(repository: Repository) -> None:
-    repository.git("checkout", "-q", "-b", "other")
-    repository.write("other.py", "# a door\n")
-    repository.commit("other: a line of theirs")
-    repository.git("checkout", "-q", "main")
-    repository.write("mine.py", "# a house\n")
-    repository.commit("main: a line of mine")
-    base, note = tool.choose_base(tool.Git(repository.root), "other", repository.base)
-    assert (base, note) == (repository.base, "")
-
-
-def test_a_shallow_clone_checks_its_last_commit_or_says_that_it_cannot(
+def test_a_shallow_clone_has_its_last_subject_checked(
     repository: Repository, tmp_path: Path
 ) -> None:
-    for n in range(3):
+    for n in range(2):
         repository.write("a.txt", str(n))
-        repository.commit(f"commit {n}")
-    for depth, seen, words_of_it in (
-        (2, True, "only the last commit"),
-        (1, False, "nothing is checked"),
-    ):
-        clone = tmp_path / f"clone{depth}"
-        subprocess.run(
-            ["git", "clone", "-q", "--depth", str(depth), repository.root.as_uri(), str(clone)],
-            check=True,
-        )
-        base, note = tool.choose_base(tool.Git(clone), None, repository.base)
-        assert (base is not None) is seen
-        assert words_of_it in note
+        repository.commit(f"commit {n} " + "x" * 70)
+    clone = tmp_path / "clone"
+    subprocess.run(
+        ["git", "clone", "-q", "--depth", "1", repository.root.as_uri(), str(clone)], check=True
+    )
+    (what,) = repository.findings(clone)
+    assert "commit 1" in what
 
 
-def test_outside_a_repository_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    base, note = tool.choose_base(tool.Git(tmp_path), None, "0" * 40)
-    assert base is None
-    assert "not a git repository" in note
-
-
-def test_an_unknown_base_on_the_command_line_is_an_error(
-    capsys: pytest.CaptureFixture[str],
+def test_outside_a_repository_nothing_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tool.main(["--base", "no-such-commit"]) == 2
-    assert "no-such-commit" in capsys.readouterr().err
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert list(tool.check(STYLE, tmp_path)) == []
 
 
-# ---- the list of names -----------------------------------------------------------------------------
-
-
-def test_prune_drops_names_that_nothing_uses(repository: Repository, tmp_path: Path) -> None:
-    repository.write("a.py", "Given = 1\n")
-    repository.commit("a: a name")
-    data = tmp_path / "style.toml"
-    data.write_text(tool.DATA.read_text("utf-8"))
-    gone = tool.prune(STYLE, repository.root, data)
-    assert set(gone) == STYLE.identifiers - {"Given", "door"}
-    assert tool.Style.read(data).identifiers <= {"Given", "door"}
+def test_every_name_of_the_list_is_used() -> None:
+    used: set[str] = set()
+    for _, source in tool.files(STYLE, tool.ROOT):
+        used.update(STYLE.identifiers & set(re.findall(r"\w+", source)))
+    assert used == STYLE.identifiers
 
 
 # ---- wrapping --------------------------------------------------------------------------------------
 
 
-def wrapped(name: str, source: str, added: set[int] | None = None) -> str:
-    result = tool.wrap(STYLE, name, source, added or set(range(1, source.count("\n") + 2)))
+def wrapped(name: str, source: str) -> str:
+    result = tool.wrap(STYLE, name, source)
     assert "".join(result.split()).replace("#", "") == "".join(source.split()).replace("#", "")
     assert max(map(len, result.split("\n"))) <= 100 or "x " * 60 in result
     return result
@@ -356,7 +304,7 @@ def test_the_mark_of_an_item_is_not_repeated() -> None:
         assert [line[:2] for line in result.splitlines()] == [f"{mark} ", "  ", f"{mark} "]
 
 
-def test_code_strings_tables_and_old_lines_are_not_wrapped() -> None:
+def test_code_strings_and_tables_are_not_wrapped() -> None:
     long = "x " * 60
     for name, source in (
         ("a.py", f'x = """\n{long}\n"""\n'),
@@ -366,9 +314,8 @@ def test_code_strings_tables_and_old_lines_are_not_wrapped() -> None:
         ("a.md", f"```\n{long}\n```\n"),
     ):
         assert wrapped(name, source) == source
-    assert wrapped("a.py", f"# a\n# {long}\n", {1}) == f"# a\n# {long}\n"
 
 
 def test_a_ruler_is_cut() -> None:
     source = "# ---- a part " + "-" * 100
-    assert tool.wrap(STYLE, "a.py", source, {1}) == source[:100]
+    assert tool.wrap(STYLE, "a.py", source) == source[:100]
