@@ -1,3 +1,1 @@
-"""What ``make demo`` shows: real segments judged, damaged copies refused, and the time it takes
-with aiokafka.
-"""
+"""Run ``make demo``: check real segments, refuse damaged copies, compare with aiokafka."""

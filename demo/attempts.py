@@ -1,6 +1,4 @@
-"""What a client might send: one real batch, and ten ways in which a broken client would have sent
-it.
-"""
+"""Build one real batch, and ten broken forms of it that a faulty client might send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for all tests: where nothing may be skipped, a skip is an error; and who runs what.
+"""Set up all tests: make a skip an error where CI allows none, and share them among processes.
 
 A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra``
 lists skips with reasons. Where pytest-xdist runs the tests in several processes (``-n``), each

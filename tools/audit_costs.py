@@ -1,4 +1,4 @@
-"""What it costs to judge a batch, from the kept results of the benches: batchval/audit/costs.json.
+"""Compute the cost of validating a batch, from kept bench results: batchval/audit/costs.json.
 
     python tools/audit_costs.py [--check]
 

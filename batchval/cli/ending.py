@@ -1,4 +1,4 @@
-"""How a run of the command line ends: one line on stderr, and an exit code."""
+"""End a run of the command line: one line on stderr, and an exit code."""
 
 from __future__ import annotations
 

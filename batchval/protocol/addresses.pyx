@@ -1,4 +1,4 @@
-"""Where brokers' addresses stand in responses, and the frame written again with others.
+"""Find brokers' addresses in responses, and write the frame again with others.
 
 Metadata, FindCoordinator and DescribeCluster say them outright; Produce (10 and up), Fetch (16 and
 up), ShareFetch and ShareAcknowledge in the tagged field NodeEndpoints (KIP-951), whose size changes

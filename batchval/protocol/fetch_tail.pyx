@@ -1,4 +1,4 @@
-"""Where brokers' addresses begin in a Fetch response that comes in pieces, and their replacement.
+"""Replace brokers' addresses at the end of a Fetch response that comes in pieces.
 
     Fetch 16 to 18      length:4 correlation_id:4 tags | throttle:4 error:2 session_id:4
                         topics | tail

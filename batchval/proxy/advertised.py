@@ -1,4 +1,4 @@
-"""What clients are sent as the addresses of brokers.
+"""Choose the addresses of brokers that clients are sent.
 
 host   advertised_host, or the listener's server name for the broker; "" stands for the host
        that the client itself has connected to

@@ -1,4 +1,4 @@
-"""How long the oldest request of each session has waited, seen from outside."""
+"""Read how long the oldest request of each session has waited, from outside the session."""
 
 from __future__ import annotations
 

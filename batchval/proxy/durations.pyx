@@ -1,4 +1,4 @@
-"""How long requests take, counted by the sessions of one listening port.
+"""Count how long requests take, by the sessions of one listening port.
 
     UnderWay  of one session: when each request that awaits an answer was taken, and sent on
     Traffic   of one listening port: requests by API and version, histograms by API

@@ -1,4 +1,4 @@
-"""What a hostile byte of a segment costs, over an ordinary one; and splits change nothing."""
+"""Measure the cost of a hostile byte in a segment over an ordinary one; splits change nothing."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What an audit of so many bytes takes: by arithmetic that a reader can follow, from measured
-costs.
-"""
+"""Test the plan of an audit: its arithmetic from measured costs, which a reader can follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where segments lie, and what may be wrong there."""
+"""Test where segments are found, and the errors of a store."""
 
 from __future__ import annotations
 

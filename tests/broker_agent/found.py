@@ -1,4 +1,4 @@
-"""How many batches a sender that lies sends until a broker finds it, next to the formula.
+"""Count the batches that a lying sender sends until a broker finds it, next to the formula.
 
     python -m tests.broker_agent.found [--trials N] [--rates 0.01 0.1] [--shares 0.001 0.01 0.1]
         [--kinds lie bomb] [--write FILE]

@@ -1,4 +1,4 @@
-"""Whether a broker keeps anything of the tags that requests carry: its heap after many of them.
+"""Measure a broker's heap after many requests with tags: it must not retain them.
 
     python -m tests.broker_agent.retained [--requests N] [--batches N] [--policy trust]
 

@@ -1,4 +1,4 @@
-"""What a cluster does with batches that its agent trusts: nothing that a stock one would not.
+"""Compare a cluster whose agent trusts batches with a stock one.
 
 Every claim here is honest. Each test asserts that batches were accepted on their claims, where the
 topic allows it, so that none passes because everything took Kafka's own path.

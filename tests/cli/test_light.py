@@ -1,4 +1,4 @@
-"""What the command line imports: help and completion need click and the options, not the engine."""
+"""Test the imports of the command line: help and completion need click and options only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What the package imports is declared: by the distribution, or by an extra and a table of
-modules.
-"""
+"""Test that each import of the package is declared, by the distribution or by an extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``import batchval`` offers, and what it does not load."""
+"""Test the names that ``import batchval`` offers, and the modules that it does not load."""
 
 from __future__ import annotations
 

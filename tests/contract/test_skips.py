@@ -1,4 +1,4 @@
-"""What tests/conftest.py does: where nothing may be skipped, a skip fails the run, and says why."""
+"""Test tests/conftest.py: a skip fails the run where skips are errors, with its reason."""
 
 from __future__ import annotations
 

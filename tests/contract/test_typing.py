@@ -1,4 +1,4 @@
-"""What a user's type checker says: nothing of right use, and the right thing of every wrong one."""
+"""Run a type checker as a user does: it accepts right uses and reports each wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one batch says about the next: L2 to L5, fed in one piece or in many."""
+"""Test findings between neighbouring batches: L2 to L5, fed in one piece or in many."""
 
 from __future__ import annotations
 

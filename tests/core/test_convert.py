@@ -1,6 +1,4 @@
-"""What append and rebuild write: against Kafka's builder's layout, byte by byte, and the checksum's
-patch.
-"""
+"""Compare append and rebuild with Kafka's layout byte by byte, and test the checksum's patch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RecordBatchBuilder builds: strict mode accepts it, and other clients build the same."""
+"""Test RecordBatchBuilder: strict mode accepts its batches, and other clients build equal ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of deploy/ share: promtool, and the metrics of a gate."""
+"""Share promtool and the metrics of a gate among the tests of deploy/."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What readers of committed records get: from generated logs, and what librdkafka gets from
-the same broker.
-"""
+"""Compare readers of committed records with librdkafka on one broker, and on generated logs."""
 
 from __future__ import annotations
 

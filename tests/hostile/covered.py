@@ -1,6 +1,4 @@
-"""Which native modules each fuzz target is for: a module that no target names is not fuzzed
-(tests/contract).
-"""
+"""List the native modules of each fuzz target: tests/contract finds a module without a target."""
 
 from __future__ import annotations
 

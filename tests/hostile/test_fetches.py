@@ -1,6 +1,4 @@
-"""Where Kafka's zstd stream fetches input (131,075 bytes at a time) decides what a frame that is
-cut off means.
-"""
+"""Test cut zstd frames at the edges of Kafka's fetches of 131,075 bytes."""
 
 import pytest
 

@@ -1,5 +1,4 @@
-"""What docs/reference/rules.md says that a broker does about damage of a log at rest, seen at a
-real broker.
+"""Compare docs/reference/rules.md with a real broker on a log with damage at rest.
 
 One broker writes a topic for each kind of damage and stops. The files are damaged, the broker
 starts again, and its files and answers are compared with the table. Rules L12 and L14 stop it: they

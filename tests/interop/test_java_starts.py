@@ -1,4 +1,4 @@
-"""What makes Java programs of tests start faster: archives of classes, compiled sources."""
+"""Test the faster start of Java programs of tests: archives of classes, compiled sources."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Who is believed: sampling, demotion, and the ledger. Secrets are fixed, so every draw is the same
-in every run.
-"""
+"""Test sampling, demotion and the ledger. Secrets are fixed: every run draws the same."""
 
 from __future__ import annotations
 

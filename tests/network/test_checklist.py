@@ -1,4 +1,4 @@
-"""What twelve years of Kafka's client have taught: twenty points, each a test of that number."""
+"""Test twenty lessons of Kafka's client, each in the test of its number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What peers and networks do to a connection. Never a hang, never a wrong answer, never an answer
-reported twice.
-"""
+"""Break connections as peers and networks do: no hang, no wrong answer, none reported twice."""
 
 from __future__ import annotations
 

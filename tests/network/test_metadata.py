@@ -1,6 +1,4 @@
-"""Who leads what, from brokers that answer by script; coordinators; and a mock cluster of
-librdkafka's.
-"""
+"""Test metadata and coordinators, from scripted brokers and from librdkafka's mock cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other projects read from the output of Kafka's perf tools: facts from their public sources.
+"""Read the output of Kafka's perf tools as other projects do, by their public sources.
 
 Each entry says which expression or which split a project applies, and to which lines; the code is
 written here. Percentiles with a decimal point are right, nothing, or wrong to a reader.

@@ -1,4 +1,4 @@
-"""What perf roundtrip counts of records that a group has read, and what they carry."""
+"""Test the counts of perf roundtrip: the records that a group has read, and their contents."""
 
 from __future__ import annotations
 

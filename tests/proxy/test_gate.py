@@ -1,6 +1,4 @@
-"""What clients get as the answer to their batches: the answer of each partition, and in which order
-answers come.
-"""
+"""Test the answers that clients get to their batches: of each partition, and in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``check --salvage`` writes: every sound batch and nothing else, and the lost offsets."""
+"""Test ``check --salvage``: it writes every sound batch and nothing else, and the lost offsets."""
 
 from __future__ import annotations
 

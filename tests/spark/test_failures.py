@@ -1,4 +1,4 @@
-"""What Spark says when it fails becomes one line, and what it says when all is well is nobody's."""
+"""Test Spark's failures, each reported in one line; a run without one shows no text of Spark."""
 
 from __future__ import annotations
 

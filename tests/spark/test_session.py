@@ -1,6 +1,4 @@
-"""Which Java a session starts on, and the shim for one without the module that Spark's launcher
-asks for.
-"""
+"""Test the choice of a session's Java, and the shim for one without the launcher's module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of records that were sent, in the shapes that tests compare."""
+"""Describe the results of sent records, in the shapes that tests compare."""
 
 from __future__ import annotations
 

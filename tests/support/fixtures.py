@@ -1,4 +1,4 @@
-"""What several folders' conftests take in by name, or begin with."""
+"""Hold the fixtures and hooks that conftests of several folders import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate has logged, as facts."""
+"""Parse the gate's log lines into facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What processes of tests share on one machine: ports, and registries that fail once."""
+"""Test what processes share on one machine: ports, and registries that fail once."""
 
 from __future__ import annotations
 

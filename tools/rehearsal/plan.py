@@ -1,4 +1,4 @@
-"""What a rehearsal does, step by step: the previous wheel, the new wheel, the upgrade."""
+"""List the steps of a rehearsal: the previous wheel, the new wheel, the upgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried in a system: each step prints or returns what the table shows of it."""
+"""List the steps of a trial in a system: each prints or returns a row's facts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a type checker must believe of batchval; checked by tests/contract/test_typing.py, never
-run.
-"""
+"""Hold right uses of batchval for a type checker; checked by test_typing.py, never run."""
 
 from array import array
 from collections.abc import Iterator

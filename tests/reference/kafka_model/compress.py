@@ -1,4 +1,4 @@
-"""What a rebuilt batch is compressed with: any valid stream will do, nothing compares the bytes."""
+"""Compress a rebuilt batch: any valid stream will do, nothing compares the bytes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What Java does that Python does not: numbers that wrap, buffers that end, and the exceptions that
-follow.
-"""
+"""Model what Java does differently: numbers that wrap, buffers that end, and their exceptions."""
 
 from __future__ import annotations
 

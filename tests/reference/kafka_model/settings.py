@@ -1,4 +1,4 @@
-"""What a LogValidator is made with."""
+"""Hold the arguments of a LogValidator."""
 
 from __future__ import annotations
 

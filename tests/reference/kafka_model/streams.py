@@ -1,5 +1,4 @@
-"""What lies between a decompressor and a parser: Kafka's ChunkedBytesStream, and what strict mode
-notes on the way.
+"""Model Kafka's ChunkedBytesStream, and the notes of strict mode on the way to the parser.
 
 A decompressor ("source") has Java's ``InputStream`` manners: ``read(size)`` gives at least one and
 at most ``size`` bytes, None at the end, and, from LZ4 alone, sometimes no bytes at all, which its
