@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+from bench import runs
+
 #: name: folder and module of the bench, and what it measures
 BENCHES = {
     "validation": ("validation", "run", "batchval, Kafka and other libraries on the same batches"),
@@ -60,13 +59,11 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name, *options = words
     if name not in BENCHES:
-        print(f"unknown bench {name!r}: expected one of\n{names()}", file=sys.stderr)
+        runs.tell(f"unknown bench {name!r}: expected one of\n{names()}")
         return 2
     folder, module, _ = BENCHES[name]
-    # the modules of a folder import one another, and those of validation, by their bare names
-    sys.path[:0] = [str(HERE / folder), str(HERE / "validation"), str(ROOT)]
     sys.argv = [f"python -m bench {name}", *options]
-    return importlib.import_module(module).main() or 0
+    return importlib.import_module(f"bench.{folder}.{module}").main() or 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ many batches is divided by their number, which extra_info has as batches_a_call.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -20,13 +19,9 @@ from typing import Any, Protocol
 
 import pytest
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE / "validation"), str(HERE / "claims")]
+from bench.validation import batches, cells, peers, worker
 
-import batches  # noqa: E402
-import cells  # noqa: E402
-import peers  # noqa: E402
-import worker  # noqa: E402
+HERE = Path(__file__).resolve().parent
 
 #: shapes of the batches of a short run, and their codecs
 QUICK_SHAPES = {(1, 100), (100, 1000)}

@@ -45,11 +45,8 @@ WARM_UP_S = 6.0
 
 
 def bench_module(name: str) -> Any:
-    """Return a module of bench/claims. Benches import one another by bare name."""
-    place = str(ROOT / "bench" / "claims")
-    if place not in sys.path:
-        sys.path.append(place)
-    return importlib.import_module(name)
+    """Return a module of bench/claims."""
+    return importlib.import_module(f"bench.claims.{name}")
 
 
 class Demo:

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT), str(ROOT / "bench" / "validation")]
+sys.path.append(str(ROOT))
 
-import batches  # noqa: E402
-import cells  # noqa: E402
+from bench.validation import batches, cells  # noqa: E402
 
 RESULTS = ROOT / "bench" / "results"
 COSTS = ROOT / "batchval" / "audit" / "costs.json"

@@ -14,24 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import batches
-import cells
-
-sys.path.append(str(cells.ROOT))
 
 from batchval.audit.work import work
 from batchval.core.claims import attach
 from batchval.core.record_batch_builder import RecordBatchBuilder
 from batchval.segment.options import Options
 from batchval.segment.segment_run import list_work
+from bench.validation import batches
 
 CODECS = ("zstd", "gzip")
 BATCH_BYTES = 64_000

@@ -19,28 +19,16 @@ Maven. The parts take about 8, 5, 6 and 17 minutes.
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-sys.path.append(str(Path(__file__).resolve().parent.parent.parent))
-
-import broker_parts
-import broker_ratios
-import ends
-import ingress
-import java_producer
-import machine
-import result_files
-from broker_rig import CODEC_NAMES, Rig
-
-from bench import pages
+from bench import pages, runs
+from bench.claims import broker_parts, broker_ratios, java_producer
+from bench.claims.broker_rig import CODEC_NAMES, Rig
 from bench.pages import broker_claims as page
+from bench.proxy import ends, ingress
 from tests.interop.kafka_broker import KAFKA_VERSION, find_java, java_version
 
 
@@ -52,16 +40,14 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     found = {}
     with Rig() as rig:
         for part in options.only:
-            began = os.getloadavg()[0]
+            began = runs.load()
             rows = broker_parts.measure(rig, part, options.codecs, efforts[part])
             idle_cores = rig.idle_cores(2 * efforts[part].seconds)
             summaries = broker_ratios.summary(rows)
             found[part] = {
-                "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-                "machine": machine.describe(),
-                "settings": settings()
-                | asdict(efforts[part])
-                | {"load": [began, os.getloadavg()[0]]},
+                "date": runs.now(),
+                "machine": runs.describe(),
+                "settings": settings() | asdict(efforts[part]) | {"load": [began, runs.load()]},
                 "idle_cores": idle_cores,
                 "summaries": summaries,
                 "goals": broker_ratios.goals(summaries),
@@ -125,7 +111,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write and (options.quick or set(options.codecs) != set(CODEC_NAMES)):
         parser.error("--write needs whole parts: without --quick, with all codecs")
     if options.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     return options
 
 
@@ -135,7 +121,7 @@ def main(argv: list[str] | None = None) -> int:
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     result = merged(measure(options), {})
     text = page.render({"broker": result})
-    result_files.write(options.out, result, text)
+    runs.write(options.out, result, text)
     print(text)
     print(text_of_goals(result))
     if options.write:

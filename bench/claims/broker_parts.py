@@ -12,13 +12,13 @@ second round has them in reverse order.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from broker_rig import Load, Rig, Sample
-from produce_load import Carrier
+from bench import runs
+from bench.claims.broker_rig import Load, Rig, Sample
+from bench.claims.produce_load import Carrier
 
 Row = dict[str, Any]
 Way = Callable[[Rig, Load, float], Sample]
@@ -170,7 +170,7 @@ def text_of_sample(one: Sample) -> str:
 
 def tell(line: str) -> None:
     """Print a line of progress."""
-    print(f"  {line}", file=sys.stderr, flush=True)
+    runs.tell(f"  {line}")
 
 
 def names_of(text: str, allowed: Sequence[str], what: str) -> tuple[str, ...]:

@@ -1,20 +1,16 @@
 """Medians and ratios of the rows of broker_parts.py, and the goals of the project for them.
 
 A ratio is that of one round: CPU for a batch of a way over that of the stock broker in the same
-round. Its median has a 95 % interval from resamples of the rounds (bench/proxy/before.py).
+round. Its median has a 95 % interval (runs.interval).
 """
 
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
-
-import before
-from broker_parts import AGENTS, RELAY, STOCK, Row
+from bench import runs
+from bench.claims.broker_parts import AGENTS, RELAY, STOCK, Row
 
 #: goals: the whole broker, agents over stock; gate and broker over the stock broker alone
 WHOLE = {"gzip": 0.32, "snappy": 0.52, "zstd": 0.60, "lz4": 0.88}
@@ -66,7 +62,13 @@ def summarised(row: Row, stock: list[dict[str, Any]]) -> dict[str, Any]:
             one["us"]["producer"] / other["us"]["producer"] for one, other in pairs
         ]
     found["ratios"] = {
-        name: dict(zip(("median", "low", "high"), before.interval(values), strict=True))
+        name: dict(
+            zip(
+                ("median", "low", "high"),
+                (statistics.median(values), *runs.interval(values)),
+                strict=True,
+            )
+        )
         for name, values in ratios.items()
     }
     return found

@@ -11,20 +11,15 @@ Which policy holds is a matter of the topic, so that all ways take turns in one 
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
-
-import ends
-import ingress
-from java_producer import JavaProducer
-from produce_load import Carrier, Requests
-from stored_batches import StoredBatches
-
+from bench import runs
+from bench.claims.java_producer import JavaProducer
+from bench.claims.produce_load import Carrier, Requests
+from bench.claims.stored_batches import StoredBatches
+from bench.proxy import ends, ingress
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support import jvm_agents
 from tests.support.gate_process import GateProcess
@@ -127,9 +122,9 @@ class Rig(contextlib.ExitStack):
 
     def idle_cores(self, seconds: float) -> float:
         """Return the share of a core that the broker takes without load."""
-        began = ingress.cpu_s(self.pid)
+        began = runs.cpu_s(self.pid)
         time.sleep(seconds)
-        return (ingress.cpu_s(self.pid) - began) / seconds
+        return (runs.cpu_s(self.pid) - began) / seconds
 
     def counters(self) -> dict[str, Any]:
         """Return the counters of the broker's agent."""
@@ -191,9 +186,9 @@ def sample(processes: Mapping[str, int], send: Callable[[], Sample], mb: float) 
 
     ``fed`` is the share of the pace that was kept.
     """
-    before = {name: ingress.cpu_s(pid) for name, pid in processes.items()}
+    before = {name: runs.cpu_s(pid) for name, pid in processes.items()}
     found = send()
-    after = {name: ingress.cpu_s(pid) for name, pid in processes.items()}
+    after = {name: runs.cpu_s(pid) for name, pid in processes.items()}
     batches, seconds = found["batches"], found["seconds"]
     return {
         "batches": batches,

@@ -17,8 +17,6 @@ statistics of the binomial distribution). ``--write`` saves bench/results/broker
 from __future__ import annotations
 
 import argparse
-import datetime
-import math
 import statistics
 import struct
 import subprocess
@@ -26,17 +24,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
-
-import cells
-import load
-import machine
-
-sys.path.append(str(cells.ROOT))
-
 from batchval.core.claims import compute, to_tag
-from bench import pages
+from bench import pages, runs
+from bench.proxy import load
 from tests.conformance import oracle
 from tests.support.jvm_agents import broker_agent
 
@@ -86,18 +76,8 @@ def batches_of(codec: str, folder: Path) -> dict[str, Any]:
     return {"path": path, "records": count, "bytes": round(statistics.mean(sizes))}
 
 
-def interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the median; of few values, all of them."""
-    ordered, n = sorted(ratios), len(ratios)
-    below, tail = 0, 0.5**n
-    while below < n // 2 and tail + math.comb(n, below + 1) * 0.5**n <= 0.025:
-        below += 1
-        tail += math.comb(n, below) * 0.5**n
-    return ordered[below], ordered[-1 - below]
-
-
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    folder = cells.BUILD.resolve() / "claims"
+    folder = runs.BUILD.resolve() / "claims"
     folder.mkdir(parents=True, exist_ok=True)
     made = {codec: batches_of(codec, folder) for codec in options.codecs}
     agent, jar = broker_agent(), oracle.jar()
@@ -122,11 +102,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             ratios = [own / other for own, other in zip(times[codec, sender], stock, strict=True)]
             row[f"{sender} us"] = round(statistics.median(times[codec, sender]), 3)
             row[f"{sender} ratio"] = statistics.median(ratios)
-            row[f"{sender} interval"] = interval(ratios)
+            row[f"{sender} interval"] = runs.interval(ratios)
         rows.append(row)
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "kafka": "4.4.0",
         "rounds": options.rounds,
         "ms": options.ms,

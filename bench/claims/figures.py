@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import batches
-import cells
-
-sys.path.append(str(cells.ROOT))
-
+from bench import runs
 from bench.pages import claims as page
+from bench.validation import batches, cells
 
 SHAPES = ((1, 100), (100, 100), (100, 1000))
 COMPRESSED = cells.CODECS[1:]
@@ -60,7 +54,7 @@ def shaped(codecs: tuple[str, ...] = cells.CODECS, magic: int = 2) -> list[cells
 
 def carrier_batch(size: int) -> Path:
     """Return the path of a file with one uncompressed batch of ``size`` bytes."""
-    path = cells.BUILD / f"carrier-{size}.bin"
+    path = runs.BUILD / f"carrier-{size}.bin"
     if not path.exists():
         for value in range(size - 70, size - 90, -1):
             batch = batches.batch_of("none", [(batches.FIRST_TIMESTAMP, b"k", bytes(value))])

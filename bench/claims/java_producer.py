@@ -5,16 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
-
-import ends
-import load
-
+from bench.proxy import ends, load
 from tests.interop.kafka_broker import classpath, find_java
 
 HEAP = "512m"

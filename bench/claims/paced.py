@@ -21,14 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
-
-import cells
-import streams
-
-sys.path.insert(0, str(cells.ROOT))
-
-import peer_claims
+from bench.claims import peer_claims, streams
 
 LEAST_SLEEP_NS = 1_000_000
 Request = tuple[bytes, list[tuple[int, int]], list[bytes], str]

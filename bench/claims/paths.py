@@ -22,23 +22,13 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import batches
-import cells
-import jmh
-import machine
-import peers
-import worker
-
-sys.path.append(str(cells.ROOT))
-
+from bench import runs
+from bench.validation import batches, cells, jmh, peers, worker
 from tests.conformance import oracle
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +159,7 @@ def time_kafka(
 
 def kafka_cases(asked: Sequence[Way], folder: Path) -> list[str]:
     """Return what KafkaPaths.java measures: name, file and the codec of the topic."""
-    import peer_claims
+    from bench.claims import peer_claims
 
     out = []
     for way in asked:
@@ -262,7 +252,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             oracle.jar()
         except (oracle.OracleUnavailable, oracle.OracleFailed) as error:
-            print(f"paths.py: {error}", file=sys.stderr)
+            runs.tell(f"paths.py: {error}")
             return 1
     until = time.monotonic() + max(LIMIT_S, options.seconds + LIMIT_S / 2) - MARGIN_S
     folder = batches.make(cells.BATCHES)
@@ -282,7 +272,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.codec == "zstd":
         notes.append(f"magic 0 and 1 do not have zstd: their rows are of {LEGACY}")
     missing = [note for note in notes if note]
-    here = {**{name: machine.describe()[name] for name in ("processor", "commit")}, "kafka": kafka}
+    here = {**{name: runs.describe()[name] for name in ("processor", "commit")}, "kafka": kafka}
     if options.json:
         result = {"machine": here, "rows": [asdict(row) for row in rows], "notes": missing}
         print(json.dumps(result, indent=1))

@@ -17,12 +17,7 @@ from collections.abc import Callable
 from ctypes import c_int64, c_uint64, c_void_p
 from typing import Any
 
-import native
 import numpy
-import peer_batchval
-import peer_parts
-from peer_batchval import COPIES, FREELIST, LARGE_COPIES, NOW_MS, SMALL
-from worker import Job
 
 import batchval.core.crc32c
 from batchval.core import claims
@@ -32,6 +27,9 @@ from batchval.core.validator import LogValidator
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.record_rules import RecordRules, SchemaIds
+from bench.validation import native, peer_batchval, peer_parts
+from bench.validation.peer_batchval import COPIES, FREELIST, LARGE_COPIES, NOW_MS, SMALL
+from bench.validation.worker import Job
 
 RECORDS_AT, CLAIMED_RECORDS_AT, CRC_AT, ATTRIBUTES_AT, CODEC_AT = 61, 74, 17, 21, 22
 ZSTD = 4

@@ -14,21 +14,15 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "proxy"))
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import batches
-import ends
-import load
-
 from batchval.core import claims
+from bench.proxy import ends, load
+from bench.validation import batches
 
 Carrier = Literal["none", "tag", "payload"]
 FRAMES = 16

@@ -24,7 +24,6 @@ confidence interval is that of a median (order statistics of the binomial distri
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import statistics
 import subprocess
@@ -32,13 +31,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "validation"))
-sys.path.append(str(Path(__file__).resolve().parents[2]))
-
-import machine
-from broker_validator import interval
-
-from bench import pages
+from bench import pages, runs
 from tests.interop.kafka_broker import classpath, find_java
 from tests.support.jvm_agents import producer_agent
 
@@ -146,11 +139,11 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             row[f"{variant} records/s"] = round(statistics.median(one.speed for one in own))
             row[f"{variant} ns"] = round(statistics.median(one.ns for one in own))
             row[f"{variant} ratio"] = statistics.median(ratios)
-            row[f"{variant} interval"] = interval(ratios)
+            row[f"{variant} interval"] = runs.interval(ratios)
         rows.append(row)
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "kafka": "4.4.0",
         "jvms": options.jvms,
         "rounds": options.rounds,

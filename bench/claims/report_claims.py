@@ -1,7 +1,9 @@
 """Judge what side_by_side.py has measured against internal goals: JSON rows, a table for the
 terminal.
 
-python bench/claims/report_claims.py build/bench/claims.raw.json [--save]     again, also of a run that was cut off
+Again, also of a run that was cut off:
+
+    python -m bench.claims.report_claims build/bench/claims.raw.json [--save]
 """
 
 from __future__ import annotations
@@ -14,17 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import cells
-import figures
-import report
-import result_files
-import samples
-from report import Row, pages
-
+from bench import runs
+from bench.claims import figures
 from bench.pages import claims as page
 from bench.pages import claims_chart
+from bench.validation import cells, report, samples
+from bench.validation.report import Row, pages
 
 
 class Judge(report.Judge):
@@ -156,7 +153,7 @@ class Judge(report.Judge):
                 if (mean := answer.get(str(rate))) is not None:
                     off = abs(mean * rate - 1)
                     note = f"{mean:.1f} lies until the first is found, the formula says {1 / rate:g}; 200 senders"
-                    verdict = samples.verdict(off, figures.DETECTION_WITHIN, "lower", 0.0)
+                    verdict = runs.verdict(off, figures.DETECTION_WITHIN, "lower", 0.0)
                     name = f"detection at {rate:.1%}, off the formula"
                     target = figures.DETECTION_WITHIN
                     yield Row(group, name, off, target, "lower", verdict, note=note, unit="")
@@ -191,7 +188,7 @@ def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
                     "partitions": int(partitions),
                     "cores": statistics.median(needs),
                     "rounds": len(good),
-                    "spread": samples.spread(needs),
+                    "spread": runs.spread(needs),
                     "low": min(needs),
                     "high": max(needs),
                     "fed": statistics.median(fed),
@@ -251,7 +248,7 @@ def write(measured: dict[str, Any], out: Path, is_saved: bool) -> None:
     result = assess(measured)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.with_suffix(".raw.json").write_text(json.dumps(measured))
-    result_files.write(out, result, markdown(result))
+    runs.write(out, result, markdown(result))
     if result["paced"]:
         out.with_suffix(".svg").write_text(claims_chart.draw(result))
     print(markdown(result))

@@ -16,19 +16,11 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import cells
-import figures
-import jmh
-import native
-import peers
-import report_claims
-import run
-import streams
+from bench import runs
+from bench.claims import figures, report_claims, streams
+from bench.validation import cells, jmh, native, peers, run
 
 HEAP = (
     "-Xms1g",
@@ -36,7 +28,6 @@ HEAP = (
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
 )  # as Kafka's own start script has it
-CLAIMS_FOLDER = Path(__file__).resolve().parent
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -57,13 +48,13 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--skip", choices=("single", "paced"), help="leaves one of the two runs out"
     )
-    parser.set_defaults(rounds=3, peers="kafka", out=cells.BUILD / "claims")
+    parser.set_defaults(rounds=3, peers="kafka", out=runs.BUILD / "claims")
     options = parser.parse_args(argv)
     options.codecs = tuple(options.codecs.split(","))
     if options.write and (options.quick or options.skip or options.codecs != cells.CODECS):
         parser.error("--write needs a whole run: without --quick, --skip and --codecs")
     if options.write:
-        run.pages.check_commit(run.machine.describe())
+        run.pages.check_commit(runs.describe())
     if options.quick:
         options.rounds, options.samples = 1, min(options.samples, 3)
         options.seconds, options.warm_up = min(options.seconds, 0.2), min(options.warm_up, 1.0)
@@ -79,7 +70,7 @@ class JavaPaced(peers.Process):
 
 class OwnPaced(peers.Process):
     def __init__(self, way: str, place: peers.Place) -> None:
-        super().__init__([sys.executable, str(CLAIMS_FOLDER / "paced.py"), way], place)
+        super().__init__(runs.program("claims.paced", way), place)
 
 
 class ClaimsBench(run.Bench):
@@ -140,7 +131,7 @@ class ClaimsBench(run.Bench):
                     process = OwnPaced(way, self.own)
                 partitions = figures.PARTITIONS if codec == figures.CODEC else (figures.MIDDLE,)
                 paths = {
-                    n: streams.make(cells.BUILD.resolve(), codec, n, self.options.batches_fed)
+                    n: streams.make(runs.BUILD.resolve(), codec, n, self.options.batches_fed)
                     for n in partitions
                 }
                 warm_up = self.options.warm_up if way in kafkas else min(self.options.warm_up, 0.5)

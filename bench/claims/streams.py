@@ -10,7 +10,7 @@ batch holds 16 records of 1 kB, which is the producer's batch.size of 16 kB. No 
 batches are the same, so that neither caches nor branch predictors know what comes: 34 MB, gone
 round and round.
 
-    python bench/claims/streams.py [FOLDER]
+    python -m bench.claims.streams [FOLDER]
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation"))
-
-import batches
-import cells
-import figures
+from bench import runs
+from bench.claims import figures
+from bench.validation import batches, cells
 
 PRODUCERS = 16
 RECORDS, VALUE_SIZE = 16, 1000
@@ -100,7 +98,7 @@ def read(path: Path) -> Iterator[tuple[bytes, list[int], int]]:
 
 
 if __name__ == "__main__":
-    into = Path(sys.argv[1]) if len(sys.argv) > 1 else cells.BUILD
+    into = Path(sys.argv[1]) if len(sys.argv) > 1 else runs.BUILD
     for each in cells.CODECS:
         for n in figures.PARTITIONS:
             print(make(into, each, n))

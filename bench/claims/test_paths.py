@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cells
 import pytest
+
+from bench.validation import cells
 
 if TYPE_CHECKING:
     from bench.conftest import Measure

@@ -15,29 +15,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent / "validation")]
-
-import machine  # noqa: E402
-
-from batchval.network.loops import loop_factory  # noqa: E402
-from batchval.perf import responder  # noqa: E402
-from batchval.perf.clients.own_producer import OwnProducer  # noqa: E402
-from batchval.perf.clients.rdkafka_producer import RdkafkaProducer  # noqa: E402
-from batchval.perf.histogram import Histogram  # noqa: E402
-from batchval.perf.payloads import Letters  # noqa: E402
-from batchval.perf.produce import PerfProducer, ProduceRun, ProduceSettings  # noqa: E402
-from batchval.producer import ProducerOptions  # noqa: E402
-from bench import pages  # noqa: E402
-from bench.pages import perf as page  # noqa: E402
-from bench.pages.perf import SIZE  # noqa: E402
+from batchval.network.loops import loop_factory
+from batchval.perf import responder
+from batchval.perf.clients.own_producer import OwnProducer
+from batchval.perf.clients.rdkafka_producer import RdkafkaProducer
+from batchval.perf.histogram import Histogram
+from batchval.perf.payloads import Letters
+from batchval.perf.produce import PerfProducer, ProduceRun, ProduceSettings
+from batchval.producer import ProducerOptions
+from bench import pages, runs
+from bench.pages import perf as page
+from bench.pages.perf import SIZE
 
 PARTITIONS = 4
 BATCH = 64 << 10
@@ -168,17 +160,17 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if options.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     seconds, rest = (2.0, 2.0) if options.quick else (15.0, options.seconds)
-    before = os.getloadavg()[0]
+    before = runs.load()
     result: dict[str, Any] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "latencies": [latency(*one, seconds) for one in LATENCIES],
         "rates": [rate_kept(delay, rate, rest) for delay in DELAYS_US for rate in RATES],
         "seconds": rest,
     }
-    result["load"] = (before, os.getloadavg()[0])
+    result["load"] = (before, runs.load())
     print(page.accuracy(result))
     print(goals(result))
     if options.write and not options.quick:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import re
 import sys
 
-import perf_bench
-from perf_bench import Command, Run
-
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
+from bench.perf_tools import perf_bench
+from bench.perf_tools.perf_bench import Command, Run
 
 TOPIC, PARTITIONS = "perf-consume", 12
 FETCHED = re.compile(r"^(?:[^,]+, ){4}(\d+), (?:[^,]+, ){4}([\d.]+)$", re.MULTILINE)

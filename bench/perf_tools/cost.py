@@ -15,20 +15,19 @@ import argparse
 import os
 import sys
 import time
-from datetime import UTC, datetime
 from typing import Any
-
-import perf_bench
-from perf_bench import pages
-from perf_produce import TOPIC, make_topic, nanoseconds
 
 from batchval.network.loops import loop_factory
 from batchval.perf.clients.own_producer import OwnProducer
 from batchval.perf.payloads import Letters
 from batchval.perf.produce import ProduceRun, ProduceSettings
 from batchval.producer import ProducerOptions
+from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
+from bench.perf_tools import perf_bench
+from bench.perf_tools.perf_bench import pages
+from bench.perf_tools.perf_produce import TOPIC, make_topic, nanoseconds
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 
 TARGET, TARGET_NS = 0.03, 25.0
@@ -102,12 +101,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     options = parser.parse_args(argv)
     if options.write:
-        pages.check_commit(perf_bench.machine.describe())
+        pages.check_commit(runs.describe())
     if options.quick:
         options.rounds, options.records = 2, 50_000
     result: dict[str, Any] = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": perf_bench.machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "versions": {"Kafka": KAFKA_VERSION},
         "load": os.getloadavg(),
         "records": options.records,

@@ -21,25 +21,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
-
-import librdkafka  # noqa: E402
-import machine  # noqa: E402
-
-from bench import pages  # noqa: E402
-from tests.interop.kafka_broker import (  # noqa: E402
+from bench import pages, runs
+from bench.validation import librdkafka
+from tests.interop.kafka_broker import (
     KAFKA_VERSION,
     TOOLS_VERSION,
     KafkaBroker,
     classpath,
     find_java,
 )
+
+HERE = Path(__file__).resolve().parent
 
 #: as Kafka's scripts start a broker, not as the tests do
 BROKER_JVM = ("-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4")
@@ -90,7 +85,7 @@ class Bench:
         if options.quick:
             options.rounds, options.records = 1, self.quick_records
         if options.write:
-            pages.check_commit(machine.describe())
+            pages.check_commit(runs.describe())
         return options
 
     def measure(
@@ -101,7 +96,7 @@ class Bench:
         rate_of: Callable[[str, int], float | None],
     ) -> dict[str, Any]:
         """Run all rounds in turns against one broker; ``prepare`` creates the topic."""
-        compileall.compile_dir(ROOT / "batchval", quiet=1)  # as an installation is
+        compileall.compile_dir(runs.ROOT / "batchval", quiet=1)  # as an installation is
         with (
             log_folder() as folder,
             KafkaBroker(
@@ -115,15 +110,15 @@ class Bench:
                 run_once("loop", every["loop"], rate_of, broker.process.pid)
             found: dict[str, list[Run]] = {name: [] for name in every if name in options.only}
             for number in range(options.rounds):
-                for name, runs in found.items():
+                for name, samples in found.items():
                     run = run_once(name, every[name], rate_of, broker.process.pid)
-                    runs.append(run)
+                    samples.append(run)
                     time.sleep(2)  # what is no longer kept goes
                     line = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
-                    print(line, file=sys.stderr, flush=True)
+                    runs.tell(line)
         return {
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine.describe(),
+            "date": runs.now(),
+            "machine": runs.describe(),
             "versions": {"Kafka": KAFKA_VERSION, "Kafka's tools": TOOLS_VERSION},
             "records": options.records,
             "rounds": options.rounds,
@@ -228,12 +223,6 @@ def built(name: str) -> str:
     return str(librdkafka.built(HERE / f"{name}.c"))
 
 
-def cpu_of(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def run_once(
     name: str, command: Command, rate_of: Callable[[str, int], float | None], broker: int
 ) -> Run:
@@ -243,10 +232,12 @@ def run_once(
     words, records = command
     before, broker_before, began = (
         resource.getrusage(resource.RUSAGE_CHILDREN),
-        cpu_of(broker),
+        runs.cpu_s(broker),
         time.monotonic(),
     )
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, timeout=600, check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, cwd=runs.ROOT, timeout=600, check=False
+    )
     took = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
@@ -264,6 +255,6 @@ def run_once(
     return {
         "rate": rate,
         "cpu": cpu / records * 1e6,
-        "broker_cpu": (cpu_of(broker) - broker_before) / records * 1e6,
+        "broker_cpu": (runs.cpu_s(broker) - broker_before) / records * 1e6,
         "seconds": took,
     }

@@ -19,12 +19,11 @@ import time
 from array import array
 from typing import Any
 
-import perf_bench
-from perf_bench import Command
-
 from batchval.perf.histogram import Histogram, now_ns, stamp_many
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
+from bench.perf_tools import perf_bench
+from bench.perf_tools.perf_bench import Command
 
 TOPIC = "perf-produce"
 SAME = ["batch.size=500000", "linger.ms=5"]

@@ -7,9 +7,6 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.interop.kafka_broker import KafkaBroker
 

@@ -4,7 +4,7 @@ Two TUN devices, one in each namespace; a process holds every packet for half th
 (Kernels often lack sch_netem; TUN they have.) Needs root and /dev/net/tun. ``Relay`` is for
 everyone else: it delays chunks of a stream, so windows and congestion control have no part in it.
 
-    python bench/pipelining/link.py 140       prints "ready", and runs until it is ended
+    python -m bench.pipelining.link 140       prints "ready", and runs until it is ended
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+
+from bench import runs
 
 TUNSETIFF = 0x400454CA
 IFF_TUN_NO_PI = 0x1001
@@ -148,7 +149,7 @@ class Link:
 @contextlib.contextmanager
 def link(rtt_ms: float) -> Iterator[tuple[list[str], list[str]]]:
     """Yield the command prefixes that run a program at the near end and at the far end."""
-    command = [sys.executable, str(Path(__file__).resolve()), str(rtt_ms)]
+    command = runs.program("pipelining.link", rtt_ms)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

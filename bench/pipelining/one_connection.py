@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,16 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE.parent / "validation"), str(ROOT)]
-
-import link as links  # noqa: E402
-import machine  # noqa: E402
-import result_files  # noqa: E402
-
-from bench import pages  # noqa: E402
-from bench.pages.pipelining import one_connection  # noqa: E402
+from bench import pages, runs
+from bench.pages.pipelining import one_connection
+from bench.pipelining import link as links
 
 TARGET = 0.75
 FROM_MS = 70  # shorter round trips allow more than the link's one process can carry: reported, without a target
@@ -67,7 +58,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out",
         type=Path,
-        default=ROOT / "build" / "bench" / "pipelining",
+        default=runs.BUILD / "pipelining",
         help="for .json and .md",
     )
     parser.add_argument(
@@ -78,7 +69,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write and (options.quick or options.link == "relay"):
         parser.error("--write needs a whole run with TUN devices in network namespaces (root)")
     if options.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     if options.quick:
         options.rounds, options.seconds, options.warm_up = 1, 0.5, 0.2
         options.records = options.records[:1]
@@ -88,7 +79,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 @contextlib.contextmanager
 def listening(*command: str) -> Iterator[tuple[str, int]]:
     """Start a process that prints "listening HOST PORT", yield both, and stop it afterwards."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=runs.ROOT)
     try:
         assert process.stdout is not None
         words = process.stdout.readline().split()
@@ -103,7 +94,7 @@ def listening(*command: str) -> Iterator[tuple[str, int]]:
 @contextlib.contextmanager
 def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str], str, int]]:
     """Yield (prefix of the sender's command, host, port) of a broker at the far end of a link."""
-    broker = [sys.executable, str(HERE / ("sink.py" if options.broker == "sink" else "broker.py"))]
+    broker = runs.program("pipelining.sink" if options.broker == "sink" else "pipelining.broker")
     if options.link == "tun":
         broker += [
             "--host",
@@ -113,7 +104,7 @@ def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str]
         with links.link(rtt_ms) as (near, far), listening(*far, *broker) as (host, port):
             yield near, host, port
         return
-    relay = [sys.executable, str(HERE / "link.py"), str(rtt_ms)]
+    relay = runs.program("pipelining.link", rtt_ms)
     with listening(*broker) as (host, port), listening(*relay, "--relay", f"{host}:{port}") as ends:
         yield [], *ends
 
@@ -121,13 +112,13 @@ def path(options: argparse.Namespace, rtt_ms: float) -> Iterator[tuple[list[str]
 def send(
     options: argparse.Namespace, prefix: list[str], host: str, port: int, cell: dict[str, Any]
 ) -> dict[str, Any]:
-    command = [*prefix, sys.executable, str(HERE / "sender.py"), host, str(port)]
+    command = [*prefix, *runs.program("pipelining.sender", host, port)]
     command += ["--cap", str(cell["cap"]), "--records", str(cell["records"])]
     command += ["--seconds", str(options.seconds), "--warm-up", str(options.warm_up)]
     command += ["--send-buffer", str(cell["buffer"])] if cell["buffer"] else []
     command += ["--congestion", options.congestion] if options.link == "tun" else []
     command += ["--kafka"] if options.broker == "kafka" else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=HERE)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=runs.ROOT)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1:]}
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -163,11 +154,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                 for cell in several:
                     answer = send(options, prefix, host, port, cell)
                     cell["rounds"].append(answer)
-                    print(
-                        f"  round {number + 1}: {cell_name(cell)}: {summary(answer)}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    runs.tell(f"  round {number + 1}: {cell_name(cell)}: {summary(answer)}")
             rows += several
     return [judged(row) for row in rows]
 
@@ -217,7 +204,7 @@ def goals(rows: list[dict[str, Any]]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
-    load = os.getloadavg()[0]
+    load = runs.load()
     rows = measure(options)
     first = next(
         (one for row in rows for one in row["rounds"] if "error" not in one), {"loop": "?"}
@@ -228,8 +215,8 @@ def main(argv: list[str] | None = None) -> int:
         "relay": "a delaying relay",
     }
     result = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "settings": {
             "link": described[options.link],
             "broker": {
@@ -240,12 +227,12 @@ def main(argv: list[str] | None = None) -> int:
             "seconds": options.seconds,
             "warm_up": options.warm_up,
             "loop": first["loop"],
-            "load": [load, os.getloadavg()[0]],
+            "load": [load, runs.load()],
         },
         "rows": rows,
     }
     text = f"{one_connection(result)}\n{goals(rows)}"
-    result_files.write(options.out, result, text)
+    runs.write(options.out, result, text)
     print(text)
     if options.write:
         pages.save("pipelining" if options.broker == "sink" else "pipelining-kafka", result)

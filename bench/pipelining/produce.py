@@ -8,16 +8,11 @@ broker, and is by sink.py.
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder  # noqa: E402
-from batchval.core.crc32c import crc32c  # noqa: E402
+from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder
+from batchval.core.crc32c import crc32c
 
 CLIENT = b"bench"
 RECORD_SIZE = 1000  # of the value

@@ -16,10 +16,9 @@ import sys
 import time
 from typing import Any
 
-from produce import Metadata, Produce, records
-
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
+from bench.pipelining.produce import Metadata, Produce, records
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import asyncio
 import socket
 import struct
 
-from produce import produce_response
+from bench.pipelining.produce import produce_response
 
 
 class Sink(asyncio.BufferedProtocol):

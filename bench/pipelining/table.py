@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,18 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(HERE), str(HERE.parent / "validation"), str(ROOT)]
-
-import link as links  # noqa: E402
-import machine  # noqa: E402
-import result_files  # noqa: E402
-import table_figures as figures  # noqa: E402
-import table_peers as peers  # noqa: E402
-
-from bench import pages  # noqa: E402
-from tests.support.ports import free_port, free_ports  # noqa: E402
+from bench import pages, runs
+from bench.pipelining import link as links
+from bench.pipelining import table_figures as figures
+from bench.pipelining import table_peers as peers
+from tests.support.ports import free_port, free_ports
 
 ONE, MANY, PARTITIONS = "pipeline-1", "pipeline-128", 128
 BATCH, LARGE, LINGER_MS = 500_000, 1_000_000, 100
@@ -90,7 +81,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out",
         type=Path,
-        default=ROOT / "build" / "bench" / "pipelining-table",
+        default=runs.BUILD / "pipelining-table",
         help="for .json, .md",
     )
     parser.add_argument(
@@ -103,7 +94,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write and options.link == "relay" and not options.report_only:
         parser.error("--write needs TUN devices in network namespaces (root)")
     if options.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     if options.quick:
         options.rounds = 1
     if options.link == "relay":
@@ -116,9 +107,9 @@ class Child:
 
     def __init__(self, *command: str) -> None:
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=HERE
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=runs.ROOT
         )
-        self.name = next((Path(word).name for word in command if word.endswith(".py")), command[0])
+        self.name = next((word for word in command if word.startswith("bench.")), command[0])
 
     def answer(self) -> dict[str, Any]:
         assert self.process.stdout is not None
@@ -152,39 +143,23 @@ def path(
             stack.callback(started.end)
             return started
 
-        cluster = [
-            sys.executable,
-            str(HERE / "table_cluster.py"),
-            "--certificates",
-            str(certificates),
-        ]
+        cluster = runs.program("pipelining.table_cluster", "--certificates", certificates)
         cluster += ["--brokers", str(options.brokers), "--heap", options.heap]
         if options.link == "tun":
             ports = [str(9100 + number) for number in range(1, options.brokers + 1)]
-            wire = child(
-                sys.executable,
-                str(HERE / "table_wire.py"),
-                "tun",
-                *ports,
-                "--congestion",
-                options.congestion,
-            )
+            words = ("tun", *ports, "--congestion", options.congestion)
+            wire = child(*runs.program("pipelining.table_wire", *words))
             ends = wire.answer()
             far = ["ip", "netns", "exec", ends["far"]]
             prefix = ["ip", "netns", "exec", ends["near"]]
             brokers = child(*far, *cluster, "--host", links.FAR, "--port", "9100")
         else:
-            from table_cluster import CONTROLLER
+            from bench.pipelining.table_cluster import CONTROLLER
 
             port, broker_port = free_port(), free_ports(CONTROLLER + 2)
             prefix = []
-            wire = child(
-                sys.executable,
-                str(HERE / "table_wire.py"),
-                "relay",
-                str(port),
-                f"127.0.0.1:{broker_port + 1}",
-            )
+            words = ("relay", port, f"127.0.0.1:{broker_port + 1}")
+            wire = child(*runs.program("pipelining.table_wire", *words))
             wire.answer()
             brokers = child(*cluster, "--port", str(broker_port), "--advertise", str(port))
         yield prefix, wire, brokers.answer()
@@ -240,7 +215,7 @@ def send(
         "batch": run.batch,
     }
     sample |= {"congestion": options.congestion, "link": options.link, "brokers": options.brokers}
-    sample["load"] = os.getloadavg()[0]
+    sample["load"] = runs.load()
     command = [
         *prefix,
         *(["nice", "-n", str(options.nice)] if options.nice else []),
@@ -249,7 +224,7 @@ def send(
     wire.ask(start=1)
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=240
+            command, capture_output=True, text=True, check=False, cwd=runs.ROOT, timeout=240
         )
     except subprocess.TimeoutExpired:
         return sample | {"error": "not done in four minutes"}
@@ -307,10 +282,8 @@ def measure(
                             )
                             samples.append(one)
                             keep.write_text(json.dumps(samples, indent=1) + "\n")
-                            print(
-                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}",
-                                file=sys.stderr,
-                                flush=True,
+                            runs.tell(
+                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}"
                             )
     return missing
 
@@ -333,12 +306,12 @@ def main(argv: list[str] | None = None) -> int:
     samples: list[dict[str, Any]] = []
     if keep.exists() and not options.fresh:
         samples = json.loads(keep.read_text())
-    load = os.getloadavg()[0]
+    load = runs.load()
     missing = {} if options.report_only else measure(options, samples, keep)
     result = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
-        "settings": {"missing": missing, "load": [load, os.getloadavg()[0]], "heap": options.heap},
+        "date": runs.now(),
+        "machine": runs.describe(),
+        "settings": {"missing": missing, "load": [load, runs.load()], "heap": options.heap},
         "versions": {
             "Kafka": "4.4.0",
             "Java": "4.3.1",
@@ -350,7 +323,7 @@ def main(argv: list[str] | None = None) -> int:
     }
     result["figures"] = figures.judged(result["rows"])
     text = figures.markdown(result)
-    result_files.write(options.out, result, text)
+    runs.write(options.out, result, text)
     print(text)
     if options.write:
         pages.save("pipelining-table", result)

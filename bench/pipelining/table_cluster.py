@@ -23,8 +23,6 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from tests.interop.kafka_broker import KafkaBroker, classpath, find_java
 
 ONE, MANY = "pipeline-1", "pipeline-128"

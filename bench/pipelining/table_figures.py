@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from bench.pages import pipelining as page
 

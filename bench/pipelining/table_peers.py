@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.validation import librdkafka as rdkafka
+from bench.validation.librdkafka import Missing
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILT = ROOT / "build" / "peers"
-sys.path[:0] = [str(ROOT), str(HERE.parent / "validation")]
-
-import librdkafka as rdkafka  # noqa: E402
-from librdkafka import Missing  # noqa: E402
 
 FRANZ = "v1.22.2"
 BUFFER = 256 << 20

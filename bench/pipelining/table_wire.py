@@ -6,10 +6,10 @@ client until the last byte of its answer reaches it: an honest client cannot sen
 before. Only the bytes are read, so a client's own opinion has no part in it; what is encrypted
 cannot be counted.
 
-    python bench/pipelining/table_wire.py tun PORT …
+    python -m bench.pipelining.table_wire tun PORT …
         the delayed link of link.py between two namespaces; every packet's TCP payload followed in
         its stream's order
-    python bench/pipelining/table_wire.py relay PORT HOST:PORT
+    python -m bench.pipelining.table_wire relay PORT HOST:PORT
         without root: a delaying relay that listens on PORT
 
 Both print one line of JSON when they are ready, then take lines of JSON: {"rtt": ms}, {"start": 1},
@@ -28,12 +28,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import link as links
+from bench.pipelining import link as links
 
 PRODUCE = 0
 REQUEST_HEAD, RESPONSE_HEAD = 12, 8

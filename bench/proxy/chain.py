@@ -23,16 +23,14 @@ import os
 import platform
 import random
 import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from confluent_kafka import Producer, libversion
 
+from bench import runs
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
-from tests.support.gate_process import TICKS, GateProcess
+from tests.support.gate_process import GateProcess
 
 WAYS = {"claims": ("tag", "audit:0.001"), "none": ("none", "ignore"), "core": (None, "ignore")}
 UNCOUNTED = 200
@@ -99,11 +97,6 @@ def produce(
     assert not errors, errors[0]
 
 
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def measure(
     broker: KafkaBroker, way: str, codec: str, batch_bytes: int, batches: int, records: list[bytes]
 ) -> dict[str, Any]:
@@ -122,7 +115,7 @@ def measure(
 
         def now() -> dict[str, float]:
             return {name: gate.cpu_seconds() for name, gate in gates.items()} | {
-                "broker": cpu_of(broker.process.pid)
+                "broker": runs.cpu_s(broker.process.pid)
             }
 
         before, counted, paths = (

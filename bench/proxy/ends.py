@@ -14,22 +14,17 @@ import resource
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import load
-
-sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
-
-import native
-
+from bench import runs
+from bench.validation import native
 from tests.support.ports import free_port
 
 HERE = Path(__file__).resolve().parent
-BUILD = load.ROOT / "build" / "bench" / "proxy"
+BUILD = runs.BUILD / "proxy"
 GATES = ("validating", "off", "trust", "audit")
 KAFKA_PROXY = (
     "server",
@@ -164,10 +159,10 @@ class Process:
             stderr=self.log,
             stdin=subprocess.DEVNULL,
             preexec_fn=place.take,  # noqa: PLW1509 - no thread is here
+            cwd=runs.ROOT,
         )
         self.port = self._read_port(command) if port is None else port
         self._wait()
-        self._clock = (~self.process.pid << 3) | 2  # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
 
     def _read_port(self, command: list[str]) -> int:
         assert self.process.stdout is not None
@@ -188,7 +183,7 @@ class Process:
         raise RuntimeError(f"nothing listens at {self.port}: see {self.log.name}")
 
     def cpu_s(self) -> float:
-        return time.clock_gettime(self._clock)
+        return runs.cpu_s(self.process.pid)
 
     def waited_s(self) -> float:
         """Return how long its live threads waited for a core (schedstat); 0 where it is unknown."""
@@ -220,19 +215,9 @@ def pump(broker_port: int, place: Place) -> Process:
     )
 
 
-def gate(
-    way: str,
-    broker_port: int,
-    place: Place,
-    tls: Certificate | None = None,
-    *,
-    root: Path = load.ROOT,
-) -> Process:
-    """Start the gate of the checkout at ``root``."""
-    program = root / "bench" / "proxy" / "gate.py"
-    return Process(
-        [sys.executable, str(program), str(broker_port), way, *map(str, tls or ())], place
-    )
+def gate(way: str, broker_port: int, place: Place, tls: Certificate | None = None) -> Process:
+    """Start a gate that works in this way."""
+    return Process(runs.program("proxy.gate", broker_port, way, *(tls or ())), place)
 
 
 def kafka_proxy(

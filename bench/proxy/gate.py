@@ -7,7 +7,7 @@ no setting of the product.
 
 The way "tag" makes claims for what is compressed. With two more words the listener speaks TLS.
 
-    python bench/proxy/gate.py BROKER_PORT off|validating|trust|audit|tag [CERTIFICATE KEY]
+    python -m bench.proxy.gate BROKER_PORT off|validating|trust|audit|tag [CERTIFICATE KEY]
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import uvloop
 

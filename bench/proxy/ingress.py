@@ -20,30 +20,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
-import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ends
-import load
-
-sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
-sys.path.insert(0, str(load.ROOT / "bench" / "pipelining"))
-
-import machine
-import result_files
 import uvloop
-from produce import Metadata
 
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
-from bench import pages
+from bench import pages, runs
 from bench.pages import proxy as page
+from bench.pipelining.produce import Metadata
+from bench.proxy import ends, load
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support.gate_process import GateProcess
 
@@ -190,10 +180,6 @@ class Way:
         return found
 
 
-def cpu_s(pid: int) -> float:
-    return time.clock_gettime((~pid << 3) | 2)  # MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED)
-
-
 async def run(
     way: Way,
     broker_pid: int,
@@ -213,13 +199,13 @@ async def run(
     paths = way.paths()
     began, before, size = (
         loop.time(),
-        {name: cpu_s(pid) for name, pid in processes.items()},
+        {name: runs.cpu_s(pid) for name, pid in processes.items()},
         sent.bytes,
     )
     await asyncio.sleep(seconds)
     took, after, done = (
         loop.time() - began,
-        {name: cpu_s(pid) for name, pid in processes.items()},
+        {name: runs.cpu_s(pid) for name, pid in processes.items()},
         sent.bytes,
     )
     taken = {path: count - paths.get(path, 0) for path, count in way.paths().items()}
@@ -258,11 +244,7 @@ def measure(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, A
                         run(way, pid, what, options.mb, options.settle, options.seconds)
                     )
                     found.setdefault(codec, {}).setdefault(way.name, []).append(sample)
-                    print(
-                        f"  round {number + 1}: {codec}: {way.name}: {summary(sample)}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    runs.tell(f"  round {number + 1}: {codec}: {way.name}: {summary(sample)}")
     return found
 
 
@@ -298,9 +280,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="one short round, slow: a look, no result"
     )
-    parser.add_argument(
-        "--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "ingress"
-    )
+    parser.add_argument("--out", type=Path, default=ends.BUILD / "ingress")
     parser.add_argument(
         "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
     )
@@ -310,7 +290,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write and options.quick:
         parser.error("--write needs a whole run: without --quick")
     if options.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     if options.quick:
         options.rounds, options.seconds, options.settle, options.warm_up, options.mb = (
             1,
@@ -325,11 +305,11 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     ends.BUILD.mkdir(parents=True, exist_ok=True)
-    began = os.getloadavg()[0]
+    began = runs.load()
     samples = measure(options)
     result = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "settings": {
             "kafka": KAFKA_VERSION,
             "jvm": f"G1, heap {HEAP}",
@@ -337,11 +317,11 @@ def main(argv: list[str] | None = None) -> int:
             "rounds": options.rounds,
             "seconds": options.seconds,
             "settle": options.settle,
-            "load": [began, os.getloadavg()[0]],
+            "load": [began, runs.load()],
         },
         "samples": samples,
     }
-    result_files.write(options.out, result, page.ingress_body(result))
+    runs.write(options.out, result, page.ingress_body(result))
     print(page.ingress_body(result))
     if options.write:
         save(result)

@@ -14,21 +14,16 @@ compressed frame holds more records.
 from __future__ import annotations
 
 import struct
-import sys
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
-
-import batches  # noqa: E402
-
-from batchval.core.claims import TAG, compute, to_tag  # noqa: E402
-from batchval.protocol.messages.metadata import (  # noqa: E402
+from batchval.core.claims import TAG, compute, to_tag
+from batchval.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
+from bench.validation import batches
 
 TOPIC = b"bench"
 CLIENT = b"load"

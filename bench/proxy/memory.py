@@ -15,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ends
-import load
+from bench.proxy import ends, load
 
 Start = Callable[[int], ends.Process]
 LIMIT = 512 << 20  # the gate's max_bytes_held

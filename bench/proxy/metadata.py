@@ -6,7 +6,7 @@ into the client's buffer, the broker's answer into the broker's, and the call th
 on is timed: splitter, place in the queue, walk, new addresses, the write. No kernel is in it.
 Prints one line of JSON: microseconds, median and best of all calls.
 
-    python bench/proxy/metadata.py [--partitions 600] [--calls 2000]
+    python -m bench.proxy.metadata [--partitions 600] [--calls 2000]
 """
 
 from __future__ import annotations
@@ -15,12 +15,8 @@ import argparse
 import asyncio
 import json
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from batchval.protocol.addresses import addresses
 from batchval.protocol.messages.metadata import (

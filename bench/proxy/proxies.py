@@ -13,9 +13,7 @@ one broker (wire.c). Pass the peers, since neither comes from the package index:
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -23,15 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ends
-import load
-import memory
-import verdicts
-
-sys.path.insert(0, str(load.ROOT / "bench" / "validation"))
-
-import machine
-import result_files
+from bench import runs
+from bench.proxy import ends, load, memory, verdicts
 
 CODECS = ("lz4", "zstd", "gzip", "snappy")
 CONNECTIONS, WINDOW = 4, 5
@@ -55,9 +46,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="one short round, few clients: a look, no result"
     )
-    parser.add_argument(
-        "--out", type=Path, default=load.ROOT / "build" / "bench" / "proxy" / "result"
-    )
+    parser.add_argument("--out", type=Path, default=ends.BUILD / "result")
     parser.add_argument(
         "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
     )
@@ -68,7 +57,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write and not options.kroxylicious:
         parser.error("--write needs --kroxylicious FOLDER: the README compares with it")
     if options.write:
-        verdicts.pages.check_commit(machine.describe())
+        verdicts.pages.check_commit(runs.describe())
     if options.quick:
         options.rounds, options.seconds, options.clients = 1, 0.1, 20
     return options
@@ -190,7 +179,7 @@ class Bench:
             sample.get("error")
             or f"{sample['cpu_s_a_gb']:.3f} s/GB, {sample['cpu_us_a_request']:.1f} us"
         )
-        print(f"  {cell}: {name}: {text}", file=sys.stderr, flush=True)
+        runs.tell(f"  {cell}: {name}: {text}")
 
     def client(
         self,
@@ -215,12 +204,8 @@ class Bench:
 
     def metadata(self) -> None:
         """Measure the proxy's own functions in a separate process, without the kernel."""
-        words = [
-            sys.executable,
-            str(ends.HERE / "metadata.py"),
-            "--calls",
-            "100" if self.options.quick else "2000",
-        ]
+        calls = "100" if self.options.quick else "2000"
+        words = runs.program("proxy.metadata", "--calls", calls)
         done = subprocess.run(
             words, stdout=subprocess.PIPE, check=True, preexec_fn=self.places.proxy.take
         )
@@ -296,26 +281,26 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     (ends.BUILD / "processes.log").write_bytes(b"")
-    began = os.getloadavg()[0]
+    began = runs.load()
     bench = Bench(options)
     try:
         bench.start()
         bench.warm_up()
         for number in range(options.rounds):
-            print(f"round {number + 1}", file=sys.stderr)
+            runs.tell(f"round {number + 1}")
             bench.round()
     finally:
         bench.stop()
     measured = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "settings": {
             "rounds": options.rounds,
             "seconds": options.seconds,
             "connections": CONNECTIONS,
             "window": WINDOW,
             "nice": options.nice,
-            "load": [began, os.getloadavg()[0]],
+            "load": [began, runs.load()],
             "missing": bench.missing,
             "versions": peer_versions(options),
         },
@@ -324,7 +309,7 @@ def main(argv: list[str] | None = None) -> int:
         "samples": bench.samples,
     }
     result = verdicts.judged(measured)
-    result_files.write(options.out, result, verdicts.markdown(result))
+    runs.write(options.out, result, verdicts.markdown(result))
     print(verdicts.markdown(result))
     if options.write:
         verdicts.save(result)

@@ -23,9 +23,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
-import ends
-import load
-
+from bench import runs
+from bench.proxy import ends, load
 from tests.support.ports import free_ports
 
 EACH_S: Final = 0.25
@@ -49,7 +48,7 @@ class Gate:
         self.change()
         command = [sys.executable, "-m", "batchval", "proxy", "--config", str(self.path)]
         self.process = subprocess.Popen(
-            command, cwd=load.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command, cwd=runs.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         assert self.process.stdout is not None
         self.process.stdout.readline()

@@ -5,7 +5,7 @@ both sides; the spread is half the distance from the lowest to the highest, as a
 median. ``met`` where the figure reaches its target, ``noise`` where it misses it by no more than
 its spread or cannot be true, ``missed`` else.
 
-    python bench/proxy/verdicts.py RESULT.json [--save]
+    python -m bench.proxy.verdicts RESULT.json [--save]
 """
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
-
-from bench import pages  # noqa: E402
-from bench.pages import proxy as page  # noqa: E402
-from bench.pages.proxy import METADATA, number  # noqa: E402
+from bench import pages
+from bench.pages import proxy as page
+from bench.pages.proxy import METADATA, number
 
 PEERS = {
     "kafka-proxy": "kafka-proxy, tuned",

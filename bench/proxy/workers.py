@@ -15,15 +15,12 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import load
-
+from bench import runs
+from bench.proxy import load
 from tests.support.gate_command import GateCommand
 
 CONNECTIONS, WINDOW = 16, 8
@@ -113,7 +110,7 @@ def main() -> None:
             for gate in gates.values():
                 gate.kill()
             broker.kill()
-    print(f"{options.size} {options.codec}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"{options.size} {options.codec}, {os.cpu_count()} cores, load {runs.load():.1f}")
     for count, found in rounds.items():
         cpu, rate = (
             statistics.median(one[key] for one in found) for key in ("cpu_s_per_gb", "gb_per_s")

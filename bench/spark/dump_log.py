@@ -18,26 +18,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
-
-import cells  # noqa: E402
-import machine  # noqa: E402
-import segments  # noqa: E402
-
-from bench import pages  # noqa: E402
-from bench.pages import spark as page  # noqa: E402
-from tests.interop.dump_log import dump_command  # noqa: E402
-from tests.interop.kafka_broker import TOOLS_VERSION  # noqa: E402
+from bench import pages, runs
+from bench.pages import spark as page
+from bench.spark import segments
+from bench.validation import cells
+from tests.interop.dump_log import dump_command
+from tests.interop.kafka_broker import TOOLS_VERSION
 
 WHOLE_TREE = Path(__file__).with_name("whole_tree.py")
 BATCH_BYTES = (16_384, 1_024)
@@ -48,7 +41,7 @@ TARGET = 3.4  # times faster than kafka-dump-log, batches of 17 kB, --rows none
 
 def run(command: list[str]) -> dict[str, float]:
     words = [sys.executable, str(WHOLE_TREE), *command]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(words, cwd=runs.ROOT, capture_output=True, text=True, check=True)
     result = json.loads(done.stdout)
     if result["returncode"]:
         raise SystemExit(f"{command[0]} failed: {done.stderr[-500:]}")
@@ -129,15 +122,15 @@ def main() -> None:
     if options.write:
         if options.quick:
             parser.error("--write needs a whole run")
-        pages.check_commit(machine.describe())
-    load = os.getloadavg()[0]
+        pages.check_commit(runs.describe())
+    load = runs.load()
     cases = [(options.gib, size) for size in BATCH_BYTES] + [(LARGE * options.gib, BATCH_BYTES[0])]
     rows = bench(options.rounds, cases[:1] if options.quick else cases)
-    about = machine.describe() | {
+    about = runs.describe() | {
         "kafka tools": TOOLS_VERSION,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": runs.now(),
     }
-    about["load_before_and_after"] = [load, os.getloadavg()[0]]
+    about["load_before_and_after"] = [load, runs.load()]
     result = {"machine": about, "rows": rows}
     print(page.dump_log_body(result))
     if options.write:

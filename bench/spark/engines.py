@@ -14,30 +14,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+from batchval.audit.arrow_rows import read_range
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range, cut
+from batchval.segment.store import SegmentInfo, Store
+from bench import pages, runs
+from bench.pages import spark as page
+from bench.spark import process_tree, segments
+from bench.validation import cells
 
-import cells  # noqa: E402
-import machine  # noqa: E402
-import process_tree  # noqa: E402
-import segments  # noqa: E402
-
-from batchval.audit.arrow_rows import read_range  # noqa: E402
-from batchval.segment.options import Options  # noqa: E402
-from batchval.segment.ranges import Range, cut  # noqa: E402
-from batchval.segment.store import SegmentInfo, Store  # noqa: E402
-from bench import pages  # noqa: E402
-from bench.pages import spark as page  # noqa: E402
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(runs.ROOT), os.environ.get("PYTHONPATH")])
+)
 
 SPLITS = (32 << 20, 256 << 20)
 WAYS = (("none", False), ("bad", False), ("all", False), ("all", True))
@@ -87,11 +82,7 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
                     cpu, wall = process_tree.cpu() - cpu, time.monotonic() - wall
                     way = f"{rows}, deep" if deep else rows
                     spent = f"{cpu / size * 1e9:.3f} CPU-s/GB, {wall:.2f} s"
-                    print(
-                        f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    runs.tell(f"{round_} {engine:5} {way:9} {split >> 20:4} MiB {spent}")
                     if round_:
                         found.setdefault((engine, way, split), []).append((cpu, wall))
     pool.shutdown()
@@ -118,19 +109,19 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     with tempfile.TemporaryDirectory(prefix="batchval-engines-") as folder:
         partitions = 4
         each = int(arguments.gib * 2**30) // partitions
         batches = segments.write(Path(folder), "bench", partitions, each, BATCH_BYTES, cells.CODECS)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.log"))
-        load = os.getloadavg()[0]
+        load = runs.load()
         engines = measure(Path(folder), size, arguments.rounds)
-    about = machine.describe() | {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    about = runs.describe() | {
+        "date": runs.now(),
         "batches": f"batches of {size // batches:,} bytes, every codec in equal shares",
         "gib": arguments.gib,
-        "load_before_and_after": [load, os.getloadavg()[0]],
+        "load_before_and_after": [load, runs.load()],
     }
     result = {"machine": about, "engines": engines}
     print(page.engines_body(result))

@@ -1,7 +1,7 @@
 """A made-up cluster of six topics over two days, with a few faults, and the report of its audit:
 the docs' picture.
 
-python bench/spark/example_report.py page.html
+python -m bench.spark.example_report page.html
 chromium --headless --hide-scrollbars --window-size=1228,1480
 --screenshot=docs/images/audit-report.png page.html
 """
@@ -16,13 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "validation")]
-
-import batches  # noqa: E402
-
-from batchval.core.builder import BatchBuilder  # noqa: E402
-from batchval.types import CompressionType  # noqa: E402
+from batchval.core.builder import BatchBuilder
+from batchval.types import CompressionType
+from bench import runs
+from bench.validation import batches
 
 START_MS = 1_795_132_800_000  # 2026-11-20 00:00 UTC
 HOUR_MS = 3_600_000
@@ -92,7 +89,9 @@ def main() -> int:
             "none",
         ]
         command += ["--cleanup-policy", "delete"]
-        return subprocess.run([*command, "--report", str(page)], cwd=ROOT, check=False).returncode
+        return subprocess.run(
+            [*command, "--report", str(page)], cwd=runs.ROOT, check=False
+        ).returncode
 
 
 if __name__ == "__main__":

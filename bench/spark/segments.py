@@ -1,7 +1,7 @@
 """Segments to audit, as large as asked: */<topic>-<partition>/<base offset>.log and .index, the
 same bytes each time.
 
-    python bench/spark/segments.py OUT --gib 1 --batch-bytes 16384 [--codecs
+    python -m bench.spark.segments OUT --gib 1 --batch-bytes 16384 [--codecs
     none,gzip,snappy,lz4,zstd]
 
 A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about
@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import argparse
 import struct
-import sys
 from itertools import cycle
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "validation")]
-
-import batches  # noqa: E402
-import cells  # noqa: E402
+from bench.validation import batches, cells
 
 INDEX_INTERVAL = 4096  # Kafka's default
 VALUE_SIZE = 1000

@@ -21,33 +21,25 @@ import os
 import shutil
 import statistics
 import struct
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(HERE), str(HERE.parent / "validation")]
+from pyarrow import dataset
 
-import machine  # noqa: E402
-import result_files  # noqa: E402
-import segments  # noqa: E402
-from process_tree import cpu, tree  # noqa: E402
-from pyarrow import dataset  # noqa: E402
-
-from batchval.audit.arrow_rows import read_range  # noqa: E402
-from batchval.audit.audit_run import list_work  # noqa: E402
-from batchval.audit.work import work  # noqa: E402
-from batchval.segment.options import Options  # noqa: E402
-from batchval.segment.ranges import Range, Task, pack  # noqa: E402
-from bench import pages  # noqa: E402
-from bench.pages import spark as page  # noqa: E402
-from bench.pages.spark import MIB, WAYS  # noqa: E402
+from batchval.audit.arrow_rows import read_range
+from batchval.audit.audit_run import list_work
+from batchval.audit.work import work
+from batchval.segment.options import Options
+from batchval.segment.ranges import Range, Task, pack
+from bench import pages, runs
+from bench.pages import spark as page
+from bench.pages.spark import MIB, WAYS
+from bench.spark import segments
+from bench.spark.process_tree import cpu, tree
 
 #: the ways of --quick: those of the targets
 QUICK = ("processes", "spark", "processes sums", "spark batches")
@@ -224,9 +216,8 @@ class Bench:
                 run = {"wall": time.perf_counter() - start, "cpu": cpu() - before}
                 if number:
                     found[name].append(run)
-                print(
-                    f"round {number}  {name:<18} {run['wall']:7.2f} s  CPU {run['cpu']:7.2f} s",
-                    file=sys.stderr,
+                runs.tell(
+                    f"round {number}  {name:<18} {run['wall']:7.2f} s  CPU {run['cpu']:7.2f} s"
                 )
         return found
 
@@ -368,7 +359,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="8 GiB, three rounds, the targets' ways, no result"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench" / "spark")
+    parser.add_argument("--out", type=Path, default=runs.ROOT / "build" / "bench" / "spark")
     parser.add_argument(
         "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
     )
@@ -389,7 +380,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
             parser.error(
                 "--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory"
             )
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     return options
 
 
@@ -412,8 +403,8 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     import pyspark
 
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine.describe(),
+        "date": runs.now(),
+        "machine": runs.describe(),
         "versions": {
             "PySpark": pyspark.__version__,
             "pyarrow": pyarrow.__version__,
@@ -434,13 +425,13 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     options = arguments(argv)
     os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+        filter(None, [str(runs.ROOT), os.environ.get("PYTHONPATH")])
     )
     with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
         result = measure(options, Path(folder))
     text = f"{page.spark_body(result)}\n{goals(result)}"
     print(text, end="")
-    result_files.write(options.out, result, text)
+    runs.write(options.out, result, text)
     if options.write:
         pages.save("spark", result)
 

@@ -1,7 +1,7 @@
 """Runs a command to the end of all that it starts, and says what that cost: one line of JSON on
 standard output.
 
-    python bench/spark/whole_tree.py COMMAND…
+    python -m bench.spark.whole_tree COMMAND…
 
 ``returncode`` and ``seconds`` are the command's own; ``cpu_s`` is that of every process below it,
 also of those that it does not wait for (a server that forks workers), so this waits for them. In a

@@ -10,7 +10,7 @@ blocks, lz4 frames of separate 64 KiB blocks, zstd 3 as a stream, so without con
 the level's whole window. The random numbers are java.util.Random's, so that Kafka's own builder
 (``oracle.py bench-batches DIR``) makes the same records.
 
-    python bench/validation/batches.py [DIR]
+    python -m bench.validation.batches [DIR]
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-import cells
 import zstandard
 
-sys.path.insert(0, str(cells.ROOT))
+from bench.validation import cells
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 WORDS = [

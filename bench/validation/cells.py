@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.runs import BUILD
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = (1, 10, 100, 1000)
 VALUE_SIZES = (100, 1000)
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-BUILD = ROOT / "build" / "bench"  # git ignores it
+
 BATCHES = BUILD / "batches"
 
 

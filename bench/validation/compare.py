@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import report
+from bench import runs
+from bench.validation import report
 
 
 def loss(old: dict[str, Any], new: dict[str, Any]) -> float:
@@ -52,19 +53,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tolerance", type=float, default=0.10)
     options, others = parser.parse_known_args(argv)
     if not options.baseline.exists():
-        print(f"no baseline at {options.baseline}: run.py --write saves one", file=sys.stderr)
+        runs.tell(f"no baseline at {options.baseline}: run.py --write saves one")
         return 2
     old = json.loads(options.baseline.read_text())
     if options.new is not None:
         new = json.loads(options.new.read_text())
     else:
-        import run
+        from bench.validation import run
 
         measured = run.Bench(run.arguments(others)).run()
         new = report.assess(measured)
     found = compare(old["rows"], new["rows"], options.tolerance)
     if not found:
-        print("nothing to compare: no row is in both", file=sys.stderr)
+        runs.tell("nothing to compare: no row is in both")
         return 2
     print(
         f"baseline {old['machine']['commit']} of {old['machine']['date'][:10]}, now {new['machine']['commit']}"

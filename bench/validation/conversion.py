@@ -22,15 +22,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import batches
-import cells
-import machine
-import peer_batchval
-import peer_parts
-import worker
-from worker import Job
-
 from batchval.compression.compressors import compress
+from bench import runs
+from bench.validation import batches, cells, peer_batchval, peer_parts, worker
+from bench.validation.worker import Job
 
 ROUNDS, SAMPLES, SAMPLE_NS = 3, 7, 3e6
 SHAPES = ((100, 1000), (3, 100))
@@ -180,7 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     every = all_cells(codecs)
     times = timed([jobs(cell) for cell in every])
     rows = [row_of(cell, us) for cell, us in zip(every, times, strict=True)]
-    described = machine.describe()
+    described = runs.describe()
     here = {name: described[name] for name in ("processor", "commit")}
     if options.json:
         print(json.dumps({"machine": here, "rows": [asdict(row) for row in rows]}, indent=1))

@@ -26,20 +26,18 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import batches
-import cells
-import native
+from bench import runs
+from bench.validation import batches, cells, native
 
 CALLS = 2  # of each cell; the last one counts, when scratch memory is warm
 JOB = """
 import sys
-sys.path[:0] = sys.argv[1:3]
-import batchval  # of that tree, before another module adds its own to the path
-import worker
-for path in sys.argv[5:]:
+import batchval  # of that tree; the benches are of this one
+from bench.validation import worker
+for path in sys.argv[4:]:
     with open(path, "rb") as file:
-        job = worker.peer_named(PEER)[sys.argv[3]](file.read())
-    for _ in range(int(sys.argv[4])):
+        job = worker.peer_named(PEER)[sys.argv[2]](file.read())
+    for _ in range(int(sys.argv[3])):
         exec(job.statement, job.names)
 """
 ROW = re.compile(r"^ *([\d,]+) \([ \d.]+%\)\s+(\S+)")
@@ -76,7 +74,7 @@ def run(
         text=True,
         check=True,
         capture_output=True,
-        cwd=cells.ROOT,
+        cwd=runs.ROOT,
         env=environment,
     )
 
@@ -132,7 +130,7 @@ def calls(tree: Path, operation: str, paths: list[Path], folder: Path) -> list[P
     files = [str(path) for path in paths]
     peer = "rules" if operation in RULED else "batchval"
     text = JOB.replace("PEER", repr(peer))
-    job = [sys.executable, "-c", text, str(tree), str(cells.HERE), operation, str(CALLS), *files]
+    job = [sys.executable, "-c", text, str(tree), operation, str(CALLS), *files]
     run(entry(tree, operation), folder / "out", job, each=True)
     made = len(list(folder.glob("out.*")))
     if made == 0 or made % len(paths):
@@ -149,7 +147,7 @@ def totals(tree: Path, operation: str, paths: list[Path]) -> list[int]:
 def ours(path: Path, operation: str) -> dict[str, float]:
     """Return the instructions a batch, by function."""
     with tempfile.TemporaryDirectory() as folder:
-        (out,) = calls(cells.ROOT, operation, [path], Path(folder))
+        (out,) = calls(runs.ROOT, operation, [path], Path(folder))
         return {name: count / 100 for name, count in functions(annotated(out), total(out)).items()}
 
 
@@ -178,7 +176,7 @@ def against(tree: Path, names: list[str], most: float) -> int:
         if not paths:
             continue
         with ThreadPoolExecutor(2) as pool:
-            there, here = pool.map(totals, (tree, cells.ROOT), [operation] * 2, [paths] * 2)
+            there, here = pool.map(totals, (tree, runs.ROOT), [operation] * 2, [paths] * 2)
         for path, a, b in zip(paths, there, here, strict=True):
             worst = max(worst, b / a)
             print(
@@ -221,7 +219,7 @@ def main() -> int:
     if unknown := [name for name in options.cells if name not in known]:
         parser.error(f"cells are like v2-none-1-100, not {', '.join(unknown)}")
     if shutil.which("valgrind") is None:
-        print("valgrind is not here", file=sys.stderr)
+        runs.tell("valgrind is not here")
         return 2
     batches.make(cells.BATCHES)
     if options.against:

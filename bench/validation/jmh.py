@@ -20,7 +20,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import cells
+from bench import runs
+from bench.validation import cells
 
 # Half-second warm-ups: with fewer than six or seven the JIT is still at work where other programs
 # share the cores.
@@ -31,7 +32,7 @@ QUICK = ("-wi", "4", "-w", "500ms", "-i", "2", "-r", "200ms")
 def build_jar() -> Path:
     """Build the oracle's jar with Maven if this state of its sources has none."""
     spec = importlib.util.spec_from_file_location(
-        "oracle", cells.ROOT / "tests" / "conformance" / "oracle.py"
+        "oracle", runs.ROOT / "tests" / "conformance" / "oracle.py"
     )
     if spec is None or spec.loader is None:
         raise RuntimeError("tests/conformance/oracle.py is not here")

@@ -10,7 +10,8 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import cells
+from bench import runs
+from bench.validation import cells
 
 HEADER = cells.HERE / "rdkafka.h"
 
@@ -33,7 +34,7 @@ def library() -> Path:
 
 def built(source: Path) -> Path:
     """Build the program of this .c file in build/bench."""
-    program = cells.ROOT / "build" / "bench" / source.stem
+    program = runs.ROOT / "build" / "bench" / source.stem
     if program.exists() and program.stat().st_mtime > max(
         one.stat().st_mtime for one in (source, HEADER)
     ):

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cells
+from bench import runs
+from bench.validation import cells
 
 COUNTED = ("malloc", "calloc", "realloc", "memalign", "free", "mmap", "munmap", "bytes")
 
@@ -42,13 +43,13 @@ def built(target: Path, sources: list[Path], *flags: str, after: tuple[str, ...]
 
 def load() -> ctypes.CDLL:
     return ctypes.CDLL(
-        str(built(cells.BUILD / "native.so", [cells.HERE / "native.c"], "-shared", "-fPIC"))
+        str(built(runs.BUILD / "native.so", [cells.HERE / "native.c"], "-shared", "-fPIC"))
     )
 
 
 def counting_library() -> Path:
     return built(
-        cells.BUILD / "counting.so",
+        runs.BUILD / "counting.so",
         [cells.HERE / "counting" / "counting.c"],
         "-shared",
         "-fPIC",
@@ -63,7 +64,7 @@ def prototype() -> Path:
     folder = cells.HERE / "prototype"
     libraries = ("-llz4", "-lzstd", "-lsnappy", "-ldeflate", "-lz", "-lisal")
     return built(
-        cells.BUILD / "prototype", [folder / "worker.c", folder / "crc32c.c"], "-w", after=libraries
+        runs.BUILD / "prototype", [folder / "worker.c", folder / "crc32c.c"], "-w", after=libraries
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy
-from worker import Job
 
 from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32c
 from batchval.core.result import ValidationResult
 from batchval.core.validator import LogValidator
+from bench.validation.worker import Job
 
 NOW_MS = 1_700_000_000_000
 COPIES = 100

@@ -7,7 +7,7 @@ the records. crc32c and google-crc32c are there for the checksum alone.
 
 from __future__ import annotations
 
-from worker import Job
+from bench.validation.worker import Job
 
 
 def _count(statement: str, names: dict[str, object]) -> Job:

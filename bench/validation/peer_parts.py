@@ -14,13 +14,12 @@ from collections.abc import Callable
 from ctypes import c_int, c_int64, c_void_p
 from typing import Any
 
-import native
-from worker import Job
-
 import batchval.core.crc32c
 import batchval.core.gzip
 import batchval.core.snappy
 from batchval.compression import native as found_by_core
+from bench.validation import native
+from bench.validation.worker import Job
 
 RECORDS_AT = 61
 _library = native.load()

@@ -4,15 +4,13 @@ counted.
 
 from __future__ import annotations
 
-import batches
-import peer_batchval
-from peer_batchval import NOW_MS
-from worker import Job
-
 from batchval.core.record_batch_builder import RecordBatchBuilder
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.record_rules import RecordRules, SchemaIds
+from bench.validation import batches, peer_batchval
+from bench.validation.peer_batchval import NOW_MS
+from bench.validation.worker import Job
 
 IDS = (7, 300)
 HEADERS = (

@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cells
-import native
+from bench import runs
+from bench.validation import cells, native
+from bench.validation.place import Place
 
 GO_FOLDER = cells.HERE / "go"
-
-
-class Place:
-    """Where and how urgently a process runs. ``nice`` below 0 needs root, and outweighs the
-    neighbours' programs.
-    """
-
-    def __init__(self, cores: set[int], nice: int = 0) -> None:
-        self.cores, self.nice = cores, nice
-
-    def prefix(self) -> list[str]:
-        """Return the command prefix that runs this file as a program."""
-        return [
-            sys.executable,
-            str(Path(__file__)),
-            ",".join(map(str, sorted(self.cores))),
-            str(self.nice),
-        ]
-
-
-def take_place(cores: str, nice: int) -> None:
-    os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
-    if nice:
-        # the scheduler weighs sessions against each other before it looks at the nice value of a
-        # process
-        os.setsid()
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(nice))
-        os.nice(nice)
 
 
 class Process:
@@ -60,7 +30,7 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            cwd=cells.ROOT,
+            cwd=runs.ROOT,
         )
 
     def line(self, text: str) -> dict[str, Any]:
@@ -103,17 +73,17 @@ class Prototype(Process):
 
 def worker(peer: str, place: Place, provider: str = "native") -> Process:
     environment = os.environ | {"BATCHVAL_CODECS": provider}
-    return Process([sys.executable, str(cells.HERE / "worker.py"), peer], place, environment)
+    return Process(runs.program("validation.worker", peer), place, environment)
 
 
 def counting_worker(peer: str, place: Place, provider: str = "native") -> Process:
     environment = native.counting_environment() | {"BATCHVAL_CODECS": provider}
-    return Process([sys.executable, str(cells.HERE / "worker.py"), peer], place, environment)
+    return Process(runs.program("validation.worker", peer), place, environment)
 
 
 def go_program() -> Path:
     """Build franz-go's main with the versions in go.mod and go.sum."""
-    target = cells.BUILD / "franz-go"
+    target = runs.BUILD / "franz-go"
     newest = max(path.stat().st_mtime for path in GO_FOLDER.iterdir())
     if not target.exists() or target.stat().st_mtime < newest:
         go = shutil.which("go")
@@ -179,8 +149,3 @@ def available(wanted: list[str]) -> tuple[list[str], dict[str, str]]:
         except (OSError, RuntimeError, ImportError) as error:
             missing[peer] = str(error)
     return here, missing
-
-
-if __name__ == "__main__":
-    take_place(sys.argv[1], int(sys.argv[2]))
-    os.execvp(sys.argv[3], sys.argv[3:])

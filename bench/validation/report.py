@@ -12,14 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import cells
-import samples
-
-sys.path.append(str(cells.ROOT))
-
-from bench import pages
+from bench import pages, runs
 from bench.pages import validation as page
 from bench.pages.text import micro, number
+from bench.validation import cells, samples
 
 BASELINE = pages.RESULTS / "validation.json"
 
@@ -73,8 +69,8 @@ def over_kafka(
     # without a fast sample ours is taken as it is, slow: nothing says that Kafka's cores were fast
     middle = ours.median if ours.all_slow else ours.fast
     value, plain = kafka.best / middle, kafka.median / ours.median
-    spread = samples.spread(samples.ratios(kafka.by_round, ours.by_round))
-    verdict = samples.verdict(value, target, "higher", spread)
+    spread = runs.spread(runs.ratios(kafka.by_round, ours.by_round))
+    verdict = runs.verdict(value, target, "higher", spread)
     note = " ".join(filter(None, (remark, SLOW if ours.all_slow else "")))
     yield Row(
         group, name, value, target, "higher", verdict, middle, kafka.best, plain, spread, note
@@ -89,9 +85,9 @@ def faster(
         return
     value, spread = (
         other.fast / ours.fast,
-        samples.spread(samples.ratios(other.by_round, ours.by_round)),
+        runs.spread(runs.ratios(other.by_round, ours.by_round)),
     )
-    verdict, plain = samples.verdict(value, target, "higher", spread), other.median / ours.median
+    verdict, plain = runs.verdict(value, target, "higher", spread), other.median / ours.median
     yield Row(group, name, value, target, "higher", verdict, ours.fast, other.fast, plain, spread)
 
 
@@ -105,7 +101,7 @@ def beyond_result(
     value = bare["per_call"]["realloc"]
     value += sum(kept["per_call"][call] - alone["per_call"][call] for call in OBTAINING)
     value = round(value, 3)
-    verdict = samples.verdict(value, 0.0, "lower", 0.0)
+    verdict = runs.verdict(value, 0.0, "lower", 0.0)
     yield Row(group, name, value, 0.0, "lower", verdict, unit="calls")
 
 
@@ -152,10 +148,10 @@ class Judge:
         if ours is None or peer is None:
             return
         value = ours.fast / peer.fast
-        spread, note = samples.spread(samples.ratios(ours.by_round, peer.by_round)), ""
+        spread, note = runs.spread(runs.ratios(ours.by_round, peer.by_round)), ""
         if ours.all_slow or peer.all_slow:
             spread, note = max(spread, SCALED), SLOW
-        verdict, plain = samples.verdict(value, target, "lower", spread), ours.median / peer.median
+        verdict, plain = runs.verdict(value, target, "lower", spread), ours.median / peer.median
         yield Row(
             group, name, value, target, "lower", verdict, ours.fast, peer.fast, plain, spread, note
         )
@@ -236,10 +232,10 @@ class Judge:
                 assert row.ours_ns is not None
                 assert row.peer_ns is not None
                 verdicts = [
-                    samples.verdict(row.ours_ns, target, "lower", row.spread),
-                    samples.verdict(row.value, cells.PROTOTYPE_TARGET, "lower", row.spread),
+                    runs.verdict(row.ours_ns, target, "lower", row.spread),
+                    runs.verdict(row.value, cells.PROTOTYPE_TARGET, "lower", row.spread),
                 ]
-                row.verdict = min(verdicts, key=(samples.MET, samples.NOISE, samples.MISSED).index)
+                row.verdict = min(verdicts, key=(runs.MET, runs.NOISE, runs.MISSED).index)
                 row.note = f"{row.value:.2f}x the prototype's {row.peer_ns:.1f} ns"
                 row.value, row.target, row.unit = row.ours_ns, target, "ns"
                 row.median_value = None
@@ -279,8 +275,8 @@ class Judge:
                 ]
                 value = statistics.median(ours)
                 note = f"blocks of {size}; plain reads reach {read:.1f} GB/s"
-                target, spread = cells.CRC_COLD_TARGET, samples.spread(ours)
-                verdict = samples.verdict(value, target, "higher", spread)
+                target, spread = cells.CRC_COLD_TARGET, runs.spread(ours)
+                verdict = runs.verdict(value, target, "higher", spread)
                 name = f"share of one core's cold memory read, {size}"
                 yield Row(
                     "CRC32C", name, value, target, "higher", verdict, spread=spread, note=note
@@ -323,7 +319,7 @@ class Judge:
                     value,
                     0.0,
                     "lower",
-                    samples.verdict(value, 0.0, "lower", 0.0),
+                    runs.verdict(value, 0.0, "lower", 0.0),
                     note=note,
                     unit="calls",
                 )
@@ -391,7 +387,7 @@ def assess(measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def shown(verdict: str) -> str:
-    return f"**{verdict}**" if verdict == samples.MISSED else verdict
+    return f"**{verdict}**" if verdict == runs.MISSED else verdict
 
 
 def target_table(rows: list[dict[str, Any]]) -> str:
@@ -419,11 +415,10 @@ def target_table(rows: list[dict[str, Any]]) -> str:
 def summary(rows: list[dict[str, Any]]) -> str:
     judged = [row for row in rows if row["verdict"]]
     counts = {
-        verdict: [row for row in judged if row["verdict"] == verdict]
-        for verdict in samples.VERDICTS
+        verdict: [row for row in judged if row["verdict"] == verdict] for verdict in runs.VERDICTS
     }
-    text = f"{len(counts[samples.MET])} of {len(judged)} targets met."
-    for verdict, words in ((samples.NOISE, "Missed within the spread"), (samples.MISSED, "Missed")):
+    text = f"{len(counts[runs.MET])} of {len(judged)} targets met."
+    for verdict, words in ((runs.NOISE, "Missed within the spread"), (runs.MISSED, "Missed")):
         if counts[verdict]:
             named = "; ".join(
                 f"{row['group']}, {row['name']} ({number(row['value'])})" for row in counts[verdict]

@@ -12,6 +12,7 @@
 Instructions are those of one warm call of ``check``, with and without rules over the same bytes
 (``instructions.py``, which needs valgrind). Allocator calls are those of a whole process
 (``counting/counting.c``). The last row is a time: schema ids settled by claims over schema ids read
+from bench import runs
 from records, a zstd batch of 64 kB.
 """
 
@@ -22,20 +23,14 @@ import json
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import batches
-import cells
-import instructions
-import machine
-import peer_rules
-import peers
-import worker
-from conversion import shown
+from bench import runs
+from bench.validation import batches, cells, instructions, peer_rules, peers, worker
+from bench.validation.conversion import shown
 
 RECORDS, VALUE_SIZE = 100, 1000
 CALLS_COUNTED = 20
@@ -92,12 +87,12 @@ def make(folder: Path, codecs: Sequence[str]) -> dict[tuple[str, bool], Path]:
 def count(rows: Sequence[Row], paths: dict[tuple[str, bool], Path]) -> None:
     """Set the instructions, in one run of valgrind for each operation."""
     every = list(paths.values())
-    plain = dict(zip(every, instructions.totals(cells.ROOT, PLAIN, every), strict=True))
+    plain = dict(zip(every, instructions.totals(runs.ROOT, PLAIN, every), strict=True))
     for operation in dict.fromkeys(operation for _, operation in KINDS.values()):
         asked = [row for row in rows if KINDS[row.rules][1] == operation]
         used = [paths[row.codec, KINDS[row.rules][0]] for row in asked]
         for row, path, executed in zip(
-            asked, used, instructions.totals(cells.ROOT, operation, used), strict=True
+            asked, used, instructions.totals(runs.ROOT, operation, used), strict=True
         ):
             assess(row, plain[path], executed)
 
@@ -194,10 +189,7 @@ def main(argv: list[str] | None = None) -> int:
     """Count and print. Returns the exit code."""
     options = parser().parse_args(argv)
     if not options.no_instructions and shutil.which("valgrind") is None:
-        print(
-            "rule_costs.py: instructions need valgrind: install it or use --no-instructions",
-            file=sys.stderr,
-        )
+        runs.tell("rule_costs.py: instructions need valgrind: install it or use --no-instructions")
         return 2
     codecs = [options.only.partition("=")[2]] if options.only else list(cells.CODECS)
     rows = [Row(codec, rules) for codec in codecs for rules in KINDS]
@@ -207,7 +199,7 @@ def main(argv: list[str] | None = None) -> int:
         if not options.no_instructions:
             count(rows, paths)
     claims = by_claims()
-    described = machine.describe()
+    described = runs.describe()
     here = {name: described[name] for name in ("processor", "commit")}
     if options.json:
         result = {"machine": here, "rows": [asdict(row) for row in rows], "claims": asdict(claims)}

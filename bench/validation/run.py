@@ -10,7 +10,6 @@ slow minute of the machine hits all of them. Prints the table of targets, writes
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import sys
@@ -18,16 +17,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import batches
-import cells
-import jmh
-import machine
-import native
-import peers
-import report
-import result_files
-import samples
-from report import pages
+from bench import runs
+from bench.validation import (
+    batches,
+    cells,
+    jmh,
+    native,
+    peers,
+    report,
+    samples,
+)
+from bench.validation.report import pages
 
 SAMPLE_NS = 3e6
 FAST_WITHIN = (
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
         help="adds rounds to a run that was cut off",
     )
     parser.add_argument(
-        "--out", type=Path, default=cells.BUILD / "result", help="for OUT.json and OUT.md"
+        "--out", type=Path, default=runs.BUILD / "result", help="for OUT.json and OUT.md"
     )
     parser.add_argument(
         "--write",
@@ -118,7 +118,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if options.write and (options.quick or options.only):
         asked.error("--write needs a whole run: without --quick and --only")
     if options.write:
-        pages.check_commit(machine.describe())
+        pages.check_commit(runs.describe())
     if options.quick:
         options.rounds, options.samples = 1, 5
     return options
@@ -142,7 +142,7 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
 
 
 def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    runs.tell(text)
 
 
 class Bench:
@@ -170,7 +170,7 @@ class Bench:
         self.repeated: dict[str, int] = {}  # --only, rounds
         if options.before is not None:
             earlier = json.loads(options.before.read_text())
-            if earlier["machine"]["commit"] != machine.describe()["commit"]:
+            if earlier["machine"]["commit"] != runs.describe()["commit"]:
                 raise SystemExit(
                     f"{options.before} is of another commit: its rounds are not of this run"
                 )
@@ -186,7 +186,7 @@ class Bench:
                 raise RuntimeError("no JDK found")
             jar = self.options.kafka_jar or jmh.build_jar()
             if self.folder is None:
-                self.folder = jmh.write_batches(java, jar, cells.BUILD / "kafka-batches")
+                self.folder = jmh.write_batches(java, jar, runs.BUILD / "kafka-batches")
             return jmh.Kafka(
                 java, jar, self.folder.resolve(), self.many.prefix(), self.options.quick
             )
@@ -237,7 +237,7 @@ class Bench:
     def checksums(self) -> None:
         """Measure CRC32C from Python and of uncached memory."""
         for size in (16 << 10, 1 << 20):
-            path = cells.BUILD / f"bytes-{size}.bin"
+            path = runs.BUILD / f"bytes-{size}.bin"
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(bytes(range(251)) * (size // 251) + bytes(size % 251))
@@ -343,15 +343,15 @@ class Bench:
         )
 
     def measured(self, begun: float, load: tuple[float, ...], rounds: int) -> dict[str, Any]:
-        facts = machine.describe() | {
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        facts = runs.describe() | {
+            "date": runs.now(),
             "seconds": round(time.time() - begun),
             "rounds": self.rounds_before
             if self.rounds_before and self.options.only
             else rounds + self.rounds_before,
             "repeated": self.repeated
             | (dict.fromkeys(self.options.only, rounds) if self.rounds_before else {}),
-            "load_before_and_after": [round(load[0], 2), round(os.getloadavg()[0], 2)],
+            "load_before_and_after": [round(load[0], 2), round(runs.load(), 2)],
             "kafka": self.kafka.describe() if self.kafka else "not measured",
             "batches": self.batches_by,
             "cores": {
@@ -395,7 +395,7 @@ def main(argv: list[str] | None = None) -> int:
     text = report.markdown(result)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.with_suffix(".raw.json").write_text(json.dumps(measured))
-    result_files.write(options.out, result, text)
+    runs.write(options.out, result, text)
     print(text)
     if options.write:
         report.save(result)

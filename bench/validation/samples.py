@@ -12,13 +12,10 @@ target by no more than it moves from round to round.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 FAST_WITHIN = 1.2
 LEAST_FAST = 5
-VERDICTS = MET, NOISE, MISSED = "met", "noise", "missed"
-NONE = ""
 
 
 class Time(NamedTuple):
@@ -90,27 +87,3 @@ def of_iterations(rounds: list[dict[str, Any]]) -> KafkaTime | None:
     return KafkaTime(
         min(best), statistics.median(every), max(every), tuple(best), rounds[-1].get("bytes")
     )
-
-
-def spread(values: Sequence[float]) -> float:
-    """Return half the distance from the lowest to the highest, as a share of the median."""
-    if len(values) < 2:
-        return 0.0
-    return (max(values) - min(values)) / 2 / statistics.median(values)
-
-
-def ratios(above: Sequence[float | None], below: Sequence[float | None]) -> list[float]:
-    """Return the ratios of the rounds in which both have a figure."""
-    return [a / b for a, b in zip(above, below, strict=False) if a is not None and b is not None]
-
-
-def verdict(value: float, target: float | None, better: str, spread: float) -> str:
-    """Compare the share by which a target is missed with the figure's own spread."""
-    if target is None:
-        return NONE
-    if value >= target if better == "higher" else value <= target:
-        return MET
-    if target == 0 or value == 0:
-        return MISSED
-    lacking = target / value - 1 if better == "higher" else value / target - 1
-    return NOISE if lacking <= spread else MISSED

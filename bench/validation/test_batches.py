@@ -13,8 +13,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import cells
 import pytest
+
+from bench.validation import cells
 
 if TYPE_CHECKING:
     from bench.conftest import Measure

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cells
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from batchval import RecordBatch, record_columns
+from bench.validation import cells
 
 CELLS = [cells.Cell(2, codec, 100, size) for codec in cells.CODECS for size in cells.VALUE_SIZES]
 

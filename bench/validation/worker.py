@@ -25,10 +25,6 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
-import cells
-
-sys.path.insert(0, str(cells.ROOT))
-
 
 @dataclass
 class Job:
@@ -49,23 +45,22 @@ Peer = dict[str, Callable[[bytes], Job]]
 
 def peer_named(name: str) -> Peer:
     if name.startswith("batchval"):
-        import peer_batchval
+        from bench.validation import peer_batchval
 
         return peer_batchval.OPERATIONS
     if name in ("decompressors", "memory"):
-        import peer_parts
+        from bench.validation import peer_parts
 
         return peer_parts.OPERATIONS
     if name == "rules":
-        import peer_rules
+        from bench.validation import peer_rules
 
         return peer_rules.OPERATIONS
     if name == "claims":
-        sys.path.append(str(cells.HERE.parent / "claims"))
-        import peer_claims
+        from bench.claims import peer_claims
 
         return peer_claims.OPERATIONS
-    import peer_clients
+    from bench.validation import peer_clients
 
     return peer_clients.PEERS[name]
 
@@ -97,7 +92,7 @@ def sample(
 
 
 def main() -> None:
-    import native
+    from bench.validation import native
 
     library = native.load()
     library.probe.restype = ctypes.c_double

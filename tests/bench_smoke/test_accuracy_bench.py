@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.benches import on_path
-
-with on_path("perf_tools"):
-    import accuracy
+from bench.perf_tools import accuracy
 
 
 def result(whole: int, wire: int, sent: float) -> dict[str, Any]:

@@ -4,29 +4,31 @@ say.
 
 from __future__ import annotations
 
-import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench import __main__ as runner
-from tests.support.benches import ROOT, folders_to_save_in, on_path, run
+from bench import runs
+from bench.validation import (
+    batches,
+    cells,
+    conversion,
+    instructions,
+    jmh,
+    native,
+    peer_rules,
+    report,
+    rule_costs,
+    samples,
+)
+from bench.validation import run as run_bench
+from tests.support.benches import ROOT, folders_to_save_in, run
 
 BENCH = ROOT / "bench" / "validation"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def bench_on_path() -> Iterator[None]:
-    with on_path("validation"):
-        yield
-
-
-def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +166,8 @@ def test_pytest_histograms_are_drawn(tmp_path: Path) -> None:
 
 
 COUNTED = """
-import sys
-sys.path.insert(0, "bench/validation")
-import json, native, worker
+import json
+from bench.validation import native, worker
 jobs = ["bytearray(5000)", "[].append(1)", "mmap.mmap(-1, 8192).close()", "None"]
 import mmap
 count = native.allocation_counter()
@@ -175,7 +176,7 @@ print(json.dumps([count(worker.Job(job, {"mmap": mmap}), 20)["per_call"] for job
 
 
 def test_counting_sees_python_objects_and_c_calls() -> None:
-    environment = module("native").counting_environment()
+    environment = native.counting_environment()
     done = run("-c", COUNTED, LD_PRELOAD=environment["LD_PRELOAD"], PYTHONMALLOC="malloc")
     assert done.returncode == 0, done.stderr
     array, appended, mapped, nothing = json.loads(done.stdout)
@@ -194,10 +195,10 @@ def answers(*rounds: list[float], probe: float = 100.0) -> list[dict[str, Any]]:
 def test_slow_samples_do_not_count() -> None:
     rounds = answers([10, 11, 12], [10, 12, 11])
     rounds.append({"ns": [30.0, 31.0, 29.0], "probe": [150.0, 160.0, 121.0]})
-    time = module("samples").of_samples(rounds, 100.0)
+    time = samples.of_samples(rounds, 100.0)
     assert (time.fast, time.by_round, time.all_slow) == (11, (11, 11, None), False)
     assert time.median == 12  # of all nine
-    slow = module("samples").of_samples(answers([30, 30, 30], probe=150.0), 100.0)
+    slow = samples.of_samples(answers([30, 30, 30], probe=150.0), 100.0)
     assert slow.all_slow
     assert slow.fast == pytest.approx(20)
 
@@ -222,7 +223,7 @@ def test_kafkas_best_iteration_is_held_against_our_median() -> None:
             },
         },
     }
-    rows = {(row["group"], row["name"]): row for row in module("report").assess(measured)["rows"]}
+    rows = {(row["group"], row["name"]): row for row in report.assess(measured)["rows"]}
     slow = rows["slow path vs Kafka, 100 × 1000 B", "none 100 × 1000 B"]
     assert slow["value"] == pytest.approx(22 / 10.5)
     assert (slow["target"], slow["verdict"]) == (2.0, "met")
@@ -234,7 +235,7 @@ def test_kafkas_best_iteration_is_held_against_our_median() -> None:
 
 
 def test_verdicts_follow_from_value_target_and_spread() -> None:
-    verdict = module("samples").verdict
+    verdict = runs.verdict
     assert verdict(2.0, 2.0, "higher", 0.0) == "met"
     assert verdict(1.9, 2.0, "higher", 0.0) == "missed"
     assert verdict(1.9, 2.0, "higher", 0.06) == "noise"
@@ -248,7 +249,6 @@ def test_verdicts_follow_from_value_target_and_spread() -> None:
 def test_a_result_is_saved_and_its_page_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = module("report")
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
     machine = result["machine"] | {"commit": "0123abc"}
     report.save(result | {"machine": machine})
@@ -265,7 +265,6 @@ def test_a_result_is_saved_and_its_page_written(
 
 
 def test_the_terminal_shows_goals_that_the_page_does_not(result: dict[str, Any]) -> None:
-    report = module("report")
     text = report.markdown(result)
     assert text.startswith(report.page.body(result))
     judged = [row for row in result["rows"] if row["verdict"]]
@@ -276,12 +275,12 @@ def test_the_terminal_shows_goals_that_the_page_does_not(result: dict[str, Any])
 @pytest.mark.parametrize("words", [["--quick"], ["--only", "codec=lz4"]])
 def test_only_a_whole_run_is_saved(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        module("run").arguments(["--write", *words])
+        run_bench.arguments(["--write", *words])
     assert "--write needs a whole run" in capsys.readouterr().err
 
 
 def test_a_result_without_a_peer_is_not_saved() -> None:
-    run_module = module("run")
+    run_module = run_bench
     missing = {"prototype": "cc ended with 1", "franz-go": "no go"}
     bench = SimpleNamespace(options=SimpleNamespace(write=True), missing=missing)
     with pytest.raises(SystemExit, match="every peer; not here: prototype, franz-go"):
@@ -316,7 +315,6 @@ def test_the_table_of_conversion_has_a_row_for_each_message_set() -> None:
 
 
 def test_conversion_without_a_codec_has_no_codec_alone() -> None:
-    conversion, cells = module("conversion"), module("cells")
     cell = cells.Cell(1, "none", 100, 1000)
     assert list(conversion.jobs(cell)) == ["whole"]
     slow, fast = (conversion.row_of(cell, {"whole": us}) for us in (100.1, 99.9))
@@ -347,7 +345,7 @@ def test_record_rules_allocate_nothing() -> None:
 
 
 def test_record_rules_are_held_against_check_without_them() -> None:
-    costs = module("rule_costs")
+    costs = rule_costs
     rows = [costs.Row(codec, "headers", allocator_calls=0.0) for codec in ("none", "lz4", "zstd")]
     for row, executed in zip(rows, (1120, 1030, 1031), strict=True):
         costs.assess(row, 1000, executed)
@@ -359,23 +357,22 @@ def test_record_rules_are_held_against_check_without_them() -> None:
 
 
 def test_rules_of_the_bench_refuse_other_records() -> None:
-    rules = module("peer_rules")
+    rules = peer_rules
     for name, has_headers in (("check_headers", False), ("check_ids", True)):
         data = rules.batch("none", 3, 100, has_headers)
         if name == "check_ids":
             assert rules.ruled(name, data).facts == {"records": 3}
-            data = module("batches").build(module("cells").Cell(2, "none", 10, 100))
+            data = batches.build(cells.Cell(2, "none", 10, 100))
         with pytest.raises(AssertionError, match="refused by"):
             rules.ruled(name, data)
 
 
 def test_instructions_are_read_from_callgrinds_table() -> None:
-    counts = module("instructions").functions(ANNOTATED, 4000)
+    counts = instructions.functions(ANNOTATED, 4000)
     assert counts == {"records_walk_plain_buffer": 3680, "by_sse42": 320}
 
 
 def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
-    instructions = module("instructions")
     with pytest.raises(SystemExit, match="must be a source tree with built extensions"):
         instructions.entry(tmp_path, "check")
     assert {
@@ -386,7 +383,6 @@ def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
 def test_batches_are_the_same_each_time_and_valid() -> None:
     from batchval.core.validator import LogValidator
 
-    batches, cells = module("batches"), module("cells")
     for cell in [*cells.legacy_cells(), *cells.cells(2)]:
         if cell.records > 100:
             continue
@@ -403,7 +399,6 @@ def test_batches_are_the_same_each_time_and_valid() -> None:
 
 @pytest.mark.jvm
 def test_batches_are_those_of_kafkas_builder(tmp_path: Path) -> None:
-    batches, cells, jmh = module("batches"), module("cells"), module("jmh")
     try:
         jar = jmh.build_jar()
     except RuntimeError as error:

@@ -13,21 +13,14 @@ import pytest
 from batchval import LogValidator, scan_batches
 from batchval.core import claims
 from batchval.protocol.produce import ProduceRequestView
+from bench.claims import broker_cpu, broker_parts, broker_ratios, produce_load, stored_batches
 from bench.pages import broker_chart, broker_claims
-from tests.support.benches import ROOT, on_path, run
+from bench.proxy import ends, load
+from tests.support.benches import ROOT, run
 
 BENCH = ROOT / "bench" / "claims" / "broker_cpu.py"
 SEGMENTS = ROOT / "fixtures" / "segments"
 LOG = "00000000000000000000.log"
-
-with on_path("claims", "proxy", "validation", "pipelining"):
-    import broker_cpu
-    import broker_parts
-    import broker_ratios
-    import ends
-    import load
-    import produce_load
-    import stored_batches
 
 
 @pytest.fixture(scope="module")

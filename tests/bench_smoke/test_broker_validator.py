@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.benches import ROOT, on_path, run
+from bench import runs
+from tests.support.benches import ROOT, run
 
 BENCH = ROOT / "bench" / "claims" / "broker_validator.py"
 
 
 def test_the_interval_is_that_of_a_median() -> None:
-    with on_path("claims", "validation", "proxy"):
-        import broker_validator
-
-        # of 30 values the 10th and the 21st, of 20 the 6th and the 15th: P(X <= 9) is 0.021 of 30
-        assert broker_validator.interval([float(n) for n in range(30, 0, -1)]) == (10, 21)
-        assert broker_validator.interval([float(n) for n in range(1, 21)]) == (6, 15)
-        assert broker_validator.interval([2.0, 1.0, 3.0]) == (1, 3)
+    # of 30 values the 10th and the 21st, of 20 the 6th and the 15th: P(X <= 9) is 0.021 of 30
+    assert runs.interval([float(n) for n in range(30, 0, -1)]) == (10, 21)
+    assert runs.interval([float(n) for n in range(1, 21)]) == (6, 15)
+    assert runs.interval([2.0, 1.0, 3.0]) == (1, 3)
 
 
 @pytest.mark.parametrize(

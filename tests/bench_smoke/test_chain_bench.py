@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.benches import ROOT, folders_to_save_in, on_path, run
+from bench.proxy import chain, ingress, load
+from tests.support.benches import ROOT, folders_to_save_in, run
 from tests.support.fixtures import needs_kafka
 
 BENCH = ROOT / "bench" / "proxy"
 
-with on_path("proxy"):
-    import chain
-    import ingress
-    import load
 
 pytestmark = pytest.mark.jvm
 

@@ -8,27 +8,17 @@ import importlib
 import json
 import os
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from bench.claims import figures, report_claims, side_by_side, streams
 from bench.pages import claims
-from tests.support.benches import ROOT, folders_to_save_in, on_path, run
+from bench.validation import jmh, peers
+from tests.support.benches import ROOT, folders_to_save_in, run
 
 BENCH = ROOT / "bench" / "claims"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def bench_on_path() -> Iterator[None]:
-    with on_path("claims", "validation"):
-        yield
-
-
-def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +94,6 @@ def test_no_allocator_call_beyond_the_result_and_lies_found_in_time(
 
 
 def test_paced_points_and_their_chart(result: dict[str, Any]) -> None:
-    figures = module("figures")
     points = {(row["way"], row["mb_per_second"], row["partitions"]) for row in result["paced"]}
     assert points == {
         (way, mb, n)
@@ -119,7 +108,7 @@ def test_paced_points_and_their_chart(result: dict[str, Any]) -> None:
 
 
 def test_a_stream_is_whole_batches_of_its_producers_in_turn(tmp_path: Path) -> None:
-    streams, claims = module("streams"), importlib.import_module("batchval.core.claims")
+    claims = importlib.import_module("batchval.core.claims")
     path = streams.make(tmp_path, "zstd", 3, 96)
     requests = list(streams.read(path))
     assert len(requests) == 32
@@ -140,7 +129,7 @@ def test_a_stream_is_whole_batches_of_its_producers_in_turn(tmp_path: Path) -> N
 
 
 def test_what_falls_behind_is_scaled_to_the_pace() -> None:
-    report = module("report_claims")
+    report = report_claims
     answer = {
         "content": 300_000_000,
         "batches": 1,
@@ -158,7 +147,7 @@ def test_what_falls_behind_is_scaled_to_the_pace() -> None:
 def test_result_page_and_chart_are_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = module("report_claims")
+    report = report_claims
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
     measured = {key: value for key, value in result.items() if key != "svg"}
     report.save(measured | {"machine": result["machine"] | {"commit": "0123abc"}})
@@ -203,7 +192,6 @@ def test_pytest_groups_hold_the_four_ways_together(tmp_path: Path) -> None:
 
 @pytest.mark.jvm
 def test_kafka_is_fed_the_same_stream(tmp_path: Path) -> None:
-    jmh, peers, side_by_side, streams = map(module, ("jmh", "peers", "side_by_side", "streams"))
     try:
         jar = jmh.build_jar()
     except RuntimeError as error:
@@ -217,7 +205,7 @@ def test_kafka_is_fed_the_same_stream(tmp_path: Path) -> None:
     kafka = jmh.Kafka(jmh.newest_java(), jar, tmp_path, place.prefix(), quick=True)
     path = streams.make(tmp_path, "lz4", 3, 48)
     size = sum(size for _, _, size in streams.read(path))
-    for way in module("figures").KAFKA_WAYS:
+    for way in figures.KAFKA_WAYS:
         process = side_by_side.JavaPaced(kafka, way, place)
         answer = process.line(f"{path} 1e7 0.5")
         process.stop()

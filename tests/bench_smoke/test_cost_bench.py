@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.benches import on_path
-
-with on_path("perf_tools"):
-    import cost
+from bench.perf_tools import cost
 
 
 def result(*more: float) -> dict[str, Any]:

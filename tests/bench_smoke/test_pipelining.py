@@ -40,8 +40,8 @@ def test_a_batch_out_of_order_is_seen() -> None:
     """Expect a refusal by the bench's broker, a stopped sender, and a row that shows it."""
     script = """
 import struct, sys
-from produce import Produce, records
-from sink import Sink
+from bench.pipelining.produce import Produce, records
+from bench.pipelining.sink import Sink
 
 class Transport:
     def write(self, data): answers.append(struct.unpack_from(">h", data, 23)[0])
@@ -60,6 +60,6 @@ for sequence in (0, 3, 9, 6):
 print(answers)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.stdout.strip() == "[0, 0, 45, 0]", done.stdout + done.stderr

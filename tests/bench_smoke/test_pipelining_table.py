@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.benches import ROOT, on_path, run
+from bench.pipelining import table_figures as figures
+from bench.pipelining import table_wire as wire
+from tests.support.benches import ROOT, run
 
 BENCH = ROOT / "bench" / "pipelining"
 
-with on_path("pipelining", "validation"):
-    import table_figures as figures
-    import table_wire as wire
 
 CLIENT, BROKER = 40_000, 9101
 

@@ -12,14 +12,11 @@ import pytest
 
 from batchval import LogValidator
 from batchval.protocol.produce import ProduceRequestView
-from tests.support.benches import ROOT, folders_to_save_in, on_path, run
+from bench.proxy import load, verdicts
+from tests.support.benches import ROOT, folders_to_save_in, run
 
 pytestmark = pytest.mark.long
 BENCH = ROOT / "bench" / "proxy"
-
-with on_path("proxy"):
-    import load
-    import verdicts
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +119,8 @@ def test_the_terminal_shows_every_goal(result: dict[str, Any]) -> None:
 def test_only_a_whole_run_is_saved(
     words: list[str], error: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with on_path("proxy"):
-        import proxies
+    from bench.proxy import proxies
+
     with pytest.raises(SystemExit):
         proxies.arguments(["--write", *words])
     assert f"--write {error}" in capsys.readouterr().err
@@ -133,8 +130,8 @@ def test_peers_are_saved_with_their_versions(tmp_path: Path) -> None:
     program = tmp_path / "kafka-proxy"
     program.write_text("#!/bin/sh\necho kafka-proxy version 1.2.3\n")
     program.chmod(0o755)
-    with on_path("proxy"):
-        import proxies
+    from bench.proxy import proxies
+
     options = proxies.arguments(["--kafka-proxy", str(program), "--kroxylicious", "jars"])
     assert proxies.peer_versions(options) == {"Kroxylicious": "0.12.0", "kafka-proxy": "1.2.3"}
     assert proxies.peer_versions(proxies.arguments([])) == {}
@@ -142,12 +139,13 @@ def test_peers_are_saved_with_their_versions(tmp_path: Path) -> None:
 
 def test_a_metadata_answer_with_a_brokers_own_address_is_found_out() -> None:
     script = """
-import asyncio, metadata
+import asyncio
+from bench.proxy import metadata
 metadata.Session.replace = lambda self, node_id, host, port: (host, port)
 asyncio.run(metadata.measure(10, 1))
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=BENCH
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert "RuntimeError: clients see the addresses [(0, 'broker-0" in done.stderr, done.stderr
 
@@ -157,7 +155,7 @@ def test_an_answer_that_is_not_the_brokers_stops_a_run(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-import ends, load
+from bench.proxy import ends, load
 folder = Path(sys.argv[1])
 ends.BUILD.mkdir(parents=True, exist_ok=True)
 of = load.make(folder, "1 kB", quick=True)
@@ -180,52 +178,14 @@ finally:
         capture_output=True,
         text=True,
         check=False,
-        cwd=BENCH,
+        cwd=ROOT,
     )
     assert "refused" in done.stdout, done.stdout + done.stderr
 
 
-def test_two_checkouts_take_turns(tmp_path: Path) -> None:
-    """Compare this checkout with itself: all figures are there; no verdict is asserted."""
-    out = tmp_path / "rows.json"
-    words = (
-        "--rounds",
-        2,
-        "--seconds",
-        0.05,
-        "--codecs",
-        "lz4",
-        "--cells",
-        "64 kB lz4, off",
-        "--json",
-        out,
-    )
-    done = run(BENCH / "before.py", ROOT, *words)
-    assert done.stderr == ""
-    rows = json.loads(out.read_text())
-    assert [row["cell"] for row in rows] == ["64 kB lz4, off"]
-    assert all(
-        len(row["ratios"]) == 2 and row["low"] <= row["ratio"] <= row["high"] for row in rows
-    )
-    assert "1 cells, " in done.stdout
-
-
-def test_an_interval_decides_only_where_it_is_on_one_side() -> None:
-    with on_path("proxy"):
-        import before
-    names = [cell.name for cell in before.cells(["lz4"])]
-    assert len(names) == len(set(names)) == 6 + 4 + 8
-    middle, low, high = before.interval([1.0 + i / 1000 for i in range(21)])
-    assert (middle, 1.0 <= low < middle < high <= 1.02) == (1.01, True)
-    assert before.verdict(low, high) == "met"
-    assert before.verdict(1.031, 1.05) == "missed"
-    assert before.verdict(1.02, 1.05) == "open"
-    assert list(before.in_turns(3)) == [("now", "before"), ("before", "now"), ("now", "before")]
-
-
 def test_the_connections_of_a_gate_without_workers_are_shown() -> None:
-    with on_path("proxy"):
-        import workers
+    from bench.proxy import workers
+
     split = {'worker_connections{worker="0"}': 9.0, 'worker_connections{worker="1"}': 7.0}
     assert workers.connections({"connections_open": 16.0} | split) == [9.0, 7.0]
     assert workers.connections({"connections_open": 16.0}) == [16.0]

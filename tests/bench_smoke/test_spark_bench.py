@@ -4,33 +4,20 @@ what they say.
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from batchval.segment.check import Options, Summary, check_paths
+from bench.spark import dump_log, process_tree, segments
 from tests.interop.kafka_broker import ToolMissing, classpath
-from tests.support.benches import on_path
-
-
-@pytest.fixture(scope="module", autouse=True)
-def bench_on_path() -> Iterator[None]:
-    with on_path("spark", "validation"):
-        yield
-
-
-def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 def test_segments_are_sound_and_as_large_as_asked(tmp_path: Path) -> None:
-    count = module("segments").write(
+    count = segments.write(
         tmp_path, "bench", 2, 1 << 20, 4_096, ("none", "gzip", "snappy", "lz4", "zstd")
     )
     summary = Summary()
@@ -42,7 +29,6 @@ def test_segments_are_sound_and_as_large_as_asked(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 def test_cpu_of_the_tree_counts_children() -> None:
-    process_tree = module("process_tree")
     before, began = process_tree.cpu(), time.process_time()
     busy = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass"
     subprocess.run([sys.executable, "-c", busy], check=True)
@@ -56,7 +42,7 @@ def test_dump_log_and_an_audit() -> None:
         classpath("tools")
     except ToolMissing as missing:
         pytest.skip(str(missing))
-    rows = module("dump_log").bench(1, [(0.002, 16_384), (0.002, 1_024)])
+    rows = dump_log.bench(1, [(0.002, 16_384), (0.002, 1_024)])
     assert len(rows) == 2
     for row in rows:
         assert {name: len(samples) for name, samples in row["samples"].items()} == {

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.benches import ROOT, on_path
+from bench.spark import spark_run
+from tests.support.benches import ROOT
 
 BENCH = ROOT / "bench" / "spark"
 TINY = ("--gib", "0.0625", "--rounds", "1", "--split", str(8 << 20), "--large-mib", "16")
-
-with on_path("spark"):
-    import spark_run
 
 
 def test_figures_are_differences_round_by_round() -> None:

@@ -63,7 +63,7 @@ def added_paths(root: Path) -> Iterator[str]:
                 yield f"{path.relative_to(root)}:{number}: {text}"
 
 
-#: the root, as programs below tests/ name it; then folders of bench/ for its programs
+#: the root, as programs below tests/ name it
 _ALLOWED = (
     "sys.path.insert(0, str(Path(__file__).resolve().parents[2]))",
     "sys.path.insert(0, str(ROOT))",
@@ -71,8 +71,6 @@ _ALLOWED = (
     "sys.path[:0] = [{root!r}]",
     'sys.path.insert(0, ".")',
     "sys.path.insert(0, os.getcwd())",
-    "sys.path[:0] = [str(BENCH / folder) for folder in folders]",
-    'sys.path.insert(0, "bench/validation")',
 )
 
 

@@ -264,15 +264,3 @@ def test_import_linter_agrees(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 kept, 0 broken" in ran.stdout
-
-
-def test_no_two_scripts_share_a_name() -> None:
-    """Keep names unique: benches put their folders on sys.path and import by bare name.
-
-    One test run imports many of them, so the first folder would answer for the other.
-    """
-    places: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "bench").rglob("*.py")):
-        if path.stem not in ("conftest", "__main__"):  # no script imports these
-            places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}

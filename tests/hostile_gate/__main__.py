@@ -19,14 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import pages
+from bench import pages, runs
 from bench.pages.hostile import table_of
 from tests.hostile_gate import measure, unread_answers
 from tests.hostile_gate.attacks import ATTACKS
 from tests.hostile_gate.ceilings import broken, shares
 from tests.hostile_gate.gate_under_test import ROOT
 from tests.hostile_gate.measure import Found, best_of, shown
-from tests.support.benches import on_path
 
 
 def measured(name: str, tries: int, checkout: Path) -> Found:
@@ -87,10 +86,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def machine_of() -> dict[str, Any]:
     """Return what the bench runs on, as the other benches have it."""
-    with on_path("validation"):
-        import machine
-
-        return machine.describe()
+    return runs.describe()
 
 
 if __name__ == "__main__":

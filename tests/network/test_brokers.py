@@ -20,7 +20,6 @@ from batchval.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.benches import on_path
 from tests.support.fixtures import running_kafka
 from tests.support.network import Calls, client, until
 
@@ -28,8 +27,7 @@ from tests.support.network import Calls, client, until
 @pytest.fixture(scope="module")
 def produce() -> ModuleType:
     """The bench's requests, in Kafka's own format."""
-    with on_path("pipelining"):
-        import produce as module
+    from bench.pipelining import produce as module
 
     return module
 

@@ -1,15 +1,11 @@
-"""Modules of bench/, which are scripts: they import one another by bare name, and put folders on
-sys.path for that.
-"""
+"""Run benches in processes of their own, and let them save elsewhere."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,20 +13,6 @@ import pytest
 from bench import pages
 
 ROOT = Path(__file__).resolve().parents[2]
-BENCH = ROOT / "bench"
-
-
-@contextlib.contextmanager
-def on_path(*folders: str) -> Iterator[None]:
-    """Make these folders of bench/ importable; restore sys.path afterwards, also after a bench's
-    changes.
-    """
-    before = sys.path[:]
-    sys.path[:0] = [str(BENCH / folder) for folder in folders]
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,6 +25,7 @@ def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str
         cwd=ROOT,
         # or pytest-benchmark would take it for one of pytest-xdist's workers, and measure nothing
         env={key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
+        | {"PYTHONPATH": str(ROOT)}
         | environment,
         timeout=300,
     )
