@@ -4,7 +4,7 @@ A bench declares its sides and how one of them is measured. This module has the 
 
     parser, parse            --rounds, --quick, --write, --out, and when a result may be saved
     program                  the command of a module of bench/ in a process of its own
-    describe, result         processor, versions, commit, date: the head of every result
+    describe, head           processor, versions, commit, date: the head of every result
     ratios, spread, verdict  figures of rounds
     finish                   print, write build/bench, save bench/results
 """
@@ -241,9 +241,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def result(**parts: Any) -> dict[str, Any]:
-    """Return a result with the date and the machine."""
-    return {"date": now(), "machine": describe(), **parts}
+def head() -> dict[str, Any]:
+    """Return the head of a result: the date and the machine."""
+    return {"date": now(), "machine": describe()}
 
 
 def write(out: Path, found: dict[str, Any], text: str) -> None:

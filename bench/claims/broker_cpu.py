@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from bench import pages, runs
@@ -45,8 +44,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             idle_cores = rig.idle_cores(2 * efforts[part].seconds)
             summaries = broker_ratios.summary(rows)
             found[part] = {
-                "date": runs.now(),
-                "machine": runs.describe(),
+                **runs.head(),
                 "settings": settings() | asdict(efforts[part]) | {"load": [began, runs.load()]},
                 "idle_cores": idle_cores,
                 "summaries": summaries,
@@ -87,32 +85,19 @@ def text_of_goals(result: dict[str, Any]) -> str:
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     """Parse the options."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = runs.parser(__doc__, quick="short rounds: a look, no result", out="broker/result")
     add = parser.add_argument
-    add("--only", default=",".join(broker_parts.PARTS), help="Parts, with commas (default: all).")
-    add("--codecs", default=",".join(CODEC_NAMES), help="Codecs, with commas (default: all).")
+    parts = runs.names(broker_parts.PARTS, "part")
+    add("--only", type=parts, default=broker_parts.PARTS, help="Parts, with commas.")
+    codecs = runs.names(CODEC_NAMES, "codec")
+    add("--codecs", type=codecs, default=CODEC_NAMES, help="Codecs, with commas.")
     add("--rounds", type=int, help="Rounds of each part, in place of its own number.")
-    add("--quick", action="store_true", help="Measure short rounds: a look, no result.")
-    add(
-        "--out",
-        type=Path,
-        default=ends.BUILD.parent / "broker" / "result",
-        help="Files without suffix.",
-    )
-    add("--write", action="store_true", help="Save in bench/results, and write docs/benchmarks.")
-    options = parser.parse_args(argv)
-    try:
-        options.codecs = broker_parts.names_of(options.codecs, CODEC_NAMES, "codec")
-        options.only = broker_parts.names_of(options.only, broker_parts.PARTS, "part")
-    except ValueError as error:
-        parser.error(str(error))
-    if options.write and (options.quick or set(options.codecs) != set(CODEC_NAMES)):
-        parser.error("--write needs whole parts: without --quick, with all codecs")
-    if options.write:
-        pages.check_commit(runs.describe())
-    return options
+    return runs.parse(parser, argv, needs)
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    return "" if set(options.codecs) == set(CODEC_NAMES) else "whole parts: with all codecs"
 
 
 def main(argv: list[str] | None = None) -> int:

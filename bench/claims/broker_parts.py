@@ -136,7 +136,7 @@ def measure(rig: Rig, part: str, codecs: Sequence[str], effort: Effort) -> list[
             for name in list(found)[:: -1 if number % 2 else 1]:
                 one = found[name](rig, of, effort.seconds)
                 rows[of, name]["samples"].append(one)
-                tell(
+                runs.tell(
                     f"{part}, round {number + 1} of {effort.rounds}: {text_of(of)}: {name}: {text_of_sample(one)}"
                 )
     check(list(rows.values()), before, rig.counters())
@@ -166,19 +166,3 @@ def text_of_sample(one: Sample) -> str:
     """Return a sample as a line of progress has it."""
     cpu = ", ".join(f"{name} {us:,.0f} µs a batch" for name, us in one["us"].items())
     return f"{cpu}; {one['fed']:.0%} of the pace"
-
-
-def tell(line: str) -> None:
-    """Print a line of progress."""
-    runs.tell(f"  {line}")
-
-
-def names_of(text: str, allowed: Sequence[str], what: str) -> tuple[str, ...]:
-    """Return the names of a list with commas. Raises ValueError for another one."""
-    names = tuple(name for name in text.split(",") if name)
-    for name in names:
-        if name not in allowed:
-            raise ValueError(f"invalid {what} {name!r}: expected {', '.join(allowed)}")
-    if not names:
-        raise ValueError(f"no {what}: expected at least one of {', '.join(allowed)}")
-    return names

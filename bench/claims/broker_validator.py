@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from batchval.core.claims import compute, to_tag
-from bench import pages, runs
+from bench import runs
 from bench.proxy import load
 from tests.conformance import oracle
 from tests.support.jvm_agents import broker_agent
@@ -43,21 +43,19 @@ FEWEST_ROUNDS = 20  # of a saved result
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30, help="measured rounds (default 30)")
-    parser.add_argument("--ms", type=int, default=60, help="milliseconds of a turn (default 60)")
-    parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated (default: all)")
-    parser.add_argument("--write", action="store_true", help="save the result in bench/results")
-    options = parser.parse_args(argv)
-    options.codecs = options.codecs.split(",")
-    for codec in options.codecs:
-        if codec not in CODECS:
-            parser.error(f"invalid codec {codec!r}: expected one of {', '.join(CODECS)}")
-    if options.rounds < 1 or options.ms < 1:
-        parser.error("--rounds and --ms must be at least 1")
-    if options.write and (options.rounds < FEWEST_ROUNDS or tuple(options.codecs) != CODECS):
-        parser.error(f"--write needs all codecs and at least {FEWEST_ROUNDS} rounds")
-    return options
+    """Parse the options."""
+    parser = runs.parser(__doc__, rounds=30, quick="")
+    parser.add_argument(
+        "--ms", type=runs.positive, default=60, help="Milliseconds of a turn (default: 60)."
+    )
+    parser.add_argument("--codecs", type=runs.names(CODECS, "codec"), default=CODECS)
+    return runs.parse(parser, argv, needs)
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    whole = options.rounds >= FEWEST_ROUNDS and options.codecs == CODECS
+    return "" if whole else f"all codecs and at least {FEWEST_ROUNDS} rounds"
 
 
 def batches_of(codec: str, folder: Path) -> dict[str, Any]:
@@ -105,8 +103,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             row[f"{sender} interval"] = runs.interval(ratios)
         rows.append(row)
     return {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "kafka": "4.4.0",
         "rounds": options.rounds,
         "ms": options.ms,
@@ -140,9 +137,7 @@ def table(result: dict[str, Any]) -> str:
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     result = run(options)
-    print(table(result))
-    if options.write:
-        pages.save("broker-validator", result)
+    runs.finish(options, "broker-validator", result, table(result))
     return 0
 
 

@@ -142,8 +142,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             row[f"{variant} interval"] = runs.interval(ratios)
         rows.append(row)
     return {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "kafka": "4.4.0",
         "jvms": options.jvms,
         "rounds": options.rounds,

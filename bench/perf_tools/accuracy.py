@@ -13,7 +13,6 @@ where five requests of four batches cannot carry the rate: 20 there, without ide
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from batchval.perf.histogram import Histogram
 from batchval.perf.payloads import Letters
 from batchval.perf.produce import PerfProducer, ProduceRun, ProduceSettings
 from batchval.producer import ProducerOptions
-from bench import pages, runs
+from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
 
@@ -150,31 +149,19 @@ def goals(result: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = runs.parser(__doc__, quick="two seconds each: a look, no result")
     parser.add_argument("--seconds", type=float, default=60, help="of each run at a fixed rate")
-    parser.add_argument("--quick", action="store_true", help="two seconds each: a look, no result")
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args(argv)
-    if options.write:
-        pages.check_commit(runs.describe())
+    options = runs.parse(parser, argv)
     seconds, rest = (2.0, 2.0) if options.quick else (15.0, options.seconds)
     before = runs.load()
     result: dict[str, Any] = {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "latencies": [latency(*one, seconds) for one in LATENCIES],
         "rates": [rate_kept(delay, rate, rest) for delay in DELAYS_US for rate in RATES],
         "seconds": rest,
     }
     result["load"] = (before, runs.load())
-    print(page.accuracy(result))
-    print(goals(result))
-    if options.write and not options.quick:
-        pages.save("perf-accuracy", result)
+    runs.finish(options, "perf-accuracy", result, f"{page.accuracy(result)}\n{goals(result)}")
     return 0
 
 

@@ -11,7 +11,6 @@ and recorded in batches of 500: the best of many, ns.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -26,7 +25,6 @@ from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
-from bench.perf_tools.perf_bench import pages
 from bench.perf_tools.perf_produce import TOPIC, make_topic, nanoseconds
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 
@@ -90,33 +88,20 @@ def goals(result: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser = runs.parser(__doc__, rounds=9, quick="two short rounds: a look, no result")
     parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--quick", action="store_true", help="two short rounds: a look, no result")
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args(argv)
-    if options.write:
-        pages.check_commit(runs.describe())
+    options = runs.parse(parser, argv)
     if options.quick:
         options.rounds, options.records = 2, 50_000
     result: dict[str, Any] = {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "versions": {"Kafka": KAFKA_VERSION},
         "load": os.getloadavg(),
         "records": options.records,
         "rounds": measured(options.rounds, options.records),
         "nanoseconds": nanoseconds(),
     }
-    print(page.cost(result))
-    print(goals(result))
-    if options.write and not options.quick:
-        pages.save("perf-cost", result)
+    runs.finish(options, "perf-cost", result, f"{page.cost(result)}\n{goals(result)}")
     return 0
 
 

@@ -63,30 +63,21 @@ class Bench:
     doc: str | None
 
     def arguments(self, argv: list[str] | None) -> argparse.Namespace:
-        parser = argparse.ArgumentParser(
-            description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-        parser.add_argument("--rounds", type=int, default=3)
+        """Parse the options."""
+        parser = runs.parser(self.doc, rounds=3)
         parser.add_argument("--records", type=int, default=self.records)
         parser.add_argument(
             "--only", nargs="+", choices=sorted(self.clients), default=list(self.clients)
         )
-        parser.add_argument(
-            "--quick", action="store_true", help="one short round: a look, no result"
-        )
-        parser.add_argument(
-            "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-        )
-        options = parser.parse_args(argv)
-        if options.write and (
-            options.quick or options.rounds < 3 or set(options.only) != set(self.clients)
-        ):
-            parser.error("--write needs three whole rounds at least: without --quick and --only")
+        options = runs.parse(parser, argv, self.needs)
         if options.quick:
             options.rounds, options.records = 1, self.quick_records
-        if options.write:
-            pages.check_commit(runs.describe())
         return options
+
+    def needs(self, options: argparse.Namespace) -> str:
+        """Return what a run lacks that is to be saved."""
+        whole = options.rounds >= 3 and set(options.only) == set(self.clients)
+        return "" if whole else "three rounds at least, of all clients"
 
     def measure(
         self,
@@ -117,8 +108,7 @@ class Bench:
                     line = f"round {number + 1}  {name:<14} {run['rate']:>12,.0f} records/s"
                     runs.tell(line)
         return {
-            "date": runs.now(),
-            "machine": runs.describe(),
+            **runs.head(),
             "versions": {"Kafka": KAFKA_VERSION, "Kafka's tools": TOOLS_VERSION},
             "records": options.records,
             "rounds": options.rounds,

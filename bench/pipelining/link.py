@@ -55,6 +55,20 @@ def is_possible() -> bool:
     return made
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add --link and --congestion."""
+    default = "tun" if is_possible() else "relay"
+    parser.add_argument("--link", choices=("tun", "relay"), default=default)
+    parser.add_argument(
+        "--congestion", default="cubic", help="of every connection over the link (default cubic)"
+    )
+
+
+def needs(link: str) -> str:
+    """Return what a run over this link lacks that is to be saved."""
+    return "TUN devices in network namespaces (root)" if link == "relay" else ""
+
+
 def _device(namespace: str, address: str, mtu: int, congestion: str | None = None) -> int:
     descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     device = f"{namespace[:3]}{os.getpid()}"

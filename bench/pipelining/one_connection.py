@@ -17,10 +17,9 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from bench import pages, runs
+from bench import runs
 from bench.pages.pipelining import one_connection
 from bench.pipelining import link as links
 
@@ -29,47 +28,17 @@ FROM_MS = 70  # shorter round trips allow more than the link's one process can c
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--rtt", type=float, nargs="+", default=[140.0], help="milliseconds (default 140)"
-    )
-    parser.add_argument("--caps", type=int, nargs="+", default=[1, 5])
-    parser.add_argument(
-        "--records", type=int, nargs="+", default=[100, 500, 960], help="of 1000 B in a batch"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8, help="measured, after the warm-up")
-    parser.add_argument(
-        "--warm-up", type=float, default=6, help="seconds until the window has grown"
-    )
-    parser.add_argument("--broker", choices=("sink", "kafka"), default="sink")
-    parser.add_argument(
-        "--link", choices=("tun", "relay"), help="default: tun where it can be made"
-    )
-    parser.add_argument(
-        "--congestion", default="cubic", help="of both ends' sockets, on tun (default cubic)"
-    )
-    parser.add_argument(
-        "--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF"
-    )
-    parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=runs.BUILD / "pipelining",
-        help="for .json and .md",
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args(argv)
-    options.link = options.link or ("tun" if links.is_possible() else "relay")
-    if options.write and (options.quick or options.link == "relay"):
-        parser.error("--write needs a whole run with TUN devices in network namespaces (root)")
-    if options.write:
-        pages.check_commit(runs.describe())
+    parser = runs.parser(__doc__, rounds=3, out="pipelining")
+    add = parser.add_argument
+    add("--rtt", type=float, nargs="+", default=[140.0], help="milliseconds (default 140)")
+    add("--caps", type=int, nargs="+", default=[1, 5])
+    add("--records", type=int, nargs="+", default=[100, 500, 960], help="of 1000 B in a batch")
+    add("--seconds", type=float, default=8, help="measured, after the warm-up")
+    add("--warm-up", type=float, default=6, help="seconds until the window has grown")
+    add("--broker", choices=("sink", "kafka"), default="sink")
+    links.add_options(parser)
+    add("--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF")
+    options = runs.parse(parser, argv, lambda options: links.needs(options.link))
     if options.quick:
         options.rounds, options.seconds, options.warm_up = 1, 0.5, 0.2
         options.records = options.records[:1]
@@ -215,8 +184,7 @@ def main(argv: list[str] | None = None) -> int:
         "relay": "a delaying relay",
     }
     result = {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "settings": {
             "link": described[options.link],
             "broker": {
@@ -232,10 +200,8 @@ def main(argv: list[str] | None = None) -> int:
         "rows": rows,
     }
     text = f"{one_connection(result)}\n{goals(rows)}"
-    runs.write(options.out, result, text)
-    print(text)
-    if options.write:
-        pages.save("pipelining" if options.broker == "sink" else "pipelining-kafka", result)
+    name = "pipelining" if options.broker == "sink" else "pipelining-kafka"
+    runs.finish(options, name, result, text)
     return int(any("error" in row for row in rows))
 
 

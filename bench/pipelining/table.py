@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench import pages, runs
+from bench import runs
 from bench.pipelining import link as links
 from bench.pipelining import table_figures as figures
 from bench.pipelining import table_peers as peers
@@ -49,52 +49,26 @@ SERIAL = (
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = runs.parser(
+        __doc__,
+        rounds=3,
+        quick="few records, one round: a look, no result",
+        out="pipelining-table",
     )
-    parser.add_argument(
-        "--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help="milliseconds"
+    add = parser.add_argument
+    add("--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help="milliseconds")
+    add("--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL")
+    every = list(peers.PEERS)
+    add("--peers", nargs="+", choices=every, default=every, metavar="PEER")
+    add("--brokers", type=int, default=5)
+    add("--heap", default="256m", help="of a broker (default 256m)")
+    links.add_options(parser)
+    add("--nice", type=int, default=0, help="of the clients")
+    add("--fresh", action="store_true", help="forget the samples of earlier runs")
+    add("--report-only", action="store_true", help="measure nothing, write what is kept")
+    options = runs.parse(
+        parser, argv, lambda options: "" if options.report_only else links.needs(options.link)
     )
-    parser.add_argument(
-        "--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL"
-    )
-    parser.add_argument(
-        "--peers", nargs="+", choices=list(peers.PEERS), default=list(peers.PEERS), metavar="PEER"
-    )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--brokers", type=int, default=5)
-    parser.add_argument("--heap", default="256m", help="of a broker (default 256m)")
-    parser.add_argument(
-        "--link", choices=("tun", "relay"), help="default: tun where it can be made"
-    )
-    parser.add_argument(
-        "--congestion", default="cubic", help="of every connection over the link (default cubic)"
-    )
-    parser.add_argument("--nice", type=int, default=0, help="of the clients")
-    parser.add_argument("--fresh", action="store_true", help="forget the samples of earlier runs")
-    parser.add_argument(
-        "--quick", action="store_true", help="few records, one round: a look, no result"
-    )
-    parser.add_argument(
-        "--report-only", action="store_true", help="measure nothing, write what is kept"
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=runs.BUILD / "pipelining-table",
-        help="for .json, .md",
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args(argv)
-    options.link = options.link or ("tun" if links.is_possible() else "relay")
-    if options.write and options.quick:
-        parser.error("--write needs a whole run: without --quick")
-    if options.write and options.link == "relay" and not options.report_only:
-        parser.error("--write needs TUN devices in network namespaces (root)")
-    if options.write:
-        pages.check_commit(runs.describe())
     if options.quick:
         options.rounds = 1
     if options.link == "relay":
@@ -309,8 +283,7 @@ def main(argv: list[str] | None = None) -> int:
     load = runs.load()
     missing = {} if options.report_only else measure(options, samples, keep)
     result = {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "settings": {"missing": missing, "load": [load, runs.load()], "heap": options.heap},
         "versions": {
             "Kafka": "4.4.0",
@@ -323,10 +296,7 @@ def main(argv: list[str] | None = None) -> int:
     }
     result["figures"] = figures.judged(result["rows"])
     text = figures.markdown(result)
-    runs.write(options.out, result, text)
-    print(text)
-    if options.write:
-        pages.save("pipelining-table", result)
+    runs.finish(options, "pipelining-table", result, text)
     return int(any("error" in one for one in samples))
 
 

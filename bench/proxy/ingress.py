@@ -23,17 +23,17 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from batchval.network.connection import Connection
 from batchval.network.options import ConnectionOptions
-from bench import pages, runs
+from bench import runs
 from bench.pages import proxy as page
 from bench.pipelining.produce import Metadata
 from bench.proxy import ends, load
+from bench.validation import cells
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support.gate_process import GateProcess
 
@@ -262,43 +262,19 @@ def summary(sample: dict[str, Any]) -> str:
     return f"{shares}; {sample['mb_a_second']:.1f} MB/s"
 
 
-def save(result: dict[str, Any]) -> None:
-    """Save the result in bench/results, and write docs/benchmarks."""
-    pages.save("ingress", result)
-
-
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = runs.parser(
+        __doc__, rounds=3, quick="one short round, slow: a look, no result", out="proxy/ingress"
     )
-    parser.add_argument(
-        "--mb", type=float, default=30.0, help="MB a second on the wire (default 30)"
-    )
-    parser.add_argument("--codecs", default="lz4,zstd")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each run, measured")
-    parser.add_argument(
-        "--quick", action="store_true", help="one short round, slow: a look, no result"
-    )
-    parser.add_argument("--out", type=Path, default=ends.BUILD / "ingress")
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args(argv)
-    options.codecs = [codec for codec in options.codecs.split(",") if codec]
+    add = parser.add_argument
+    add("--mb", type=float, default=30.0, help="MB a second on the wire (default 30)")
+    add("--codecs", type=runs.names(cells.CODECS[1:], "codec"), default=("lz4", "zstd"))
+    add("--seconds", type=float, default=6.0, help="of each run, measured")
+    options = runs.parse(parser, argv)
     options.settle, options.warm_up = SETTLE_S, 15.0
-    if options.write and options.quick:
-        parser.error("--write needs a whole run: without --quick")
-    if options.write:
-        pages.check_commit(runs.describe())
     if options.quick:
-        options.rounds, options.seconds, options.settle, options.warm_up, options.mb = (
-            1,
-            0.5,
-            1.0,
-            0.5,
-            15.0,
-        )
+        options.rounds, options.seconds, options.mb = 1, 0.5, 15.0
+        options.settle, options.warm_up = 1.0, 0.5
     return options
 
 
@@ -308,8 +284,7 @@ def main(argv: list[str] | None = None) -> int:
     began = runs.load()
     samples = measure(options)
     result = {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "settings": {
             "kafka": KAFKA_VERSION,
             "jvm": f"G1, heap {HEAP}",
@@ -321,10 +296,7 @@ def main(argv: list[str] | None = None) -> int:
         },
         "samples": samples,
     }
-    runs.write(options.out, result, page.ingress_body(result))
-    print(page.ingress_body(result))
-    if options.write:
-        save(result)
+    runs.finish(options, "ingress", result, page.ingress_body(result))
     return 0
 
 

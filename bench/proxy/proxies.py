@@ -31,33 +31,21 @@ WARM_UP_S = 8.0  # a size, of a JVM
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = runs.parser(
+        __doc__,
+        rounds=5,
+        quick="one short round, few clients: a look, no result",
+        out="proxy/result",
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.8, help="of each cell in each round")
-    parser.add_argument(
-        "--nice", type=int, default=0, help="of proxies, client and broker (negative: root)"
-    )
-    parser.add_argument("--codecs", default=",".join(CODECS))
-    parser.add_argument("--kroxylicious", metavar="FOLDER")
-    parser.add_argument("--kafka-proxy", metavar="PROGRAM")
-    parser.add_argument("--clients", type=int, default=1000, help="for memory")
-    parser.add_argument(
-        "--quick", action="store_true", help="one short round, few clients: a look, no result"
-    )
-    parser.add_argument("--out", type=Path, default=ends.BUILD / "result")
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args(argv)
-    options.codecs = [codec for codec in options.codecs.split(",") if codec]
-    if options.write and options.quick:
-        parser.error("--write needs a whole run: without --quick")
-    if options.write and not options.kroxylicious:
-        parser.error("--write needs --kroxylicious FOLDER: the README compares with it")
-    if options.write:
-        verdicts.pages.check_commit(runs.describe())
+    add = parser.add_argument
+    add("--seconds", type=float, default=0.8, help="of each cell in each round")
+    add("--nice", type=int, default=0, help="of proxies, client and broker (negative: root)")
+    add("--codecs", type=runs.names(CODECS, "codec"), default=CODECS)
+    add("--kroxylicious", metavar="FOLDER")
+    add("--kafka-proxy", metavar="PROGRAM")
+    add("--clients", type=int, default=1000, help="for memory")
+    needs = "--kroxylicious FOLDER: the README compares with it"
+    options = runs.parse(parser, argv, lambda options: "" if options.kroxylicious else needs)
     if options.quick:
         options.rounds, options.seconds, options.clients = 1, 0.1, 20
     return options
@@ -292,8 +280,7 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         bench.stop()
     measured = {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "settings": {
             "rounds": options.rounds,
             "seconds": options.seconds,

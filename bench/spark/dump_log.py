@@ -15,7 +15,6 @@ bench/results/dump-log.json and writes docs/benchmarks.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
@@ -25,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import pages, runs
+from bench import runs
 from bench.pages import spark as page
 from bench.spark import segments
 from bench.validation import cells
@@ -107,22 +106,13 @@ def bench(rounds: int, cases: list[tuple[float, int]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = runs.parser(
+        __doc__, rounds=3, quick="1 GiB, one size of batches, two rounds: a look, no result"
+    )
     parser.add_argument("--gib", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--quick", action="store_true", help="1 GiB, one size of batches, two rounds, no result"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    options = parser.parse_args()
+    options = runs.parse(parser, None)
     if options.quick:
         options.gib, options.rounds = 1.0, 2
-    if options.write:
-        if options.quick:
-            parser.error("--write needs a whole run")
-        pages.check_commit(runs.describe())
     load = runs.load()
     cases = [(options.gib, size) for size in BATCH_BYTES] + [(LARGE * options.gib, BATCH_BYTES[0])]
     rows = bench(options.rounds, cases[:1] if options.quick else cases)
@@ -132,9 +122,7 @@ def main() -> None:
     }
     about["load_before_and_after"] = [load, runs.load()]
     result = {"machine": about, "rows": rows}
-    print(page.dump_log_body(result))
-    if options.write:
-        pages.save("dump-log", result)
+    runs.finish(options, "dump-log", result, page.dump_log_body(result))
 
 
 if __name__ == "__main__":

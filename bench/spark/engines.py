@@ -12,7 +12,6 @@ before, once. --write saves bench/results/audit-engines.json and writes docs/ben
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 import time
@@ -25,7 +24,7 @@ from batchval.audit.arrow_rows import read_range
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, cut
 from batchval.segment.store import SegmentInfo, Store
-from bench import pages, runs
+from bench import runs
 from bench.pages import spark as page
 from bench.spark import process_tree, segments
 from bench.validation import cells
@@ -101,15 +100,9 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = runs.parser(__doc__, rounds=3, quick="")
     parser.add_argument("--gib", type=float, default=4.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    arguments = parser.parse_args()
-    if arguments.write:
-        pages.check_commit(runs.describe())
+    arguments = runs.parse(parser, None)
     with tempfile.TemporaryDirectory(prefix="batchval-engines-") as folder:
         partitions = 4
         each = int(arguments.gib * 2**30) // partitions
@@ -124,9 +117,7 @@ def main() -> None:
         "load_before_and_after": [load, runs.load()],
     }
     result = {"machine": about, "engines": engines}
-    print(page.engines_body(result))
-    if arguments.write:
-        pages.save("audit-engines", result)
+    runs.finish(arguments, "audit-engines", result, page.engines_body(result))
 
 
 if __name__ == "__main__":

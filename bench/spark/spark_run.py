@@ -35,7 +35,7 @@ from batchval.audit.audit_run import list_work
 from batchval.audit.work import work
 from batchval.segment.options import Options
 from batchval.segment.ranges import Range, Task, pack
-from bench import pages, runs
+from bench import runs
 from bench.pages import spark as page
 from bench.pages.spark import MIB, WAYS
 from bench.spark import segments
@@ -345,43 +345,28 @@ def warm(logs: Path) -> None:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = runs.parser(
+        __doc__, rounds=5, quick="8 GiB, three rounds, the ways with a target", out="spark"
     )
-    parser.add_argument("--gib", type=float, default=8.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--split", type=int, default=256 * MIB, metavar="BYTES")
-    parser.add_argument("--only", nargs="+", choices=sorted(WAYS), default=list(WAYS))
-    parser.add_argument(
-        "--no-memory", action="store_true", help="without the run for worker memory"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="8 GiB, three rounds, the targets' ways, no result"
-    )
-    parser.add_argument("--out", type=Path, default=runs.ROOT / "build" / "bench" / "spark")
-    parser.add_argument(
-        "--write", action="store_true", help="save in bench/results, write docs/benchmarks"
-    )
-    parser.add_argument(
-        "--large-mib", type=int, default=512, help="bytes of large batches, for worker memory"
-    )
-    options = parser.parse_args(argv)
+    add = parser.add_argument
+    add("--gib", type=float, default=8.0)
+    add("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    add("--split", type=int, default=256 * MIB, metavar="BYTES")
+    add("--only", nargs="+", choices=sorted(WAYS), default=list(WAYS))
+    add("--no-memory", action="store_true", help="without the run for worker memory")
+    add("--large-mib", type=int, default=512, help="bytes of large batches, for worker memory")
+    options = runs.parse(parser, argv, needs)
     if options.quick:
         options.gib, options.rounds, options.only, options.no_memory = 8.0, 3, list(QUICK), True
-    if options.write:
-        if (
-            options.quick
-            or options.gib < 8
-            or options.rounds < 3
-            or set(options.only) != set(WAYS)
-            or options.no_memory
-        ):
-            parser.error(
-                "--write needs a whole run: 8 GiB, three rounds at least, all ways, with memory"
-            )
-        pages.check_commit(runs.describe())
     return options
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    is_whole = options.gib >= 8 and options.rounds >= 3 and set(options.only) == set(WAYS)
+    if is_whole and not options.no_memory:
+        return ""
+    return "8 GiB, three rounds at least, all ways, with memory"
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -403,8 +388,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     import pyspark
 
     return {
-        "date": runs.now(),
-        "machine": runs.describe(),
+        **runs.head(),
         "versions": {
             "PySpark": pyspark.__version__,
             "pyarrow": pyarrow.__version__,
@@ -430,10 +414,7 @@ def main(argv: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="batchval-bench-") as folder:
         result = measure(options, Path(folder))
     text = f"{page.spark_body(result)}\n{goals(result)}"
-    print(text, end="")
-    runs.write(options.out, result, text)
-    if options.write:
-        pages.save("spark", result)
+    runs.finish(options, "spark", result, text)
 
 
 if __name__ == "__main__":

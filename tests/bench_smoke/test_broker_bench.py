@@ -220,10 +220,10 @@ def test_a_page_has_the_parts_that_were_measured() -> None:
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (["--write", "--quick"], "--write needs whole parts"),
+        (["--write", "--quick"], "--write needs a whole run"),
         (["--write", "--codecs", "lz4"], "--write needs whole parts"),
         (["--codecs", "lzma"], "invalid codec 'lzma': expected gzip, snappy, lz4, zstd"),
-        (["--only", ","], "no part: expected at least one of whole, policies, gate, grid"),
+        (["--only", ","], "no part: expected whole, policies, gate, grid"),
     ],
 )
 def test_options_that_cannot_be_are_refused(

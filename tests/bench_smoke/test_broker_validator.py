@@ -20,8 +20,8 @@ def test_the_interval_is_that_of_a_median() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--codecs", "none"], "invalid codec 'none': expected one of zstd, gzip, snappy, lz4"),
-        (["--rounds", "0"], "--rounds and --ms must be at least 1"),
+        (["--codecs", "none"], "invalid codec 'none': expected zstd, gzip, snappy, lz4"),
+        (["--rounds", "0"], "invalid number 0: expected at least 1"),
         (["--write", "--rounds", "19"], "--write needs all codecs and at least 20 rounds"),
     ],
 )

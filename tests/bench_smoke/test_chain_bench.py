@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import pages
 from bench.proxy import chain, ingress, load
 from tests.support.benches import ROOT, folders_to_save_in, run
 from tests.support.fixtures import needs_kafka
@@ -61,7 +62,7 @@ def test_cpu_at_a_fixed_ingress_is_measured_and_written_down(
         assert paths["claims"] > sum(paths.values()) / 2
     assert ways["validating"][0]["paths"].get("claims", 0) == 0
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
-    ingress.save(result | {"machine": result["machine"] | {"commit": "0123abc"}})
+    pages.save("ingress", result | {"machine": result["machine"] | {"commit": "0123abc"}})
     assert json.loads((results / "ingress.json").read_text())["samples"] == result["samples"]
     assert "`0123abc`" in (docs / "proxy.md").read_text()
 
