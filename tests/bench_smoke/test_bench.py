@@ -376,7 +376,7 @@ def test_instructions_name_what_cannot_be_compared(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="must be a source tree with built extensions"):
         instructions.entry(tmp_path, "check")
     assert {
-        instructions.entry(instructions.cells.ROOT, name)[:9] for name in instructions.ENTRIES
+        instructions.entry(instructions.runs.ROOT, name)[:9] for name in instructions.ENTRIES
     } == {"__pyx_pw_"}
 
 
