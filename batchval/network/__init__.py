@@ -2,8 +2,8 @@
 read their contents.
 
 ``connection`` is one pipelined connection, ``in_flight`` its only cap, ``network_client`` the
-connections to all nodes,
-``client`` what Kafka calls ConsumerNetworkClient, ``future`` its RequestFuture;
-``metadata`` who leads what, ``coordinator`` who coordinates, ``security`` and ``sasl`` who may.
+connections to all nodes, ``client`` what Kafka calls ConsumerNetworkClient, ``future`` its
+RequestFuture. ``cluster_metadata`` knows the leaders, ``coordinator`` the coordinators;
+``security`` and ``sasl`` authenticate.
 docs/reference/library/network.md says how they behave.
 """

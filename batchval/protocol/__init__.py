@@ -2,7 +2,7 @@
 stay opaque.
 
 ``frames`` cuts a stream into frames. ``primitives`` reads and writes the types that every message
-is made of.
-``messages`` holds a class for each request and response (generated), ``walks`` the positions that a
-proxy needs (generated), ``produce``, ``addresses`` and ``api_versions`` what it changes.
+is made of. ``messages`` holds a class for each request and response (generated), ``positions`` the
+position of each field that a proxy needs (generated). ``produce``, ``addresses`` and
+``gate_versions`` change requests and responses.
 """
