@@ -107,14 +107,14 @@ lint: build  ## ruff, cython-lint, mypy (strict), the import contract, the words
 	$(PY) tools/style.py
 	$(PY) -m bench.pages --commits
 
-coverage: build  ## line coverage of the core's .pyx files, in a traced copy of the tree; fails below its floor
-	$(PY) tools/coverage.py --floor 90
+coverage: build  ## line coverage of the core's .pyx files, traced, into docs/reports; fails below its floor
+	$(PY) tools/coverage.py --floor 90 --page
 
 hostile: build  ## every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
 	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
 
-hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, and a table of them as docs/reports/hostile.md has it
-	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --table build/hostile/table.md
+hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, into docs/reports/hostile-runs
+	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --report
 
 # No bench writes README.md: bench-pages does.
 kills: build  ## 10^6 records through 100 kills of gate and broker (Java, Maven; KILLS='--records N --kills N')

@@ -15,16 +15,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench.pages import reports  # noqa: E402
+
 CORE = "batchval/core"
 TESTS = ["tests/core", "tests/compression", "tests/conformance/test_golden.py", "tests/segment"]
 #: tests that go over megabytes, or over every bit: a traced line costs a hundred times, and they
@@ -59,11 +61,6 @@ include = {CORE}/*.pyx
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", "build", "*.so", "__pycache__", "*.egg-info", ".*_cache", "bench"
 )
-
-
-#: the generated part of docs/reports/coverage.md
-PAGE = "docs/reports/coverage.md"
-START, END = "<!-- measured:start -->\n", "<!-- measured:end -->"
 
 
 class NothingMeasured(RuntimeError):
@@ -139,33 +136,15 @@ def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
     return total
 
 
-def write_page(root: Path, files: dict[str, Any]) -> None:
-    """Write what was measured into the report, with date, commit and machine."""
-    rows = [(Path(name).stem, found["summary"]) for name, found in sorted(files.items())]
-    lines, missed = (
-        sum(row[key] for _, row in rows) for key in ("num_statements", "missing_lines")
-    )
-    total = {"num_statements": lines, "missing_lines": missed}
-    cells = [
-        f"| {name} | {row['num_statements']:,} | {row['missing_lines']} "
-        f"| {100 - 100 * row['missing_lines'] / row['num_statements']:.1f} % |"
-        for name, row in [*rows, ("**total**", total)]
+def measurement(files: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables of docs/reports/coverage.json."""
+    rows = [
+        [Path(name).stem, found["summary"]["num_statements"], found["summary"]["missing_lines"]]
+        for name, found in sorted(files.items())
     ]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    when = f"{datetime.now(UTC):%Y-%m-%d}, commit `{commit}`, Python {platform.python_version()}"
-    head = f"{when}, {platform.machine()} {platform.system()}."
-    body = "\n".join(
-        [head, "", "| module | lines | missed | covered |", "|---|---|---|---|", *cells, ""]
-    )
-    path = root / PAGE
-    before, _, rest = path.read_text("utf-8").partition(START)
-    path.write_text(f"{before}{START}{body}{END}{rest.partition(END)[2]}", "utf-8")
+    headings = ["module", "lines", "missed", "covered"]
+    modules = {"headings": headings, "rows": rows, "total": True, "share": True}
+    return {"title": f"Modules of {CORE}", "tables": [modules]}
 
 
 def main() -> int:
@@ -178,11 +157,14 @@ def main() -> int:
         help="exit 1 where the total is below",
     )
     parser.add_argument("--missing", action="store_true", help="list the lines that no test ran")
-    parser.add_argument("--page", action="store_true", help=f"write the table into {PAGE}")
+    parser.add_argument(
+        "--page", action="store_true", help="save the table as docs/reports/coverage.json and .md"
+    )
     parser.add_argument(
         "tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})"
     )
     options = parser.parse_args()
+    run = reports.here() if options.page else {}
     modules = sorted(str(path.relative_to(ROOT)) for path in (ROOT / CORE).glob("*.pyx"))
     with tempfile.TemporaryDirectory(prefix="batchval-coverage-") as folder:
         tree = Path(folder) / "tree"
@@ -191,7 +173,8 @@ def main() -> int:
             files, passed = measure(tree, options.tests)
             total = table(files, modules, options.missing)
             if options.page and passed:
-                write_page(ROOT, {module: files[module] for module in modules})
+                kept = measurement({module: files[module] for module in modules})
+                reports.save("coverage", run | kept)
         except NothingMeasured as error:
             print(f"coverage: {error}", file=sys.stderr)
             return 4

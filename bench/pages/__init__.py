@@ -1,10 +1,12 @@
-"""Pages of docs/benchmarks, rendered from the measured results in bench/results.
+"""Pages of docs/benchmarks and docs/reports, rendered from measured results.
 
-A bench measures, judges its figures against internal goals, and saves all of it as JSON: `save`.
-The modules of this package read nothing but that JSON, and render what was measured, not the goals:
+A bench measures, judges its figures against internal goals, and saves all of it as JSON in
+bench/results: `save`. The modules of this package read nothing but that JSON, and render what was
+measured, not the goals:
 
     validation claims broker_claims proxy ...        one page each: TITLE, ABOUT, SOURCES, render
     index                                            docs/benchmarks/README.md
+    reports                                          docs/reports, from the JSON next to each page
     headline, bars                                   the rows and the chart of the project's README
 
 ``python -m bench.pages`` writes all of it again (`__main__`).
@@ -19,6 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs" / "benchmarks"
+REPORTS = ROOT / "docs" / "reports"
 
 Result = dict[str, Any]
 

@@ -1,6 +1,6 @@
-"""Write what is rendered from bench/results, or check it.
+"""Write what is rendered from bench/results and docs/reports/*.json, or check it.
 
-    python -m bench.pages            write docs/benchmarks and the figures of README.md
+    python -m bench.pages            write docs/benchmarks, docs/reports and the README's figures
     python -m bench.pages --check    exit with 1 if a file differs from the results, and name it
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
@@ -32,6 +32,7 @@ from bench.pages import (
     perf,
     pipelining,
     proxy,
+    reports,
     spark,
     validation,
 )
@@ -67,7 +68,7 @@ def documents() -> dict[Path, str]:
     )
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
-    return found
+    return found | reports.documents()
 
 
 def readme() -> dict[Path, str]:
@@ -94,13 +95,16 @@ def different(texts: dict[Path, str]) -> list[Path]:
 def unknown_commits() -> list[str]:
     """Return the results whose sources nobody can check out: not of this commit or one before."""
     found = []
-    for path in sorted(place.RESULTS.glob("*.json")):
-        commit = json.loads(path.read_text("utf-8"))["machine"]["commit"]
+    commits = [
+        (path.name, json.loads(path.read_text("utf-8"))["machine"]["commit"])
+        for path in sorted(place.RESULTS.glob("*.json"))
+    ]
+    for name in reports.NAMES:
+        commits += [(f"{name}.json", one["machine"]["commit"]) for one in reports.read(name)]
+    for name, commit in commits:
         command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
         if subprocess.run(command, cwd=place.ROOT, capture_output=True, check=False).returncode:
-            found.append(
-                f"{path.name}: commit {commit} is not in the history of HEAD: measure again"
-            )
+            found.append(f"{name}: commit {commit} is not in the history of HEAD: measure again")
     return found
 
 
@@ -126,7 +130,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     found = different(texts)
     for path in found:
-        print(f"{path.relative_to(place.ROOT)} differs from bench/results: python -m bench.pages")
+        print(f"{path.relative_to(place.ROOT)} differs from the results: python -m bench.pages")
     return int(bool(found))
 
 

@@ -110,9 +110,7 @@ def test_a_new_result_is_seen(
     assert "77 µs" in (docs / "validation.svg").read_text()
     assert (tmp_path / "README.md").read_text() == README
     assert all_pages.main(["--check"]) == 1
-    assert (
-        capsys.readouterr().out == "README.md differs from bench/results: python -m bench.pages\n"
-    )
+    assert capsys.readouterr().out == "README.md differs from the results: python -m bench.pages\n"
     assert all_pages.main([]) == 0
     readme = (tmp_path / "README.md").read_text()
     assert "| 77 µs | Kafka's LogValidator: " in readme

@@ -79,23 +79,20 @@ def _validate_quietly(case: dict[str, object]) -> None:
     replay(case)
 
 
-def _table(ended: list[_Worker], seed: int) -> str:
-    """Return what ran, as docs/reports/hostile.md has it."""
+def _measurement(ended: list[_Worker], seed: int) -> dict[str, object]:
+    """Return what ran, as docs/reports/hostile-runs.json has it."""
     from tests.hostile.targets import TARGETS
 
     rows = sorted(ended, key=lambda worker: list(TARGETS).index(worker.target))
     hours = sum(worker.place[2] for worker in ended) / 3_600_000
-    total = f"{sum(worker.executions for worker in ended):,} executions, {hours:.2f} CPU hours"
-    return "\n".join(
-        (
-            f"Seed {seed}: {total}, {sum(len(worker.findings) for worker in ended)} findings.",
-            "",
-            "| target | executions | CPU seconds | writes to buffers in use | findings |",
-            "|---|---|---|---|---|",
-            *(worker.row() for worker in rows),
-            "",
-        )
-    )
+    headings = ["target", "executions", "CPU seconds", "writes to buffers in use", "findings"]
+    return {
+        "title": f"Seed {seed}, {len(rows)} targets",
+        "about": [f"{hours:.2f} CPU hours."],
+        "tables": [
+            {"headings": headings, "rows": [worker.row() for worker in rows], "total": True}
+        ],
+    }
 
 
 class _Worker:
@@ -155,11 +152,10 @@ class _Worker:
         writes = f", {self.place[3]:,} writes to buffers in use" if self.place[3] else ""
         print(f"{self.target}: {rate}{writes}, {len(self.findings)} findings", flush=True)
 
-    def row(self) -> str:
-        """Return a line of the table in docs/reports/hostile.md."""
-        writes = f"{self.place[3]:,}" if self.place[3] else ""
-        cpu = self.place[2] / 1000
-        return f"| `{self.target}` | {self.executions:,} | {cpu:,.0f} | {writes} | {len(self.findings)} |"
+    def row(self) -> list[str | int | None]:
+        """Return a row of the table in docs/reports/hostile-runs.json."""
+        cpu, writes = self.place[2] // 1000, self.place[3] or None
+        return [f"`{self.target}`", self.executions, cpu, writes, len(self.findings)]
 
 
 def _replay(paths: list[Path]) -> int:
@@ -178,6 +174,7 @@ def _replay(paths: list[Path]) -> int:
 
 
 def main() -> int:
+    from bench.pages import reports
     from tests.hostile.targets import TARGETS
 
     parser = argparse.ArgumentParser(
@@ -197,9 +194,9 @@ def main() -> int:
         help="of all targets together, each its share; --seconds is ignored",
     )
     parser.add_argument(
-        "--table",
-        type=Path,
-        help="write executions, CPU time and findings of each target as Markdown",
+        "--report",
+        action="store_true",
+        help="add executions, CPU time and findings of each target to docs/reports/hostile-runs",
     )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
@@ -216,6 +213,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.replay:
         return _replay(arguments.replay)
+    run = reports.here() if arguments.report else {}
     print(f"seed {arguments.seed}", flush=True)
     waiting = list(arguments.target or TARGETS)
     arguments.cpu_seconds = None
@@ -243,10 +241,8 @@ def main() -> int:
             for finding in one.findings[:_SHOWN]:
                 print("  ", finding["what"], finding["batch_hex"][:200], finding.get("cfg", {}))
     print(f"hostile: {executions:,} executions, {findings} findings")
-    if arguments.table:
-        arguments.table.parent.mkdir(parents=True, exist_ok=True)
-        arguments.table.write_text(_table(ended, arguments.seed), encoding="utf-8")
-        print(arguments.table.read_text("utf-8"))
+    if arguments.report:
+        reports.save("hostile-runs", run | _measurement(ended, arguments.seed))
     if arguments.everything:
         here = Path(__file__).parent
         programs = (

@@ -4,7 +4,8 @@ Makes mutants of the core's source, one small change each: a comparison (< and <
 !=), a bound (± 1 dropped), a sign (+ and -, a cast to the other signedness). Which ones follows
 from the seed alone. Each is built in a copy of the tree (one module, -O1) and must make the quick
 suite fail: golden and hostile cases, a short differential run, then tests/core. Prints one line a
-mutant; ``--out`` gets a JSON line each. docs/reports/mutants.md explains the survivors.
+mutant; ``--out`` gets a JSON line each. ``--report`` adds the run to docs/reports/mutants.json and
+writes mutants.md, which explains the survivors.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.pages import reports  # noqa: E402
+
 # the code that parses untrusted bytes; Python bounds entry points and builders
 _WALKS = "records legacy frames snappy replay columns judge messages walks verdict"
 FILES = (*(f"batchval/core/{name}.pyx" for name in _WALKS.split()), "batchval/core/inflate.c")
@@ -197,6 +203,45 @@ class Copy:
         }
 
 
+WHY = "not explained yet"
+
+
+def measurement(
+    results: list[dict[str, Any]], seed: int, earlier: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the tables of a run. A survivor of an earlier run keeps the reason it has there."""
+    whys = {tuple(row[:2]): row[2] for one in earlier for row in one["tables"][-1]["rows"]}
+    killers = Counter(one["killed_by"] for one in results if one["killed_by"])
+    modules = sorted({Path(one["file"]).name for one in results})
+    survivors = [one for one in results if not one["killed_by"]]
+    survived = Counter(Path(one["file"]).name for one in survivors)
+    every = Counter(Path(one["file"]).name for one in results)
+    places = [
+        (
+            f"`{Path(one['file']).name}`: `{one['source']}`".replace("|", r"\|"),
+            f"`{one['old'].strip()}` to `{one['new'].strip()}`",
+        )
+        for one in survivors
+    ]
+    tables: list[dict[str, Any]] = [
+        {"headings": ["killed by", "mutants"], "rows": list(map(list, killers.most_common()))},
+        {
+            "headings": ["module", "killed", "survived"],
+            "rows": [[name, every[name] - survived[name], survived[name]] for name in modules],
+        },
+        {
+            "about": ["The mutants that survive:"],
+            "headings": ["place", "change", "why no test can tell, or none does"],
+            "rows": [[*place, whys.get(place, WHY)] for place in places],
+        },
+    ]
+    return {
+        "title": f"Seed {seed}, {len(results)} mutants",
+        "about": [f"**{killers.total()} of {len(results)} killed.**"],
+        "tables": tables,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -205,6 +250,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("build/mutants.jsonl"))
+    parser.add_argument("--report", action="store_true", help="add the run to docs/reports/mutants")
     parser.add_argument("--list", action="store_true", help="name the mutants, build nothing")
     arguments = parser.parse_args()
     mutants = chosen(arguments.seed, arguments.count)
@@ -212,7 +258,8 @@ def main() -> int:
         print(*mutants, sep="\n")
         return 0
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    survived = 0
+    run = reports.here() if arguments.report else {}
+    results = []
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as folder,
         arguments.out.open("w", encoding="utf-8") as lines,
@@ -235,7 +282,7 @@ def main() -> int:
 
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for mutant, result in pool.map(judge, mutants):
-                survived += not result["killed_by"]
+                results.append(result)
                 print(
                     mutant,
                     result["killed_by"] or "SURVIVED",
@@ -244,6 +291,10 @@ def main() -> int:
                 )
                 lines.write(json.dumps(result) + "\n")
                 lines.flush()
+    if arguments.report:
+        kept = measurement(results, arguments.seed, reports.read("mutants"))
+        reports.save("mutants", run | kept)
+    survived = sum(not result["killed_by"] for result in results)
     print(f"mutants: {len(mutants) - survived} of {len(mutants)} killed (seed {arguments.seed})")
     return 0
 

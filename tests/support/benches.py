@@ -40,4 +40,6 @@ def folders_to_save_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
         shutil.copy(pages.DOCS.parent / name, tmp_path / name)
     monkeypatch.setattr(pages, "RESULTS", results)
     monkeypatch.setattr(pages, "DOCS", docs)
+    monkeypatch.setattr(pages, "REPORTS", tmp_path / "reports")
+    shutil.copytree(pages.ROOT / "docs" / "reports", tmp_path / "reports")
     return results, docs

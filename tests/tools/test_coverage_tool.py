@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -75,28 +74,14 @@ def test_exit_codes(
     assert tool.main() == 4
 
 
-def test_the_page_has_date_commit_and_table(
-    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    page = tmp_path / tool.PAGE
-    page.parent.mkdir(parents=True)
-    page.write_text(f"before\n{tool.START}old\n{tool.END}\nafter\n")
-    ran = SimpleNamespace(stdout="0123abcd\n")
-    monkeypatch.setattr(tool.subprocess, "run", lambda *_args, **_options: ran)
-    tool.write_page(
-        tmp_path,
-        {"batchval/core/b.pyx": measured(1000, [7]), "batchval/core/a.pyx": measured(10, [])},
+def test_the_report_has_a_share_of_each_module(tool: ModuleType) -> None:
+    kept = tool.measurement(
+        {"batchval/core/b.pyx": measured(1000, [7]), "batchval/core/a.pyx": measured(10, [])}
     )
-    before, start, head, empty, *rows, end, after = page.read_text("utf-8").splitlines()
-    assert (before, f"{start}\n", empty, end, after) == (
-        "before",
-        tool.START,
-        "",
-        tool.END,
-        "after",
-    )
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d, commit `0123abcd`, Python 3[.\d]+, .+", head)
-    assert rows[2:] == [
+    run = {"date": "2026-01-02", "machine": {"commit": "0123abcd", "python": "3.11.7"}}
+    text = tool.reports.render([run | kept]).splitlines()
+    assert "2026-01-02, commit `0123abcd`, Python 3.11.7." in text
+    assert [line for line in text if line.startswith("|")][2:] == [
         "| a | 10 | 0 | 100.0 % |",
         "| b | 1,000 | 1 | 99.9 % |",
         "| **total** | 1,010 | 1 | 99.9 % |",
