@@ -1,4 +1,4 @@
-"""Who may touch what a native thread works on: the thread, or a caller of Python.
+"""The lock between a native thread and callers of Python: one of them at a time works on its data.
 
     thread   step_aside, then anything that waits (poll), then step_in; or let_others_in between
              two pieces of work
