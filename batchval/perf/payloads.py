@@ -11,13 +11,15 @@ import random
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from batchval.errors import BatchvalError
+from batchval.segment.foreign import read_whole
 
 __all__ = ["FilePayloads", "Letters", "Monotonic", "PayloadError", "Payloads", "parts_of"]
 
 _POOL_BYTES = 16 << 20
+_LARGEST_FILE: Final = 1 << 30  # bytes, which stay in memory
 
 
 class PayloadError(BatchvalError):
@@ -67,8 +69,9 @@ def parts_of(path: Path, delimiter: str) -> list[bytes]:
     Raises PayloadError, OSError.
 
     """
+    data = read_whole(path, _LARGEST_FILE)
     try:
-        parts = [part or b"" for part in re.split(delimiter.encode(), path.read_bytes())]
+        parts = [part or b"" for part in re.split(delimiter.encode(), data)]
     except re.error as error:
         raise PayloadError(f"--payload-delimiter {delimiter!r}: {error}") from None
     while parts and not parts[-1]:

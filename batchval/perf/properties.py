@@ -18,6 +18,7 @@ from typing import Any
 from batchval.errors import BatchvalError
 from batchval.network.cluster_metadata import bootstrap_nodes
 from batchval.network.security import PROPERTIES as SECURITY
+from batchval.segment.foreign import read_whole
 
 __all__ = [
     "PropertyError",
@@ -88,7 +89,7 @@ def gathered(files: Iterable[Path], pairs: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for file in files:
         try:
-            found |= parse(file.read_text("utf-8"))
+            found |= parse(read_whole(file).decode())
         except UnicodeDecodeError:
             raise PropertyError(f"{file}: not text in UTF-8") from None
         except PropertyError as error:

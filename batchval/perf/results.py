@@ -29,7 +29,7 @@ from typing import Any
 
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram
-from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
+from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason, read_whole
 
 __all__ = ["VERSION", "NotAResult", "Result", "ResultError", "machine", "versions"]
 
@@ -170,7 +170,7 @@ class Result:
     def read(cls, path: Path | str) -> Result:
         """Read a result from a file. Raises OSError; NotAResult says what the file holds."""
         path = Path(path)
-        data = path.read_bytes()
+        data = read_whole(path)
         try:
             found = cls.from_json(json.loads(data.decode()))
             for name in ("records", "bytes", "elapsed_ns"):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
 from batchval.record_rules import RecordRules
-from batchval.segment.foreign import json_fault
+from batchval.segment.foreign import json_fault, read_whole
 
 __all__ = [
     "TopicRules",
@@ -41,7 +41,7 @@ def read_topic_rules(value: str) -> TopicRules:
     if is_json(value):
         return parse_topic_rules(value)
     try:
-        text = Path(value).read_text("utf-8")
+        text = read_whole(Path(value)).decode()
     except OSError as error:
         raise BatchvalError(f"cannot read {value}: {error.strerror}") from None
     except UnicodeDecodeError:
