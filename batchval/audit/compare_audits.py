@@ -195,7 +195,7 @@ def compare(first: pa.Table, second: pa.Table) -> Comparison:
     partition: list[dict[str, Any]] = []
     for row in [*differing.sort_by(order).to_pylist(), None]:
         if partition and (row is None or (row["topic"], row["partition"]) != _key(partition[0])):
-            _judge(answer, partition, newest[1].get(_key(partition[0])))
+            _add_differences(answer, partition, newest[1].get(_key(partition[0])))
             partition = []
         if row is not None:
             partition.append(row)
@@ -236,8 +236,8 @@ def _newest(summary: pa.Table) -> dict[tuple[str, int], int | None]:
     return {_key(row): row["max_timestamp_max"] for row in grouped.to_pylist()}
 
 
-def _judge(answer: Comparison, rows: list[dict[str, Any]], newest: int | None) -> None:
-    """Return the differing hours of one partition in order. ``newest`` is the copy's highest
+def _add_differences(answer: Comparison, rows: list[dict[str, Any]], newest: int | None) -> None:
+    """Add the differing hours of one partition in order. ``newest`` is the copy's highest
     timestamp.
     """
     left = [row["first"] - row["second"] for row in rows]  # above 0: fewer in the second

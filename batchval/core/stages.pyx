@@ -1,8 +1,8 @@
 """Validate the records of one partition: Kafka's stages by origin, a fast path for ordinary
 batches, and claims.
 
-    judge            one call's verdict
-    accept_plain     the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
+    validate_partition  one call's verdict
+    accept_plain        the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
     validate_carried    a batch of magic 3, as the batch of magic 2 that it carries
 
 Claims can only speed up an acceptance. A batch that they would refuse is decided by the stages,
@@ -537,8 +537,8 @@ cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call,
 
 cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
-    """Call ``judge`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch is accepted by
-    this path. 0: the verdict has the answer.
+    """Call ``validate_partition`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch is
+    accepted by this path. 0: the verdict has the answer.
     """
     cdef PlainFacts f
     if n >= RECORDS:

@@ -147,7 +147,7 @@ def load(path: Path, common: Mapping[str, str], *, own_client: bool) -> Workload
     """Return the workload of a file. OSError, ConfigError with a line for each fault.
 
     ``common``       properties of the command line, which hold for all clients
-    ``own_client``  whether batchval's clients run it; librdkafka judges names that are not known
+    ``own_client``  whether batchval's clients run it; librdkafka checks names that are not known
     here
     """
     values, lines, twice = parsed(text_of(read_bytes(path), str(path)), str(path))

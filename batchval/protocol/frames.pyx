@@ -1,7 +1,7 @@
 """Frames from a stream: int32 length (big-endian), then so many bytes.
 
 Bytes come in pieces of any size; frames go out as memoryviews that keep their memory alive: nothing
-is used again while a slice of it is held. A length is judged when its four bytes have come, before
+is used again while a slice of it is held. A length is checked when its four bytes have come, before
 a byte of the frame is stored, and allocates at most ``TRUST`` bytes ahead of those that have come.
 A larger frame grows by doubling: where the system can move pages (Linux) and nothing else refers to
 the memory, without a copy.

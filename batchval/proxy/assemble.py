@@ -96,7 +96,7 @@ class RunningGate:
         self.observed = ObservedCounts(
             settings.mode,
             is_known=self._is_known_topic,
-            judged=self._judged,
+            judged=self._validated,
         )
         folder = settings.state_folder
         self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
@@ -178,7 +178,7 @@ class RunningGate:
         """Return what serves one listener."""
         return Proxy(options, shared=self.shared)
 
-    def _judged(self) -> int:
+    def _validated(self) -> int:
         """Return how many batches have been validated."""
         return self.counters.produce_partitions_total
 

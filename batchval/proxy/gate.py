@@ -7,7 +7,7 @@ are answered.
 
 Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
 magic 2, which go on as Produce 3. What costs little is validated at once. A request of many
-partitions, much data or long decompression goes to a thread: ``judge`` returns a RequestVerdict
+partitions, much data or long decompression goes to a thread: ``validate`` returns a RequestVerdict
 that is not ``done``.
 """
 
@@ -211,8 +211,8 @@ class RequestVerdict:
 
 
 class Gate:
-    """The validator of the Produce requests of all connections of a proxy. ``judge`` and ``settle``
-    are called on the loop, ``work`` in any thread.
+    """The validator of the Produce requests of all connections of a proxy. ``validate`` and
+    ``settle`` are called on the loop, ``work`` in any thread.
 
     The fast path asks the same validators; where they accept, none of this is called.
 
@@ -290,7 +290,7 @@ class Gate:
     def unknown_topics(self, request: ProduceRequestView) -> list[bytes]:
         """Return the topic ids of a request that have no name here; none before version 13.
 
-        Ask a broker's Metadata for them once before ``judge``, which refuses their partitions.
+        Ask a broker's Metadata for them once before ``validate``, which refuses their partitions.
         """
         names = self.topic_names
         return [topic_id for topic_id in ids_in_produce(request) if names(topic_id) is None]
@@ -379,7 +379,7 @@ class Gate:
                 next_step = verdict.stage.step(began + budget_s)
                 if next_step == "done":
                     break
-                if next_step != "judge":
+                if next_step != "validate":
                     return next_step
             self._prepare(request, verdict, verdicts)
             if _is_long(request):

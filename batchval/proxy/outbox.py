@@ -115,7 +115,7 @@ class Outbox(deque[Item]):
         """Drop a request that cannot be sent on, and all after it."""
         self.drop(self.index(item))
 
-    def drop_unjudged(self) -> None:
+    def drop_unvalidated(self) -> None:
         """Drop what is being validated for a client that is gone, unless nobody waits for the
         answer anyway (acks=0).
         """

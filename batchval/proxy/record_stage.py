@@ -98,10 +98,10 @@ class RecordStage:
     def _has_custom(self, i: int, rules: TopicRules) -> bool:
         return bool(rules.custom_rules) and self._verdicts.ok(i)
 
-    def step(self, end: float) -> Literal["done", "more", "waiting", "judge"]:
+    def step(self, end: float) -> Literal["done", "more", "waiting", "validate"]:
         """Go on until the thread's time ``end``.
 
-        Returns "waiting" where ``questions`` have to be answered, "judge" where partitions were
+        Returns "waiting" where ``questions`` have to be answered, "validate" where partitions were
         reopened, "more" where time is up.
         """
         while self._next_asked < len(self._rows):
@@ -119,7 +119,7 @@ class RecordStage:
                 self._is_reopened = True
         if self._is_reopened:
             self._is_reopened = False
-            return "judge"
+            return "validate"
         while self._next < len(self._rows):
             if time.thread_time() >= end:
                 return "more"

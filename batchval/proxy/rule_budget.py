@@ -51,7 +51,7 @@ class RuleBudget:
 class Answer(NamedTuple):
     """The answer of a rule; ``reason`` is None where the batch may go on."""
 
-    kind: Literal["judged", "error", "suspended"]
+    kind: Literal["answered", "error", "suspended"]
     findings: list[RecordFinding]
     reason: str | None
 
@@ -132,9 +132,9 @@ class BudgetedRule:
         if findings:
             first = findings[0]
             return Answer(
-                "judged", findings, f"record {first.row}: {first.text} (custom rule {self.name})"
+                "answered", findings, f"record {first.row}: {first.text} (custom rule {self.name})"
             )
-        return Answer("judged", [], None)
+        return Answer("answered", [], None)
 
     def _resume(self) -> None:
         with self._lock:

@@ -361,7 +361,7 @@ class Session(StateMachine[State, Event]):
             self.ending = CLIENT
             self.log.closed_by_client(self)
         self.move(Event.END)
-        self.outbox.drop_unjudged()
+        self.outbox.drop_unvalidated()
         if not self.is_busy:
             self.answering.clear()
             self.waiting = 0

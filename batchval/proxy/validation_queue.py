@@ -24,7 +24,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.options import Counters
 
-__all__ = ["SLICE_S", "Job", "Judged", "ValidationQueue", "Work", "Worker"]
+__all__ = ["SLICE_S", "Job", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
 
 #: Seconds of a thread's time that a job uses before others may go on.
 SLICE_S: Final = 0.005
@@ -43,7 +43,7 @@ class Worker(Protocol):
     validating_s: float
 
 
-class Judged(Worker, Protocol):
+class ValidatedSession(Worker, Protocol):
     """The part of a session that the queue uses."""
 
     gate: Gate
@@ -85,7 +85,11 @@ class Job:
     __slots__ = ("gate", "heavy", "item", "request", "session", "verdict")
 
     def __init__(
-        self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict
+        self,
+        session: ValidatedSession,
+        item: object,
+        request: ProduceRequestView,
+        verdict: RequestVerdict,
     ) -> None:
         self.session = session
         self.item = item
@@ -197,7 +201,7 @@ class ValidationQueue:
         self.heavy_threads = max(1, threads - 1)
 
     def _new_pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.threads, thread_name_prefix="batchval-judging")
+        return ThreadPoolExecutor(self.threads, thread_name_prefix="batchval-validation")
 
     def stop(self) -> None:
         """End the threads; jobs that wait are dropped."""
@@ -212,7 +216,11 @@ class ValidationQueue:
         self.counters.requests_queued = len(self)
 
     def submit(
-        self, session: Judged, item: object, request: ProduceRequestView, verdict: RequestVerdict
+        self,
+        session: ValidatedSession,
+        item: object,
+        request: ProduceRequestView,
+        verdict: RequestVerdict,
     ) -> None:
         """Validate a request; ``session.validated(item, error)`` is called on the loop after
         that.

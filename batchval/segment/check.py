@@ -1,7 +1,7 @@
 """``batchval check``: an audit in one process, of segments and of recorded batches.
 
-Segments are judged partition by partition, as an audit judges them (batchval.segment.segment_run).
-Other files hold batches as a client sent them, and are judged by themselves.
+Segments are validated partition by partition, as an audit does (batchval.segment.segment_run).
+Other files hold batches as a client sent them, and are validated on their own.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def find_files(paths: list[Path]) -> Iterator[tuple[Path, OSError | None]]:
 
     Links to folders are followed, no folder is walked twice below one path.
     Files of one folder come together and in the order of their names, each once, however they were
-    named: a partition can only be judged from its start. What cannot be read comes with its error.
+    named: a partition can only be validated from its start. What cannot be read comes with its
+    error.
     """
     folders: dict[Path, int] = {}
     found: dict[str, tuple[Path, OSError | None]] = {}
@@ -171,7 +172,7 @@ def check_paths(
                 raise BatchvalError(f"{file}: {why}")
 
     def read(ranges: Sequence[Range]) -> Iterator[RangeResult]:
-        return (_judged(part, options, progress, salvage) for part in ranges)
+        return (_check_range(part, options, progress, salvage) for part in ranges)
 
     works = list(_works(paths, set(named), options, summary))
     if salvage is not None:
@@ -227,7 +228,7 @@ def _works(
             )
 
 
-def _judged(
+def _check_range(
     part: Range, options: Options, progress: Callable[[int], None], salvage: Salvage | None = None
 ) -> RangeResult:
     """Check a range, with progress while it is read."""
@@ -255,7 +256,9 @@ def _loose_range(file: Path) -> Range:
 
 
 def _alone(part: Range, options: Options, progress: Callable[[int], None]) -> Joined:
-    return join([part.segment], {part.segment: [_judged(part, options, progress)]}, options, {})
+    return join(
+        [part.segment], {part.segment: [_check_range(part, options, progress)]}, options, {}
+    )
 
 
 def _counted(joined: Joined, roots: dict[str, Path], summary: Summary) -> Iterator[Finding]:

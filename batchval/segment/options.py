@@ -53,13 +53,13 @@ class Options:
                         are asked of compressed records with ``deep`` alone
 
     ``now_ms``          the time of the run, milliseconds since the epoch; None: the clock.
-                        Timestamps of segments are not judged by it, those of other files are
+                        Timestamps of segments are not checked against it, those of other files are
 
     Of files that are not segments, such as recorded produce requests:
 
     ``profile``         None: log for .log files, produce for others
     ``policy``          the topic's configuration
-    ``judge_claims``    judges the claims of produce batches; at rest claims are always verified
+    ``judge_claims``    checks the claims of produce batches; at rest claims are always verified
     """
 
     rows: Literal["all", "bad", "none"] = "all"

@@ -208,7 +208,9 @@ def _joined(
         entry.thinned |= result.thinned
         entry.last = result.last or entry.last
     entry.seen.add(results)
-    findings = [_finding(segment, one) for one in _judged(segment, entry.found, state, options)]
+    findings = [
+        _finding(segment, one) for one in _folded_findings(segment, entry.found, state, options)
+    ]
     return Part(segment, entry, results, findings)
 
 
@@ -245,7 +247,7 @@ def _found(
     return [*all_of_them, *between]
 
 
-def _judged(
+def _folded_findings(
     segment: SegmentInfo, found: list[Found], state: Continuity, options: Options
 ) -> list[Found]:
     """Return the findings of a segment, folded: of its side files first, then by position."""

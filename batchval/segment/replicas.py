@@ -172,7 +172,7 @@ def _settled(
             if attempt == ROUNDS - 1 or same:
                 raise error
         elif (same or seen is not None) and was == compacted:
-            return _judged(walk, sides, options, compacted=compacted)
+            return _compared(walk, sides, options, compacted=compacted)
         elif attempt == ROUNDS - 1:
             break
         else:
@@ -204,7 +204,7 @@ def _compacted(sides: Sequence[Side], options: Options, *, thinned: bool) -> boo
     return was_compacted(options, [one for side in sides for one in side.segments], thinned=thinned)
 
 
-def _judged(walk: Walk, sides: list[Side], options: Options, *, compacted: bool) -> _Outcome:
+def _compared(walk: Walk, sides: list[Side], options: Options, *, compacted: bool) -> _Outcome:
     """Return what was seen. Where nothing says whether the topic is compacted, batches that differ
     count only if their records do."""
     unknown = options.cleanup_policy == "auto" and any(

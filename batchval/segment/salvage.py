@@ -240,8 +240,8 @@ def _ascending(pieces: Sequence[Piece]) -> list[Piece]:
 class Salvage:
     """A writer of valid batches below a folder. ``done`` has the totals.
 
-    ``watch`` gives the taker of a range's blocks while it is judged; ``write`` copies what was seen
-    of a partition, once it is joined.
+    ``watch`` gives the taker of a range's blocks while it is validated; ``write`` copies what was
+    seen of a partition, once it is joined.
     """
 
     def __init__(self, out: Path, options: Options) -> None:

@@ -59,7 +59,7 @@ def settle() -> None:
     task, done once per worker.
 
     A worker collects after each task, which looks through all that Spark, pyarrow, pandas and numpy
-    have made (80,000 objects, 50 ms of CPU: what judging 100 MB costs).
+    have made (80,000 objects, 50 ms of CPU: what validating 100 MB costs).
     """
     gc.freeze()
 

@@ -1,10 +1,10 @@
 """``validate_batches(column)``: batches that lie in a column, such as values that a pipeline has
-kept, judged in Arrow.
+kept, validated in Arrow.
 
-A value is any number of batches back to back, judged as a segment is; the answer is an array with a
-struct for each, the columns of ``kafka-segments`` without those that only a file has, ``position``
-within the value. Bytes that are not a batch give such a struct too (``magic`` is null). An empty
-value has an empty array, a null one null.
+A value is any number of batches back to back, validated as a segment is; the answer is an array
+with a struct for each, the columns of ``kafka-segments`` without those that only a file has,
+``position`` within the value. Bytes that are not a batch give such a struct too (``magic`` is
+null). An empty value has an empty array, a null one null.
 """
 
 from __future__ import annotations
@@ -64,20 +64,20 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
         for name, value in options.items()
     }
     known(passed, CHECK_OPTIONS, "validate_batches")
-    judging = _judging(passed)
+    checked = _checked_options(passed)
 
     def validate(values: pa.Array) -> pa.Array:
         with sentences():
-            return judged(values, judging)
+            return verdicts_of(values, checked)
 
     # the annotations have its kind: Spark warns about an explicit one, and its stubs require one
     kind = ArrayType(verdict_type())
-    judge: Callable[[Column], Column] = arrow_udf(validate, kind)  # type: ignore[call-overload]
+    run: Callable[[Column], Column] = arrow_udf(validate, kind)  # type: ignore[call-overload]
     value = F.col(column) if isinstance(column, str) else column
-    return judge(_binary(value)).alias("validate_batches")
+    return run(_binary(value)).alias("validate_batches")
 
 
-def _judging(passed: Mapping[str, str]) -> Options:
+def _checked_options(passed: Mapping[str, str]) -> Options:
     """Return the options. Raises BatchvalError, also for record rules of topics alone."""
     options = row_options(passed)
     if options.record_rules and rules_of(options.record_rules, _NOWHERE.topic) is None:
@@ -106,7 +106,7 @@ def register_sql(spark: SparkSession) -> None:
 
     def validate(values: pa.Array, options: pa.Array) -> pa.Array:
         with sentences():
-            return judged(values, _options_of(options))
+            return verdicts_of(values, _options_of(options))
 
     kind = ArrayType(verdict_type())
     spark.udf.register(_SQL_WORKER, arrow_udf(validate, kind))  # type: ignore[call-overload]
@@ -133,10 +133,10 @@ def _options_of(texts: pa.Array) -> Options:
         raise BatchvalError(
             f"option {RECORD_RULES} is {shown_value(rules)}: SQL takes a JSON object, not a file"
         )
-    return _judging(passed)
+    return _checked_options(passed)
 
 
-def judged(values: pa.Array, options: Options) -> pa.Array:
+def verdicts_of(values: pa.Array, options: Options) -> pa.Array:
     """Return one array of verdicts per value. Values that hold only complete batches are validated
     in one call.
 

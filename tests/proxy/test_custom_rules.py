@@ -223,12 +223,12 @@ def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
     columns = record_columns(GOOD)
     for n in range(5):  # 11 s between two of them
         now[0] = 11.0 * n
-        assert rule.ask(columns).kind == "judged"
+        assert rule.ask(columns).kind == "answered"
     now[0] += 1.0
-    assert rule.ask(columns).kind == "judged"
+    assert rule.ask(columns).kind == "answered"
     assert rule.ask(columns).kind == "suspended"
     now[0] += 10.0
-    assert rule.ask(columns).kind == "judged"
+    assert rule.ask(columns).kind == "answered"
     assert not rule.is_suspended
 
 
@@ -236,7 +236,7 @@ def test_a_rule_that_waits_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(rule_budget, "SLOW_S", 0.01)
     rule = budgeted(lambda _: time.sleep(0.05), overruns=3, budget_s=0.02)
     columns = record_columns(GOOD)
-    assert [rule.ask(columns).kind for _ in range(4)] == ["judged"] * 3 + ["suspended"]
+    assert [rule.ask(columns).kind for _ in range(4)] == ["answered"] * 3 + ["suspended"]
     assert rule.seconds_total < 0.02
 
 
@@ -253,7 +253,7 @@ def test_a_call_that_does_not_return_holds_one_thread_alone(
     assert rule.ask(columns).kind == "suspended"
     gone_on.set()
     thread.join()
-    assert rule.ask(columns).kind == "judged"
+    assert rule.ask(columns).kind == "answered"
 
 
 def test_a_batch_of_too_many_records_for_the_memory_is_refused() -> None:

@@ -181,7 +181,7 @@ async def test_connections_wait_while_all_workers_are_replaced(
     rig = Rig(1, monkeypatch)
     (worker,) = rig.pool.workers
     rig.pool.received(worker, Heartbeat(5))
-    assert rig.pool.judged == 5
+    assert rig.pool.validated == 5
     rig.pool.ended(worker, -11)
     assert rig.acceptor.is_held
     rig.connect(1)
@@ -189,7 +189,7 @@ async def test_connections_wait_while_all_workers_are_replaced(
     assert rig.split() == [1]
     assert not rig.acceptor.is_held
     rig.pool.received(worker, Heartbeat(2))
-    assert rig.pool.judged == 7
+    assert rig.pool.validated == 7
 
 
 @pytest.mark.parametrize(

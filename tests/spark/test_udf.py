@@ -20,7 +20,7 @@ from batchval.errors import BatchvalError
 from batchval.segment.options import Options
 from batchval.spark import register, validate_batches
 from batchval.spark.options import row_options
-from batchval.spark.udf import _options_of, judged, verdict_type
+from batchval.spark.udf import _options_of, verdict_type, verdicts_of
 from tests.spark.logs import claimed, flipped, series
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +69,7 @@ def values_of(count: int = 60) -> list[bytes | None]:
 def test_claims_in_values_are_trusted(tmp_path: Path) -> None:
     value = claimed(tmp_path / "orders-0").read_bytes()
     for values in ([value, None, b""], [value[:-1], value]):
-        answers = judged(
+        answers = verdicts_of(
             pa.array(values, pa.binary()), row_options({"trustClaims": "0.3", "seed": "5"})
         ).to_pylist()
         found = {
@@ -85,19 +85,21 @@ def test_claims_in_values_are_trusted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
 def test_values_are_judged_alike_alone_and_together(kind: Any) -> None:
     values = values_of()
-    together = judged(pa.array(values, kind), Options()).to_pylist()
+    together = verdicts_of(pa.array(values, kind), Options()).to_pylist()
     assert together == [
-        judged(pa.array([value], kind), Options()).to_pylist()[0] for value in values
+        verdicts_of(pa.array([value], kind), Options()).to_pylist()[0] for value in values
     ]
     assert [one is None for one in together] == [value is None for value in values]
-    assert judged(pa.array(values, kind).slice(7, 20), Options()).to_pylist() == together[7:27]
+    assert verdicts_of(pa.array(values, kind).slice(7, 20), Options()).to_pylist() == together[7:27]
     sound: list[bytes | None] = [
         value
         for value in values
         if value is not None and LogValidator(profile="log").check(value).ok
     ]
     assert len(sound) > 20
-    for value, got in zip(sound, judged(pa.array(sound, kind), Options()).to_pylist(), strict=True):
+    for value, got in zip(
+        sound, verdicts_of(pa.array(sound, kind), Options()).to_pylist(), strict=True
+    ):
         assert value is not None
         assert [(row["position"], row["rule"], row["error_code"] or 0) for row in got] == library(
             value
@@ -108,13 +110,13 @@ def test_a_size_that_leads_into_the_next_value_is_seen() -> None:
     first, second, third = series(3)
     long = bytearray(first)
     long[8:12] = (len(first) + len(second) - 12).to_bytes(4, "big")
-    verdicts = judged(pa.array([bytes(long), second, third]), Options()).to_pylist()
+    verdicts = verdicts_of(pa.array([bytes(long), second, third]), Options()).to_pylist()
     assert [[row["rule"] for row in one] for one in verdicts] == [["L1"], [None], [None]]
 
 
 def test_nothing_in_nothing_out() -> None:
-    assert judged(pa.array([], pa.binary()), Options()).to_pylist() == []
-    assert judged(pa.array([b"", None], pa.binary()), Options()).to_pylist() == [[], None]
+    assert verdicts_of(pa.array([], pa.binary()), Options()).to_pylist() == []
+    assert verdicts_of(pa.array([b"", None], pa.binary()), Options()).to_pylist() == [[], None]
 
 
 def test_wrong_options_are_refused() -> None:
@@ -129,11 +131,11 @@ def test_a_column_of_other_things_than_bytes_is_refused(values: pa.Array) -> Non
     with pytest.raises(
         BatchvalError, match=f"a binary column, not one of {re.escape(str(values.type))}"
     ):
-        judged(values, Options())
+        verdicts_of(values, Options())
 
 
 def test_nulls_without_a_type_are_nulls() -> None:
-    assert judged(pa.nulls(2), Options()).to_pylist() == [None, None]
+    assert verdicts_of(pa.nulls(2), Options()).to_pylist() == [None, None]
 
 
 @pytest.mark.jvm

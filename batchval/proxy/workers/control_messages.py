@@ -145,9 +145,9 @@ class Failed(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """The worker's event loop turns. ``judged``: batches so far."""
+    """The worker's event loop turns. ``validated``: batches so far."""
 
-    judged: int
+    validated: int
 
 
 class Closed(NamedTuple):

@@ -54,7 +54,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
     ``limit``        of connections, which its open files suffice for
     ``connections``  number -> what the parent has passed and is not gone yet
     ``heard``        when it has sent something last, by the loop's clock
-    ``judged``       batches that this process has validated
+    ``validated``    batches that this process has validated
     ``is_full``      it has not taken the connections that were passed last
     """
 
@@ -67,7 +67,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
         self.limit = 0
         self.connections: dict[int, Any] = {}
         self.heard = 0.0
-        self.judged = 0
+        self.validated = 0
         self.is_full = False
         self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
@@ -111,7 +111,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
         self._process = process
         self.move(WorkerEvent.SPAWN)
         self.starts += 1
-        self.heard, self.judged, self.is_full = loop.time(), 0, False
+        self.heard, self.validated, self.is_full = loop.time(), 0, False
         self._pairs = ends
         self._silent = asyncio.Event()
         channel = Channel(self._received, self._silent.set)

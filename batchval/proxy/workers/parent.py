@@ -97,8 +97,8 @@ class ParentGate(RunningGate):
     def _pages(self) -> Pages:
         return _AllPages(self)
 
-    def _judged(self) -> int:
-        return self.pool.judged
+    def _validated(self) -> int:
+        return self.pool.validated
 
     # ---- its life --------------------------------------------------------------------------------
 

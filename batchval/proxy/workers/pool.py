@@ -85,7 +85,7 @@ class WorkerPool:
         self._failures = [0] * count  # in a row
         self._serves_since = [0.0] * count
         self._turn = 0
-        self._judged_before = 0  # by processes that have ended
+        self._validated_before = 0  # by processes that have ended
         self._waiting: deque[Accepted] = deque()
         self._again: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,9 +105,9 @@ class WorkerPool:
         return self._in(WorkerState.SERVING)
 
     @property
-    def judged(self) -> int:
+    def validated(self) -> int:
         """Return the number of batches that all workers have validated."""
-        return self._judged_before + sum(one.judged for one in self.workers)
+        return self._validated_before + sum(one.validated for one in self.workers)
 
     @property
     def capacity(self) -> int:
@@ -270,8 +270,8 @@ class WorkerPool:
                         admitted.release()
                 if self._waiting or (self.acceptors and not worker.is_full):
                     self._pass_waiting()
-            case Heartbeat(judged):
-                worker.judged = judged
+            case Heartbeat(validated):
+                worker.validated = validated
             case Ready(connections):
                 self._is_ready(worker, connections)
                 self._owner.received(message)
@@ -310,7 +310,7 @@ class WorkerPool:
         """Release what the worker had, and replace its process."""
         served = worker.state is WorkerState.SERVING
         worker.move(WorkerEvent.EXIT)
-        self._judged_before, worker.judged = self._judged_before + worker.judged, 0
+        self._validated_before, worker.validated = self._validated_before + worker.validated, 0
         connections, worker.connections = worker.connections, {}
         for admitted in connections.values():
             admitted.release()
