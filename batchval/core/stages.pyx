@@ -2,7 +2,8 @@
 batches, and claims.
 
     validate_partition  one call's verdict
-    accept_plain        the batch that no stage would stop, in one pass: with claims that settle it nothing is decompressed
+    accept_plain        the batch that no stage would stop, in one pass: with claims that settle it
+                        nothing is decompressed
     validate_carried    a batch of magic 3, as the batch of magic 2 that it carries
 
 Claims can only speed up an acceptance. A batch that they would refuse is decided by the stages,
