@@ -13,12 +13,15 @@ import textwrap
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from batchval.core.batch import RecordBatch
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
+from bench.pages import reports
+from tests.hostile import fuzz
 from tests.hostile.buffers import PAGE
 from tests.hostile.marked import POISON_FREE, Case, cases, has_poison
 from tests.hostile.mutated import KINDS, execute
@@ -163,23 +166,21 @@ def test_the_fuzzer_names_the_operation_that_crashed(target: str, tmp_path: Path
     assert finding["what"] == ["the process ended with -9"]
 
 
-def test_a_long_run_writes_a_table(tmp_path: Path) -> None:
-    table = tmp_path / "table.md"
-    command = [
-        sys.executable,
-        str(ROOT / "tests" / "hostile" / "fuzz.py"),
-        "--cpu-hours",
-        "0.0002",
-        "--jobs",
-        "2",
-        "--table",
-        str(table),
-    ]
+def test_a_long_run_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(reports, "here", lambda: {"commit": "0123abcd"})
+    monkeypatch.setattr(reports, "save", lambda name, found: saved.update({name: found}))
     targets = ("--target", "histogram", "--target", "snappy")
-    done = subprocess.run([*command, *targets], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    lines = table.read_text("utf-8").splitlines()
-    assert lines[2] == "| target | executions | CPU seconds | writes to buffers in use | findings |"
-    assert [line.split("|")[1].strip() for line in lines[4:6]] == ["`snappy`", "`histogram`"]
-    assert all(int(line.split("|")[2].replace(",", "")) > 0 for line in lines[4:6])
-    assert lines[0].endswith(", 0 findings.")
+    command = ["fuzz.py", "--cpu-hours", "0.0002", "--jobs", "2", "--report", *targets]
+    monkeypatch.setattr(sys, "argv", command)
+    assert fuzz.main() == 0
+    found = saved["hostile-runs"]
+    assert found["commit"] == "0123abcd"
+    assert found["title"].endswith(", 2 targets")
+    (table,) = found["tables"]
+    assert table["headings"] == [
+        *("target", "executions", "CPU seconds", "writes to buffers in use", "findings"),
+    ]
+    assert [row[0].strip("`") for row in table["rows"]] == ["snappy", "histogram"]
+    assert all(row[1] > 0 for row in table["rows"])
+    assert [row[4] for row in table["rows"]] == [0, 0]
