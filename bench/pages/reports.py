@@ -88,12 +88,9 @@ def documents() -> dict[Path, str]:
 
 def here() -> dict[str, Any]:
     """Return date and machine of a run that begins now. Raises SystemExit without a commit."""
-    from tests.support.benches import on_path
+    from bench import runs  # which imports bench.pages
 
-    with on_path("validation"):
-        import machine
-
-        described = machine.describe()
+    described = runs.describe()
     place.check_commit(described)
     kept = ("processor", "system", "python", "commit")
     return {
