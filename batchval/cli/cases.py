@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import struct
 import tempfile
 import zlib
@@ -28,7 +27,7 @@ from batchval.errors import BatchvalError, ErrorCode
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
 from batchval.segment.check import Options, Summary, check_paths
-from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
+from batchval.segment.foreign import START_SIZE, json_of_line, not_json_reason
 from batchval.types import AppendOrigin, CompressionType
 
 __all__ = ["Disagreement", "NotACase", "compare", "kafka_refuses", "read_cases", "strict_results"]
@@ -105,12 +104,7 @@ def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
             if not line.strip():
                 continue
             try:
-                document = json.loads(line.decode())
-            except (ValueError, RecursionError) as error:
-                yield NotACase(f"{path}:{number}: not a case: {json_fault(error, with_line=False)}")
-                continue
-            try:
-                yield _case(document, f"{path.name}:{number}", kafka_version)
+                yield _case(json_of_line(line), f"{path.name}:{number}", kafka_version)
             except ValueError as error:
                 yield NotACase(f"{path}:{number}: not a case: {error}")
 

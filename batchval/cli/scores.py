@@ -6,7 +6,6 @@ Reads the cases of ``batchval-fixtures`` or files of the same form (``fixtures/R
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -18,7 +17,7 @@ from typing import Any
 from batchval.cli.runner import Document, Failure, Runner
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
-from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
+from batchval.segment.foreign import START_SIZE, json_of_line, not_json_reason
 
 __all__ = [
     "CasesError",
@@ -78,21 +77,12 @@ def _lines(file: Path) -> Iterator[Document]:
                 raise CasesError(f"{file}: {foreign}")
             lines.seek(0)
             for number, line in enumerate(lines, 1):
-                yield _case_of(line, f"{file}:{number}")
+                try:
+                    yield _case(json_of_line(line))
+                except ValueError as error:
+                    raise CasesError(f"{file}:{number}: not a case: {error}") from None
     except OSError as error:
         raise CasesError(f"{file}: {error.strerror or error}") from None
-
-
-def _case_of(line: bytes, place: str) -> Document:
-    """Return the case of a line. CasesError names the place."""
-    try:
-        document = json.loads(line.decode())
-    except (ValueError, RecursionError) as error:
-        raise CasesError(f"{place}: not a case: {json_fault(error, with_line=False)}") from None
-    try:
-        return _case(document)
-    except ValueError as error:
-        raise CasesError(f"{place}: not a case: {error}") from None
 
 
 def _case(case: object) -> Document:

@@ -10,12 +10,14 @@ import os
 import stat
 import struct
 from pathlib import Path, PurePath
+from typing import Any
 
 __all__ = [
     "LARGEST_SETTINGS",
     "START_SIZE",
     "foreign_reason",
     "json_fault",
+    "json_of_line",
     "not_json_reason",
     "read_whole",
 ]
@@ -107,6 +109,14 @@ def json_fault(error: ValueError | RecursionError, *, with_line: bool = True) ->
     if isinstance(error, UnicodeDecodeError):
         return "not text in UTF-8"
     return "a number has more than 4,300 digits"  # sys.get_int_max_str_digits()
+
+
+def json_of_line(line: bytes) -> Any:
+    """Return the document of a line. Raises ValueError with json_fault's sentence."""
+    try:
+        return json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(json_fault(error, with_line=False)) from None
 
 
 def _kind_of(file: PurePath, start: bytes) -> str | None:
