@@ -8,17 +8,23 @@ up to the next that waits: the broker gets requests in the client's order.
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from batchval.proxy import handlers
 from batchval.proxy.answering import Answering
+from batchval.proxy.budget import Budget
 from batchval.proxy.closing import Closing
 from batchval.proxy.holding import Holding
 from batchval.proxy.pending import Item, Queue
 from batchval.proxy.session_states import State
 
-__all__ = ["Outbox"]
+__all__ = ["SEND_S", "Outbox"]
+
+#: Seconds after which the rest of the requests that may go on waits for a later turn of the loop:
+#: one with thousands of refused partitions takes a millisecond.
+SEND_S: Final = 0.001
 
 _pack_int = struct.Struct(">i").pack_into
 
@@ -28,6 +34,7 @@ class Sending(Queue, Protocol):
 
     state: State
     ending: str | None
+    budget: Budget
     answering: Answering
     closing: Closing
     holding: Holding
@@ -41,11 +48,12 @@ class Sending(Queue, Protocol):
 class Outbox(deque[Item]):
     """The queue of requests that are still to be sent."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_is_put_off", "_session")
 
     def __init__(self, session: Sending) -> None:
         super().__init__()
         self._session = session
+        self._is_put_off = False
 
     def put(self, item: Item) -> None:
         """Let a request wait for its turn to be sent."""
@@ -69,30 +77,53 @@ class Outbox(deque[Item]):
             self.send_ready()
 
     def send_ready(self) -> None:
-        """Send the requests on that wait for nothing any more."""
+        """Send the requests on that wait for nothing any more, for SEND_S in one turn of the
+        loop.
+        """
         session = self._session
         out: list[bytes | memoryview] = []
+        end = time.perf_counter() + SEND_S
         while self and not self[0].waits:
-            item = self.popleft()
-            session.waiting -= item.size
-            if item.request is not None and item.verdict is not None:
-                handlers.forward_validated(
-                    session, item.frame, item.answer, item.request, item.verdict, out
-                )
-                if session.ending == "acks_0_refused":
-                    self.drop()
-            elif item.answer is not None and item.answer.ready is not None:
-                continue  # it was answered here
-            elif item.answer is not None:
-                if item.answer.has_id:
-                    _pack_int(item.frame, 8, session.next_id(item.answer))
-                out.append(item.frame)
+            self._send_first(out)
+            if time.perf_counter() > end:
+                self._put_off()
+                break
         if out:
             session.send(out)
         session.answering.write_ready()
         session.read_if_bounded()
         session.holding.look()
         session.closing.close_if_done()
+
+    def _send_first(self, out: list[bytes | memoryview]) -> None:
+        """Take the first request out; add to ``out`` what the broker gets of it."""
+        session = self._session
+        item = self.popleft()
+        session.waiting -= item.size
+        if item.request is not None and item.verdict is not None:
+            handlers.forward_validated(
+                session, item.frame, item.answer, item.request, item.verdict, out
+            )
+            if session.ending == "acks_0_refused":
+                self.drop()
+        elif item.answer is not None and item.answer.ready is None:  # else it was answered here
+            if item.answer.has_id:
+                _pack_int(item.frame, 8, session.next_id(item.answer))
+            out.append(item.frame)
+
+    def _put_off(self) -> None:
+        """Send the rest in a later turn, after others had theirs."""
+        if self and not self._is_put_off:
+            self._is_put_off = True
+            self._session.budget.take_turn(self._send_rest)
+
+    def _send_rest(self) -> None:
+        self._is_put_off = False
+        try:
+            self.send_ready()
+        except Exception as error:  # outside of a transport's callback nobody would end the session
+            self._session.proxy.log_error("a request could not be sent", error)
+            self._session.abort("fault")
 
     def drop(self, n: int = 0) -> None:
         """Drop the requests from the n-th on, their places, and all that came after."""

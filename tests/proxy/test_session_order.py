@@ -119,6 +119,32 @@ def ids(frames: list[bytes], at: int = 0) -> list[int]:
     return [int.from_bytes(frame[at : at + 4], "big") for frame in frames]
 
 
+def test_requests_that_may_go_on_are_sent_in_more_than_one_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("batchval.proxy.outbox.SEND_S", 0.0)
+
+    async def test() -> None:
+        rig = Rig(in_threads=True, threads=1)
+        rig.keep_turns()
+        rig.go.clear()
+        after = [other_frame(n, body=b"after") for n in (2, 3)]
+        rig.send(produce_frame(1, ("t", 0, GOOD)), *after)
+        await rig.judged()
+        for sent in (1, 2):
+            assert len(rig.asked()) == sent
+            assert len(rig.turns) == 1
+            rig.turns.pop()()
+        assert ids(rig.asked(), 4) == [1, 2, 3]
+        assert rig.turns == []
+        for at in range(3):
+            rig.answer(at)
+        assert ids(rig.got()) == [1, 2, 3]
+        rig.proxy.validation.stop()
+
+    run(test)
+
+
 # ---- a request without an answer that is refused -------------------------------------------------
 
 
