@@ -52,7 +52,7 @@ static inline uint32_t entry(uint32_t symbol, uint32_t code_bits)
 /* How many codes of each length; 0 if zlib takes the code. An incomplete code passes only where it
  * is one symbol of one bit, and never for the code lengths' own code. *left: how many codes of 15
  * bits are unused. */
-static int judge_code(const uint16_t *count, int one_symbol_passes, int *longest, int *left)
+static int check_code(const uint16_t *count, int one_symbol_passes, int *longest, int *left)
 {
     int n = 15;
     while (n > 0 && count[n] == 0) n--;
@@ -65,7 +65,7 @@ static int judge_code(const uint16_t *count, int one_symbol_passes, int *longest
     return *left > 0 && n > 0 && (!one_symbol_passes || n > 1) ? -1 : 0;
 }
 
-/* A canonical code that judge_code has taken, to table; of a single symbol's code the unused half
+/* A canonical code that check_code has taken, to table; of a single symbol's code the unused half
  * stays invalid. Returns the bits of the table's index: no more than the longest code has, because
  * a table costs its size. A stream may consist of codes, each for one symbol. */
 static int build(uint32_t *table, int most_bits, const uint16_t *count, int longest, int left,
@@ -270,7 +270,7 @@ static int dynamic_header(Inflate *s)
         precode_count[length]++;
     }
     precode_count[0] = 0;
-    if (judge_code(precode_count, 0, &longest, &left)) return INFLATE_BAD;
+    if (check_code(precode_count, 0, &longest, &left)) return INFLATE_BAD;
     /* zlib takes each length for a 0 of one bit, and minds only then that the end of block has no
      * code */
     if (!longest)
@@ -307,8 +307,8 @@ static int dynamic_header(Inflate *s)
     }
     counts[0][0] = counts[1][0] = 0;
     if (lengths[256] == 0) return INFLATE_BAD;
-    if (judge_code(counts[0], 1, &longest, &left)) return INFLATE_BAD;
-    if (judge_code(counts[1], 1, &distance_longest, &distance_left)) return INFLATE_BAD;
+    if (check_code(counts[0], 1, &longest, &left)) return INFLATE_BAD;
+    if (check_code(counts[1], 1, &distance_longest, &distance_left)) return INFLATE_BAD;
     if (ends_at_once(s, counts[0], lengths[256], rank)) {
         s->block = NO_BLOCK;
         return INFLATE_DONE;
