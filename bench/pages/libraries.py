@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from bench.pages import tables
-from bench.pages.text import how, measured, page, paragraph
+from bench.pages.text import date_of, how, measured, page, paragraph
 from bench.pages.validation import CODECS, SHAPES, setting, versions
 
 TITLE = "Validation by all libraries"
 ABOUT = "the times of batchval, Kafka, three Kafka clients and a C prototype, side by side"
 COMMAND = "make bench"
-SOURCES = ("validation",)
+SOURCES = ("validation", "prototype")
 
 RECORDS = (
     ("native check_ranges", "batchval, 100 per call"),
@@ -76,4 +76,8 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         measured(result, versions(machine)),
         how("validation"),
     )
-    return page(opening, setting(machine), *peer_parts(result["times"]))
+    other = results["prototype"]
+    commit = f"The C prototype was measured on {date_of(other)} at commit"
+    times = {cell: found | other["times"].get(cell, {}) for cell, found in result["times"].items()}
+    prototype = f"{commit} `{other['machine']['commit']}`, which has its source."
+    return page(opening, setting(machine), prototype, *peer_parts(times))

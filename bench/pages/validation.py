@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.pages import tables
-from bench.pages.text import how, load_of, measured, number, page, paragraph, percent, table
+from bench.pages import Result, tables
+from bench.pages.text import (
+    date_of,
+    how,
+    load_of,
+    measured,
+    number,
+    page,
+    paragraph,
+    percent,
+    table,
+)
 
 TITLE = "Validation of record batches"
 ABOUT = "batchval, Kafka's LogValidator, three Kafka clients and a C prototype on the same batches"
 COMMAND = "make bench"
-SOURCES = ("validation",)
+SOURCES = ("validation", "prototype")
 
 SHAPES = ("1-100", "100-100", "100-1000")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -46,7 +56,6 @@ AGAINST_KAFKA = (
 )
 #: groups of rows whose ratio is batchval's time over the other's: title, the other, group
 OVER_OTHERS = (
-    ("batchval over the C prototype", "C prototype", "over the C prototype"),
     ("batchval over the decompressor alone", "decompressor", "over the decompressor alone"),
     ("batchval's inflate over libdeflate", "libdeflate", "own inflate over libdeflate (no target)"),
 )
@@ -97,9 +106,24 @@ def kafka_parts(rows: tables.Rows) -> list[str]:
     return ["## batchval and Kafka's LogValidator", text, *parts]
 
 
-def other_parts(rows: tables.Rows) -> list[str]:
-    """Return the tables whose ratio is batchval's time over another's, and the smallest batch."""
-    parts = []
+def prototype_parts(result: Result) -> list[str]:
+    """Return the table of the C prototype, which later commits do not have, and where it is."""
+    commit = result["machine"]["commit"]
+    text = (
+        f"Measured on {date_of(result)} at commit `{commit}`, which has the prototype's source:\n"
+        f"`git show {commit}:bench/validation/prototype/ORIGIN.md`. To measure it again, check out\n"
+        'that commit and run `make bench BENCH="--peers native,prototype"`.'
+    )
+    found = tables.ratios(result["rows"], "batchval", "C prototype")
+    return ["### batchval over the C prototype", text, found]
+
+
+def other_parts(rows: tables.Rows, prototype: Result | None = None) -> list[str]:
+    """Return the tables whose ratio is batchval's time over another's, and the smallest batch.
+
+    ``prototype`` is the saved result of the C prototype.
+    """
+    parts = prototype_parts(prototype) if prototype else []
     for title, other, group in OVER_OTHERS:
         found = tables.of_groups(rows, group)
         if found:
@@ -121,7 +145,7 @@ def other_parts(rows: tables.Rows) -> list[str]:
     return ["## Other comparisons", "Below 1, batchval is faster.", *parts, counted]
 
 
-def body(result: dict[str, Any]) -> str:
+def body(result: Result, prototype: Result | None = None) -> str:
     """Return everything under the title."""
     machine = result["machine"]
     opening = paragraph(
@@ -131,9 +155,9 @@ def body(result: dict[str, Any]) -> str:
         how("validation"),
     )
     parts = [opening, setting(machine), *kafka_parts(result["rows"])]
-    return page(*parts, *other_parts(result["rows"]), MORE)
+    return page(*parts, *other_parts(result["rows"], prototype), MORE)
 
 
 def render(results: dict[str, dict[str, Any]]) -> str:
     """Return the page."""
-    return body(results["validation"])
+    return body(results["validation"], results["prototype"])

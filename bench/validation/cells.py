@@ -68,7 +68,6 @@ KAFKA_TARGETS = {
 }
 # one Python call a batch, 1 x 100 B
 KAFKA_ONE_CALL_TARGETS = {"none": 1.0, "gzip": 2.0, "snappy": 2.0, "lz4": 2.0}
-PROTOTYPE_TARGET = 1.25  # ours : prototype
 DECOMPRESSOR_TARGETS = {1000: 1.15, 100: 1.3}  # ours : decompressor alone, by value size
 DECOMPRESSOR_FROM = 16 * 1024  # bytes of content
 SCAN_TARGET_NS = 30.0

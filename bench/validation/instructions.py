@@ -5,10 +5,10 @@
 
 Needs valgrind. What else runs on the machine does not change the counts.
 
-Without ``--against``: what check_ranges and scan_batches spend on 100 copies of one batch, and what
-the C prototype spends on the same bytes, by function. With it: one call of each operation that the
-bench measures, here and there; exit code 1 if a ratio is above ``--most``. A call counts from the
-extension's entry to its return; the interpreter around it does not.
+Without ``--against``: what check_ranges and scan_batches spend on 100 copies of one batch, by
+function. With it: one call of each operation that the bench measures, here and there; exit code 1
+if a ratio is above ``--most``. A call counts from the extension's entry to its return; the
+interpreter around it does not.
 
 Times of rows like these move by a factor of two with the core's state; counts do not. valgrind
 shows programs an AVX2 processor, so wider kernels are not what it counts.
@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench import runs
-from bench.validation import batches, cells, native
+from bench.validation import batches, cells
 
 CALLS = 2  # of each cell; the last one counts, when scratch memory is warm
 JOB = """
@@ -53,30 +53,7 @@ ENTRIES = {
 }
 # operations of peer_rules.py (rule_costs.py)
 RULED = {"check_ids": ENTRIES["check"], "check_headers": ENTRIES["check"]}
-# operations of 100 batches a call that the prototype has too
-PROTOTYPES = {"check_ranges": "deep100", "scan_batches": "header100"}
-
-
-def run(
-    function: str, out: Path, command: list[str], text: str = "", *, each: bool = False
-) -> None:
-    """Count what ``function`` executes, into ``out``; with ``each``, call by call into numbered
-    files.
-    """
-    valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
-    valgrind.append(f"--toggle-collect={function}")
-    if each:
-        valgrind.append(f"--dump-after={function}")
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    subprocess.run(
-        [*valgrind, *command],
-        input=text,
-        text=True,
-        check=True,
-        capture_output=True,
-        cwd=runs.ROOT,
-        env=environment,
-    )
+BY_FUNCTION = ("check_ranges", "scan_batches")  # of 100 batches a call
 
 
 def total(out: Path) -> int:
@@ -130,8 +107,17 @@ def calls(tree: Path, operation: str, paths: list[Path], folder: Path) -> list[P
     files = [str(path) for path in paths]
     peer = "rules" if operation in RULED else "batchval"
     text = JOB.replace("PEER", repr(peer))
+    function = entry(tree, operation)
+    valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder / 'out'}"]
+    valgrind += [f"--toggle-collect={function}", f"--dump-after={function}"]
     job = [sys.executable, "-c", text, str(tree), operation, str(CALLS), *files]
-    run(entry(tree, operation), folder / "out", job, each=True)
+    subprocess.run(
+        [*valgrind, *job],
+        check=True,
+        capture_output=True,
+        cwd=runs.ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
     made = len(list(folder.glob("out.*")))
     if made == 0 or made % len(paths):
         raise SystemExit(f"{operation}: {made} calls of {len(paths)} cells")
@@ -149,21 +135,6 @@ def ours(path: Path, operation: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         (out,) = calls(runs.ROOT, operation, [path], Path(folder))
         return {name: count / 100 for name, count in functions(annotated(out), total(out)).items()}
-
-
-def prototype(path: Path, operation: str) -> dict[str, float]:
-    """Count the prototype's instructions a call; callgrind's file has the number of its calls."""
-    function = PROTOTYPES[operation]
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        run(function, out, [str(native.prototype())], f"{path}\t{function}\t1\t100000\t0\n")
-        counts, text = functions(annotated(out), total(out)), out.read_text()
-    number = re.search(rf"c?fn=\((\d+)\) {function}$", text, re.MULTILINE)
-    assert number is not None
-    entered = sum(
-        int(n) for n in re.findall(rf"^cfn=\({number[1]}\).*\ncalls=(\d+)", text, re.MULTILINE)
-    )
-    return {name: count / entered / 100 for name, count in counts.items()}
 
 
 def against(tree: Path, names: list[str], most: float) -> int:
@@ -187,16 +158,14 @@ def against(tree: Path, names: list[str], most: float) -> int:
 
 
 def by_function(names: list[str]) -> int:
+    """Print the instructions of each cell by function."""
     for name in names or ["v2-none-1-100"]:
-        for operation in PROTOTYPES:
-            for label, count in (("batchval", ours), ("the prototype", prototype)):
-                counts = count(cells.BATCHES / f"{name}.bin", operation)
-                print(
-                    f"{name}, {operation}, {label}: {sum(counts.values()):.0f} instructions a batch"
-                )
-                for function, instructions in sorted(counts.items(), key=lambda item: -item[1]):
-                    if instructions >= 2:
-                        print(f"    {instructions:7.1f}  {function}")
+        for operation in BY_FUNCTION:
+            counts = ours(cells.BATCHES / f"{name}.bin", operation)
+            print(f"{name}, {operation}: {sum(counts.values()):.0f} instructions a batch")
+            for function, instructions in sorted(counts.items(), key=lambda item: -item[1]):
+                if instructions >= 2:
+                    print(f"    {instructions:7.1f}  {function}")
     return 0
 
 

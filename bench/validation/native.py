@@ -57,17 +57,6 @@ def counting_library() -> Path:
     )
 
 
-def prototype() -> Path:
-    """Build the C prototype. Needs the headers of liblz4, libzstd, libsnappy, libdeflate, zlib,
-    isa-l.
-    """
-    folder = cells.HERE / "prototype"
-    libraries = ("-llz4", "-lzstd", "-lsnappy", "-ldeflate", "-lz", "-lisal")
-    return built(
-        runs.BUILD / "prototype", [folder / "worker.c", folder / "crc32c.c"], "-w", after=libraries
-    )
-
-
 def counting_environment() -> dict[str, str]:
     """Return an environment in which pymalloc passes each call on to malloc, so that all are
     counted.

@@ -57,20 +57,6 @@ class Process:
             self.process.communicate()
 
 
-class Prototype(Process):
-    """The C prototype speaks tabs."""
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        fields = (
-            request["path"],
-            request["operation"],
-            request["samples"],
-            request["sample_ns"],
-            request.get("fast", 0),
-        )
-        return self.line("\t".join(map(str, fields)))
-
-
 def worker(peer: str, place: Place, provider: str = "native") -> Process:
     environment = os.environ | {"BATCHVAL_CODECS": provider}
     return Process(runs.program("validation.worker", peer), place, environment)
@@ -105,7 +91,6 @@ Starter = Callable[[Place, Place], Process]
 STARTERS: dict[str, Starter] = {
     "native": lambda own, many: worker("batchval", own, "native"),
     "packages": lambda own, many: worker("batchval", own, "packages"),
-    "prototype": lambda own, many: Prototype([str(native.prototype())], own),
     "decompressors": lambda own, many: worker("decompressors", own),
     "aiokafka": lambda own, many: worker("aiokafka", own),
     "kafka-python": lambda own, many: worker("kafka-python", own),
@@ -121,7 +106,6 @@ def operations(peer: str, cell: cells.Cell) -> list[str]:
     return {
         "native": ["check_ranges", "check", "validate_in_place", "scan_batches"],
         "packages": ["check_ranges", "check"],
-        "prototype": ["header", "deep"] + (["header100", "deep100"] if cell.records == 1 else []),
         "decompressors": []
         if cell.codec == "none"
         else ["decompress"] + (["libdeflate"] if cell.codec == "gzip" else []),

@@ -158,7 +158,6 @@ class Judge:
 
     def rows(self) -> Iterator[Row]:
         yield from self.kafka_rows()
-        yield from self.prototype_rows()
         yield from self.small_rows()
         yield from self.decompressor_rows()
         yield from self.checksum_rows()
@@ -196,50 +195,29 @@ class Judge:
                     "vs Kafka, every other cell", cell, "native check_ranges", 1.0
                 )
 
-    def prototype_rows(self) -> Iterator[Row]:
-        for cell in cells.cells(2):
-            other = (
-                "prototype deep100"
-                if (cell.records, cell.value_size) == (1, 100)
-                else "prototype deep"
-            )
-            yield from self.against(
-                "over the C prototype", cell, "native check_ranges", other, cells.PROTOTYPE_TARGET
-            )
-
     def small_rows(self) -> Iterator[Row]:
-        """Yield rows for a batch of 180 bytes, in nanoseconds, or the prototype's on a slow
-        machine.
-        """
-        cell = cells.Cell(2, "none", 1, 100)
-        for label, what, other, target in (
-            (
-                "header and CRC (scan_batches)",
-                "native scan_batches",
-                "prototype header100",
-                cells.SCAN_TARGET_NS,
-            ),
-            (
-                "walked (check_ranges)",
-                "native check_ranges",
-                "prototype deep100",
-                cells.CHECK_TARGET_NS,
-            ),
+        """Yield rows for a batch of 180 bytes, in nanoseconds."""
+        for name, what, target in (
+            ("header and CRC (scan_batches)", "native scan_batches", cells.SCAN_TARGET_NS),
+            ("walked (check_ranges)", "native check_ranges", cells.CHECK_TARGET_NS),
         ):
-            for row in self.against(
-                "180-byte batches, 100 a call, ns", cell, what, other, None, name=label
-            ):
-                assert row.ours_ns is not None
-                assert row.peer_ns is not None
-                verdicts = [
-                    runs.verdict(row.ours_ns, target, "lower", row.spread),
-                    runs.verdict(row.value, cells.PROTOTYPE_TARGET, "lower", row.spread),
-                ]
-                row.verdict = min(verdicts, key=(runs.MET, runs.NOISE, runs.MISSED).index)
-                row.note = f"{row.value:.2f}x the prototype's {row.peer_ns:.1f} ns"
-                row.value, row.target, row.unit = row.ours_ns, target, "ns"
-                row.median_value = None
-                yield row
+            time = self.time(cells.Cell(2, "none", 1, 100).name, what)
+            if time is None:
+                continue
+            spread = runs.spread([ns for ns in time.by_round if ns is not None])
+            verdict = runs.verdict(time.fast, target, "lower", spread)
+            yield Row(
+                "180-byte batches, 100 a call, ns",
+                name,
+                time.fast,
+                target,
+                "lower",
+                verdict,
+                time.fast,
+                spread=spread,
+                note=SLOW if time.all_slow else "",
+                unit="ns",
+            )
 
     def decompressor_rows(self) -> Iterator[Row]:
         for cell in cells.cells(2):

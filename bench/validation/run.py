@@ -1,5 +1,4 @@
-"""Time batchval, Apache Kafka's LogValidator, other libraries and the C prototype, on the same
-bytes.
+"""Time batchval, Apache Kafka's LogValidator and other libraries, on the same bytes.
 
 Each peer is a process of its own; all peers take turns cell by cell, round after round, so that a
 slow minute of the machine hits all of them. Prints the table of targets, writes JSON and Markdown.
