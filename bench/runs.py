@@ -54,11 +54,13 @@ def parser(
     quick: str = "one short round: a look, no result",
     out: str = "",
     is_saved: bool = True,
+    is_json: bool = False,
 ) -> argparse.ArgumentParser:
     """Return a parser with the options that this bench shares with others.
 
     ``rounds`` is the default of --rounds, ``out`` that of --out below build/bench. A bench has
-    neither option without its default, --quick without its help, or --write if it is not saved.
+    neither option without its default, --quick without its help, --write if it is not saved, or
+    --json unless it is asked for.
     """
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -72,7 +74,14 @@ def parser(
         add("--out", type=Path, default=BUILD / out, help="Output file without its suffix.")
     if is_saved:
         add("--write", action="store_true", help="Save in bench/results, write docs/benchmarks.")
+    if is_json:
+        add("--json", action="store_true", help="Print JSON instead of the table.")
     return made
+
+
+def look(doc: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a bench whose result is printed, and not saved."""
+    return parser(doc, quick="", is_saved=False, is_json=True)
 
 
 def parse(
@@ -99,6 +108,21 @@ def positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"invalid number {text}: expected at least 1")
     return number
+
+
+def again(
+    doc: str | None,
+    name: str,
+    assess: Callable[[dict[str, Any]], dict[str, Any]],
+    text: Callable[[dict[str, Any]], str],
+) -> int:
+    """Evaluate the samples of a run again: the main of a module with this ``assess``."""
+    made = parser(doc, quick="")
+    made.add_argument("samples", type=Path, metavar="FILE", help="JSON of the samples of a run.")
+    options = parse(made, None)
+    found = assess(json.loads(options.samples.read_text()))
+    finish(options, name, found, text(found))
+    return 0
 
 
 def names(allowed: Sequence[str], what: str) -> Callable[[str], tuple[str, ...]]:
@@ -246,6 +270,37 @@ def head() -> dict[str, Any]:
     return {"date": now(), "machine": describe()}
 
 
+def source(found: dict[str, Any]) -> str:
+    """Return the day, the commit and the processor of a result."""
+    machine = found["machine"]
+    return f"{found['date'][:10]}, commit {machine['commit']}, {machine['processor']}"
+
+
+def shown(value: object) -> str:
+    """Return a value as a table has it: None is ``-``, large floats have no decimals."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def columns(*rows: Sequence[object], names: int = 1) -> str:
+    """Return a table as text, columns by their widest value. The first ``names`` are flush left."""
+    texts = [[shown(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = []
+    for row in texts:
+        cells = [
+            text.ljust(width) if n < names else text.rjust(width)
+            for n, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
 def write(out: Path, found: dict[str, Any], text: str) -> None:
     """Write OUT.json, all that was measured, and OUT.md, as people read it."""
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -257,6 +312,6 @@ def finish(options: argparse.Namespace, name: str, found: dict[str, Any], text: 
     """Print a result, write it where --out says, and save it under its name with --write."""
     if getattr(options, "out", None):
         write(options.out, found, text)
-    print(text)
-    if options.write:
+    print(json.dumps(found, indent=1) if getattr(options, "json", False) else text)
+    if getattr(options, "write", False):
         pages.save(name, found)

@@ -11,8 +11,6 @@ the speed as a share of the speed of headers alone in the same round.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -24,6 +22,7 @@ from batchval.core.claims import attach
 from batchval.core.record_batch_builder import RecordBatchBuilder
 from batchval.segment.options import Options
 from batchval.segment.segment_run import list_work
+from bench import runs
 from bench.validation import batches
 
 CODECS = ("zstd", "gzip")
@@ -113,35 +112,20 @@ def rows(
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. Returns the exit code."""
-    asked = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    asked.add_argument(
-        "--rate", type=float, default=0.01, help="Share of batches to verify (default: 0.01)."
-    )
-    asked.add_argument("--rounds", type=int, default=9, help="Rounds (default: 9).")
-    asked.add_argument(
-        "--mb", type=int, default=128, help="Size of a segment in MB (default: 128)."
-    )
-    asked.add_argument("--json", action="store_true", help="Print JSON instead of the table.")
-    options = asked.parse_args(argv)
+    made = runs.parser(__doc__, rounds=9, quick="", is_saved=False, is_json=True)
+    add = made.add_argument
+    add("--rate", type=float, default=0.01, help="Share of batches to verify (default: 0.01).")
+    add("--mb", type=int, default=128, help="Size of a segment in MB (default: 128).")
+    options = runs.parse(made, argv)
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         for codec in CODECS:
             partition, count = segment(codec, Path(folder), options.mb * 1_000_000)
             found += rows(codec, partition, count, options.rate, options.rounds)
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        print(
-            f"{'codec':6}  {'figures':28}  {'us a batch':>10}  {'GB a CPU-s':>10}  {'of headers':>10}"
-        )
-        for row in found:
-            print(
-                f"{row['codec']:6}  {row['figures']:28}  {row['us_a_batch']:>10}"
-                f"  {row['gb_a_cpu_second']:>10}  {row['of_headers']:>10}"
-            )
-        print(f"of headers: the target of a sample of 0.01 is {TARGET} or more")
+    heads = ("codec", "figures", "us a batch", "GB a CPU-s", "of headers")
+    table = runs.columns(heads, *(tuple(row.values()) for row in found), names=2)
+    text = f"{table}\nof headers: the target of a sample of 0.01 is {TARGET} or more"
+    runs.finish(options, "", {**runs.head(), "rows": found}, text)
     return 0
 
 

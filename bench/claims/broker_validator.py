@@ -116,22 +116,26 @@ def one_over(ratio: float) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    on = result["machine"]
-    of_senders = "".join(f"{sender:>10}  {OVER:23}" for sender in SENDERS)
-    head = f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}"
-    out = [
-        f"{head}, {result['rounds']} rounds in turns",
-        f"{result['date'][:10]}, commit {on['commit']}, {on['processor']}",
-        f"{'codec':8}{'records':>8}{'stock':>9}" + of_senders,
-    ]
+    """Return the rows as text."""
+    heads = ["codec", "records", "stock"]
+    for sender in SENDERS:
+        heads += [sender, OVER]
+    body = []
     for row in result["rows"]:
-        line = f"{row['codec']:8}{row['records']:8}{row['stock us']:9.1f}"
+        line = [row["codec"], row["records"], f"{row['stock us']:.1f}"]
         for sender in SENDERS:
             least, most = row[f"{sender} interval"]
             ratio = f"{one_over(row[f'{sender} ratio'])} ({one_over(least)} to {one_over(most)})"
-            line += f"{row[f'{sender} us']:10.2f}  {ratio:23}"
-        out.append(line.rstrip())
-    return "\n".join(out)
+            line += [row[f"{sender} us"], ratio]
+        body.append(line)
+    head = f"LogValidator of Kafka {result['kafka']}, CPU us a batch of {SIZE}"
+    return "\n".join(
+        [
+            f"{head}, {result['rounds']} rounds in turns",
+            runs.source(result),
+            runs.columns(heads, *body),
+        ]
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -18,13 +18,11 @@ This is a look at one machine and one minute. docs/benchmarks/claims.md has the 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from bench import runs
@@ -33,7 +31,6 @@ from tests.conformance import oracle
 
 HERE = Path(__file__).resolve().parent
 KAFKA = "Kafka"
-ROUNDS, SAMPLES, SAMPLE_NS = 3, 7, 3e6
 CALLS_COUNTED = 20
 KAFKA_ROUNDS = 12
 LIMIT_S = 20.0
@@ -87,15 +84,11 @@ def ways(codec: str, records: int, value_size: int) -> list[Way]:
 
 
 def time_own(asked: Sequence[Way], folder: Path, rows: Sequence[Row]) -> None:
-    """Set ``ns``: the median of samples in turns, CPU time of this thread."""
+    """Set ``ns``."""
     operations = worker.peer_named("claims")
     jobs = [operations[way.operation](way.cell.path(folder).read_bytes()) for way in asked]
-    found: list[list[float]] = [[] for _ in jobs]
-    for _ in range(ROUNDS):
-        for job, times in zip(jobs, found, strict=True):
-            times.extend(worker.sample(job, SAMPLES, SAMPLE_NS, 0, lambda: 0.0)["ns"])
-    for row, times in zip(rows, found, strict=True):
-        row.ns = statistics.median(times)
+    for row, ns in zip(rows, worker.in_turns(jobs), strict=True):
+        row.ns = ns
 
 
 def count_own(asked: Sequence[Way], folder: Path, rows: Sequence[Row]) -> str | None:
@@ -174,39 +167,7 @@ def kafka_cases(asked: Sequence[Way], folder: Path) -> list[str]:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def figure(value: float | None) -> str:
-    """Return a figure as the table has it."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.2f}"
-
-
-def table(rows: Sequence[Row]) -> str:
-    """Return the rows as text, columns by their widest value."""
-    head = ("", "path", "batch", "bytes", "ns", "allocator calls", "bytes allocated")
-    body = [
-        (
-            row.validator,
-            row.path,
-            row.batch,
-            figure(row.batch_bytes),
-            figure(row.ns),
-            figure(row.allocator_calls),
-            figure(row.allocated_bytes),
-        )
-        for row in rows
-    ]
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    lines = []
-    for n, row in enumerate((head, *body)):
-        if n > 1 and row[0] != body[n - 2][0]:
-            lines.append("")
-        names = [name.ljust(width) for name, width in zip(row[:3], widths[:3], strict=True)]
-        figures = [one.rjust(width) for one, width in zip(row[3:], widths[3:], strict=True)]
-        lines.append("  ".join([*names, *figures]))
-    return "\n".join(lines)
-
-
+HEADINGS = ("", "path", "batch", "bytes", "ns", "allocator calls", "bytes allocated")
 FOOTER = """\
 ns: CPU time of the calling thread for one batch, one call a batch, warm. batchval: called from
 Python. Kafka: batch loop with its CRC and LogValidator, all paths in turns in one JVM; what the
@@ -216,38 +177,28 @@ objects included, by a preloaded library in a second process; bytes allocated: w
 Kafka: bytes of Java objects; the JVM does not count calls."""
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="paths.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add(
-        "--codec", choices=cells.CODECS[1:], default="lz4", help="Compression codec (default: lz4)."
-    )
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Parse the options."""
+    made = runs.look(__doc__)
+    add, codecs = made.add_argument, cells.CODECS[1:]
+    add("--codec", choices=codecs, default="lz4", help="Compression codec (default: lz4).")
     add("--records", type=int, choices=cells.RECORDS, default=100, help="Records (default: 100).")
-    add(
-        "--value-size",
-        type=int,
-        choices=cells.VALUE_SIZES,
-        default=1000,
-        help="Bytes of a value (default: 1000).",
-    )
-    add("--json", action="store_true", help="Print JSON instead of the table.")
+    sizes = cells.VALUE_SIZES
+    add("--value-size", type=int, choices=sizes, default=1000, help="Bytes of a value.")
     add("--no-kafka", action="store_true", help="Leave Kafka's rows out.")
     add("--build", action="store_true", help="Build Kafka's classes first, by Maven: minutes.")
     add("--seconds", type=float, default=7.0, help="Seconds for Kafka's rows (default: 7).")
-    return parser
+    options = runs.parse(made, argv)
+    if not 0 < options.seconds <= 60:
+        made.error(f"invalid --seconds {options.seconds:g}: expected more than 0, at most 60")
+    if options.build and options.no_kafka:
+        made.error("--build cannot be combined with --no-kafka")
+    return options
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. Returns the exit code."""
-    asked = parser()
-    options = asked.parse_args(argv)
-    if not 0 < options.seconds <= 60:
-        asked.error(f"invalid --seconds {options.seconds:g}: expected more than 0, at most 60")
-    if options.build and options.no_kafka:
-        asked.error("--build cannot be combined with --no-kafka")
+    options = arguments(argv)
     if options.build:
         try:
             oracle.jar()
@@ -272,15 +223,13 @@ def main(argv: list[str] | None = None) -> int:
     if options.codec == "zstd":
         notes.append(f"magic 0 and 1 do not have zstd: their rows are of {LEGACY}")
     missing = [note for note in notes if note]
-    here = {**{name: runs.describe()[name] for name in ("processor", "commit")}, "kafka": kafka}
-    if options.json:
-        result = {"machine": here, "rows": [asdict(row) for row in rows], "notes": missing}
-        print(json.dumps(result, indent=1))
-        return 0
+    found = runs.head()
+    found["machine"]["kafka"] = kafka
+    found |= {"rows": [asdict(row) for row in rows], "notes": missing}
     title = f"{options.records} records of {options.value_size} B, {options.codec}"
-    print("; ".join(filter(None, (title, here["processor"], kafka and f"Kafka {kafka}"))))
-    print(f"\n{table(rows)}\n")
-    print("\n".join([*missing, FOOTER]))
+    title = "; ".join(filter(None, (title, runs.source(found), kafka and f"Kafka {kafka}")))
+    table = runs.columns(HEADINGS, *map(astuple, rows), names=3)
+    runs.finish(options, "", found, "\n".join([title, "", table, "", *missing, FOOTER]))
     return 0
 
 

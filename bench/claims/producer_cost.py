@@ -1,7 +1,7 @@
 """Time the Java producer with the agent against the stock one, in JVMs that take turns.
 
     python -m bench producer-cost [--jvms 5] [--rounds 20] [--records 4000]
-        [--codecs zstd,gzip] [--write | --schema-ids]
+        [--codecs zstd,gzip] [--schema-ids] [--write]
 
 KafkaProducer 4.4.0, records of 200 to 600 bytes in batches of at most 64 kB, one partition, a sink
 in the same JVM that answers at once. CPU is that of the thread that sends and of the producer's own
@@ -31,7 +31,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import pages, runs
+from bench import runs
 from tests.interop.kafka_broker import classpath, find_java
 from tests.support.jvm_agents import producer_agent
 
@@ -56,35 +56,25 @@ class Sample(NamedTuple):
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--jvms", type=int, default=5, help="JVMs of each variant (default 5)")
-    parser.add_argument(
-        "--rounds", type=int, default=20, help="measured rounds of a JVM (default 20)"
-    )
-    parser.add_argument(
-        "--records", type=int, default=4000, help="records of a turn (default 4000)"
-    )
-    parser.add_argument("--codecs", default=",".join(CODECS), help="comma-separated (default: all)")
-    last = parser.add_mutually_exclusive_group()
-    last.add_argument("--write", action="store_true", help="save the result in bench/results")
-    last.add_argument(
-        "--schema-ids",
-        action="store_true",
-        help="values with schema ids, and claims that state them",
-    )
-    options = parser.parse_args(argv)
+    """Parse the options."""
+    parser = runs.parser(__doc__, rounds=20, quick="", is_json=True)
+    add = parser.add_argument
+    add("--jvms", type=runs.positive, default=5, help="JVMs of each variant (default: 5).")
+    add("--records", type=runs.positive, default=4000, help="Records of a turn (default: 4000).")
+    codecs = runs.names(CODECS, "codec")
+    add("--codecs", type=codecs, default=CODECS, help="Codecs, with commas.")
+    add("--schema-ids", action="store_true", help="Values with schema ids, which claims state.")
+    options = runs.parse(parser, argv, needs)
     options.variants = IDS_VARIANTS if options.schema_ids else VARIANTS
-    options.codecs = options.codecs.split(",")
-    for codec in options.codecs:
-        if codec not in CODECS:
-            parser.error(f"invalid codec {codec!r}: expected one of {', '.join(CODECS)}")
-    if min(options.jvms, options.rounds, options.records) < 1:
-        parser.error("--jvms, --rounds and --records must be at least 1")
-    if options.write and (
-        options.jvms * options.rounds < FEWEST_ROUNDS or tuple(options.codecs) != CODECS
-    ):
-        parser.error(f"--write needs all codecs and at least {FEWEST_ROUNDS} rounds")
     return options
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    is_whole = options.jvms * options.rounds >= FEWEST_ROUNDS and options.codecs == CODECS
+    if is_whole and not options.schema_ids:
+        return ""
+    return f"all codecs and at least {FEWEST_ROUNDS} rounds, without --schema-ids"
 
 
 def expected_claims(codec: str, variant: str) -> str:
@@ -152,31 +142,29 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    on = result["machine"]
+    """Return the rows as text."""
     compared = [name.removesuffix(" ns") for name in result["rows"][0] if name.endswith(" ns")][1:]
-    out = [
-        f"KafkaProducer {result['kafka']}, CPU ns a record and records/s, {result['jvms']} JVMs, "
-        f"{result['rounds']} rounds",
-        f"{result['date'][:10]}, commit {on['commit']}, {on['processor']}",
-        f"{'codec':8}{'stock':>8}{'rec/s':>9}"
-        + "".join(f"{variant:>12}{'rec/s':>9}  over stock (95 %)       " for variant in compared),
-    ]
+    heads = ["codec", "stock", "rec/s"]
+    for variant in compared:
+        heads += [variant, "rec/s", "over stock (95 %)"]
+    body = []
     for row in result["rows"]:
-        line = f"{row['codec']:8}{row['stock ns']:8}{row['stock records/s']:9}"
+        line = [row["codec"], row["stock ns"], row["stock records/s"]]
         for variant in compared:
             least, most = row[f"{variant} interval"]
             ratio = f"{row[f'{variant} ratio']:.3f} ({least:.3f} to {most:.3f})"
-            line += f"{row[f'{variant} ns']:12}{row[f'{variant} records/s']:9}  {ratio:24}"
-        out.append(line.rstrip())
-    return "\n".join(out)
+            line += [row[f"{variant} ns"], row[f"{variant} records/s"], ratio]
+        body.append(line)
+    head = f"KafkaProducer {result['kafka']}, CPU ns a record and records/s, {result['jvms']} JVMs"
+    return "\n".join(
+        [f"{head}, {result['rounds']} rounds", runs.source(result), runs.columns(heads, *body)]
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     result = run(options)
-    print(table(result))
-    if options.write:
-        pages.save("producer-cost", result)
+    runs.finish(options, "producer-cost", result, table(result))
     return 0
 
 

@@ -3,25 +3,22 @@ terminal.
 
 Again, also of a run that was cut off:
 
-    python -m bench.claims.report_claims build/bench/claims.raw.json [--save]
+    python -m bench.claims.report_claims build/bench/claims.raw.json [--write]
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from bench import runs
 from bench.claims import figures
 from bench.pages import claims as page
-from bench.pages import claims_chart
 from bench.validation import cells, report, samples
-from bench.validation.report import Row, pages
+from bench.validation.report import Row
 
 
 class Judge(report.Judge):
@@ -238,30 +235,10 @@ def markdown(result: dict[str, Any]) -> str:
     return report.with_goals(page.body(result), result["rows"])
 
 
-def save(result: dict[str, Any]) -> None:
-    """Save the result in bench/results, and write docs/benchmarks."""
-    pages.save("claims", report.rounded(result))
-
-
-def write(measured: dict[str, Any], out: Path, is_saved: bool) -> None:
-    """Write OUT.raw.json, OUT.json, OUT.md and OUT.svg, and print; save the result if asked to."""
-    result = assess(measured)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.with_suffix(".raw.json").write_text(json.dumps(measured))
-    runs.write(out, result, markdown(result))
-    if result["paced"]:
-        out.with_suffix(".svg").write_text(claims_chart.draw(result))
-    print(markdown(result))
-    if is_saved:
-        save(result)
-
-
-def main() -> None:
-    result = assess(json.loads(Path(sys.argv[1]).read_text()))
-    print(markdown(result))
-    if "--save" in sys.argv[2:]:
-        save(result)
+def main() -> int:
+    """Run the command."""
+    return runs.again(__doc__, "claims", lambda found: report.rounded(assess(found)), markdown)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

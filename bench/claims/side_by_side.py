@@ -20,7 +20,8 @@ from typing import Any
 
 from bench import runs
 from bench.claims import figures, report_claims, streams
-from bench.validation import cells, jmh, native, peers, run
+from bench.pages import claims_chart
+from bench.validation import cells, jmh, native, peers, report, run
 
 HEAP = (
     "-Xms1g",
@@ -31,34 +32,26 @@ HEAP = (
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = run.parser()
-    parser.description = "Time claims, the paths they save, and Kafka."
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="of each paced point (default 2)"
-    )
-    parser.add_argument(
-        "--warm-up", type=float, default=6.0, help="of each JVM before its first point (default 6)"
-    )
-    parser.add_argument(
-        "--batches-fed", type=int, default=streams.BATCHES, help="distinct batches in a stream"
-    )
-    parser.add_argument(
-        "--codecs", default=",".join(cells.CODECS), help="comma-separated (default: all)"
-    )
-    parser.add_argument(
-        "--skip", choices=("single", "paced"), help="leaves one of the two runs out"
-    )
-    parser.set_defaults(rounds=3, peers="kafka", out=runs.BUILD / "claims")
-    options = parser.parse_args(argv)
-    options.codecs = tuple(options.codecs.split(","))
-    if options.write and (options.quick or options.skip or options.codecs != cells.CODECS):
-        parser.error("--write needs a whole run: without --quick, --skip and --codecs")
-    if options.write:
-        run.pages.check_commit(runs.describe())
+    """Parse the options."""
+    parser = run.parser(__doc__, rounds=3, out="claims", peer_names="kafka")
+    add = parser.add_argument
+    add("--seconds", type=float, default=2.0, help="Seconds of each paced point (default: 2).")
+    add("--warm-up", type=float, default=6.0, help="Seconds of each JVM before it (default: 6).")
+    add("--batches-fed", type=int, default=streams.BATCHES, help="Batches of a stream.")
+    codecs = runs.names(cells.CODECS, "codec")
+    add("--codecs", type=codecs, default=cells.CODECS, help="Codecs, with commas.")
+    add("--skip", choices=("single", "paced"), help="Leave one of the two runs out.")
+    options = runs.parse(parser, argv, needs)
     if options.quick:
         options.rounds, options.samples = 1, min(options.samples, 3)
         options.seconds, options.warm_up = min(options.seconds, 0.2), min(options.warm_up, 1.0)
     return options
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    is_whole = not options.skip and options.codecs == cells.CODECS
+    return "" if is_whole else "a whole run: without --skip and --codecs"
 
 
 class JavaPaced(peers.Process):
@@ -173,14 +166,14 @@ class ClaimsBench(run.Bench):
         self.calibrate()
         allocations = {} if self.options.skip == "single" else self.allocations_of_claims()
         for number in range(self.options.rounds):
-            run.say(
+            runs.tell(
                 f"round {number + 1} of {self.options.rounds}, {time.time() - begun:.0f} s so far"
             )
             if self.options.skip != "single":
                 self.single(number + self.rounds_before)
             if self.options.skip != "paced":
                 self.paced()
-            self.save_so_far(begun, load, number + 1)
+            run.write_raw(self.options.out, self.measured(begun, load, number + 1))
         return self.measured(begun, load, self.options.rounds) | {"allocations": allocations}
 
     def measured(self, begun: float, load: tuple[float, ...], rounds: int) -> dict[str, Any]:
@@ -200,10 +193,13 @@ def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     native.load()
     bench = ClaimsBench(options)
-    for name, reason in bench.missing.items():
-        run.say(f"not measured: {name} ({reason})")
     run.check_whole(bench)
-    report_claims.write(bench.run(), options.out, options.write)
+    measured = bench.run()
+    run.write_raw(options.out, measured)
+    result = report_claims.assess(measured)
+    if result["paced"]:
+        options.out.with_suffix(".svg").write_text(claims_chart.draw(result))
+    runs.finish(options, "claims", report.rounded(result), report_claims.markdown(result))
     return 0
 
 

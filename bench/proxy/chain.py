@@ -11,7 +11,7 @@ CPU is user and system time of each gate's process, and of the broker's, per GB 
 as they come on the wire. Each way has its own gates; the first 200 batches are not counted, so that
 the core has come to believe the edge. Needs Java and Maven.
 
-    python -m bench chain [--codec zstd,lz4] [--batches 2000] [--json FILE] [--quick]
+    python -m bench chain [--codecs zstd,lz4] [--batches 2000] [--quick]
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
 import random
 import statistics
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer, libversion
 
 from bench import runs
+from bench.validation import cells
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
 from tests.support.gate_process import GateProcess
 
@@ -139,67 +137,74 @@ def measure(
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--codec", default="zstd,lz4,snappy,gzip")
-    parser.add_argument(
-        "--batch", type=int, default=256 << 10, help="bytes of a batch before compression"
-    )
-    parser.add_argument("--batches", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true", help="one short round: a look, no result")
-    options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.batches, options.batch = 1, 100, 32 << 10
+def figures(samples: list[dict[str, Any]], name: str) -> str | None:
+    """Return the median of a process's figures, lowest and highest; None without the process."""
+    if name not in samples[0]:
+        return None
+    numbers = sorted(sample[name] for sample in samples)
+    return f"{statistics.median(numbers):.2f} ({numbers[0]:.2f} to {numbers[-1]:.2f})"
+
+
+def table(results: dict[str, dict[str, list[dict[str, Any]]]]) -> str:
+    """Return the rows as text."""
+    heads = ("codec", "way", "edge", "core", "broker", "believed", "wire kB a batch")
+    body = []
+    for codec, ways in results.items():
+        for way, samples in ways.items():
+            share = statistics.mean(sample["claims path"] for sample in samples)
+            body.append(
+                (
+                    codec,
+                    way,
+                    *(figures(samples, f"{name} s/GB") for name in heads[2:5]),
+                    f"{share:.1%}",
+                    f"{samples[0]['wire bytes a batch'] / 1000:.0f}",
+                )
+            )
+    return runs.columns(heads, *body, names=2)
+
+
+def measured(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the rounds of each codec and way."""
     records = values(2000)
-    results: dict[str, dict[str, Any]] = {}
     settings = {
         "num.partitions": PARTITIONS,
         "log.retention.bytes": 64 << 20,
         "log.segment.bytes": 32 << 20,
         "message.max.bytes": 4 << 20,
     }
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Kafka {KAFKA_VERSION}, librdkafka {libversion()[0]}, "
-    )
-    print(
-        f"Python {platform.python_version()}; {RECORD} B records, batches of {options.batch} bytes before compression"
-    )
-    print(
-        "CPU s per GB on the wire, median of rounds (lowest to highest); share of batches that the core believed"
-    )
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     with KafkaBroker(config=settings, heap="1g") as broker:
-        for codec in options.codec.split(","):
-            rounds: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-            for _ in range(options.rounds):
-                for way in WAYS:  # in turn, so that what else the machine does meets all
-                    rounds[way].append(
-                        measure(broker, way, codec, options.batch, options.batches, records)
-                    )
-            for way, runs in rounds.items():
-                figures = []
-                for name in ("edge s/GB", "core s/GB", "broker s/GB"):
-                    if name in runs[0]:
-                        numbers = sorted(run[name] for run in runs)
-                        figures.append(
-                            f"{name[:-5]} {statistics.median(numbers):.2f} ({numbers[0]:.2f} to {numbers[-1]:.2f})"
-                        )
-                wire, share = (
-                    runs[0]["wire bytes a batch"],
-                    statistics.mean(run["claims path"] for run in runs),
-                )
-                print(
-                    f"{codec:6} {way:6} {', '.join(figures)}; "
-                    f"{share:.1%} believed, {wire / 1000:.0f} kB frames",
-                    flush=True,
-                )
-            results[codec] = rounds
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=1) + "\n")
+        for codec in options.codecs:
+            found[codec] = {way: [] for way in WAYS}
+            for number in range(options.rounds):
+                for way in WAYS:
+                    sample = measure(broker, way, codec, options.batch, options.batches, records)
+                    found[codec][way].append(sample)
+                    runs.tell(f"  round {number + 1}: {codec} {way}")
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns the exit code."""
+    parser = runs.parser(__doc__, rounds=3, out="proxy/chain", is_saved=False)
+    add, codecs = parser.add_argument, cells.CODECS[1:]
+    add("--codecs", type=runs.names(codecs, "codec"), default=codecs, help="Codecs, with commas.")
+    add("--batch", type=int, default=256 << 10, help="Bytes of a batch before compression.")
+    add("--batches", type=int, default=1500, help="Batches of a run (default: 1500).")
+    options = runs.parse(parser, argv)
+    if options.quick:
+        options.rounds, options.batches, options.batch = 1, 100, 32 << 10
+    found = {**runs.head(), "samples": measured(options)}
+    text = (
+        f"{runs.source(found)}; Kafka {KAFKA_VERSION}, librdkafka {libversion()[0]}\n"
+        f"{RECORD} B records, batches of {options.batch} bytes before compression\n"
+        "CPU s per GB on the wire: median of the rounds (lowest to highest); believed: share of "
+        f"batches\n\n{table(found['samples'])}"
+    )
+    runs.finish(options, "", found, text)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

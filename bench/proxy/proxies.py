@@ -296,10 +296,7 @@ def main(argv: list[str] | None = None) -> int:
         "samples": bench.samples,
     }
     result = verdicts.judged(measured)
-    runs.write(options.out, result, verdicts.markdown(result))
-    print(verdicts.markdown(result))
-    if options.write:
-        verdicts.save(result)
+    runs.finish(options, "proxy", result, verdicts.markdown(result))
     errors = [
         one
         for cell in bench.samples.values()

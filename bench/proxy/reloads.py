@@ -1,6 +1,6 @@
 """What a reload adds to the latency of clients: seconds with reloads and seconds without, in turns.
 
-    python -m bench reloads [--rounds 10] [--policies 100] [--connections 1000] [--json FILE]
+    python -m bench reloads [--rounds 10] [--policies 100] [--connections 1000]
 
 A gate with so many topic policies stands between the client and the broker of wire.c. The client
 sends requests of 1 kB at a fixed pace on all its connections. In every other part, the file of
@@ -10,7 +10,6 @@ of the differences of p50 and p99, and the number of reloads that were applied.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import statistics
@@ -33,6 +32,7 @@ EACH_S: Final = 0.25
 REQUESTS_EACH: Final = 120
 LEAST_REQUESTS: Final = 6_000
 REQUESTS_A_SECOND: Final = 4_000
+FIGURES: Final = ("p50_us", "p99_us")
 
 
 class Gate:
@@ -119,15 +119,13 @@ def with_reloads(gate: Gate, *arguments: Any) -> dict[str, Any]:
         thread.join()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--policies", type=int, default=100)
-    parser.add_argument("--connections", type=int, default=1000)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns the exit code."""
+    parser = runs.parser(__doc__, rounds=10, quick="", out="proxy/reloads", is_saved=False)
+    add = parser.add_argument
+    add("--policies", type=int, default=100, help="Topic policies of the gate (default: 100).")
+    add("--connections", type=int, default=1000, help="Connections (default: 1000).")
+    options = runs.parse(parser, argv)
     ends.BUILD.mkdir(parents=True, exist_ok=True)
     ends.Place().take()
     with tempfile.TemporaryDirectory() as name:
@@ -145,26 +143,26 @@ def main() -> None:
                 busy = with_reloads(gate, frames, answers, mask, options.connections)
                 rounds.append((calm, busy))
             time.sleep(EACH_S)
-            report(rounds, gate.applied(), options.json)
+            applied = gate.applied()
         finally:
             gate.stop()
             broker.stop()
+    found = {**runs.head(), "applied": applied, "rounds": rounds, **medians(rounds)}
+    rows = [(what, *found[what]) for what in FIGURES]
+    table = runs.columns(("", "without", "with reloads", "added"), *rows)
+    runs.finish(options, "", found, f"{table}\nreloads applied: {applied}")
+    return 0
 
 
-def report(
-    rounds: list[tuple[dict[str, Any], dict[str, Any]]], applied: int, path: Path | None
-) -> None:
-    """Print the medians, and write all of it as JSON."""
-    result: dict[str, Any] = {"applied": applied, "rounds": rounds}
-    for what in ("p50_us", "p99_us"):
+def medians(rounds: list[tuple[dict[str, Any], dict[str, Any]]]) -> dict[str, list[float]]:
+    """Return the medians without reloads, with them, and of the differences."""
+    found = {}
+    for what in FIGURES:
         calm, busy = ([one[i][what] for one in rounds] for i in (0, 1))
         added = [b - c for c, b in zip(calm, busy, strict=True)]
-        result[what] = [statistics.median(each) for each in (calm, busy, added)]
-        print("{}: {:.0f} without, {:.0f} with reloads, added {:.0f}".format(what, *result[what]))
-    print(f"reloads applied: {applied}")
-    if path is not None:
-        path.write_text(json.dumps(result))
+        found[what] = [statistics.median(each) for each in (calm, busy, added)]
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -5,18 +5,16 @@ both sides; the spread is half the distance from the lowest to the highest, as a
 median. ``met`` where the figure reaches its target, ``noise`` where it misses it by no more than
 its spread or cannot be true, ``missed`` else.
 
-    python -m bench.proxy.verdicts RESULT.json [--save]
+    python -m bench.proxy.verdicts RESULT.json [--write]
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
-from bench import pages
+from bench import runs
 from bench.pages import proxy as page
 from bench.pages.proxy import METADATA, number
 
@@ -169,17 +167,10 @@ def markdown(result: dict[str, Any]) -> str:
     return f"{page.proxy_body(result)}\n{goals}\n"
 
 
-def save(result: dict[str, Any]) -> None:
-    """Save the result in bench/results, and write docs/benchmarks."""
-    pages.save("proxy", result)
-
-
-def main() -> None:
-    result = judged(json.loads(Path(sys.argv[1]).read_text()))
-    print(markdown(result))
-    if "--save" in sys.argv:
-        save(result)
+def main() -> int:
+    """Run the command."""
+    return runs.again(__doc__, "proxy", judged, markdown)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,14 +5,13 @@
 CPU is user and system time of all processes of the gate. Rounds are interleaved; the median of each
 number is printed, with the connections of each worker. Needs a C compiler.
 
-    python -m bench workers [--workers 1,2] [--rounds 5] [--seconds 3] [--size "64 kB"]
+    python -m bench workers [--workers 1 2] [--rounds 5] [--seconds 3] [--size "64 kB"]
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
-import os
 import statistics
 import subprocess
 import tempfile
@@ -20,39 +19,27 @@ from pathlib import Path
 from typing import Any
 
 from bench import runs
-from bench.proxy import load
+from bench.proxy import ends, load
+from bench.validation import cells
 from tests.support.gate_command import GateCommand
 
 CONNECTIONS, WINDOW = 16, 8
 
 
-def built(folder: Path) -> Path:
-    """Return the program of wire.c."""
-    program = folder / "wire"
-    source = Path(__file__).with_name("wire.c")
-    subprocess.run(["cc", "-O2", "-o", str(program), str(source), "-lm", "-lpthread"], check=True)
-    return program
-
-
 def measured(
-    wire: Path, gate: GateCommand, requests: load.Load, answers: Path, seconds: float
+    gate: GateCommand, requests: load.Load, answers: Path, seconds: float
 ) -> dict[str, Any]:
     """Run one round; CPU is in seconds for each GB."""
     before = gate.metrics()
-    command = [
-        str(wire),
-        "client",
-        str(gate.port),
-        str(requests.path),
-        str(answers),
-        str(CONNECTIONS),
-        str(WINDOW),
-    ]
-    client = subprocess.Popen([*command, str(seconds)], stdout=subprocess.PIPE)
+    words = [gate.port, requests.path, answers, CONNECTIONS, WINDOW, seconds]
+    client = subprocess.Popen(
+        [str(ends.wire()), "client", *map(str, words)], stdout=subprocess.PIPE
+    )
     split = [0.0]
     while client.poll() is None:
         split = max(split, connections(gate.metrics()), key=sum)
-        with_timeout(client)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            client.wait(1)
     assert client.stdout is not None
     json.loads(client.stdout.read())
     after = gate.metrics()
@@ -71,54 +58,47 @@ def connections(found: dict[str, float]) -> list[float]:
     return split or [found["connections_open"]]
 
 
-def with_timeout(client: subprocess.Popen[bytes]) -> None:
-    try:
-        client.wait(1)
-    except subprocess.TimeoutExpired:
-        return
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--workers", default="1,2")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--size", default="64 kB", choices=load.SIZES)
-    parser.add_argument("--codec", default="none")
-    options = parser.parse_args()
-    counts = [int(word) for word in options.workers.split(",")]
-    with tempfile.TemporaryDirectory() as name:
+def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns the exit code."""
+    parser = runs.parser(__doc__, rounds=5, quick="", out="proxy/workers", is_saved=False)
+    add = parser.add_argument
+    add("--workers", type=int, nargs="+", default=[1, 2], help="Workers of each gate.")
+    add("--seconds", type=float, default=3.0, help="Seconds of a round (default: 3).")
+    add("--size", default="64 kB", choices=load.SIZES, help="Bytes of a request.")
+    add("--codec", default="none", choices=cells.CODECS, help="Compression codec.")
+    options = runs.parse(parser, argv)
+    ends.BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        wire, answers = built(folder), load.answers(folder / "answers")
+        answers = load.answers(folder / "answers")
         requests = load.make(folder, options.size, options.codec)
-        broker = subprocess.Popen(
-            [str(wire), "broker", str(answers)], stdout=subprocess.PIPE, text=True
+        broker = ends.broker(answers, ends.Place())
+        stack.callback(broker.stop)
+        gates = {
+            count: GateCommand(f"127.0.0.1:{broker.port}", workers=count)
+            for count in options.workers
+        }
+        samples: dict[int, list[dict[str, Any]]] = {count: [] for count in gates}
+        for gate in gates.values():
+            gate.start()
+            stack.callback(gate.kill)
+        for _ in range(options.rounds):
+            for count, gate in gates.items():
+                samples[count].append(measured(gate, requests, answers, options.seconds))
+    rows = [
+        (
+            count,
+            *(statistics.median(one[key] for one in found) for key in ("cpu_s_per_gb", "gb_per_s")),
+            " ".join(f"{number:g}" for number in found[-1]["connections"]),
         )
-        assert broker.stdout is not None
-        port = broker.stdout.readline().split()[1]
-        gates = {count: GateCommand(f"127.0.0.1:{port}", workers=count) for count in counts}
-        rounds: dict[int, list[dict[str, Any]]] = {count: [] for count in counts}
-        try:
-            for gate in gates.values():
-                gate.start()
-            for _ in range(options.rounds):
-                for count, gate in gates.items():
-                    rounds[count].append(measured(wire, gate, requests, answers, options.seconds))
-        finally:
-            for gate in gates.values():
-                gate.kill()
-            broker.kill()
-    print(f"{options.size} {options.codec}, {os.cpu_count()} cores, load {runs.load():.1f}")
-    for count, found in rounds.items():
-        cpu, rate = (
-            statistics.median(one[key] for one in found) for key in ("cpu_s_per_gb", "gb_per_s")
-        )
-        print(
-            f"workers {count}: {cpu:.3f} s/GB, {rate:.2f} GB/s, connections {found[-1]['connections']}"
-        )
+        for count, found in samples.items()
+    ]
+    found = {**runs.head(), "samples": samples}
+    title = f"{options.size} {options.codec}, load {runs.load():.1f}; {runs.source(found)}"
+    table = runs.columns(("workers", "CPU s/GB", "GB/s", "connections"), *rows)
+    runs.finish(options, "", found, f"{title}\n\n{table}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Print what conversion to magic 2 costs over the codec alone: one table, within 10 seconds.
 
-    python -m bench conversion [--only codec=lz4] [--json]
+    python -m bench conversion [--codecs lz4] [--json]
 
 Message sets of magic 0 and 1 go through LogValidator.validate_messages_and_assign_offsets, which
 decompresses, judges, assigns offsets, writes the records as magic 2 and compresses them. Two parts
@@ -15,19 +15,14 @@ instructions (``instructions.py``, operation ``convert``) do not depend on what 
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 
 from batchval.compression.compressors import compress
 from bench import runs
 from bench.validation import batches, cells, peer_batchval, peer_parts, worker
 from bench.validation.worker import Job
 
-ROUNDS, SAMPLES, SAMPLE_NS = 3, 7, 3e6
 SHAPES = ((100, 1000), (3, 100))
 RECORDS_AT = 61  # in a batch of magic 2
 #: for 100 x 1 kB: over the codec alone, and microseconds without one
@@ -88,13 +83,9 @@ def jobs(cell: cells.Cell) -> dict[str, Job]:
 
 
 def timed(asked: Sequence[dict[str, Job]]) -> list[dict[str, float]]:
-    """Return microseconds a call: medians of samples in turns, CPU time of this thread."""
-    found: list[dict[str, list[float]]] = [{name: [] for name in parts} for parts in asked]
-    for _ in range(ROUNDS):
-        for parts, times in zip(asked, found, strict=True):
-            for name, job in parts.items():
-                times[name] += worker.sample(job, SAMPLES, SAMPLE_NS, 0, lambda: 0.0)["ns"]
-    return [{name: statistics.median(ns) / 1000 for name, ns in one.items()} for one in found]
+    """Return microseconds a call of each part."""
+    times = iter(worker.in_turns([job for parts in asked for job in parts.values()]))
+    return [{name: next(times) / 1000 for name in parts} for parts in asked]
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -121,67 +112,26 @@ def row_of(cell: cells.Cell, us: dict[str, float]) -> Row:
     return row
 
 
-def lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table: columns by their widest value, what is missing as ``-``."""
-    table = [["batch", "bytes", "us", "codec alone us", "ratio", "target", "met"]]
-    for row in rows:
-        met = {None: None, True: "yes", False: "no"}[row.is_met]
-        values = (
-            row.batch,
-            row.batch_bytes,
-            row.whole_us,
-            row.codec_us,
-            row.ratio,
-            row.target or None,
-            met,
-        )
-        table.append([shown(value) for value in values])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for name, *figures in table:
-        columns = [text.rjust(width) for text, width in zip(figures, widths[1:], strict=True)]
-        yield "  ".join([name.ljust(widths[0]), *columns])
-
-
-def shown(value: Any) -> str:
-    """Return a value as the table has it."""
-    if value is None:
-        return "-"
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:,.2f}"
-        if isinstance(value, float)
-        else str(value)
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as text."""
+    return runs.columns(
+        ("batch", "bytes", "us", "codec alone us", "ratio", "target", "met"),
+        *(astuple(replace(row, target=row.target or "-")) for row in rows),
     )
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="conversion.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    codecs = [f"codec={name}" for name in cells.CODECS[:-1]]
-    parser.add_argument("--only", choices=codecs, help="One codec (default: all).")
-    parser.add_argument("--json", action="store_true", help="Print JSON instead of the table.")
-    return parser
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. Returns the exit code."""
-    options = parser().parse_args(argv)
-    codecs = [options.only.partition("=")[2]] if options.only else list(cells.CODECS[:-1])
-    every = all_cells(codecs)
+    made, codecs = runs.look(__doc__), cells.CODECS[:-1]
+    made.add_argument(
+        "--codecs", type=runs.names(codecs, "codec"), default=codecs, help="Codecs, with commas."
+    )
+    options = runs.parse(made, argv)
+    every = all_cells(options.codecs)
     times = timed([jobs(cell) for cell in every])
     rows = [row_of(cell, us) for cell, us in zip(every, times, strict=True)]
-    described = runs.describe()
-    here = {name: described[name] for name in ("processor", "commit")}
-    if options.json:
-        print(json.dumps({"machine": here, "rows": [asdict(row) for row in rows]}, indent=1))
-        return 0
-    print("; ".join(map(str, here.values())), end="\n\n")
-    print("\n".join(lines(rows)))
+    found = {**runs.head(), "rows": [asdict(row) for row in rows]}
+    runs.finish(options, "", found, f"{runs.source(found)}\n\n{table(rows)}")
     return 0
 
 

@@ -1,15 +1,17 @@
 """Judge what run.py has measured against internal goals: JSON rows, and a table for the
 terminal.
+
+Again, also of a run that was cut off:
+
+    python -m bench.validation.report build/bench/result.raw.json [--write]
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from bench import pages, runs
@@ -415,11 +417,6 @@ def markdown(result: dict[str, Any]) -> str:
     return with_goals(page.body(result), result["rows"])
 
 
-def save(result: dict[str, Any]) -> None:
-    """Save the baseline that compare.py reads, and write docs/benchmarks."""
-    pages.save("validation", rounded(result))
-
-
 def rounded(value: Any) -> Any:
     """Round to four significant digits: recorded figures are not more exact, and stay small."""
     if isinstance(value, float):
@@ -429,15 +426,10 @@ def rounded(value: Any) -> Any:
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
-def main() -> None:
-    """Evaluate a run's OUT.raw.json again, complete or not: python report.py OUT.raw.json
-    [--save].
-    """
-    result = assess(json.loads(Path(sys.argv[1]).read_text()))
-    print(markdown(result))
-    if "--save" in sys.argv[2:]:
-        save(result)
+def main() -> int:
+    """Run the command."""
+    return runs.again(__doc__, "validation", lambda found: rounded(assess(found)), markdown)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """Print what record rules cost over check, in instructions and allocator calls: two tables.
 
-    python -m bench rule-costs [--only codec=lz4] [--no-instructions] [--json]
+    python -m bench rule-costs [--codecs lz4] [--no-instructions] [--json]
 
 100 records of 1 kB, as three batches a codec:
 
@@ -12,32 +12,26 @@
 Instructions are those of one warm call of ``check``, with and without rules over the same bytes
 (``instructions.py``, which needs valgrind). Allocator calls are those of a whole process
 (``counting/counting.c``). The last row is a time: schema ids settled by claims over schema ids read
-from bench import runs
 from records, a zstd batch of 64 kB.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
-import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 from bench import runs
 from bench.validation import batches, cells, instructions, peer_rules, peers, worker
-from bench.validation.conversion import shown
 
 RECORDS, VALUE_SIZE = 100, 1000
 CALLS_COUNTED = 20
 #: instructions with rules over those without
 MOST_NONE, MOST_COMPRESSED = 1.12, 1.03
 CLAIMS_CODEC, CLAIMS_RECORDS, LEAST_CLAIMS = "zstd", 64, 30.0
-ROUNDS, SAMPLES, SAMPLE_NS = 3, 7, 3e6
 #: name of a row: whether the batch has headers, and the operation of peer_rules.py
 KINDS = {
     "schema id and sizes": (False, "check_ids"),
@@ -125,11 +119,7 @@ def by_claims() -> ClaimsRow:
     operations = worker.peer_named("claims")
     data = batches.batch_of(CLAIMS_CODEC, batches.records(CLAIMS_RECORDS, VALUE_SIZE))
     jobs = [operations[name](data) for name in ("schema_ids_records", "schema_ids_claims")]
-    found: list[list[float]] = [[], []]
-    for _ in range(ROUNDS):
-        for job, times in zip(jobs, found, strict=True):
-            times.extend(worker.sample(job, SAMPLES, SAMPLE_NS, 0, lambda: 0.0)["ns"])
-    records_us, claims_us = (statistics.median(times) / 1000 for times in found)
+    records_us, claims_us = (ns / 1000 for ns in worker.in_turns(jobs))
     row = ClaimsRow(
         len(data), round(records_us, 2), round(claims_us, 3), round(records_us / claims_us, 1)
     )
@@ -140,73 +130,45 @@ def by_claims() -> ClaimsRow:
 # ---- the tables ----------------------------------------------------------------------------------
 
 
-def yes(is_met: bool | None) -> str | None:
-    """Return whether a target is met, as the table has it."""
-    return None if is_met is None else "yes" if is_met else "no"
-
-
-def lines(rows: Sequence[Row], claims: ClaimsRow) -> Iterator[str]:
-    """Yield both tables: columns by their widest value, what is missing as ``-``."""
-    table = [
-        ["codec", "rules", "without", "instructions", "ratio", "at most", "met", "allocator calls"]
+def tables(rows: Sequence[Row], claims: ClaimsRow) -> str:
+    """Return both tables as text."""
+    heads = ("codec", "rules", "without", "instructions", "ratio", "at most", "met")
+    ratios = [None if row.ratio is None else f"{row.ratio:.3f}" for row in rows]
+    body = [
+        (*astuple(row)[:4], ratio, *astuple(row)[5:])
+        for row, ratio in zip(rows, ratios, strict=True)
     ]
-    for row in rows:
-        counted = (
-            row.without,
-            row.instructions,
-            row.ratio and f"{row.ratio:.3f}",
-            row.most,
-            yes(row.is_met),
-        )
-        table.append([row.codec, row.rules, *map(shown, counted), shown(row.allocator_calls)])
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for codec, rules, *figures in table:
-        columns = [text.rjust(width) for text, width in zip(figures, widths[2:], strict=True)]
-        yield "  ".join([codec.ljust(widths[0]), rules.ljust(widths[1]), *columns])
-    yield ""
     batch = f"schema ids, {CLAIMS_CODEC}, {claims.batch_bytes:,} bytes"
     times = f"by records {claims.records_us} us, by claims {claims.claims_us} us"
-    yield f"{batch}: {times}, ratio {claims.ratio} (at least {claims.least:g}: {yes(claims.is_met)})"
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(
-        prog="rule_costs.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    codecs = [f"codec={name}" for name in cells.CODECS]
-    parser.add_argument("--only", choices=codecs, help="One codec (default: all).")
-    parser.add_argument(
-        "--no-instructions", action="store_true", help="Count allocator calls alone."
-    )
-    parser.add_argument("--json", action="store_true", help="Print JSON instead of the tables.")
-    return parser
+    met = f"(at least {claims.least:g}: {runs.shown(claims.is_met)})"
+    counted = runs.columns((*heads, "allocator calls"), *body, names=2)
+    return f"{counted}\n\n{batch}: {times}, ratio {claims.ratio} {met}"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Count and print. Returns the exit code."""
-    options = parser().parse_args(argv)
+    made, codecs = runs.look(__doc__), cells.CODECS
+    made.add_argument(
+        "--codecs", type=runs.names(codecs, "codec"), default=codecs, help="Codecs, with commas."
+    )
+    made.add_argument("--no-instructions", action="store_true", help="Count allocator calls alone.")
+    options = runs.parse(made, argv)
     if not options.no_instructions and shutil.which("valgrind") is None:
         runs.tell("rule_costs.py: instructions need valgrind: install it or use --no-instructions")
         return 2
-    codecs = [options.only.partition("=")[2]] if options.only else list(cells.CODECS)
-    rows = [Row(codec, rules) for codec in codecs for rules in KINDS]
+    rows = [Row(codec, rules) for codec in options.codecs for rules in KINDS]
     with tempfile.TemporaryDirectory() as folder:
-        paths = make(Path(folder), codecs)
+        paths = make(Path(folder), options.codecs)
         count_allocations(rows, paths)
         if not options.no_instructions:
             count(rows, paths)
     claims = by_claims()
-    described = runs.describe()
-    here = {name: described[name] for name in ("processor", "commit")}
-    if options.json:
-        result = {"machine": here, "rows": [asdict(row) for row in rows], "claims": asdict(claims)}
-        print(json.dumps(result, indent=1))
-        return 0
-    print("; ".join(map(str, here.values())), end="\n\n")
-    print("\n".join(lines(rows, claims)))
+    found = {
+        **runs.head(),
+        "rows": [asdict(row) for row in rows],
+        "claims": asdict(claims),
+    }
+    runs.finish(options, "", found, f"{runs.source(found)}\n\n{tables(rows, claims)}")
     return 0
 
 

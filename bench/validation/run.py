@@ -26,7 +26,6 @@ from bench.validation import (
     report,
     samples,
 )
-from bench.validation.report import pages
 
 SAMPLE_NS = 3e6
 FAST_WITHIN = (
@@ -46,78 +45,43 @@ ALLOCATION_OPERATIONS = [
 Raw = dict[str, dict[str, list[dict[str, Any]]]]
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(doc: str | None, *, rounds: int, out: str, peer_names: str) -> argparse.ArgumentParser:
+    """Return the options of a bench with peers that take turns."""
     cores = sorted(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(
-        description="Time batchval, Kafka and other peers on the same bytes."
-    )
-    parser.add_argument(
-        "--batches",
-        type=Path,
-        help="folder of bench batches (default: made by the oracle, or by batches.py)",
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds (default 5)")
-    parser.add_argument(
-        "--samples", type=int, default=15, help="samples a round, of about 3 ms each (default 15)"
-    )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="one round, three shapes of batch, short warm-up: a look, no result",
-    )
-    parser.add_argument(
+    others = ",".join(map(str, cores[:-1] if len(cores) > 2 else cores))
+    made = runs.parser(doc, rounds=rounds, quick="one round, few shapes, short warm-up", out=out)
+    add = made.add_argument
+    add("--batches", type=Path, help="Folder of bench batches (default: made).")
+    add("--samples", type=int, default=15, help="Samples a round, about 3 ms each (default: 15).")
+    add(
         "--only",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be repeated",
+        help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be repeated.",
     )
-    parser.add_argument(
-        "--peers",
-        default="kafka," + ",".join(peers.STARTERS),
-        help="comma-separated (default: all)",
-    )
-    parser.add_argument("--java", help="default: the newest JDK here")
-    parser.add_argument("--kafka-jar", type=Path, help="the oracle's jar (default: built by Maven)")
-    parser.add_argument(
-        "--core",
-        type=int,
-        default=cores[-1],
-        help="the core for one-threaded peers (default: the last)",
-    )
-    parser.add_argument(
-        "--jvm-cores",
-        default=",".join(map(str, cores[:-1] if len(cores) > 2 else cores)),
-        help="cores for the JVM and Go (default: the others; both, of two)",
-    )
-    parser.add_argument(
-        "--nice", type=int, default=0, help="below 0, as root: measured processes go before others"
-    )
-    parser.add_argument(
+    add("--peers", default=peer_names, help="Peers, with commas (default: %(default)s).")
+    add("--java", help="Java (default: the newest JDK here).")
+    add("--kafka-jar", type=Path, help="The oracle's jar (default: built by Maven).")
+    add("--core", type=int, default=cores[-1], help="Core of peers with one thread.")
+    add("--jvm-cores", default=others, help="Cores of the JVM and Go (default: %(default)s).")
+    add("--nice", type=int, default=0, help="Priority of measured processes (negative: root).")
+    add(
         "--continue",
         dest="before",
         type=Path,
         metavar="OUT.raw.json",
-        help="adds rounds to a run that was cut off",
+        help="Add rounds to a run that was cut off.",
     )
-    parser.add_argument(
-        "--out", type=Path, default=runs.BUILD / "result", help="for OUT.json and OUT.md"
-    )
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help="save the result in bench/results and write docs/benchmarks",
-    )
-    return parser
+    return made
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    asked = parser()
-    options = asked.parse_args(argv)
-    if options.write and (options.quick or options.only):
-        asked.error("--write needs a whole run: without --quick and --only")
-    if options.write:
-        pages.check_commit(runs.describe())
+    """Parse the options."""
+    every = ",".join(["kafka", *peers.STARTERS])
+    made = parser(__doc__, rounds=5, out="result", peer_names=every)
+    needs = "a whole run: without --only"
+    options = runs.parse(made, argv, lambda options: needs if options.only else "")
     if options.quick:
         options.rounds, options.samples = 1, 5
     return options
@@ -138,10 +102,6 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
             )
         every = [cell for cell in every if str(getattr(cell, key)) == value]
     return every
-
-
-def say(text: str) -> None:
-    runs.tell(text)
 
 
 class Bench:
@@ -198,7 +158,7 @@ class Bench:
     def keep(self, cell: str, what: str, answer: dict[str, Any]) -> None:
         self.raw.setdefault(cell, {}).setdefault(what, []).append(answer)
         if "error" in answer:
-            say(f"  {cell} {what}: {answer['error']}")
+            runs.tell(f"  {cell} {what}: {answer['error']}")
         probes = answer.get("probe")
         if probes:
             best = min(probes)
@@ -292,7 +252,7 @@ class Bench:
             self.calibrate()
         for number in range(self.options.rounds):
             so_far = int(time.time() - begun)
-            say(
+            runs.tell(
                 f"round {number + 1} of {self.options.rounds}: {len(chosen_cells)} cells, {so_far} s so far"
             )
             # magic 1 has no targets: one round says enough
@@ -304,7 +264,7 @@ class Bench:
                 ]
             )
             self.repeat_slow(chosen_cells)
-            self.save_so_far(begun, load, number + 1)
+            write_raw(self.options.out, self.measured(begun, load, number + 1))
         counted = self.allocations_before or self.allocations(chosen_cells)
         return self.measured(begun, load, self.options.rounds) | {"allocations": counted}
 
@@ -333,13 +293,6 @@ class Bench:
         finally:
             for process in running.values():
                 process.stop()
-
-    def save_so_far(self, begun: float, load: tuple[float, ...], rounds: int) -> None:
-        """Save the rounds so far, so that report.py can read an interrupted run."""
-        self.options.out.parent.mkdir(parents=True, exist_ok=True)
-        self.options.out.with_suffix(".raw.json").write_text(
-            json.dumps(self.measured(begun, load, rounds))
-        )
 
     def measured(self, begun: float, load: tuple[float, ...], rounds: int) -> dict[str, Any]:
         facts = runs.describe() | {
@@ -376,29 +329,31 @@ class Bench:
 
 
 def check_whole(bench: Bench) -> None:
-    """Raise SystemExit if a result is to be saved that a peer would be missing from."""
+    """Name the missing peers. Raises SystemExit if a result is to be saved without them."""
+    for name, reason in bench.missing.items():
+        runs.tell(f"not measured: {name} ({reason})")
     if bench.options.write and bench.missing:
         names = ", ".join(bench.missing)
         raise SystemExit(f"--write needs every peer; not here: {names} (docs/benchmarks/method.md)")
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Measure and print. Returns the exit code."""
     options = arguments(argv)
     native.load()
     bench = Bench(options)
-    for name, reason in bench.missing.items():
-        say(f"not measured: {name} ({reason})")
     check_whole(bench)
     measured = bench.run()
     result = report.assess(measured)
-    text = report.markdown(result)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.with_suffix(".raw.json").write_text(json.dumps(measured))
-    runs.write(options.out, result, text)
-    print(text)
-    if options.write:
-        report.save(result)
+    write_raw(options.out, measured)
+    runs.finish(options, "validation", report.rounded(result), report.markdown(result))
     return 0
+
+
+def write_raw(out: Path, measured: dict[str, Any]) -> None:
+    """Write OUT.raw.json: every sample, from which the reports read a run, also one cut off."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.with_suffix(".raw.json").write_text(json.dumps(measured))
 
 
 if __name__ == "__main__":

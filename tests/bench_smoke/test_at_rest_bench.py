@@ -13,7 +13,7 @@ FIGURES = ["headers", "claims, 0.5 verified", "claims, none of them drawn", "eve
 def test_each_way_to_read_a_segment_has_a_row() -> None:
     done = run(BENCH, "--json", "--mb", "1", "--rounds", "1", "--rate", "0.5")
     assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+    rows = json.loads(done.stdout)["rows"]
     assert [(row["codec"], row["figures"]) for row in rows] == [
         (c, f) for c in ("zstd", "gzip") for f in FIGURES
     ]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench import __main__ as runner
-from bench import runs
+from bench import pages, runs
 from bench.validation import (
     batches,
     cells,
@@ -254,7 +254,7 @@ def test_a_result_is_saved_and_its_page_written(
 ) -> None:
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
     machine = result["machine"] | {"commit": "0123abc"}
-    report.save(result | {"machine": machine})
+    pages.save("validation", result | {"machine": machine})
     saved = json.loads((results / "validation.json").read_text())
     assert [row["name"] for row in saved["rows"]] == [row["name"] for row in result["rows"]]
     text = (docs / "validation.md").read_text()
@@ -264,7 +264,7 @@ def test_a_result_is_saved_and_its_page_written(
     assert "`0123abc`" in (docs / "README.md").read_text()
     for commit in ("0123abc with changes", "?"):
         with pytest.raises(SystemExit, match="cannot save a result of commit"):
-            report.save(result | {"machine": machine | {"commit": commit}})
+            pages.save("validation", result | {"machine": machine | {"commit": commit}})
 
 
 def test_the_terminal_shows_goals_that_the_page_does_not(result: dict[str, Any]) -> None:
@@ -303,7 +303,7 @@ ANNOTATED = """
 
 
 def test_the_table_of_conversion_has_a_row_for_each_message_set() -> None:
-    done = run(BENCH / "conversion.py", "--only", "codec=lz4", "--json")
+    done = run(BENCH / "conversion.py", "--codecs", "lz4", "--json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
     assert [row["batch"] for row in rows] == [
@@ -322,18 +322,12 @@ def test_conversion_without_a_codec_has_no_codec_alone() -> None:
     assert list(conversion.jobs(cell)) == ["whole"]
     slow, fast = (conversion.row_of(cell, {"whole": us}) for us in (100.1, 99.9))
     assert (slow.ratio, slow.target, slow.is_met, fast.is_met) == (None, "100 us", False, True)
-    assert [line.split() for line in conversion.lines([fast])][1][2:] == [
-        "99.90",
-        "-",
-        "-",
-        "100",
-        "us",
-        "yes",
-    ]
+    line = conversion.table([fast]).splitlines()[1]
+    assert line.split()[2:] == ["99.90", "-", "-", "100", "us", "yes"]
 
 
 def test_record_rules_allocate_nothing() -> None:
-    done = run(str(BENCH / "rule_costs.py"), "--no-instructions", "--only", "codec=none", "--json")
+    done = run(str(BENCH / "rule_costs.py"), "--no-instructions", "--codecs", "none", "--json")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     rules = ["schema id and sizes", "headers", "headers, schema id"]
@@ -353,7 +347,8 @@ def test_record_rules_are_held_against_check_without_them() -> None:
     for row, executed in zip(rows, (1120, 1030, 1031), strict=True):
         costs.assess(row, 1000, executed)
     assert [(row.ratio, row.is_met) for row in rows] == [(1.12, True), (1.03, True), (1.031, False)]
-    *table, empty, claims = costs.lines(rows, costs.ClaimsRow(20_000, 50.0, 1.0, 50.0, is_met=True))
+    text = costs.tables(rows, costs.ClaimsRow(20_000, 50.0, 1.0, 50.0, is_met=True))
+    *table, empty, claims = text.splitlines()
     assert table[3].split() == ["zstd", "headers", "1,000", "1,031", "1.031", "1.03", "no", "0.00"]
     assert empty == ""
     assert claims.endswith("ratio 50.0 (at least 30: yes)")

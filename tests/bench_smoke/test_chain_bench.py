@@ -31,15 +31,15 @@ def output(script: str, *words: str) -> str:
 
 @pytest.mark.long
 def test_two_gates_in_a_row_are_measured(tmp_path: Path) -> None:
-    out = tmp_path / "chain.json"
-    printed = output("chain.py", "--quick", "--codec", "zstd", "--json", str(out))
-    ways = json.loads(out.read_text())["zstd"]
+    out = tmp_path / "chain"
+    printed = output("chain.py", "--quick", "--codecs", "zstd", "--out", str(out))
+    ways = json.loads(out.with_suffix(".json").read_text())["samples"]["zstd"]
     assert list(ways) == list(chain.WAYS)
     for way, (sample,) in ways.items():
         assert sample["wire GB"] > 0
         assert ("edge s/GB" in sample) == (way != "core")
         assert sample["claims path"] > 0.5 if way == "claims" else sample["claims path"] == 0
-        assert f"zstd   {way:6} " in printed
+        assert f"zstd   {way:6}  " in printed
 
 
 @pytest.mark.slow  # half a minute: five ways, each with a broker's warm-up

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench import pages
 from bench.claims import figures, report_claims, side_by_side, streams
 from bench.pages import claims
 from bench.validation import jmh, peers
@@ -147,10 +148,9 @@ def test_what_falls_behind_is_scaled_to_the_pace() -> None:
 def test_result_page_and_chart_are_written(
     result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = report_claims
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
     measured = {key: value for key, value in result.items() if key != "svg"}
-    report.save(measured | {"machine": result["machine"] | {"commit": "0123abc"}})
+    pages.save("claims", measured | {"machine": result["machine"] | {"commit": "0123abc"}})
     text = (docs / "claims.md").read_text()
     assert "`0123abc`" in text
     assert "| Kafka, full iterator |" not in text  # it did not run

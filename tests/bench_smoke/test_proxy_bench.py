@@ -12,6 +12,7 @@ import pytest
 
 from batchval import LogValidator
 from batchval.protocol.produce import ProduceRequestView
+from bench import pages
 from bench.proxy import load, verdicts
 from tests.support.benches import ROOT, folders_to_save_in, run
 
@@ -93,7 +94,7 @@ def test_a_result_is_saved_and_its_page_written(
 ) -> None:
     results, docs = folders_to_save_in(tmp_path, monkeypatch)
     committed = result | {"machine": result["machine"] | {"commit": "0123abc"}}
-    verdicts.save(committed)
+    pages.save("proxy", committed)
     assert json.loads((results / "proxy.json").read_text()) == committed
     text = (docs / "proxy.md").read_text()
     assert "`0123abc`" in text
