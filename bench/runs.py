@@ -21,12 +21,13 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench import pages
+from bench.pages import text as page_text
 
 ROOT = pages.ROOT
 BUILD = ROOT / "build" / "bench"  # git ignores it
@@ -299,6 +300,13 @@ def columns(*rows: Sequence[object], names: int = 1) -> str:
         ]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def goals(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return the internal goals as Markdown; columns without a value are left out."""
+    bold = {MISSED: f"**{MISSED}**", "not measured": "**not measured**"}
+    table = page_text.table(headings, [[bold.get(cell, cell) for cell in row] for row in rows])
+    return f"## Internal goals\n\n{table}\n"
 
 
 def write(out: Path, found: dict[str, Any], text: str) -> None:

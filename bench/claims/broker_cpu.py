@@ -74,13 +74,18 @@ def merged(parts: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of_goals(result: dict[str, Any]) -> str:
-    """Return the goals as lines for the terminal."""
-    return "\n".join(
-        f"{row['figure']}: {row['median']:.3f} ({row['low']:.3f} to {row['high']:.3f}), at most "
-        f"{row['target']:g}: {row['verdict']}"
+    """Return the internal goals as a table."""
+    rows = [
+        (
+            row["figure"],
+            f"≤ {row['target']:g}",
+            f"{row['median']:.3f} ({row['low']:.3f} to {row['high']:.3f})",
+            row["verdict"],
+        )
         for part in result["parts"].values()
         for row in part["goals"]
-    )
+    ]
+    return runs.goals(("", "goal", "measured", ""), rows)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

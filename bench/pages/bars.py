@@ -27,15 +27,43 @@ STYLE = """
 FONTS = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
-def _text(x: float, y: float, words: str, kind: str = "ink", size: int = 13, more: str = "") -> str:
+def text(x: float, y: float, words: str, kind: str = "ink", size: int = 13, more: str = "") -> str:
+    """Return an element of text."""
     return (
         f'<text x="{x:g}" y="{y:g}" font-size="{size}" class="{kind}"{more}>{escape(words)}</text>'
     )
 
 
-def _bar(y: float, width: float, kind: str, words: str) -> list[str]:
-    bar = f'<rect x="{LEFT}" y="{y:g}" width="{width:.1f}" height="{BAR}" rx="2" class="{kind}"/>'
-    return [bar, _text(LEFT + width + 7, y + 12, words, "faint", 12)]
+def label(y: float, codec: str, height: int) -> str:
+    """Return the name of a codec, left of its bars."""
+    return text(LEFT - 10, y + height + 4, codec, more=' text-anchor="end"')
+
+
+def bar(y: float, width: float, kind: str, words: str, height: int = BAR, size: int = 12) -> str:
+    """Return a bar, and the words at its end."""
+    place = f'<rect x="{LEFT}" y="{y:g}" width="{width:.1f}" height="{height}" rx="2"'
+    end = text(LEFT + width + 7, y + size, words, "faint", size)
+    return f'{place} class="{kind}"/>\n{end}'
+
+
+def framed(title: str, height: float, legend: list[str], parts: list[str], footer: str) -> str:
+    """Return a chart of this height with its title, legend, elements and footer."""
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
+        f'height="{height:g}" font-family="{FONTS}" role="img" aria-labelledby="t">',
+        f'<title id="t">{escape(title)}, by codec</title>',
+        f"<style>{STYLE}</style>",
+        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" rx="8" class="page"/>',
+        text(20, 32, title, size=16, more=' font-weight="600"'),
+    ]
+    end = text(20, height - 12, footer, "faint", 11)
+    return "\n".join([*head, *legend, *parts, end, "</svg>"]) + "\n"
+
+
+def measured(result: dict[str, Any]) -> str:
+    """Return processor, day and commit of a result, as a footer begins."""
+    commit = result["machine"]["commit"]
+    return f"{processor_of(result)}; {date_of(result)}, commit {commit}; "
 
 
 def draw(result: dict[str, Any]) -> str:
@@ -45,27 +73,18 @@ def draw(result: dict[str, Any]) -> str:
     scale = (WIDTH - LEFT - RIGHT) / most
     parts, y = [], float(TOP)
     for row in rows:
-        codec = row["name"].split()[0]
-        parts.append(_text(LEFT - 10, y + BAR + 4, codec, more=' text-anchor="end"'))
+        parts.append(label(y, row["name"].split()[0], BAR))
         for kind, key in (("ours", "ours_ns"), ("other", "peer_ns")):
-            parts += _bar(y, max(row[key] * scale, 1.0), kind, f"{micro(row[key])} µs")
+            parts.append(bar(y, max(row[key] * scale, 1.0), kind, f"{micro(row[key])} µs"))
             y += BAR + 1
         y += BETWEEN
-    height = y + 22
     kafka = result["machine"]["kafka"].split()[0]
-    footer = f"{processor_of(result)}; {date_of(result)}, commit {result['machine']['commit']}; "
-    footer += "batchval: median, Kafka: best iteration"
-    title = "Time to validate one record batch: 100 records of 1,000 bytes"
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
-        f'height="{height:g}" font-family="{FONTS}" role="img" aria-labelledby="t">',
-        f'<title id="t">{escape(title)}, by codec</title>',
-        f"<style>{STYLE}</style>",
-        f'<rect x="0.5" y="0.5" width="{WIDTH - 1}" height="{height - 1:g}" rx="8" class="page"/>',
-        _text(20, 32, title, size=16, more=' font-weight="600"'),
+    footer = f"{measured(result)}batchval: median, Kafka: best iteration"
+    legend = [
         '<rect x="20" y="50" width="12" height="12" rx="2"',
-        f'class="ours"/>{_text(38, 61, "batchval")} <rect x="116" y="50" width="12" height="12"',
+        f'class="ours"/>{text(38, 61, "batchval")} <rect x="116" y="50" width="12" height="12"',
         'rx="2" class="other"/>',
-        _text(134, 61, f"Apache Kafka {kafka}, LogValidator in the JVM"),
+        text(134, 61, f"Apache Kafka {kafka}, LogValidator in the JVM"),
     ]
-    return "\n".join([*head, *parts, _text(20, height - 12, footer, "faint", 11), "</svg>"]) + "\n"
+    title = "Time to validate one record batch: 100 records of 1,000 bytes"
+    return framed(title, y + 22, legend, parts, footer)

@@ -127,10 +127,10 @@ def rate_kept(delay_us: int, rate: int, seconds: float) -> dict[str, Any]:
 
 def goals(result: dict[str, Any]) -> str:
     """Return the internal goals as a table."""
-    lines = ["## Internal goals", "", "| | goal | measured | |", "|---|---|---|---|"]
+    rows = []
 
-    def row(name: str, goal: str, value: str, met: bool) -> None:
-        lines.append(f"| {name} | {goal} | {value} | {'met' if met else 'missed'} |")
+    def row(name: str, goal: str, value: str, is_met: bool) -> None:
+        rows.append((name, goal, value, runs.MET if is_met else runs.MISSED))
 
     for one in result["latencies"]:
         if one["rate"] < LEAST_RATE:
@@ -145,7 +145,7 @@ def goals(result: dict[str, Any]) -> str:
         off = one["sent_per_second"] / one["rate"] - 1
         name = f"{one['rate']} records/s at {one['delay_us']} µs"
         row(name, f"within {RATE_SHARE:.1%}", f"{off:+.3%}", abs(off) <= RATE_SHARE)
-    return "\n".join(lines) + "\n"
+    return runs.goals(("", "goal", "measured", ""), rows)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import sys
 
+from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
@@ -118,7 +119,8 @@ def main(argv: list[str] | None = None) -> int:
     options = BENCH.arguments(argv)
     result = BENCH.measure(options, fill, commands, rate_of)
     result["verdicts"] = BENCH.assess(with_derived(result["runs"]))
-    BENCH.report(result, page.consume(result), BENCH.goals(result), options.write)
+    text = f"{page.consume(result)}\n{BENCH.goals(result)}"
+    runs.finish(options, BENCH.section, result, text)
     return 0
 
 

@@ -25,10 +25,8 @@ from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
-from bench.perf_tools.perf_produce import TOPIC, make_topic, nanoseconds
+from bench.perf_tools.perf_produce import TARGET, TOPIC, cost_row, make_topic, nanoseconds
 from tests.interop.kafka_broker import KAFKA_VERSION, KafkaBroker
-
-TARGET, TARGET_NS = 0.03, 25.0
 
 
 def once(bootstrap: str, records: int, measure: bool) -> dict[str, float]:
@@ -68,23 +66,15 @@ def measured(rounds: int, records: int) -> list[dict[str, dict[str, float]]]:
         return found
 
 
-def verdict(middle: float, spread: float) -> str:
-    return "met" if middle <= TARGET else "noise" if middle - spread <= TARGET else "missed"
-
-
 def goals(result: dict[str, Any]) -> str:
     """Return what latencies add, and the internal goals, as a table."""
-    lines = ["## Internal goals", "", "| | goal | measured | spread | |", "|---|---|---|---|---|"]
+    rows = []
     for key, name in (("time", "time a record"), ("cpu", "CPU a record")):
         middle, spread = page.more(result["rounds"], key)
-        lines.append(
-            f"| {name} | ≤ {TARGET:.0%} | {middle:+.1%} | {spread:.1%} | {verdict(middle, spread)} |"
-        )
-    took = sum(result["nanoseconds"].values())
-    lines.append(
-        f"| ns a latency | ≤ {TARGET_NS:g} | {took:.1f} | | {'met' if took <= TARGET_NS else 'missed'} |"
-    )
-    return "\n".join(lines) + "\n"
+        verdict = runs.verdict(1 + middle, 1 + TARGET, "lower", spread)
+        rows.append((name, f"≤ {TARGET:.0%}", f"{middle:+.1%}", f"{spread:.1%}", verdict))
+    rows.append(cost_row(sum(result["nanoseconds"].values())))
+    return runs.goals(("", "goal", "measured", "spread", ""), rows)
 
 
 def main(argv: list[str] | None = None) -> int:

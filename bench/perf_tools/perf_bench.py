@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import pages, runs
+from bench import runs
 from bench.validation import librdkafka
 from tests.interop.kafka_broker import (
     KAFKA_VERSION,
@@ -124,39 +124,24 @@ class Bench:
             if who not in found or whom not in found:
                 continue
             ratios = [a[what] / b[what] for a, b in zip(found[who], found[whom], strict=True)]
-            middle = statistics.median(ratios)
-            spread = (max(ratios) - min(ratios)) / 2 / middle
-            verdict = "reported"
-            if target is not None:
-                good = middle <= target if what == "cpu" else middle >= target
-                near = (
-                    middle * (1 - spread) <= target
-                    if what == "cpu"
-                    else middle * (1 + spread) >= target
-                )
-                verdict = "met" if good else "noise" if near else "missed"
-            row = {"who": who, "whom": whom, "what": what, "target": target}
-            verdicts.append(row | {"ratio": middle, "spread": spread, "verdict": verdict})
+            middle, spread = statistics.median(ratios), runs.spread(ratios)
+            better = "lower" if what == "cpu" else "higher"
+            row = {"who": who, "whom": whom, "what": what, "target": target, "ratio": middle}
+            verdict = runs.verdict(middle, target, better, spread) or "reported"
+            verdicts.append(row | {"spread": spread, "verdict": verdict})
         return verdicts
 
-    def goals(self, result: dict[str, Any]) -> list[str]:
-        """Return the ratios and their internal goals, as lines of a table."""
-        lines = ["| | goal | measured | spread | |", "|---|---|---|---|---|"]
+    def goals(self, result: dict[str, Any], more: Sequence[Sequence[str]] = ()) -> str:
+        """Return the ratios, ``more`` rows, and their internal goals."""
+        rows = []
         for one in result["verdicts"]:
             sign = "≤" if one["what"] == "cpu" else "≥"
             goal = "" if one["target"] is None else f"{sign} {one['target']:g}"
             what = "CPU a record, " if one["what"] == "cpu" else ""
             names = (self.clients.get(one[key], one[key]) for key in ("who", "whom"))
-            figures = f"{one['ratio']:.2f} | {one['spread']:.0%} | {one['verdict']}"
-            lines.append(f"| {what}{' over '.join(names)} | {goal} | {figures} |")
-        return lines
-
-    def report(self, result: dict[str, Any], page: str, goals: list[str], is_saved: bool) -> None:
-        """Print the page's part and the goals; save the result if asked to."""
-        print(page)
-        print("\n".join(["## Internal goals", "", *goals]))
-        if is_saved:
-            pages.save(self.section, result)
+            figures = f"{one['ratio']:.2f}", f"{one['spread']:.0%}", one["verdict"]
+            rows.append((f"{what}{' over '.join(names)}", goal, *figures))
+        return runs.goals(("", "goal", "measured", "spread", ""), [*rows, *more])
 
 
 @contextlib.contextmanager

@@ -20,12 +20,14 @@ from array import array
 from typing import Any
 
 from batchval.perf.histogram import Histogram, now_ns, stamp_many
+from bench import runs
 from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
 from bench.perf_tools.perf_bench import Command
 
 TOPIC = "perf-produce"
+TARGET, TARGET_NS = 0.03, 25.0  # of the time of a record; of a latency
 SAME = ["batch.size=500000", "linger.ms=5"]
 RATE = re.compile(
     r"^\d+(?: steady state)? records sent, ([\d.]+) records/sec .* 99\.9th\.$", re.MULTILINE
@@ -96,16 +98,22 @@ def nanoseconds() -> dict[str, float]:
     return best
 
 
-def cost_rows(result: dict[str, Any]) -> list[str]:
+def cost_row(took: float) -> tuple[str, ...]:
+    """Return the cost of a latency, and its internal goal."""
+    verdict = runs.verdict(took, TARGET_NS, "lower", 0.0)
+    return "ns a latency, stamped and recorded", f"≤ {TARGET_NS:g}", f"{took:.1f}", "", verdict
+
+
+def cost_rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return the cost of measuring in relation to its two targets."""
     took = sum(result["nanoseconds"].values())
-    verdict = "met" if took <= 25 else "missed"
-    lines = [f"| ns a latency, stamped and recorded | ≤ 25 | {took:.1f} | | {verdict} |"]
+    rows = [cost_row(took)]
     if "own" in result["runs"]:
         share = took * statistics.median(run["rate"] for run in result["runs"]["own"]) / 1e9
-        verdict = "met" if share <= 0.03 else "missed"
-        lines.append(f"| that, of the time of a record | ≤ 3 % | {share:.2%} | | {verdict} |")
-    return lines
+        verdict = runs.verdict(share, TARGET, "lower", 0.0)
+        name = "that, of the time of a record"
+        rows.append((name, f"≤ {TARGET:.0%}", f"{share:.2%}", "", verdict))
+    return rows
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -113,9 +121,8 @@ def main(argv: list[str] | None = None) -> int:
     result = BENCH.measure(options, make_topic, commands, rate_of)
     result["nanoseconds"] = nanoseconds()
     result["verdicts"] = BENCH.assess(result["runs"])
-    BENCH.report(
-        result, page.produce(result), BENCH.goals(result) + cost_rows(result), options.write
-    )
+    text = f"{page.produce(result)}\n{BENCH.goals(result, cost_rows(result))}"
+    runs.finish(options, BENCH.section, result, text)
     return 0
 
 

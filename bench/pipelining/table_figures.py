@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from bench import runs
 from bench.pages import pipelining as page
 
 SHARE = 0.85
@@ -69,16 +70,14 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
         "records": max(one["records"] for one in good),
         "max_records_per_s": max(rates),
         "median_records_per_s": statistics.median(rates),
-        "spread": (max(rates) - min(rates)) / 2 / statistics.median(rates)
-        if len(rates) > 1
-        else None,
+        "spread": spread(rates),
         "max_mib_per_s": max(rates) * 1000 / 2**20,
     }
     even = [value for one in good if (value := steady(one)) is not None]
     if even:
         middle = statistics.median(even)
         found["steady_records_per_s"] = middle
-        found["steady_spread"] = (max(even) - min(even)) / 2 / middle if len(even) > 1 else None
+        found["steady_spread"] = spread(even)
         found["steady_requests"] = min(one["wire"]["steady_requests"] for one in good)
         found["bound_records_per_s"] = cap * good[0]["batch"] / 1000 / (rtt_ms / 1000)
         found["request_bytes"] = statistics.median(
@@ -92,6 +91,11 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
         found["in_flight_total"] = max(one["wire"]["in_flight_total"] for one in good)
         found["cap_kept"] = found["in_flight"] <= cap
     return found
+
+
+def spread(values: list[float]) -> float | None:
+    """Return the spread of rounds; None of one."""
+    return runs.spread(values) if len(values) > 1 else None
 
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -119,16 +123,17 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             ]
             if own and "steady_records_per_s" in own and others:
                 best = max(others, key=lambda one: float(one["steady_records_per_s"]))
-                known = [
-                    one["steady_spread"] for one in (own, best) if one["steady_spread"] is not None
-                ]
-                spread = max(known) if known else None
+                spreads = [one["steady_spread"] or 0.0 for one in (own, best)]
                 ratio = own["steady_records_per_s"] / best["steady_records_per_s"]
                 name = f"{rtt_ms:g} ms, partition 0, {own['batch']:,} bytes: of the best that keeps its cap"
                 name += f", {best['peer']}"
                 found.append(
                     figure(
-                        name, ratio, 1.0, spread, f"{best['steady_records_per_s']:,.0f} records/s"
+                        name,
+                        ratio,
+                        1.0,
+                        max(spreads) or None,
+                        f"{best['steady_records_per_s']:,.0f} records/s",
                     )
                 )
     for cell, length in (("large", ""), ("long", ", 1,000 requests")):
@@ -157,31 +162,24 @@ def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def figure(
     name: str, value: float, target: float, spread: float | None, remark: str
 ) -> dict[str, Any]:
-    verdict = (
-        "met" if value >= target else "noise" if value >= target * (1 - (spread or 0)) else "missed"
-    )
-    return {
-        "figure": name,
-        "value": value,
-        "target": target,
-        "spread": spread,
-        "verdict": verdict,
-        "said": remark,
-    }
+    """Return a figure and its verdict."""
+    verdict = runs.verdict(value, target, "higher", spread or 0.0)
+    found = {"figure": name, "value": value, "target": target, "spread": spread}
+    return found | {"verdict": verdict, "said": remark}
 
 
 def markdown(result: dict[str, Any]) -> str:
     """Return what the terminal shows: the page's part, and the internal goals."""
-    lines = [
-        "## Internal goals",
-        "",
-        "| figure | reached | goal | spread | verdict | |",
-        "|---|---|---|---|---|---|",
-    ]
-    for one in result["figures"]:
-        spread = "" if one["spread"] is None else f"{one['spread']:.0%}"
-        verdict = one["verdict"] if one["verdict"] != "missed" else "**missed**"
-        lines.append(
-            f"| {one['figure']} | {one['value']:.2f} | {one['target']:g} | {spread} | {verdict} | {one['said']} |"
+    rows = [
+        (
+            one["figure"],
+            f"{one['value']:.2f}",
+            f"{one['target']:g}",
+            "" if one["spread"] is None else f"{one['spread']:.0%}",
+            one["verdict"],
+            one["said"],
         )
-    return f"{page.producers(result)}\n" + "\n".join(lines) + "\n"
+        for one in result["figures"]
+    ]
+    headings = ("figure", "reached", "goal", "spread", "verdict", "")
+    return f"{page.producers(result)}\n{runs.goals(headings, rows)}"

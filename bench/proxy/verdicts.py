@@ -34,16 +34,6 @@ TLS_SIZES = ("1 kB", "64 kB")
 CLAIMS = {"64 kB": 1.35, "1 MB": 1.15}
 
 
-def middle(values: list[float]) -> float:
-    return statistics.median(values)
-
-
-def spread(values: list[float]) -> float:
-    return (
-        (max(values) - min(values)) / 2 / abs(middle(values)) if values and middle(values) else 0.0
-    )
-
-
 class Judge(page.Samples):
     """Rows of the table of goals."""
 
@@ -53,28 +43,16 @@ class Judge(page.Samples):
         self.rows: list[dict[str, Any]] = []
 
     def row(self, figure: str, target: float, values: list[float], unit: str) -> None:
+        """Add a row of the rounds' values."""
+        row: dict[str, Any] = {"figure": figure, "target": target, "unit": unit}
+        self.rows.append(row)
         if not values:
-            self.rows.append(
-                {"figure": figure, "target": target, "unit": unit, "verdict": "not measured"}
-            )
+            row["verdict"] = "not measured"
             return
-        value, margin = middle(values), spread(values)
-        verdict = (
-            "met" if value <= target else "noise" if value * (1 - margin) <= target else "missed"
-        )
-        if value < 0:
-            verdict = "noise"  # no proxy is faster than none: what was compared is the machine's other work
-        self.rows.append(
-            {
-                "figure": figure,
-                "target": target,
-                "measured": value,
-                "best": min(values),
-                "spread": margin,
-                "unit": unit,
-                "verdict": verdict,
-            }
-        )
+        value, spread = statistics.median(values), runs.spread(values)
+        row |= {"measured": value, "best": min(values), "spread": spread}
+        # below 0: no proxy is faster than none, so this is the machine's other work
+        row["verdict"] = runs.NOISE if value < 0 else runs.verdict(value, target, "lower", spread)
 
     def all(self) -> list[dict[str, Any]]:
         for cell, target, unit, what in (
@@ -139,32 +117,21 @@ def judged(measured: dict[str, Any]) -> dict[str, Any]:
 # ---- Markdown ------------------------------------------------------------------------------------
 
 
-def targets(rows: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| figure | target | measured | spread | best round | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        margin = f"± {row['spread']:.0%}" if row.get("spread") else ""
-        unit = row["unit"]
-        shown = f"{number(row.get('measured'))} {unit}" if "measured" in row else ""
-        verdict = row["verdict"] if row["verdict"] in ("met", "noise") else f"**{row['verdict']}**"
-        cells = (
-            row["figure"],
-            f"≤ {row['target']:g} {unit}",
-            shown,
-            margin,
-            number(row.get("best")),
-            verdict,
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
-
-
 def markdown(result: dict[str, Any]) -> str:
     """Return what the terminal shows: the page's part, and the internal goals."""
-    goals = "\n".join(["## Internal goals", "", *targets(result["rows"])])
-    return f"{page.proxy_body(result)}\n{goals}\n"
+    rows = [
+        (
+            row["figure"],
+            f"≤ {row['target']:g} {row['unit']}",
+            f"{number(row['measured'])} {row['unit']}" if "measured" in row else "",
+            f"± {row['spread']:.0%}" if row.get("spread") else "",
+            number(row.get("best")),
+            row["verdict"],
+        )
+        for row in result["rows"]
+    ]
+    headings = ("figure", "target", "measured", "spread", "best round", "verdict")
+    return f"{page.proxy_body(result)}\n{runs.goals(headings, rows)}"
 
 
 def main() -> int:

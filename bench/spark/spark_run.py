@@ -275,36 +275,26 @@ def figures(
 
 
 def verdicts(measured: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Return ``met``, ``missed``, or ``noise`` where the target lies within the spread."""
+    """Return the figures that were measured, and whether they reach their targets."""
     found = []
     for name, values in measured.items():
         if not values:
             continue
         words, sign, target = TARGETS[name]
-        middle = statistics.median(values)
-        spread = (max(values) - min(values)) / 2
-        good = middle >= target if sign == "≥" else middle <= target
-        near = middle + spread >= target if sign == "≥" else middle - spread <= target
-        found.append(
-            {
-                "name": words,
-                "target": f"{sign} {target:g}",
-                "value": middle,
-                "spread": spread,
-                "verdict": "met" if good else "noise" if near else "missed",
-            }
-        )
+        middle, share = statistics.median(values), runs.spread(values)
+        row = {"name": words, "target": f"{sign} {target:g}", "value": middle}
+        verdict = runs.verdict(middle, target, "higher" if sign == "≥" else "lower", share)
+        found.append(row | {"spread": share * abs(middle), "verdict": verdict})
     return found
 
 
 def goals(result: dict[str, Any]) -> str:
     """Return the internal goals as a table."""
-    lines = ["## Internal goals", "", "| | goal | measured | ± | |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {one['name']} | {one['target']} | {one['value']:.2f} | {one['spread']:.2f} | {one['verdict']} |"
+    rows = [
+        (one["name"], one["target"], f"{one['value']:.2f}", f"{one['spread']:.2f}", one["verdict"])
         for one in result["verdicts"]
     ]
-    return "\n".join(lines) + "\n"
+    return runs.goals(("", "goal", "measured", "±", ""), rows)
 
 
 # ---- the run -------------------------------------------------------------------------------------

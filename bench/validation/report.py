@@ -23,6 +23,7 @@ BASELINE = pages.RESULTS / "validation.json"
 
 OBTAINING = ("malloc", "calloc", "memalign", "mmap")
 
+HEADINGS = ("", "measured", "target", "verdict", "by medians", "±", "ours µs", "peer µs", "")
 UNITS = {"x": "×", "ns": " ns", "calls": "", "": ""}
 
 # what the probe's scale is worth where no sample was taken in the core's fast state
@@ -366,30 +367,25 @@ def assess(measured: dict[str, Any]) -> dict[str, Any]:
 # ---- words ---------------------------------------------------------------------------------------
 
 
-def shown(verdict: str) -> str:
-    return f"**{verdict}**" if verdict == runs.MISSED else verdict
-
-
-def target_table(rows: list[dict[str, Any]]) -> str:
-    out = [
-        "| | measured | target | verdict | by medians | ± | ours µs | peer µs | |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def target_rows(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """Yield the cells of each row, and a line for each group of rows."""
     group = ""
     for row in rows:
         sign = "≥" if row["better"] == "higher" else "≤"
-        target = "" if row["target"] is None else f"{sign} {row['target']:g}"
         if row["group"] != group:
             group = row["group"]
-            out.append(f"| **{group}** | | | | | | | | |")
-        unit = UNITS[row["unit"]]
-        spread = f"{row['spread']:.0%}" if row["spread"] else ""
-        plain = f"{number(row['median_value'])}×" if row["median_value"] is not None else ""
-        out.append(
-            f"| {row['name']} | {number(row['value'])}{unit} | {target} | {shown(row['verdict'])} | {plain} | {spread} "
-            f"| {micro(row['ours_ns'])} | {micro(row['peer_ns'])} | {row['note']} |"
-        )
-    return "\n".join(out)
+            yield [f"**{group}**", *[""] * (len(HEADINGS) - 1)]
+        yield [
+            row["name"],
+            f"{number(row['value'])}{UNITS[row['unit']]}",
+            "" if row["target"] is None else f"{sign} {row['target']:g}",
+            row["verdict"],
+            f"{number(row['median_value'])}×" if row["median_value"] is not None else "",
+            f"{row['spread']:.0%}" if row["spread"] else "",
+            micro(row["ours_ns"]),
+            micro(row["peer_ns"]),
+            row["note"],
+        ]
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -409,7 +405,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 def with_goals(body: str, rows: list[dict[str, Any]]) -> str:
     """Return a page and the table of the internal goals."""
-    return f"{body}\n## Internal goals\n\n{summary(rows)}\n\n{target_table(rows)}\n"
+    return f"{body}\n{runs.goals(HEADINGS, target_rows(rows))}\n{summary(rows)}\n"
 
 
 def markdown(result: dict[str, Any]) -> str:

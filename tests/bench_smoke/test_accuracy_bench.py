@@ -37,8 +37,8 @@ def result(whole: int, wire: int, sent: float) -> dict[str, Any]:
     ("figures", "verdicts"),
     [
         ((250, 60, 502.5), ["met"] * 3),
-        ((251, 61, 497.4), ["missed"] * 3),
-        ((90, 70, 500.0), ["met", "missed", "met"]),
+        ((251, 61, 497.4), ["**missed**"] * 3),
+        ((90, 70, 500.0), ["met", "**missed**", "met"]),
     ],
 )
 def test_verdicts(figures: tuple[int, int, float], verdicts: list[str]) -> None:

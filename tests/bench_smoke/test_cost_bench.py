@@ -26,7 +26,7 @@ def result(*more: float) -> dict[str, Any]:
     ("more", "row"),
     [
         ([0.01, 0.01, 0.01], "+1.0% | 0.0% | met"),
-        ([0.10, 0.10, 0.10], "+10.0% | 0.0% | missed"),
+        ([0.10, 0.10, 0.10], "+10.0% | 0.0% | **missed**"),
         ([-0.05, 0.05, 0.08], "+5.0% | 6.5% | noise"),
     ],
 )
@@ -35,7 +35,7 @@ def test_verdicts(more: list[float], row: str) -> None:
     assert time.startswith("| time a record | ≤ 3% | ")
     assert row in time
     assert cpu.endswith("≤ 3% | +1.0% | 0.0% | met |")
-    assert single == "| ns a latency | ≤ 25 | 5.2 | | met |"
+    assert single == "| ns a latency, stamped and recorded | ≤ 25 | 5.2 |  | met |"
 
 
 def test_the_page_shows_both_medians() -> None:
