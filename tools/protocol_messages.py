@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Iterator
+from itertools import groupby
 
 from tools.kafka_definitions import Definition, Field, Struct, Versions
 
@@ -72,9 +73,6 @@ def _definition(of: Definition, response: Definition | None) -> Iterator[str]:
     base = "Response" if response is None else f"Request[{response.name}]"
     yield from (f"class {of.root.name}({base}):", f'    """Versions {_span(of.valid)}."""', "")
     yield f"    api_key: ClassVar[int] = {of.key}"
-    yield f"    min_version: ClassVar[int] = {of.valid.first}"
-    yield f"    max_version: ClassVar[int] = {of.valid.last}"
-    yield f"    flexible_from: ClassVar[int] = {of.flexible.first if of.flexible else 32768}"
     if response is not None:
         yield f"    response_class: ClassVar[type[{response.name}]] = {response.name}"
     if reserved := {field.name for field in of.root.fields} & _RESERVED_IN_ROOTS:
@@ -141,27 +139,24 @@ def _struct(struct: Struct, of: Definition, is_request: bool = False) -> Iterato
     yield "    unknown_tagged_fields: Tags = ()"
     if is_request:
         yield "    api_version: int = field(kw_only=True)"
-    flexible = of.flexible and of.flexible.within(struct.span)
     signature = "def read(cls, r: Reader, version: int) -> Self:"
     made = "cls(api_version=version)" if is_request else "cls()"
     yield from ("", "    @classmethod", f"    {signature}", f"        self = {made}")
-    for field in _plain(struct):
-        yield from _under(_wire(field), struct.span, list(_reading(field)))
-    if flexible:
-        yield from _under(flexible, struct.span, list(_reading_tags(struct, flexible)))
+    # Reader and Writer pass over tagged fields in versions that are not flexible
+    flexible = (of.flexible and of.flexible.within(struct.span)) or struct.span
+    for condition, fields in _by_condition(struct):
+        yield from _under(condition, [line for field in fields for line in _reading(field)])
+    yield from _under(*_reading_tags(struct, flexible))
     yield "        return self"
     yield from ("", "    def write(self, w: Writer, version: int) -> None:")
-    for field in _plain(struct):
-        wire = _wire(field)
-        yield from _under(wire, struct.span, list(_writing(field, f"self.{field.name}", "w")))
-        if wire.condition(struct.span) and not field.ignorable and not field.tagged:
-            yield f"        elif {_is_other(field)}:"
-            yield f'            raise absent("{field.kafka_name}", version)'
-    if flexible:
-        yield from _under(flexible, struct.span, list(_writing_tags(struct, flexible)))
-    if not flexible or flexible.condition(struct.span):
-        yield f"        {'elif' if flexible else 'if'} self.unknown_tagged_fields:"
-        yield '            raise absent("a tagged field", version)'
+    for condition, fields in _by_condition(struct):
+        lines = [line for field in fields for line in _writing(field, f"self.{field.name}", "w")]
+        yield from _under(condition, lines)
+        for field in fields:
+            if condition and not field.ignorable:
+                yield f"        elif {_is_other(field)}:"
+                yield f'            raise absent("{field.kafka_name}", version)'
+    yield from _under("", list(_writing_tags(struct)))
 
 
 def _plain(struct: Struct) -> list[Field]:
@@ -172,12 +167,15 @@ def _plain(struct: Struct) -> list[Field]:
     return [field for field in struct.fields if not field.tagged]
 
 
-def _wire(field: Field) -> Versions:
-    return field.versions
+def _by_condition(struct: Struct) -> Iterator[tuple[str, list[Field]]]:
+    """Yield the fields in order, those together that follow each other in the same versions."""
+    for condition, fields in groupby(
+        _plain(struct), key=lambda field: field.versions.condition(struct.span)
+    ):
+        yield condition, list(fields)
 
 
-def _under(versions: Versions, span: Versions, lines: list[str]) -> Iterator[str]:
-    condition = versions.condition(span)
+def _under(condition: str, lines: list[str]) -> Iterator[str]:
     if condition:
         yield f"        if {condition}:"
     yield from (f"        {'    ' if condition else ''}{line}" for line in lines)
@@ -233,40 +231,39 @@ def _writing(field: Field, value: str, writer: str) -> Iterator[str]:
         else:
             yield f"{writer}.{'nullable_' if field.nullable else ''}{method}({value})"
         return
-    one = field.name.removesuffix("s") if field.name.endswith("s") else f"one_of_{field.name}"
-    each = (
-        f"{one}.write({writer}, version)"
-        if field.struct
-        else f"{writer}.{METHODS.get(field.type, field.type)}({one})"
-    )
-    if not field.nullable:
-        if field.type == "int32":
-            yield f"{writer}.int32_array({value})"
-        else:
-            yield from (f"{writer}.count(len({value}))", f"for {one} in {value}:", f"    {each}")
-        return
-    condition = field.nullable.condition(field.versions)
+    condition = field.nullable.condition(field.versions) if field.nullable else ""
     if condition:
         yield f"if {value} is None and not {condition}:"
         yield f'    raise absent("{field.kafka_name} null", version)'
-    yield f"{writer}.count(-1 if {value} is None else len({value}))"
-    yield from (f"for {one} in {value} or ():", f"    {each}")
+    if field.struct:
+        yield f"{writer}.{'nullable_' if field.nullable else ''}structs({value}, version)"
+    elif field.type == "int32" and not field.nullable:
+        yield f"{writer}.int32_array({value})"
+    else:
+        yield f"{writer}.count({f'-1 if {value} is None else ' * bool(field.nullable)}len({value}))"
+        yield f"for one in {value}{' or ()' * bool(field.nullable)}:"
+        yield f"    {writer}.{METHODS.get(field.type, field.type)}(one)"
 
 
 def _tagged(struct: Struct) -> list[Field]:
     return sorted((field for field in struct.fields if field.tagged), key=lambda field: field.tag)
 
 
-def _reading_tags(struct: Struct, flexible: Versions) -> Iterator[str]:
-    known = _tagged(struct)
-    if not known:
-        yield "self.unknown_tagged_fields = r.unknown_tags()"
-        return
+def _reading_tags(struct: Struct, flexible: Versions) -> tuple[str, list[str]]:
+    """Return the versions that have tagged fields, as a condition where fields are known, and the
+    lines that read them.
+    """
+    if not _tagged(struct):
+        return "", ["self.unknown_tagged_fields = r.unknown_tags()"]
+    return flexible.condition(struct.span), list(_reading_known_tags(struct, flexible))
+
+
+def _reading_known_tags(struct: Struct, flexible: Versions) -> Iterator[str]:
     yield "unknown = []"
     yield "for _ in range(r.tag_count()):"
     yield "    tag, end = r.open_tag()"
     word = "if"
-    for field in known:
+    for field in _tagged(struct):
         condition = field.versions.condition(flexible)
         yield f"    {word} tag == {field.tag}{' and ' + condition if condition else ''}:"
         yield from (f"        {line}" for line in _reading(field))
@@ -275,14 +272,14 @@ def _reading_tags(struct: Struct, flexible: Versions) -> Iterator[str]:
     yield "self.unknown_tagged_fields = tuple(unknown)"
 
 
-def _writing_tags(struct: Struct, flexible: Versions) -> Iterator[str]:
+def _writing_tags(struct: Struct) -> Iterator[str]:
     known = _tagged(struct)
     if not known:
         yield "w.tags(self.unknown_tagged_fields)"
         return
     yield "tags = list(self.unknown_tagged_fields)"
     for field in known:
-        condition = field.versions.condition(flexible)
+        condition = field.versions.condition(struct.span)
         yield f"if {condition + ' and ' if condition else ''}{_is_other(field)}:"
         yield "    t = Writer(flexible=True)"
         yield from (f"    {line}" for line in _writing(field, f"self.{field.name}", "t"))

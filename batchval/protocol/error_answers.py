@@ -142,8 +142,7 @@ def error_answer(
     header = read_header(r, api.flexible_from)
     w = Writer(api.is_flexible(version), has_length=True)
     w.int32(header.correlation_id)
-    if w.flexible:
-        w.tags(())
+    w.tags(())
     asked = read(shape_of(f"{api.name}Request", version), r) if key in _READ else {}
     shapes = shape_of(f"{api.name}Response", version)
     error = dict.fromkeys(_ERROR_CODES, code) | {_ERROR_MESSAGE: message} | _CONSTANTS.get(key, {})

@@ -149,8 +149,7 @@ def _is_in(versions: str | None, version: int) -> bool:
 def read(shapes: tuple[Shape, ...], r: Reader) -> dict[str, Any]:
     """Read a struct; its tagged fields are passed over. ProtocolError."""
     values = {shape.name: _read(shape, r) for shape in shapes if shape.tag is None}
-    if r.flexible:
-        r.unknown_tags()
+    r.unknown_tags()
     return values
 
 
@@ -177,8 +176,7 @@ def write(shapes: tuple[Shape, ...], w: Writer, values: Mapping[str, Any]) -> No
     for shape in shapes:
         if shape.tag is None:
             _write(shape, w, values.get(shape.name, shape.default))
-    if w.flexible:
-        w.tags(())
+    w.tags(())
 
 
 def _write(shape: Shape, w: Writer, value: Any) -> None:

@@ -68,8 +68,7 @@ class RequestHeader:
         w.flexible = False
         w.nullable_string(self.client_id)
         w.flexible = flexible
-        if flexible:
-            w.tags(self.unknown_tagged_fields)
+        w.tags(self.unknown_tagged_fields)
 
 
 class Message:
@@ -113,11 +112,10 @@ class Response(Message):
         itself.
         """
         self.check_version(api_version)
-        flexible = api_version >= self.flexible_from
-        w = Writer(flexible, has_length=True)
+        w = Writer(api_version >= self.flexible_from, has_length=True)
         try:
             w.int32(correlation_id)
-            if flexible and self.api_key != ApiKey.API_VERSIONS:
+            if self.api_key != ApiKey.API_VERSIONS:
                 w.tags(())
             self.write(w, api_version)
         except _UNWRITABLE as error:
@@ -135,10 +133,9 @@ class Response(Message):
         Raises ProtocolError.
         """
         cls.check_version(api_version)
-        flexible = api_version >= cls.flexible_from
-        r = Reader(frame, flexible)
+        r = Reader(frame, api_version >= cls.flexible_from)
         r.int32()
-        if flexible and cls.api_key != ApiKey.API_VERSIONS:
+        if cls.api_key != ApiKey.API_VERSIONS:
             r.unknown_tags()
         return cls.read(r, api_version)
 
@@ -217,9 +214,8 @@ def read_header(r: Reader, flexible_from: int) -> RequestHeader:
     """
     r.flexible = False
     header = RequestHeader(r.int16(), r.int16(), r.int32(), r.nullable_string())
-    if header.api_version >= flexible_from:
-        r.flexible = True
-        header.unknown_tagged_fields = r.unknown_tags()
+    r.flexible = header.api_version >= flexible_from
+    header.unknown_tagged_fields = r.unknown_tags()
     return header
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, field
 from typing import Any, TypeVar, dataclass_transform
 
+from batchval.protocol.apis import APIS
+
 __all__ = ["message_class", "prepare"]
 
 T = TypeVar("T")
@@ -28,7 +30,8 @@ def prepare() -> None:
 
 @dataclass_transform(field_specifiers=(field,))
 def message_class(cls: type[T]) -> type[T]:
-    """Return the class with slots for its annotated fields, ``__init__``, ``==`` and ``repr``.
+    """Return the class with slots for its annotated fields, ``__init__``, ``==`` and ``repr``; one
+    with an ``api_key`` has its API's versions too.
 
     Annotations must be strings (``from __future__ import annotations``), as in generated modules.
     """
@@ -41,6 +44,9 @@ def message_class(cls: type[T]) -> type[T]:
         content.pop(name, None)
     content |= {"__slots__": names, "__match_args__": names, "__hash__": None}
     content |= {"__init__": _first_init(defaults), "__eq__": _equal, "__repr__": _shown}
+    if "api_key" in content:
+        _, _, first, last, flexible_from, *_ = APIS[content["api_key"]]
+        content |= {"min_version": first, "max_version": last, "flexible_from": flexible_from}
     kind: Any = type(cls)
     made: type[T] = kind(cls.__name__, cls.__bases__, content)
     made.__qualname__ = cls.__qualname__

@@ -244,8 +244,8 @@ cdef class Reader:
         return found
 
     def tag_count(self):
-        """Read how many tagged fields follow."""
-        cdef int64_t count = read_uvarint(&self.c)
+        """Read how many tagged fields follow: 0 where the version has no place for them."""
+        cdef int64_t count = read_uvarint(&self.c) if self.c.flexible else 0
         self.check()
         return count
 
@@ -269,8 +269,10 @@ cdef class Reader:
         return self.cut(self.c.end - self.c.at)
 
     def unknown_tags(self):
-        """Read the tagged fields that follow, all unknown, as ((tag, bytes), …)."""
-        cdef int64_t count = read_uvarint(&self.c), _i, tag, size
+        """Read the tagged fields that follow, all unknown, as ((tag, bytes), …); () where the
+        version has no place for them.
+        """
+        cdef int64_t count = read_uvarint(&self.c) if self.c.flexible else 0, _i, tag, size
         cdef list found
         self.check()
         if count == 0:
@@ -454,10 +456,26 @@ cdef class Writer:
         for one in value:
             self.int32(one)
 
+    def structs(self, value, version):
+        """Write an array of structs."""
+        self.length(len(value), 4)
+        for one in value:
+            one.write(self, version)
+
+    def nullable_structs(self, value, version):
+        self.length(-1 if value is None else len(value), 4)
+        for one in value or ():
+            one.write(self, version)
+
     def tags(self, fields):
         """Write tagged fields from (tag, bytes) pairs, in the order of their tags, as Kafka does.
+        Where the version has no place for them there must be none.
         """
         cdef int64_t last = -1
+        if not self.flexible:
+            if fields:
+                raise ProtocolError("this version cannot carry a tagged field")
+            return
         if not fields:
             self.grow(1)[0] = 0
             return

@@ -33,8 +33,11 @@ _LETTERS = "abcdefghijklmnop-._:/ éß☃𝄞\x00"
 class Inventor:
     """Looks like a Reader, and answers with random values; each range's ends are likely."""
 
-    def __init__(self, seed: int, unknown_tags: bool = True, most: int = 4) -> None:
+    def __init__(
+        self, seed: int, unknown_tags: bool = True, most: int = 4, flexible: bool = True
+    ) -> None:
         self.random = random.Random(seed)
+        self.flexible = flexible
         self.with_unknown = unknown_tags
         self.most = most
         self.depth = 0
@@ -97,7 +100,7 @@ class Inventor:
         return [self.int32() for _ in range(self.count())]
 
     def tag_count(self) -> int:
-        tags = self.random.sample(range(5), self.random.randint(0, 3))
+        tags = self.random.sample(range(5), self.random.randint(0, 3) * self.flexible)
         self._tags_left.append(tags)
         return len(tags)
 
@@ -112,7 +115,7 @@ class Inventor:
         return self.data()
 
     def unknown_tags(self) -> tuple[tuple[int, bytes], ...]:
-        if not self.with_unknown or self.random.random() < 0.5:
+        if not self.flexible or not self.with_unknown or self.random.random() < 0.5:
             return ()
         tags = self.random.sample(
             [0, 1, 127, 128, 9999, 25206, 2**32 - 1], self.random.randint(1, 3)
@@ -139,7 +142,8 @@ def invented(kind: type[Message], version: int, seed: int, unknown_tags: bool = 
     """A message of this version; its tagged fields in the order of their tags, as they are
     written.
     """
-    message = kind.read(Inventor(seed, unknown_tags), version)  # type: ignore[arg-type]
+    inventor = Inventor(seed, unknown_tags, flexible=version >= kind.flexible_from)
+    message = kind.read(inventor, version)  # type: ignore[arg-type]
     for one in structs(message):
         one.unknown_tagged_fields = tuple(sorted(one.unknown_tagged_fields)) if unknown_tags else ()
     return message

@@ -36,17 +36,13 @@ class AddPartitionsToTxnPartitionResult:
         self = cls()
         self.partition_index = r.int32()
         self.partition_error_code = r.int16()
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.partition_index)
         w.int16(self.partition_error_code)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -62,19 +58,13 @@ class AddPartitionsToTxnTopicResult:
         self = cls()
         self.name = r.string()
         self.results_by_partition = [AddPartitionsToTxnPartitionResult.read(r, version) for _ in range(r.count())]
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
-        w.count(len(self.results_by_partition))
-        for one_of_results_by_partition in self.results_by_partition:
-            one_of_results_by_partition.write(w, version)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.results_by_partition, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -95,9 +85,7 @@ class AddPartitionsToTxnResult:
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.transactional_id)
-        w.count(len(self.topic_results))
-        for topic_result in self.topic_results:
-            topic_result.write(w, version)
+        w.structs(self.topic_results, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -106,9 +94,6 @@ class AddPartitionsToTxnResponse(Response):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 24
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 3
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -122,36 +107,26 @@ class AddPartitionsToTxnResponse(Response):
         self.throttle_time_ms = r.int32()
         if version >= 4:
             self.error_code = r.int16()
-        if version >= 4:
             self.results_by_transaction = [AddPartitionsToTxnResult.read(r, version) for _ in range(r.count())]
         if version <= 3:
             self.results_by_topic_v3_and_below = [
                 AddPartitionsToTxnTopicResult.read(r, version) for _ in range(r.count())
             ]
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.throttle_time_ms)
         if version >= 4:
             w.int16(self.error_code)
-        if version >= 4:
-            w.count(len(self.results_by_transaction))
-            for one_of_results_by_transaction in self.results_by_transaction:
-                one_of_results_by_transaction.write(w, version)
+            w.structs(self.results_by_transaction, version)
         elif self.results_by_transaction:
             raise absent("ResultsByTransaction", version)
         if version <= 3:
-            w.count(len(self.results_by_topic_v3_and_below))
-            for one_of_results_by_topic_v3_and_below in self.results_by_topic_v3_and_below:
-                one_of_results_by_topic_v3_and_below.write(w, version)
+            w.structs(self.results_by_topic_v3_and_below, version)
         elif self.results_by_topic_v3_and_below:
             raise absent("ResultsByTopicV3AndBelow", version)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -167,17 +142,13 @@ class AddPartitionsToTxnTopic:
         self = cls()
         self.name = r.string()
         self.partitions = r.int32_array()
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
         w.int32_array(self.partitions)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -207,9 +178,7 @@ class AddPartitionsToTxnTransaction:
         w.int64(self.producer_id)
         w.int16(self.producer_epoch)
         w.boolean(self.verify_only)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -218,9 +187,6 @@ class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 24
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 3
     response_class: ClassVar[type[AddPartitionsToTxnResponse]] = AddPartitionsToTxnResponse
 
     transactions: list[AddPartitionsToTxnTransaction] = field(default_factory=list)
@@ -238,42 +204,28 @@ class AddPartitionsToTxnRequest(Request[AddPartitionsToTxnResponse]):
             self.transactions = [AddPartitionsToTxnTransaction.read(r, version) for _ in range(r.count())]
         if version <= 3:
             self.v3_and_below_transactional_id = r.string()
-        if version <= 3:
             self.v3_and_below_producer_id = r.int64()
-        if version <= 3:
             self.v3_and_below_producer_epoch = r.int16()
-        if version <= 3:
             self.v3_and_below_topics = [AddPartitionsToTxnTopic.read(r, version) for _ in range(r.count())]
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 4:
-            w.count(len(self.transactions))
-            for transaction in self.transactions:
-                transaction.write(w, version)
+            w.structs(self.transactions, version)
         elif self.transactions:
             raise absent("Transactions", version)
         if version <= 3:
             w.string(self.v3_and_below_transactional_id)
+            w.int64(self.v3_and_below_producer_id)
+            w.int16(self.v3_and_below_producer_epoch)
+            w.structs(self.v3_and_below_topics, version)
         elif self.v3_and_below_transactional_id:
             raise absent("V3AndBelowTransactionalId", version)
-        if version <= 3:
-            w.int64(self.v3_and_below_producer_id)
         elif self.v3_and_below_producer_id != 0:
             raise absent("V3AndBelowProducerId", version)
-        if version <= 3:
-            w.int16(self.v3_and_below_producer_epoch)
         elif self.v3_and_below_producer_epoch != 0:
             raise absent("V3AndBelowProducerEpoch", version)
-        if version <= 3:
-            w.count(len(self.v3_and_below_topics))
-            for v3_and_below_topic in self.v3_and_below_topics:
-                v3_and_below_topic.write(w, version)
         elif self.v3_and_below_topics:
             raise absent("V3AndBelowTopics", version)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

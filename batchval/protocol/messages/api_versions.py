@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Self
 
-from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message import Request, Response, Tags
 from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
@@ -30,18 +30,14 @@ class ApiVersion:
         self.api_key = r.int16()
         self.min_version = r.int16()
         self.max_version = r.int16()
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int16(self.api_key)
         w.int16(self.min_version)
         w.int16(self.max_version)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -99,9 +95,6 @@ class ApiVersionsResponse(Response):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 18
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 3
 
     error_code: int = 0
     api_keys: list[ApiVersion] = field(default_factory=list)
@@ -139,36 +132,27 @@ class ApiVersionsResponse(Response):
 
     def write(self, w: Writer, version: int) -> None:
         w.int16(self.error_code)
-        w.count(len(self.api_keys))
-        for api_key in self.api_keys:
-            api_key.write(w, version)
+        w.structs(self.api_keys, version)
         if version >= 1:
             w.int32(self.throttle_time_ms)
-        if version >= 3:
-            tags = list(self.unknown_tagged_fields)
-            if self.supported_features:
-                t = Writer(flexible=True)
-                t.count(len(self.supported_features))
-                for supported_feature in self.supported_features:
-                    supported_feature.write(t, version)
-                tags.append((0, t.getvalue()))
-            if self.finalized_features_epoch != -1:
-                t = Writer(flexible=True)
-                t.int64(self.finalized_features_epoch)
-                tags.append((1, t.getvalue()))
-            if self.finalized_features:
-                t = Writer(flexible=True)
-                t.count(len(self.finalized_features))
-                for finalized_feature in self.finalized_features:
-                    finalized_feature.write(t, version)
-                tags.append((2, t.getvalue()))
-            if self.zk_migration_ready:
-                t = Writer(flexible=True)
-                t.boolean(self.zk_migration_ready)
-                tags.append((3, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 3 and self.supported_features:
+            t = Writer(flexible=True)
+            t.structs(self.supported_features, version)
+            tags.append((0, t.getvalue()))
+        if version >= 3 and self.finalized_features_epoch != -1:
+            t = Writer(flexible=True)
+            t.int64(self.finalized_features_epoch)
+            tags.append((1, t.getvalue()))
+        if version >= 3 and self.finalized_features:
+            t = Writer(flexible=True)
+            t.structs(self.finalized_features, version)
+            tags.append((2, t.getvalue()))
+        if version >= 3 and self.zk_migration_ready:
+            t = Writer(flexible=True)
+            t.boolean(self.zk_migration_ready)
+            tags.append((3, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -176,9 +160,6 @@ class ApiVersionsRequest(Request[ApiVersionsResponse]):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 18
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 3
     response_class: ClassVar[type[ApiVersionsResponse]] = ApiVersionsResponse
 
     client_software_name: str = ""
@@ -193,26 +174,18 @@ class ApiVersionsRequest(Request[ApiVersionsResponse]):
         self = cls(api_version=version)
         if version >= 3:
             self.client_software_name = r.string()
-        if version >= 3:
             self.client_software_version = r.string()
         if version >= 5:
             self.cluster_id = r.nullable_string()
-        if version >= 5:
             self.node_id = r.int32()
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 3:
             w.string(self.client_software_name)
-        if version >= 3:
             w.string(self.client_software_version)
         if version >= 5:
             w.nullable_string(self.cluster_id)
-        if version >= 5:
             w.int32(self.node_id)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

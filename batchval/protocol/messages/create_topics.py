@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Self
 
-from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message import Request, Response, Tags
 from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
@@ -78,9 +78,7 @@ class CreatableTopicResult:
         self.error_message = r.nullable_string()
         if version >= 5:
             self.num_partitions = r.int32()
-        if version >= 5:
             self.replication_factor = r.int16()
-        if version >= 5:
             n = r.nullable_count()
             self.configs = None if n < 0 else [CreatableTopicConfigs.read(r, version) for _ in range(n)]
         if version >= 5:
@@ -103,21 +101,14 @@ class CreatableTopicResult:
         w.nullable_string(self.error_message)
         if version >= 5:
             w.int32(self.num_partitions)
-        if version >= 5:
             w.int16(self.replication_factor)
-        if version >= 5:
-            w.count(-1 if self.configs is None else len(self.configs))
-            for config in self.configs or ():
-                config.write(w, version)
-        if version >= 5:
-            tags = list(self.unknown_tagged_fields)
-            if self.topic_config_error_code != 0:
-                t = Writer(flexible=True)
-                t.int16(self.topic_config_error_code)
-                tags.append((0, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+            w.nullable_structs(self.configs, version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 5 and self.topic_config_error_code != 0:
+            t = Writer(flexible=True)
+            t.int16(self.topic_config_error_code)
+            tags.append((0, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -125,9 +116,6 @@ class CreateTopicsResponse(Response):
     """Versions 2 to 7."""
 
     api_key: ClassVar[int] = 19
-    min_version: ClassVar[int] = 2
-    max_version: ClassVar[int] = 7
-    flexible_from: ClassVar[int] = 5
 
     throttle_time_ms: int = 0
     topics: list[CreatableTopicResult] = field(default_factory=list)
@@ -138,19 +126,13 @@ class CreateTopicsResponse(Response):
         self = cls()
         self.throttle_time_ms = r.int32()
         self.topics = [CreatableTopicResult.read(r, version) for _ in range(r.count())]
-        if version >= 5:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.throttle_time_ms)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if version >= 5:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.topics, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -166,17 +148,13 @@ class CreatableReplicaAssignment:
         self = cls()
         self.partition_index = r.int32()
         self.broker_ids = r.int32_array()
-        if version >= 5:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.partition_index)
         w.int32_array(self.broker_ids)
-        if version >= 5:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -192,17 +170,13 @@ class CreatableTopicConfig:
         self = cls()
         self.name = r.string()
         self.value = r.nullable_string()
-        if version >= 5:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
         w.nullable_string(self.value)
-        if version >= 5:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -224,24 +198,16 @@ class CreatableTopic:
         self.replication_factor = r.int16()
         self.assignments = [CreatableReplicaAssignment.read(r, version) for _ in range(r.count())]
         self.configs = [CreatableTopicConfig.read(r, version) for _ in range(r.count())]
-        if version >= 5:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
         w.int32(self.num_partitions)
         w.int16(self.replication_factor)
-        w.count(len(self.assignments))
-        for assignment in self.assignments:
-            assignment.write(w, version)
-        w.count(len(self.configs))
-        for config in self.configs:
-            config.write(w, version)
-        if version >= 5:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.assignments, version)
+        w.structs(self.configs, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -249,9 +215,6 @@ class CreateTopicsRequest(Request[CreateTopicsResponse]):
     """Versions 2 to 7."""
 
     api_key: ClassVar[int] = 19
-    min_version: ClassVar[int] = 2
-    max_version: ClassVar[int] = 7
-    flexible_from: ClassVar[int] = 5
     response_class: ClassVar[type[CreateTopicsResponse]] = CreateTopicsResponse
 
     topics: list[CreatableTopic] = field(default_factory=list)
@@ -266,17 +229,11 @@ class CreateTopicsRequest(Request[CreateTopicsResponse]):
         self.topics = [CreatableTopic.read(r, version) for _ in range(r.count())]
         self.timeout_ms = r.int32()
         self.validate_only = r.boolean()
-        if version >= 5:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         w.int32(self.timeout_ms)
         w.boolean(self.validate_only)
-        if version >= 5:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

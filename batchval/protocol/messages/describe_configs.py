@@ -37,18 +37,14 @@ class DescribeConfigsSynonym:
         self.name = r.string()
         self.value = r.nullable_string()
         self.source = r.int8()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
         w.nullable_string(self.value)
         w.int8(self.source)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -76,10 +72,8 @@ class DescribeConfigsResourceResult:
         self.synonyms = [DescribeConfigsSynonym.read(r, version) for _ in range(r.count())]
         if version >= 3:
             self.config_type = r.int8()
-        if version >= 3:
             self.documentation = r.nullable_string()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -88,17 +82,11 @@ class DescribeConfigsResourceResult:
         w.boolean(self.read_only)
         w.int8(self.config_source)
         w.boolean(self.is_sensitive)
-        w.count(len(self.synonyms))
-        for synonym in self.synonyms:
-            synonym.write(w, version)
+        w.structs(self.synonyms, version)
         if version >= 3:
             w.int8(self.config_type)
-        if version >= 3:
             w.nullable_string(self.documentation)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -120,8 +108,7 @@ class DescribeConfigsResult:
         self.resource_type = r.int8()
         self.resource_name = r.string()
         self.configs = [DescribeConfigsResourceResult.read(r, version) for _ in range(r.count())]
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -129,13 +116,8 @@ class DescribeConfigsResult:
         w.nullable_string(self.error_message)
         w.int8(self.resource_type)
         w.string(self.resource_name)
-        w.count(len(self.configs))
-        for config in self.configs:
-            config.write(w, version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.configs, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -143,9 +125,6 @@ class DescribeConfigsResponse(Response):
     """Versions 1 to 4."""
 
     api_key: ClassVar[int] = 32
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 4
-    flexible_from: ClassVar[int] = 4
 
     throttle_time_ms: int = 0
     results: list[DescribeConfigsResult] = field(default_factory=list)
@@ -156,19 +135,13 @@ class DescribeConfigsResponse(Response):
         self = cls()
         self.throttle_time_ms = r.int32()
         self.results = [DescribeConfigsResult.read(r, version) for _ in range(r.count())]
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.throttle_time_ms)
-        w.count(len(self.results))
-        for result in self.results:
-            result.write(w, version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.results, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -187,20 +160,16 @@ class DescribeConfigsResource:
         self.resource_name = r.string()
         n = r.nullable_count()
         self.configuration_keys = None if n < 0 else [r.string() for _ in range(n)]
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int8(self.resource_type)
         w.string(self.resource_name)
         w.count(-1 if self.configuration_keys is None else len(self.configuration_keys))
-        for configuration_key in self.configuration_keys or ():
-            w.string(configuration_key)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        for one in self.configuration_keys or ():
+            w.string(one)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -208,9 +177,6 @@ class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
     """Versions 1 to 4."""
 
     api_key: ClassVar[int] = 32
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 4
-    flexible_from: ClassVar[int] = 4
     response_class: ClassVar[type[DescribeConfigsResponse]] = DescribeConfigsResponse
 
     resources: list[DescribeConfigsResource] = field(default_factory=list)
@@ -226,20 +192,14 @@ class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
         self.include_synonyms = r.boolean()
         if version >= 3:
             self.include_documentation = r.boolean()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.count(len(self.resources))
-        for resource in self.resources:
-            resource.write(w, version)
+        w.structs(self.resources, version)
         w.boolean(self.include_synonyms)
         if version >= 3:
             w.boolean(self.include_documentation)
         elif self.include_documentation:
             raise absent("IncludeDocumentation", version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

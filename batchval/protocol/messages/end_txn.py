@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Self
 
-from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message import Request, Response, Tags
 from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
@@ -20,9 +20,6 @@ class EndTxnResponse(Response):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 26
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 3
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -37,10 +34,8 @@ class EndTxnResponse(Response):
         self.error_code = r.int16()
         if version >= 5:
             self.producer_id = r.int64()
-        if version >= 5:
             self.producer_epoch = r.int16()
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -48,12 +43,8 @@ class EndTxnResponse(Response):
         w.int16(self.error_code)
         if version >= 5:
             w.int64(self.producer_id)
-        if version >= 5:
             w.int16(self.producer_epoch)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -61,9 +52,6 @@ class EndTxnRequest(Request[EndTxnResponse]):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 26
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 3
     response_class: ClassVar[type[EndTxnResponse]] = EndTxnResponse
 
     transactional_id: str = ""
@@ -80,8 +68,7 @@ class EndTxnRequest(Request[EndTxnResponse]):
         self.producer_id = r.int64()
         self.producer_epoch = r.int16()
         self.committed = r.boolean()
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -89,7 +76,4 @@ class EndTxnRequest(Request[EndTxnResponse]):
         w.int64(self.producer_id)
         w.int16(self.producer_epoch)
         w.boolean(self.committed)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

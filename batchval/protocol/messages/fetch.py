@@ -108,17 +108,13 @@ class AbortedTransaction:
         self = cls()
         self.producer_id = r.int64()
         self.first_offset = r.int64()
-        if version >= 12:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int64(self.producer_id)
         w.int64(self.first_offset)
-        if version >= 12:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -175,31 +171,26 @@ class PartitionData:
         w.int64(self.last_stable_offset)
         if version >= 5:
             w.int64(self.log_start_offset)
-        w.count(-1 if self.aborted_transactions is None else len(self.aborted_transactions))
-        for aborted_transaction in self.aborted_transactions or ():
-            aborted_transaction.write(w, version)
+        w.nullable_structs(self.aborted_transactions, version)
         if version >= 11:
             w.int32(self.preferred_read_replica)
         elif self.preferred_read_replica != -1:
             raise absent("PreferredReadReplica", version)
         w.nullable_records(self.records)
-        if version >= 12:
-            tags = list(self.unknown_tagged_fields)
-            if self.diverging_epoch != EpochEndOffset():
-                t = Writer(flexible=True)
-                self.diverging_epoch.write(t, version)
-                tags.append((0, t.getvalue()))
-            if self.current_leader != LeaderIdAndEpoch():
-                t = Writer(flexible=True)
-                self.current_leader.write(t, version)
-                tags.append((1, t.getvalue()))
-            if self.snapshot_id != SnapshotId():
-                t = Writer(flexible=True)
-                self.snapshot_id.write(t, version)
-                tags.append((2, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 12 and self.diverging_epoch != EpochEndOffset():
+            t = Writer(flexible=True)
+            self.diverging_epoch.write(t, version)
+            tags.append((0, t.getvalue()))
+        if version >= 12 and self.current_leader != LeaderIdAndEpoch():
+            t = Writer(flexible=True)
+            self.current_leader.write(t, version)
+            tags.append((1, t.getvalue()))
+        if version >= 12 and self.snapshot_id != SnapshotId():
+            t = Writer(flexible=True)
+            self.snapshot_id.write(t, version)
+            tags.append((2, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -219,8 +210,7 @@ class FetchableTopicResponse:
         if version >= 13:
             self.topic_id = r.uuid()
         self.partitions = [PartitionData.read(r, version) for _ in range(r.count())]
-        if version >= 12:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -228,13 +218,8 @@ class FetchableTopicResponse:
             w.string(self.topic)
         if version >= 13:
             w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 12:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -270,9 +255,6 @@ class FetchResponse(Response):
     """Versions 4 to 18."""
 
     api_key: ClassVar[int] = 1
-    min_version: ClassVar[int] = 4
-    max_version: ClassVar[int] = 18
-    flexible_from: ClassVar[int] = 12
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -287,7 +269,6 @@ class FetchResponse(Response):
         self.throttle_time_ms = r.int32()
         if version >= 7:
             self.error_code = r.int16()
-        if version >= 7:
             self.session_id = r.int32()
         self.responses = [FetchableTopicResponse.read(r, version) for _ in range(r.count())]
         if version >= 12:
@@ -306,24 +287,16 @@ class FetchResponse(Response):
         w.int32(self.throttle_time_ms)
         if version >= 7:
             w.int16(self.error_code)
-        if version >= 7:
             w.int32(self.session_id)
         elif self.session_id != 0:
             raise absent("SessionId", version)
-        w.count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        if version >= 12:
-            tags = list(self.unknown_tagged_fields)
-            if version >= 16 and self.node_endpoints:
-                t = Writer(flexible=True)
-                t.count(len(self.node_endpoints))
-                for node_endpoint in self.node_endpoints:
-                    node_endpoint.write(t, version)
-                tags.append((0, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.responses, version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 16 and self.node_endpoints:
+            t = Writer(flexible=True)
+            t.structs(self.node_endpoints, version)
+            tags.append((0, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -400,19 +373,16 @@ class FetchPartition:
         if version >= 5:
             w.int64(self.log_start_offset)
         w.int32(self.partition_max_bytes)
-        if version >= 12:
-            tags = list(self.unknown_tagged_fields)
-            if version >= 17 and self.replica_directory_id != ZERO_UUID:
-                t = Writer(flexible=True)
-                t.uuid(self.replica_directory_id)
-                tags.append((0, t.getvalue()))
-            if version >= 18 and self.high_watermark != 9223372036854775807:
-                t = Writer(flexible=True)
-                t.int64(self.high_watermark)
-                tags.append((1, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 17 and self.replica_directory_id != ZERO_UUID:
+            t = Writer(flexible=True)
+            t.uuid(self.replica_directory_id)
+            tags.append((0, t.getvalue()))
+        if version >= 18 and self.high_watermark != 9223372036854775807:
+            t = Writer(flexible=True)
+            t.int64(self.high_watermark)
+            tags.append((1, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -432,8 +402,7 @@ class FetchTopic:
         if version >= 13:
             self.topic_id = r.uuid()
         self.partitions = [FetchPartition.read(r, version) for _ in range(r.count())]
-        if version >= 12:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -441,13 +410,8 @@ class FetchTopic:
             w.string(self.topic)
         if version >= 13:
             w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 12:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -467,8 +431,7 @@ class ForgottenTopic:
         if version >= 13:
             self.topic_id = r.uuid()
         self.partitions = r.int32_array()
-        if version >= 12:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -477,10 +440,7 @@ class ForgottenTopic:
         if version >= 13:
             w.uuid(self.topic_id)
         w.int32_array(self.partitions)
-        if version >= 12:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -488,9 +448,6 @@ class FetchRequest(Request[FetchResponse]):
     """Versions 4 to 18."""
 
     api_key: ClassVar[int] = 1
-    min_version: ClassVar[int] = 4
-    max_version: ClassVar[int] = 18
-    flexible_from: ClassVar[int] = 12
     response_class: ClassVar[type[FetchResponse]] = FetchResponse
 
     cluster_id: str | None = None
@@ -519,7 +476,6 @@ class FetchRequest(Request[FetchResponse]):
         self.isolation_level = r.int8()
         if version >= 7:
             self.session_id = r.int32()
-        if version >= 7:
             self.session_epoch = r.int32()
         self.topics = [FetchTopic.read(r, version) for _ in range(r.count())]
         if version >= 7:
@@ -551,29 +507,21 @@ class FetchRequest(Request[FetchResponse]):
         w.int8(self.isolation_level)
         if version >= 7:
             w.int32(self.session_id)
-        if version >= 7:
             w.int32(self.session_epoch)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         if version >= 7:
-            w.count(len(self.forgotten_topics_data))
-            for one_of_forgotten_topics_data in self.forgotten_topics_data:
-                one_of_forgotten_topics_data.write(w, version)
+            w.structs(self.forgotten_topics_data, version)
         elif self.forgotten_topics_data:
             raise absent("ForgottenTopicsData", version)
         if version >= 11:
             w.string(self.rack_id)
-        if version >= 12:
-            tags = list(self.unknown_tagged_fields)
-            if self.cluster_id is not None:
-                t = Writer(flexible=True)
-                t.nullable_string(self.cluster_id)
-                tags.append((0, t.getvalue()))
-            if version >= 15 and self.replica_state != ReplicaState():
-                t = Writer(flexible=True)
-                self.replica_state.write(t, version)
-                tags.append((1, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 12 and self.cluster_id is not None:
+            t = Writer(flexible=True)
+            t.nullable_string(self.cluster_id)
+            tags.append((0, t.getvalue()))
+        if version >= 15 and self.replica_state != ReplicaState():
+            t = Writer(flexible=True)
+            self.replica_state.write(t, version)
+            tags.append((1, t.getvalue()))
+        w.tags(tags)

@@ -54,9 +54,6 @@ class FindCoordinatorResponse(Response):
     """Versions 0 to 6."""
 
     api_key: ClassVar[int] = 10
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 6
-    flexible_from: ClassVar[int] = 3
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -78,14 +75,11 @@ class FindCoordinatorResponse(Response):
             self.error_message = r.nullable_string()
         if version <= 3:
             self.node_id = r.int32()
-        if version <= 3:
             self.host = r.string()
-        if version <= 3:
             self.port = r.int32()
         if version >= 4:
             self.coordinators = [Coordinator.read(r, version) for _ in range(r.count())]
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -99,26 +93,19 @@ class FindCoordinatorResponse(Response):
             w.nullable_string(self.error_message)
         if version <= 3:
             w.int32(self.node_id)
+            w.string(self.host)
+            w.int32(self.port)
         elif self.node_id != 0:
             raise absent("NodeId", version)
-        if version <= 3:
-            w.string(self.host)
         elif self.host:
             raise absent("Host", version)
-        if version <= 3:
-            w.int32(self.port)
         elif self.port != 0:
             raise absent("Port", version)
         if version >= 4:
-            w.count(len(self.coordinators))
-            for coordinator in self.coordinators:
-                coordinator.write(w, version)
+            w.structs(self.coordinators, version)
         elif self.coordinators:
             raise absent("Coordinators", version)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -126,9 +113,6 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
     """Versions 0 to 6."""
 
     api_key: ClassVar[int] = 10
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 6
-    flexible_from: ClassVar[int] = 3
     response_class: ClassVar[type[FindCoordinatorResponse]] = FindCoordinatorResponse
 
     key: str = ""
@@ -146,8 +130,7 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
             self.key_type = r.int8()
         if version >= 4:
             self.coordinator_keys = [r.string() for _ in range(r.count())]
-        if version >= 3:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -161,11 +144,8 @@ class FindCoordinatorRequest(Request[FindCoordinatorResponse]):
             raise absent("KeyType", version)
         if version >= 4:
             w.count(len(self.coordinator_keys))
-            for coordinator_key in self.coordinator_keys:
-                w.string(coordinator_key)
+            for one in self.coordinator_keys:
+                w.string(one)
         elif self.coordinator_keys:
             raise absent("CoordinatorKeys", version)
-        if version >= 3:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

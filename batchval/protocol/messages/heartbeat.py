@@ -20,9 +20,6 @@ class HeartbeatResponse(Response):
     """Versions 0 to 4."""
 
     api_key: ClassVar[int] = 12
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 4
-    flexible_from: ClassVar[int] = 4
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -34,18 +31,14 @@ class HeartbeatResponse(Response):
         if version >= 1:
             self.throttle_time_ms = r.int32()
         self.error_code = r.int16()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 1:
             w.int32(self.throttle_time_ms)
         w.int16(self.error_code)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -53,9 +46,6 @@ class HeartbeatRequest(Request[HeartbeatResponse]):
     """Versions 0 to 4."""
 
     api_key: ClassVar[int] = 12
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 4
-    flexible_from: ClassVar[int] = 4
     response_class: ClassVar[type[HeartbeatResponse]] = HeartbeatResponse
 
     group_id: str = ""
@@ -73,8 +63,7 @@ class HeartbeatRequest(Request[HeartbeatResponse]):
         self.member_id = r.string()
         if version >= 3:
             self.group_instance_id = r.nullable_string()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -85,7 +74,4 @@ class HeartbeatRequest(Request[HeartbeatResponse]):
             w.nullable_string(self.group_instance_id)
         elif self.group_instance_id is not None:
             raise absent("GroupInstanceId", version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

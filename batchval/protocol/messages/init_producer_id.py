@@ -20,9 +20,6 @@ class InitProducerIdResponse(Response):
     """Versions 0 to 6."""
 
     api_key: ClassVar[int] = 22
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 6
-    flexible_from: ClassVar[int] = 2
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -41,10 +38,8 @@ class InitProducerIdResponse(Response):
         self.producer_epoch = r.int16()
         if version >= 6:
             self.ongoing_txn_producer_id = r.int64()
-        if version >= 6:
             self.ongoing_txn_producer_epoch = r.int16()
-        if version >= 2:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -54,16 +49,12 @@ class InitProducerIdResponse(Response):
         w.int16(self.producer_epoch)
         if version >= 6:
             w.int64(self.ongoing_txn_producer_id)
+            w.int16(self.ongoing_txn_producer_epoch)
         elif self.ongoing_txn_producer_id != -1:
             raise absent("OngoingTxnProducerId", version)
-        if version >= 6:
-            w.int16(self.ongoing_txn_producer_epoch)
         elif self.ongoing_txn_producer_epoch != -1:
             raise absent("OngoingTxnProducerEpoch", version)
-        if version >= 2:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -71,9 +62,6 @@ class InitProducerIdRequest(Request[InitProducerIdResponse]):
     """Versions 0 to 6."""
 
     api_key: ClassVar[int] = 22
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 6
-    flexible_from: ClassVar[int] = 2
     response_class: ClassVar[type[InitProducerIdResponse]] = InitProducerIdResponse
 
     transactional_id: str | None = ""
@@ -92,14 +80,11 @@ class InitProducerIdRequest(Request[InitProducerIdResponse]):
         self.transaction_timeout_ms = r.int32()
         if version >= 3:
             self.producer_id = r.int64()
-        if version >= 3:
             self.producer_epoch = r.int16()
         if version >= 6:
             self.enable2_pc = r.boolean()
-        if version >= 6:
             self.keep_prepared_txn = r.boolean()
-        if version >= 2:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -107,21 +92,16 @@ class InitProducerIdRequest(Request[InitProducerIdResponse]):
         w.int32(self.transaction_timeout_ms)
         if version >= 3:
             w.int64(self.producer_id)
+            w.int16(self.producer_epoch)
         elif self.producer_id != -1:
             raise absent("ProducerId", version)
-        if version >= 3:
-            w.int16(self.producer_epoch)
         elif self.producer_epoch != -1:
             raise absent("ProducerEpoch", version)
         if version >= 6:
             w.boolean(self.enable2_pc)
+            w.boolean(self.keep_prepared_txn)
         elif self.enable2_pc:
             raise absent("Enable2Pc", version)
-        if version >= 6:
-            w.boolean(self.keep_prepared_txn)
         elif self.keep_prepared_txn:
             raise absent("KeepPreparedTxn", version)
-        if version >= 2:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

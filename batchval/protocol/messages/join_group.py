@@ -31,8 +31,7 @@ class JoinGroupResponseMember:
         if version >= 5:
             self.group_instance_id = r.nullable_string()
         self.metadata = r.data()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -40,10 +39,7 @@ class JoinGroupResponseMember:
         if version >= 5:
             w.nullable_string(self.group_instance_id)
         w.data(self.metadata)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -51,9 +47,6 @@ class JoinGroupResponse(Response):
     """Versions 0 to 9."""
 
     api_key: ClassVar[int] = 11
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 9
-    flexible_from: ClassVar[int] = 6
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -81,8 +74,7 @@ class JoinGroupResponse(Response):
             self.skip_assignment = r.boolean()
         self.member_id = r.string()
         self.members = [JoinGroupResponseMember.read(r, version) for _ in range(r.count())]
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -99,13 +91,8 @@ class JoinGroupResponse(Response):
         elif self.skip_assignment:
             raise absent("SkipAssignment", version)
         w.string(self.member_id)
-        w.count(len(self.members))
-        for member in self.members:
-            member.write(w, version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.members, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -121,17 +108,13 @@ class JoinGroupRequestProtocol:
         self = cls()
         self.name = r.string()
         self.metadata = r.data()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
         w.data(self.metadata)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -139,9 +122,6 @@ class JoinGroupRequest(Request[JoinGroupResponse]):
     """Versions 0 to 9."""
 
     api_key: ClassVar[int] = 11
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 9
-    flexible_from: ClassVar[int] = 6
     response_class: ClassVar[type[JoinGroupResponse]] = JoinGroupResponse
 
     group_id: str = ""
@@ -169,8 +149,7 @@ class JoinGroupRequest(Request[JoinGroupResponse]):
         self.protocols = [JoinGroupRequestProtocol.read(r, version) for _ in range(r.count())]
         if version >= 8:
             self.reason = r.nullable_string()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -184,12 +163,7 @@ class JoinGroupRequest(Request[JoinGroupResponse]):
         elif self.group_instance_id is not None:
             raise absent("GroupInstanceId", version)
         w.string(self.protocol_type)
-        w.count(len(self.protocols))
-        for protocol in self.protocols:
-            protocol.write(w, version)
+        w.structs(self.protocols, version)
         if version >= 8:
             w.nullable_string(self.reason)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

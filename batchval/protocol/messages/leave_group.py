@@ -30,18 +30,14 @@ class MemberResponse:
         self.member_id = r.string()
         self.group_instance_id = r.nullable_string()
         self.error_code = r.int16()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.member_id)
         w.nullable_string(self.group_instance_id)
         w.int16(self.error_code)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -49,9 +45,6 @@ class LeaveGroupResponse(Response):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 13
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 4
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -66,8 +59,7 @@ class LeaveGroupResponse(Response):
         self.error_code = r.int16()
         if version >= 3:
             self.members = [MemberResponse.read(r, version) for _ in range(r.count())]
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -75,15 +67,10 @@ class LeaveGroupResponse(Response):
             w.int32(self.throttle_time_ms)
         w.int16(self.error_code)
         if version >= 3:
-            w.count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            w.structs(self.members, version)
         elif self.members:
             raise absent("Members", version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -102,8 +89,7 @@ class MemberIdentity:
         self.group_instance_id = r.nullable_string()
         if version >= 5:
             self.reason = r.nullable_string()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -111,10 +97,7 @@ class MemberIdentity:
         w.nullable_string(self.group_instance_id)
         if version >= 5:
             w.nullable_string(self.reason)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -122,9 +105,6 @@ class LeaveGroupRequest(Request[LeaveGroupResponse]):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 13
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 4
     response_class: ClassVar[type[LeaveGroupResponse]] = LeaveGroupResponse
 
     group_id: str = ""
@@ -141,8 +121,7 @@ class LeaveGroupRequest(Request[LeaveGroupResponse]):
             self.member_id = r.string()
         if version >= 3:
             self.members = [MemberIdentity.read(r, version) for _ in range(r.count())]
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -152,12 +131,7 @@ class LeaveGroupRequest(Request[LeaveGroupResponse]):
         elif self.member_id:
             raise absent("MemberId", version)
         if version >= 3:
-            w.count(len(self.members))
-            for member in self.members:
-                member.write(w, version)
+            w.structs(self.members, version)
         elif self.members:
             raise absent("Members", version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

@@ -42,8 +42,7 @@ class ListOffsetsPartitionResponse:
         self.offset = r.int64()
         if version >= 4:
             self.leader_epoch = r.int32()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -55,10 +54,7 @@ class ListOffsetsPartitionResponse:
             w.int32(self.leader_epoch)
         elif self.leader_epoch != -1:
             raise absent("LeaderEpoch", version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -74,19 +70,13 @@ class ListOffsetsTopicResponse:
         self = cls()
         self.name = r.string()
         self.partitions = [ListOffsetsPartitionResponse.read(r, version) for _ in range(r.count())]
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -94,9 +84,6 @@ class ListOffsetsResponse(Response):
     """Versions 1 to 11."""
 
     api_key: ClassVar[int] = 2
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 11
-    flexible_from: ClassVar[int] = 6
 
     throttle_time_ms: int = 0
     topics: list[ListOffsetsTopicResponse] = field(default_factory=list)
@@ -108,20 +95,14 @@ class ListOffsetsResponse(Response):
         if version >= 2:
             self.throttle_time_ms = r.int32()
         self.topics = [ListOffsetsTopicResponse.read(r, version) for _ in range(r.count())]
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 2:
             w.int32(self.throttle_time_ms)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.topics, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -140,8 +121,7 @@ class ListOffsetsPartition:
         if version >= 4:
             self.current_leader_epoch = r.int32()
         self.timestamp = r.int64()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -149,10 +129,7 @@ class ListOffsetsPartition:
         if version >= 4:
             w.int32(self.current_leader_epoch)
         w.int64(self.timestamp)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -168,19 +145,13 @@ class ListOffsetsTopic:
         self = cls()
         self.name = r.string()
         self.partitions = [ListOffsetsPartition.read(r, version) for _ in range(r.count())]
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -188,9 +159,6 @@ class ListOffsetsRequest(Request[ListOffsetsResponse]):
     """Versions 1 to 11."""
 
     api_key: ClassVar[int] = 2
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 11
-    flexible_from: ClassVar[int] = 6
     response_class: ClassVar[type[ListOffsetsResponse]] = ListOffsetsResponse
 
     replica_id: int = 0
@@ -209,8 +177,7 @@ class ListOffsetsRequest(Request[ListOffsetsResponse]):
         self.topics = [ListOffsetsTopic.read(r, version) for _ in range(r.count())]
         if version >= 10:
             self.timeout_ms = r.int32()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -219,12 +186,7 @@ class ListOffsetsRequest(Request[ListOffsetsResponse]):
             w.int8(self.isolation_level)
         elif self.isolation_level != 0:
             raise absent("IsolationLevel", version)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         if version >= 10:
             w.int32(self.timeout_ms)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

@@ -40,8 +40,7 @@ class MetadataResponseBroker:
         self.port = r.int32()
         if version >= 1:
             self.rack = r.nullable_string()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -50,10 +49,7 @@ class MetadataResponseBroker:
         w.int32(self.port)
         if version >= 1:
             w.nullable_string(self.rack)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -81,8 +77,7 @@ class MetadataResponsePartition:
         self.isr_nodes = r.int32_array()
         if version >= 5:
             self.offline_replicas = r.int32_array()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -95,10 +90,7 @@ class MetadataResponsePartition:
         w.int32_array(self.isr_nodes)
         if version >= 5:
             w.int32_array(self.offline_replicas)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -125,8 +117,7 @@ class MetadataResponseTopic:
         self.partitions = [MetadataResponsePartition.read(r, version) for _ in range(r.count())]
         if version >= 8:
             self.topic_authorized_operations = r.int32()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -136,17 +127,12 @@ class MetadataResponseTopic:
             w.uuid(self.topic_id)
         if version >= 1:
             w.boolean(self.is_internal)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+        w.structs(self.partitions, version)
         if version >= 8:
             w.int32(self.topic_authorized_operations)
         elif self.topic_authorized_operations != -2147483648:
             raise absent("TopicAuthorizedOperations", version)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -154,9 +140,6 @@ class MetadataResponse(Response):
     """Versions 0 to 13."""
 
     api_key: ClassVar[int] = 3
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 13
-    flexible_from: ClassVar[int] = 9
 
     throttle_time_ms: int = 0
     brokers: list[MetadataResponseBroker] = field(default_factory=list)
@@ -182,33 +165,25 @@ class MetadataResponse(Response):
             self.cluster_authorized_operations = r.int32()
         if version >= 13:
             self.error_code = r.int16()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 3:
             w.int32(self.throttle_time_ms)
-        w.count(len(self.brokers))
-        for broker in self.brokers:
-            broker.write(w, version)
+        w.structs(self.brokers, version)
         if version >= 2:
             w.nullable_string(self.cluster_id)
         if version >= 1:
             w.int32(self.controller_id)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         if 8 <= version <= 10:
             w.int32(self.cluster_authorized_operations)
         elif self.cluster_authorized_operations != -2147483648:
             raise absent("ClusterAuthorizedOperations", version)
         if version >= 13:
             w.int16(self.error_code)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -225,18 +200,14 @@ class MetadataRequestTopic:
         if version >= 10:
             self.topic_id = r.uuid()
         self.name = r.nullable_string() if version >= 10 else r.string()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 10:
             w.uuid(self.topic_id)
         (w.nullable_string if version >= 10 else w.string)(self.name)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -244,9 +215,6 @@ class MetadataRequest(Request[MetadataResponse]):
     """Versions 0 to 13."""
 
     api_key: ClassVar[int] = 3
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 13
-    flexible_from: ClassVar[int] = 9
     response_class: ClassVar[type[MetadataResponse]] = MetadataResponse
 
     topics: list[MetadataRequestTopic] | None = field(default_factory=list)
@@ -267,16 +235,13 @@ class MetadataRequest(Request[MetadataResponse]):
             self.include_cluster_authorized_operations = r.boolean()
         if version >= 8:
             self.include_topic_authorized_operations = r.boolean()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if self.topics is None and not version >= 1:
             raise absent("Topics null", version)
-        w.count(-1 if self.topics is None else len(self.topics))
-        for topic in self.topics or ():
-            topic.write(w, version)
+        w.nullable_structs(self.topics, version)
         if version >= 4:
             w.boolean(self.allow_auto_topic_creation)
         elif not self.allow_auto_topic_creation:
@@ -289,7 +254,4 @@ class MetadataRequest(Request[MetadataResponse]):
             w.boolean(self.include_topic_authorized_operations)
         elif self.include_topic_authorized_operations:
             raise absent("IncludeTopicAuthorizedOperations", version)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

@@ -35,17 +35,13 @@ class OffsetCommitResponsePartition:
         self = cls()
         self.partition_index = r.int32()
         self.error_code = r.int16()
-        if version >= 8:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.partition_index)
         w.int16(self.error_code)
-        if version >= 8:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -65,8 +61,7 @@ class OffsetCommitResponseTopic:
         if version >= 10:
             self.topic_id = r.uuid()
         self.partitions = [OffsetCommitResponsePartition.read(r, version) for _ in range(r.count())]
-        if version >= 8:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -74,13 +69,8 @@ class OffsetCommitResponseTopic:
             w.string(self.name)
         if version >= 10:
             w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 8:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -88,9 +78,6 @@ class OffsetCommitResponse(Response):
     """Versions 2 to 10."""
 
     api_key: ClassVar[int] = 8
-    min_version: ClassVar[int] = 2
-    max_version: ClassVar[int] = 10
-    flexible_from: ClassVar[int] = 8
 
     throttle_time_ms: int = 0
     topics: list[OffsetCommitResponseTopic] = field(default_factory=list)
@@ -102,20 +89,14 @@ class OffsetCommitResponse(Response):
         if version >= 3:
             self.throttle_time_ms = r.int32()
         self.topics = [OffsetCommitResponseTopic.read(r, version) for _ in range(r.count())]
-        if version >= 8:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 3:
             w.int32(self.throttle_time_ms)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if version >= 8:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.topics, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -136,8 +117,7 @@ class OffsetCommitRequestPartition:
         if version >= 6:
             self.committed_leader_epoch = r.int32()
         self.committed_metadata = r.nullable_string()
-        if version >= 8:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -146,10 +126,7 @@ class OffsetCommitRequestPartition:
         if version >= 6:
             w.int32(self.committed_leader_epoch)
         w.nullable_string(self.committed_metadata)
-        if version >= 8:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -169,8 +146,7 @@ class OffsetCommitRequestTopic:
         if version >= 10:
             self.topic_id = r.uuid()
         self.partitions = [OffsetCommitRequestPartition.read(r, version) for _ in range(r.count())]
-        if version >= 8:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -178,13 +154,8 @@ class OffsetCommitRequestTopic:
             w.string(self.name)
         if version >= 10:
             w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 8:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -192,9 +163,6 @@ class OffsetCommitRequest(Request[OffsetCommitResponse]):
     """Versions 2 to 10."""
 
     api_key: ClassVar[int] = 8
-    min_version: ClassVar[int] = 2
-    max_version: ClassVar[int] = 10
-    flexible_from: ClassVar[int] = 8
     response_class: ClassVar[type[OffsetCommitResponse]] = OffsetCommitResponse
 
     group_id: str = ""
@@ -217,8 +185,7 @@ class OffsetCommitRequest(Request[OffsetCommitResponse]):
         if version <= 4:
             self.retention_time_ms = r.int64()
         self.topics = [OffsetCommitRequestTopic.read(r, version) for _ in range(r.count())]
-        if version >= 8:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -231,10 +198,5 @@ class OffsetCommitRequest(Request[OffsetCommitResponse]):
             raise absent("GroupInstanceId", version)
         if version <= 4:
             w.int64(self.retention_time_ms)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        if version >= 8:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.topics, version)
+        w.tags(self.unknown_tagged_fields)

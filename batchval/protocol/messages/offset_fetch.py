@@ -46,8 +46,7 @@ class OffsetFetchResponsePartition:
             self.committed_leader_epoch = r.int32()
         self.metadata = r.nullable_string()
         self.error_code = r.int16()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -57,10 +56,7 @@ class OffsetFetchResponsePartition:
             w.int32(self.committed_leader_epoch)
         w.nullable_string(self.metadata)
         w.int16(self.error_code)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -76,19 +72,13 @@ class OffsetFetchResponseTopic:
         self = cls()
         self.name = r.string()
         self.partitions = [OffsetFetchResponsePartition.read(r, version) for _ in range(r.count())]
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partitions, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -147,9 +137,7 @@ class OffsetFetchResponseTopics:
             w.string(self.name)
         if version >= 10:
             w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+        w.structs(self.partitions, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -173,9 +161,7 @@ class OffsetFetchResponseGroup:
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.group_id)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         w.int16(self.error_code)
         w.tags(self.unknown_tagged_fields)
 
@@ -185,9 +171,6 @@ class OffsetFetchResponse(Response):
     """Versions 1 to 10."""
 
     api_key: ClassVar[int] = 9
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 10
-    flexible_from: ClassVar[int] = 6
 
     throttle_time_ms: int = 0
     topics: list[OffsetFetchResponseTopic] = field(default_factory=list)
@@ -206,31 +189,23 @@ class OffsetFetchResponse(Response):
             self.error_code = r.int16()
         if version >= 8:
             self.groups = [OffsetFetchResponseGroup.read(r, version) for _ in range(r.count())]
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version >= 3:
             w.int32(self.throttle_time_ms)
         if version <= 7:
-            w.count(len(self.topics))
-            for topic in self.topics:
-                topic.write(w, version)
+            w.structs(self.topics, version)
         elif self.topics:
             raise absent("Topics", version)
         if 2 <= version <= 7:
             w.int16(self.error_code)
         if version >= 8:
-            w.count(len(self.groups))
-            for group in self.groups:
-                group.write(w, version)
+            w.structs(self.groups, version)
         elif self.groups:
             raise absent("Groups", version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -246,17 +221,13 @@ class OffsetFetchRequestTopic:
         self = cls()
         self.name = r.string()
         self.partition_indexes = r.int32_array()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.name)
         w.int32_array(self.partition_indexes)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -304,7 +275,6 @@ class OffsetFetchRequestGroup:
         self.group_id = r.string()
         if version >= 9:
             self.member_id = r.nullable_string()
-        if version >= 9:
             self.member_epoch = r.int32()
         n = r.nullable_count()
         self.topics = None if n < 0 else [OffsetFetchRequestTopics.read(r, version) for _ in range(n)]
@@ -315,11 +285,8 @@ class OffsetFetchRequestGroup:
         w.string(self.group_id)
         if version >= 9:
             w.nullable_string(self.member_id)
-        if version >= 9:
             w.int32(self.member_epoch)
-        w.count(-1 if self.topics is None else len(self.topics))
-        for topic in self.topics or ():
-            topic.write(w, version)
+        w.nullable_structs(self.topics, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -328,9 +295,6 @@ class OffsetFetchRequest(Request[OffsetFetchResponse]):
     """Versions 1 to 10."""
 
     api_key: ClassVar[int] = 9
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 10
-    flexible_from: ClassVar[int] = 6
     response_class: ClassVar[type[OffsetFetchResponse]] = OffsetFetchResponse
 
     group_id: str = ""
@@ -345,41 +309,31 @@ class OffsetFetchRequest(Request[OffsetFetchResponse]):
         self = cls(api_version=version)
         if version <= 7:
             self.group_id = r.string()
-        if version <= 7:
             n = r.nullable_count() if version >= 2 else r.count()
             self.topics = None if n < 0 else [OffsetFetchRequestTopic.read(r, version) for _ in range(n)]
         if version >= 8:
             self.groups = [OffsetFetchRequestGroup.read(r, version) for _ in range(r.count())]
         if version >= 7:
             self.require_stable = r.boolean()
-        if version >= 6:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         if version <= 7:
             w.string(self.group_id)
-        elif self.group_id:
-            raise absent("GroupId", version)
-        if version <= 7:
             if self.topics is None and not version >= 2:
                 raise absent("Topics null", version)
-            w.count(-1 if self.topics is None else len(self.topics))
-            for topic in self.topics or ():
-                topic.write(w, version)
+            w.nullable_structs(self.topics, version)
+        elif self.group_id:
+            raise absent("GroupId", version)
         elif self.topics:
             raise absent("Topics", version)
         if version >= 8:
-            w.count(len(self.groups))
-            for group in self.groups:
-                group.write(w, version)
+            w.structs(self.groups, version)
         elif self.groups:
             raise absent("Groups", version)
         if version >= 7:
             w.boolean(self.require_stable)
         elif self.require_stable:
             raise absent("RequireStable", version)
-        if version >= 6:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Self
 
-from batchval.protocol.message import Records, Request, Response, Tags, absent
+from batchval.protocol.message import Records, Request, Response, Tags
 from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import ZERO_UUID, Reader, Writer
 
@@ -38,17 +38,13 @@ class BatchIndexAndErrorMessage:
         self = cls()
         self.batch_index = r.int32()
         self.batch_index_error_message = r.nullable_string()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.batch_index)
         w.nullable_string(self.batch_index_error_message)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -98,7 +94,6 @@ class PartitionProduceResponse:
             self.log_start_offset = r.int64()
         if version >= 8:
             self.record_errors = [BatchIndexAndErrorMessage.read(r, version) for _ in range(r.count())]
-        if version >= 8:
             self.error_message = r.nullable_string()
         if version >= 9:
             unknown = []
@@ -120,20 +115,14 @@ class PartitionProduceResponse:
         if version >= 5:
             w.int64(self.log_start_offset)
         if version >= 8:
-            w.count(len(self.record_errors))
-            for record_error in self.record_errors:
-                record_error.write(w, version)
-        if version >= 8:
+            w.structs(self.record_errors, version)
             w.nullable_string(self.error_message)
-        if version >= 9:
-            tags = list(self.unknown_tagged_fields)
-            if version >= 10 and self.current_leader != LeaderIdAndEpoch():
-                t = Writer(flexible=True)
-                self.current_leader.write(t, version)
-                tags.append((0, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 10 and self.current_leader != LeaderIdAndEpoch():
+            t = Writer(flexible=True)
+            self.current_leader.write(t, version)
+            tags.append((0, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -153,8 +142,7 @@ class TopicProduceResponse:
         if version >= 13:
             self.topic_id = r.uuid()
         self.partition_responses = [PartitionProduceResponse.read(r, version) for _ in range(r.count())]
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -162,13 +150,8 @@ class TopicProduceResponse:
             w.string(self.name)
         if version >= 13:
             w.uuid(self.topic_id)
-        w.count(len(self.partition_responses))
-        for partition_response in self.partition_responses:
-            partition_response.write(w, version)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partition_responses, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -204,9 +187,6 @@ class ProduceResponse(Response):
     """Versions 3 to 13."""
 
     api_key: ClassVar[int] = 0
-    min_version: ClassVar[int] = 3
-    max_version: ClassVar[int] = 13
-    flexible_from: ClassVar[int] = 9
 
     responses: list[TopicProduceResponse] = field(default_factory=list)
     throttle_time_ms: int = 0
@@ -231,21 +211,14 @@ class ProduceResponse(Response):
         return self
 
     def write(self, w: Writer, version: int) -> None:
-        w.count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
+        w.structs(self.responses, version)
         w.int32(self.throttle_time_ms)
-        if version >= 9:
-            tags = list(self.unknown_tagged_fields)
-            if version >= 10 and self.node_endpoints:
-                t = Writer(flexible=True)
-                t.count(len(self.node_endpoints))
-                for node_endpoint in self.node_endpoints:
-                    node_endpoint.write(t, version)
-                tags.append((0, t.getvalue()))
-            w.tags(tags)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        tags = list(self.unknown_tagged_fields)
+        if version >= 10 and self.node_endpoints:
+            t = Writer(flexible=True)
+            t.structs(self.node_endpoints, version)
+            tags.append((0, t.getvalue()))
+        w.tags(tags)
 
 
 @message_class
@@ -261,17 +234,13 @@ class PartitionProduceData:
         self = cls()
         self.index = r.int32()
         self.records = r.nullable_records()
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.index)
         w.nullable_records(self.records)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -291,8 +260,7 @@ class TopicProduceData:
         if version >= 13:
             self.topic_id = r.uuid()
         self.partition_data = [PartitionProduceData.read(r, version) for _ in range(r.count())]
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -300,13 +268,8 @@ class TopicProduceData:
             w.string(self.name)
         if version >= 13:
             w.uuid(self.topic_id)
-        w.count(len(self.partition_data))
-        for one_of_partition_data in self.partition_data:
-            one_of_partition_data.write(w, version)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.partition_data, version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -314,9 +277,6 @@ class ProduceRequest(Request[ProduceResponse]):
     """Versions 3 to 13."""
 
     api_key: ClassVar[int] = 0
-    min_version: ClassVar[int] = 3
-    max_version: ClassVar[int] = 13
-    flexible_from: ClassVar[int] = 9
     response_class: ClassVar[type[ProduceResponse]] = ProduceResponse
 
     transactional_id: str | None = None
@@ -333,18 +293,12 @@ class ProduceRequest(Request[ProduceResponse]):
         self.acks = r.int16()
         self.timeout_ms = r.int32()
         self.topic_data = [TopicProduceData.read(r, version) for _ in range(r.count())]
-        if version >= 9:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.nullable_string(self.transactional_id)
         w.int16(self.acks)
         w.int32(self.timeout_ms)
-        w.count(len(self.topic_data))
-        for one_of_topic_data in self.topic_data:
-            one_of_topic_data.write(w, version)
-        if version >= 9:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.topic_data, version)
+        w.tags(self.unknown_tagged_fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Self
 
-from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message import Request, Response, Tags
 from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
@@ -20,9 +20,6 @@ class SaslAuthenticateResponse(Response):
     """Versions 0 to 2."""
 
     api_key: ClassVar[int] = 36
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 2
 
     error_code: int = 0
     error_message: str | None = ""
@@ -38,8 +35,7 @@ class SaslAuthenticateResponse(Response):
         self.auth_bytes = r.data()
         if version >= 1:
             self.session_lifetime_ms = r.int64()
-        if version >= 2:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -48,10 +44,7 @@ class SaslAuthenticateResponse(Response):
         w.data(self.auth_bytes)
         if version >= 1:
             w.int64(self.session_lifetime_ms)
-        if version >= 2:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -59,9 +52,6 @@ class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
     """Versions 0 to 2."""
 
     api_key: ClassVar[int] = 36
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 2
     response_class: ClassVar[type[SaslAuthenticateResponse]] = SaslAuthenticateResponse
 
     auth_bytes: bytes = b""
@@ -72,13 +62,9 @@ class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
     def read(cls, r: Reader, version: int) -> Self:
         self = cls(api_version=version)
         self.auth_bytes = r.data()
-        if version >= 2:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.data(self.auth_bytes)
-        if version >= 2:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar, Self
 
-from batchval.protocol.message import Request, Response, Tags, absent
+from batchval.protocol.message import Request, Response, Tags
 from batchval.protocol.message_class import message_class
 from batchval.protocol.primitives import Reader, Writer
 
@@ -20,9 +20,6 @@ class SaslHandshakeResponse(Response):
     """Versions 0 to 1."""
 
     api_key: ClassVar[int] = 17
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 1
-    flexible_from: ClassVar[int] = 32768
 
     error_code: int = 0
     mechanisms: list[str] = field(default_factory=list)
@@ -33,15 +30,15 @@ class SaslHandshakeResponse(Response):
         self = cls()
         self.error_code = r.int16()
         self.mechanisms = [r.string() for _ in range(r.count())]
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.int16(self.error_code)
         w.count(len(self.mechanisms))
-        for mechanism in self.mechanisms:
-            w.string(mechanism)
-        if self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        for one in self.mechanisms:
+            w.string(one)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -49,9 +46,6 @@ class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
     """Versions 0 to 1."""
 
     api_key: ClassVar[int] = 17
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 1
-    flexible_from: ClassVar[int] = 32768
     response_class: ClassVar[type[SaslHandshakeResponse]] = SaslHandshakeResponse
 
     mechanism: str = ""
@@ -62,9 +56,9 @@ class SaslHandshakeRequest(Request[SaslHandshakeResponse]):
     def read(cls, r: Reader, version: int) -> Self:
         self = cls(api_version=version)
         self.mechanism = r.string()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.mechanism)
-        if self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)

@@ -20,9 +20,6 @@ class SyncGroupResponse(Response):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 14
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 4
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -39,11 +36,9 @@ class SyncGroupResponse(Response):
         self.error_code = r.int16()
         if version >= 5:
             self.protocol_type = r.nullable_string()
-        if version >= 5:
             self.protocol_name = r.nullable_string()
         self.assignment = r.data()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -52,13 +47,9 @@ class SyncGroupResponse(Response):
         w.int16(self.error_code)
         if version >= 5:
             w.nullable_string(self.protocol_type)
-        if version >= 5:
             w.nullable_string(self.protocol_name)
         w.data(self.assignment)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -74,17 +65,13 @@ class SyncGroupRequestAssignment:
         self = cls()
         self.member_id = r.string()
         self.assignment = r.data()
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
         w.string(self.member_id)
         w.data(self.assignment)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.tags(self.unknown_tagged_fields)
 
 
 @message_class
@@ -92,9 +79,6 @@ class SyncGroupRequest(Request[SyncGroupResponse]):
     """Versions 0 to 5."""
 
     api_key: ClassVar[int] = 14
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 5
-    flexible_from: ClassVar[int] = 4
     response_class: ClassVar[type[SyncGroupResponse]] = SyncGroupResponse
 
     group_id: str = ""
@@ -117,11 +101,9 @@ class SyncGroupRequest(Request[SyncGroupResponse]):
             self.group_instance_id = r.nullable_string()
         if version >= 5:
             self.protocol_type = r.nullable_string()
-        if version >= 5:
             self.protocol_name = r.nullable_string()
         self.assignments = [SyncGroupRequestAssignment.read(r, version) for _ in range(r.count())]
-        if version >= 4:
-            self.unknown_tagged_fields = r.unknown_tags()
+        self.unknown_tagged_fields = r.unknown_tags()
         return self
 
     def write(self, w: Writer, version: int) -> None:
@@ -134,12 +116,6 @@ class SyncGroupRequest(Request[SyncGroupResponse]):
             raise absent("GroupInstanceId", version)
         if version >= 5:
             w.nullable_string(self.protocol_type)
-        if version >= 5:
             w.nullable_string(self.protocol_name)
-        w.count(len(self.assignments))
-        for assignment in self.assignments:
-            assignment.write(w, version)
-        if version >= 4:
-            w.tags(self.unknown_tagged_fields)
-        elif self.unknown_tagged_fields:
-            raise absent("a tagged field", version)
+        w.structs(self.assignments, version)
+        w.tags(self.unknown_tagged_fields)

@@ -55,9 +55,6 @@ class DescribeClusterResponse(Response):
     """Versions 0 to 2."""
 
     api_key: ClassVar[int] = 60
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 0
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -94,9 +91,7 @@ class DescribeClusterResponse(Response):
             raise absent("EndpointType", version)
         w.string(self.cluster_id)
         w.int32(self.controller_id)
-        w.count(len(self.brokers))
-        for broker in self.brokers:
-            broker.write(w, version)
+        w.structs(self.brokers, version)
         w.int32(self.cluster_authorized_operations)
         w.tags(self.unknown_tagged_fields)
 
@@ -106,9 +101,6 @@ class DescribeClusterRequest(Request[DescribeClusterResponse]):
     """Versions 0 to 2."""
 
     api_key: ClassVar[int] = 60
-    min_version: ClassVar[int] = 0
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 0
     response_class: ClassVar[type[DescribeClusterResponse]] = DescribeClusterResponse
 
     include_cluster_authorized_operations: bool = False

@@ -93,9 +93,7 @@ class ShareAcknowledgeTopicResponse:
 
     def write(self, w: Writer, version: int) -> None:
         w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+        w.structs(self.partitions, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -132,9 +130,6 @@ class ShareAcknowledgeResponse(Response):
     """Versions 1 to 2."""
 
     api_key: ClassVar[int] = 79
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 0
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -163,12 +158,8 @@ class ShareAcknowledgeResponse(Response):
         w.nullable_string(self.error_message)
         if version >= 2:
             w.int32(self.acquisition_lock_timeout_ms)
-        w.count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.count(len(self.node_endpoints))
-        for node_endpoint in self.node_endpoints:
-            node_endpoint.write(w, version)
+        w.structs(self.responses, version)
+        w.structs(self.node_endpoints, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -194,8 +185,8 @@ class AcknowledgementBatch:
         w.int64(self.first_offset)
         w.int64(self.last_offset)
         w.count(len(self.acknowledge_types))
-        for acknowledge_type in self.acknowledge_types:
-            w.int8(acknowledge_type)
+        for one in self.acknowledge_types:
+            w.int8(one)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -217,9 +208,7 @@ class AcknowledgePartition:
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.partition_index)
-        w.count(len(self.acknowledgement_batches))
-        for acknowledgement_batche in self.acknowledgement_batches:
-            acknowledgement_batche.write(w, version)
+        w.structs(self.acknowledgement_batches, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -241,9 +230,7 @@ class AcknowledgeTopic:
 
     def write(self, w: Writer, version: int) -> None:
         w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+        w.structs(self.partitions, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -252,9 +239,6 @@ class ShareAcknowledgeRequest(Request[ShareAcknowledgeResponse]):
     """Versions 1 to 2."""
 
     api_key: ClassVar[int] = 79
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 0
     response_class: ClassVar[type[ShareAcknowledgeResponse]] = ShareAcknowledgeResponse
 
     group_id: str | None = None
@@ -285,7 +269,5 @@ class ShareAcknowledgeRequest(Request[ShareAcknowledgeResponse]):
             w.boolean(self.is_renew_ack)
         elif self.is_renew_ack:
             raise absent("IsRenewAck", version)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
+        w.structs(self.topics, version)
         w.tags(self.unknown_tagged_fields)

@@ -110,9 +110,7 @@ class PartitionData:
         w.nullable_string(self.acknowledge_error_message)
         self.current_leader.write(w, version)
         w.records(self.records)
-        w.count(len(self.acquired_records))
-        for acquired_record in self.acquired_records:
-            acquired_record.write(w, version)
+        w.structs(self.acquired_records, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -134,9 +132,7 @@ class ShareFetchableTopicResponse:
 
     def write(self, w: Writer, version: int) -> None:
         w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+        w.structs(self.partitions, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -173,9 +169,6 @@ class ShareFetchResponse(Response):
     """Versions 1 to 2."""
 
     api_key: ClassVar[int] = 78
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 0
 
     throttle_time_ms: int = 0
     error_code: int = 0
@@ -202,12 +195,8 @@ class ShareFetchResponse(Response):
         w.int16(self.error_code)
         w.nullable_string(self.error_message)
         w.int32(self.acquisition_lock_timeout_ms)
-        w.count(len(self.responses))
-        for response in self.responses:
-            response.write(w, version)
-        w.count(len(self.node_endpoints))
-        for node_endpoint in self.node_endpoints:
-            node_endpoint.write(w, version)
+        w.structs(self.responses, version)
+        w.structs(self.node_endpoints, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -233,8 +222,8 @@ class AcknowledgementBatch:
         w.int64(self.first_offset)
         w.int64(self.last_offset)
         w.count(len(self.acknowledge_types))
-        for acknowledge_type in self.acknowledge_types:
-            w.int8(acknowledge_type)
+        for one in self.acknowledge_types:
+            w.int8(one)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -256,9 +245,7 @@ class FetchPartition:
 
     def write(self, w: Writer, version: int) -> None:
         w.int32(self.partition_index)
-        w.count(len(self.acknowledgement_batches))
-        for acknowledgement_batche in self.acknowledgement_batches:
-            acknowledgement_batche.write(w, version)
+        w.structs(self.acknowledgement_batches, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -280,9 +267,7 @@ class FetchTopic:
 
     def write(self, w: Writer, version: int) -> None:
         w.uuid(self.topic_id)
-        w.count(len(self.partitions))
-        for partition in self.partitions:
-            partition.write(w, version)
+        w.structs(self.partitions, version)
         w.tags(self.unknown_tagged_fields)
 
 
@@ -313,9 +298,6 @@ class ShareFetchRequest(Request[ShareFetchResponse]):
     """Versions 1 to 2."""
 
     api_key: ClassVar[int] = 78
-    min_version: ClassVar[int] = 1
-    max_version: ClassVar[int] = 2
-    flexible_from: ClassVar[int] = 0
     response_class: ClassVar[type[ShareFetchResponse]] = ShareFetchResponse
 
     group_id: str | None = None
@@ -346,7 +328,6 @@ class ShareFetchRequest(Request[ShareFetchResponse]):
         self.batch_size = r.int32()
         if version >= 2:
             self.share_acquire_mode = r.int8()
-        if version >= 2:
             self.is_renew_ack = r.boolean()
         self.topics = [FetchTopic.read(r, version) for _ in range(r.count())]
         self.forgotten_topics_data = [ForgottenTopic.read(r, version) for _ in range(r.count())]
@@ -364,14 +345,9 @@ class ShareFetchRequest(Request[ShareFetchResponse]):
         w.int32(self.batch_size)
         if version >= 2:
             w.int8(self.share_acquire_mode)
-        if version >= 2:
             w.boolean(self.is_renew_ack)
         elif self.is_renew_ack:
             raise absent("IsRenewAck", version)
-        w.count(len(self.topics))
-        for topic in self.topics:
-            topic.write(w, version)
-        w.count(len(self.forgotten_topics_data))
-        for one_of_forgotten_topics_data in self.forgotten_topics_data:
-            one_of_forgotten_topics_data.write(w, version)
+        w.structs(self.topics, version)
+        w.structs(self.forgotten_topics_data, version)
         w.tags(self.unknown_tagged_fields)
