@@ -49,7 +49,7 @@ PIP := -m pip --quiet --disable-pip-version-check install --no-compile
 PYX := $(shell find batchval -name '*.pyx')
 OWN_C := batchval/core/crc_kernels.c batchval/core/inflate.c
 SOURCES := $(PYX) $(OWN_C) $(shell find batchval -name '*.pxd' -o -name '*.h') setup.py
-# an extension that somebody deleted must come back, whatever the stamp says
+# a deleted extension is built again, also if the stamp is new
 MISSING := $(foreach pyx,$(PYX),$(if $(wildcard $(pyx:.pyx=.*.so)),,missing))
 BUILT := build/.built-$(BATCHVAL_BUILD)
 
@@ -58,21 +58,21 @@ BUILT := build/.built-$(BATCHVAL_BUILD)
 
 help:
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		while IFS='|' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
+		while IFS='|' read -r target text; do printf '%-21s %s\n' "$$target" "$$text"; done
 
-build: $(VENV)/.packages $(BUILT)  ## .venv with all extras, the extension modules built in place
+build: $(VENV)/.packages $(BUILT)  ## builds .venv with all extras, and the extension modules in place
 
-demo:  ## validates real and damaged segments, then runs a gate before a cluster: about two minutes
+demo:  ## checks real and damaged segments, then runs a gate before a cluster: about two minutes
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.run
 	@$(DEMO)/bin/python -m demo.gate
 
-demo-broker:  ## the same load on a stock Kafka broker and on one with the agent: CPU of both, in two minutes (Java, Maven)
+demo-broker:  ## compares the CPU of a stock Kafka broker and of one with the agent, in two minutes (Java, Maven)
 	@$(MAKE) ENV=$(DEMO) $(BUILT)
 	@$(DEMO)/bin/python -m demo.two_brokers
 
-# Two stages, of which both count: first all that may share the processors, then one after the other
-# what measures time or memory (the marker alone).
+# Two stages: first the tests that may share the processors, then, one after the other, those that
+# measure time or memory (the marker alone). Both run, also if the first one fails.
 # $(1): a condition for the marker slow, or nothing
 define stages
 	@failed=0; \
@@ -80,25 +80,25 @@ define stages
 	$(PY) -m pytest -n 0 -m '$(1)alone' $(ALONE) || failed=1; \
 	exit $$failed
 endef
-# to collect the other files would take longer than some of these tests
+# only these files: pytest would need longer to collect all
 ALONE = $(shell grep -rlw --include='test_*.py' 'mark.alone' tests | sort)
 
-test: build  ## the tests this machine can run, in at most 12 minutes; prints what was skipped and why
+test: build  ## runs the tests of this machine, in at most 12 minutes; prints what was skipped and why
 	$(call stages,not slow and not long and )
 
-test-ci: build  ## these, and those that take long (some time next to a live broker): what .ci/run runs
+test-ci: build  ## runs these and the long ones (some next to a live broker), as .ci/run does
 	$(call stages,not slow and )
 
-test-full: build  ## all of them
+test-full: build  ## runs all tests
 	$(call stages)
 
-test-arm: build  ## the package on ARM64 under qemu: kernel, conformance, tests/core (root on Debian installs qemu; ARM=--help)
+test-arm: build  ## tries the package on ARM64 under qemu: kernel, conformance, tests/core (root on Debian installs qemu; ARM=--help)
 	$(PY) -m tools.arm $(ARM)
 
-check: lint  ## lint, and the tests that read the sources: stubs, public names, imports, documents
+check: lint  ## runs lint, and the tests that read the sources: stubs, public names, imports, documents
 	$(PY) -m pytest -q tests/contract
 
-lint: build  ## ruff, cython-lint, mypy (strict), the import contract, the words and columns of new lines
+lint: build  ## runs ruff, cython-lint, mypy (strict), the import contract, and the check of words and columns
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint batchval  # it calls pycodestyle by name
@@ -107,23 +107,23 @@ lint: build  ## ruff, cython-lint, mypy (strict), the import contract, the words
 	$(PY) tools/style.py
 	$(PY) -m bench.pages --commits
 
-coverage: build  ## line coverage of the core's .pyx files, traced, into docs/reports; fails below its floor
+coverage: build  ## measures the line coverage of the core's .pyx files into docs/reports; fails below its floor
 	$(PY) tools/coverage.py --floor 90 --page
 
-hostile: build  ## every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
+hostile: build  ## runs every fuzz target for 60 seconds, then bombs, sanitizers and hostile clients of a gate
 	$(PY) tests/hostile/fuzz.py --seconds 60 --everything
 
-hostile-long: build  ## the same targets for HOURS (6) CPU hours in all, into docs/reports/hostile-runs
+hostile-long: build  ## runs the same targets for HOURS (6) CPU hours in all, into docs/reports/hostile-runs
 	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --report
 
 # No bench writes README.md: bench-pages does.
-kills: build  ## 10^6 records through 100 kills of gate and broker (Java, Maven; KILLS='--records N --kills N')
+kills: build  ## sends 10^6 records through 100 kills of gate and broker (Java, Maven; KILLS='--records N --kills N')
 	$(PY) -m tests.chain.kills $(KILLS)
 
 bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
 	$(PY) -m bench validation $(BENCH)
 
-bench-quick: build  ## the rows that matter, other libraries' too, in two minutes; saves nothing (BENCH_QUICK: options of pytest)
+bench-quick: build  ## measures the rows that matter, also of other libraries, in two minutes; saves nothing (BENCH_QUICK: options of pytest)
 	$(PY) -m pytest bench -q -p no:cacheprovider -m quick --benchmark-only --benchmark-sort=mean \
 		--benchmark-columns=median,iqr,ops,rounds $(BENCH_QUICK)
 
@@ -155,13 +155,13 @@ bench-pages: $(VENV)/.packages  ## writes docs/benchmarks and the figures of REA
 bench-compare: build  ## measures again and compares with the saved baseline
 	$(PY) -m bench compare
 
-conformance: build  ## fresh cases, judged by Apache Kafka and by batchval: make conformance SEED=7
+conformance: build  ## compares the verdicts on new cases with Apache Kafka's (Java, Maven): make conformance SEED=7
 	$(PY) tests/conformance/fresh.py --seed $(SEED)
 
-dist: build  ## sdist and wheel, tried as a user installs them: each extra alone, no compiler, tests/core (DIST=--keep)
+dist: build  ## builds sdist and wheel, and tries them as a user does: each extra alone, no compiler, tests/core (DIST=--keep)
 	$(PY) -m tools.dist $(DIST)
 
-wheels: $(RELEASE)/.packages  ## wheels for x86-64 and ARM64, glibc and musl, each Python, into dist/wheels (WHEELS=--help)
+wheels: $(RELEASE)/.packages  ## builds wheels for x86-64 and ARM64, glibc and musl, each Python, into dist/wheels (WHEELS=--help)
 	$(RELEASE)/bin/python -m tools.wheels $(WHEELS)
 
 trial: $(RELEASE)/.packages  ## installs and tries dist/wheels on bare systems: glibc, musl, ARM64 (root, Debian; TRIAL=--help)
@@ -170,7 +170,7 @@ trial: $(RELEASE)/.packages  ## installs and tries dist/wheels on bare systems: 
 lock: $(RELEASE)/.packages  ## writes requirements/*.txt from pyproject.toml (LOCK=--upgrade: the newest versions)
 	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/python -m tools.lock $(LOCK)
 
-rehearsal: build  ## install, use and upgrade in a bare Debian tree, before each release (root, Java, Maven; REHEARSAL=--help)
+rehearsal: build  ## rehearses a release: install, use and upgrade in a bare Debian tree (root, Java, Maven; REHEARSAL=--help)
 	$(PY) -m tools.rehearsal $(REHEARSAL)
 
 clean:  ## removes what was built, and the environments
@@ -178,7 +178,7 @@ clean:  ## removes what was built, and the environments
 	find batchval -name '*.so' -delete
 	for pyx in $(PYX); do rm -f "$${pyx%.pyx}.c"; done
 
-# what a bare machine may lack, each said in one line
+# What a bare machine may lack: one line for each.
 python:
 	@test -n "$(PYTHON)" || { echo 'batchval needs Python 3.11 or newer: install it, or name it with make PYTHON=…' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
@@ -188,7 +188,7 @@ python:
 	@set -- $${CC:-cc}; command -v "$$1" >/dev/null || \
 		{ echo 'a C compiler is needed: apt-get install gcc libc6-dev (or set CC)' >&2; exit 1; }
 
-# Exact versions, by hash, of $(2).txt; what comes as a source distribution is built with what is locked.
+# Exact versions, by hash, of $(2).txt. Source distributions are built with locked versions too.
 define locked
 	@$(MAKE) python
 	@echo 'setting up $(1)'

@@ -1,13 +1,12 @@
-"""Damaged copies of real segments: one small lie each, made from a seed.
+"""Damaged copies of real segments: one damage each, made from a seed.
 
     offset  0 base_offset:8   8 batch_length:4  12 partition_leader_epoch:4  16 magic:1  17 crc:4  21 attributes:2
            23 last_offset_delta:4  27 base_timestamp:8  35 max_timestamp:8  43 producer_id:8  51
            producer_epoch:2
            53 base_sequence:4  57 records_count:4  61 records          (the checksum covers 21 to the end)
 
-A damage that a disk or a network would do leaves the checksum wrong. One that a broken program
-would do has a right checksum over wrong content, which is why a right checksum does not make a
-batch valid.
+Damage by a disk or a network makes the checksum wrong. A faulty program computes a right checksum
+over wrong content. So a right checksum does not make a batch valid.
 """
 
 from __future__ import annotations
@@ -139,7 +138,7 @@ def _sequence(segment: Segment, chance: random.Random) -> None:
     segment.sign(row)
 
 
-@_damage("an index entry that lies", "rolled-0", "L6")
+@_damage("a wrong index entry", "rolled-0", "L6")
 def _index(segment: Segment, chance: random.Random) -> None:
     entry = 8 * chance.randrange(len(segment.offset_index) // 8)
     (position,) = struct.unpack_from(">i", segment.offset_index, entry + 4)
@@ -162,7 +161,7 @@ def _stream(segment: Segment, chance: random.Random) -> None:
     segment.sign(row)
 
 
-@_damage("a codec that is none *", "codec-zstd-0", "15", "S6")
+@_damage("an undefined codec *", "codec-zstd-0", "15", "S6")
 def _codec(segment: Segment, chance: random.Random) -> None:
     row = _inner(segment, chance)
     segment.log[row["position"] + 22] = segment.log[row["position"] + 22] & ~7 | chance.choice(

@@ -1,9 +1,8 @@
-"""``python -m demo.gate``: a cluster, the gate in front of it, and producers that are not all as
-they should be.
+"""``python -m demo.gate``: a cluster, the gate before it, and producers of good and bad batches.
 
-The cluster is librdkafka's mock broker. Good batches come from librdkafka producers that have
-another address and nothing else; bad ones, and those with claims, are written here. It ends by
-itself, and fails where a verdict is another than promised.
+The cluster is librdkafka's mock broker. Good batches come from librdkafka producers, in which only
+``bootstrap.servers`` is changed. Bad batches, and those with claims, are made here. The demo ends
+by itself, and fails if a verdict differs from the expected one.
 """
 
 from __future__ import annotations
@@ -237,17 +236,21 @@ async def the_others(
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m demo.gate", description="The gate, and who comes to it."
+        prog="python -m demo.gate",
+        description="Run a gate before a cluster, with good and bad producers.",
     )
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS, help=f"how long (default: {SECONDS:g})"
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help=f"Duration in seconds (default: {SECONDS:g}).",
     )
     chosen = parser.parse_args(arguments)
     logging.getLogger("batchval").addHandler(logging.NullHandler())
     out = Console(highlight=False)
     cluster = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
     (broker,) = cluster.list_topics(timeout=10).brokers.values()
-    cluster.list_topics("claimed", timeout=10)  # to ask for a topic is to make it
+    cluster.list_topics("claimed", timeout=10)  # the request creates the topic
     all_attempts = attempts(SEGMENTS)[0]
     failures: list[str] = []
     sent: Counter[str] = Counter()
@@ -281,11 +284,11 @@ def main(arguments: list[str] | None = None) -> int:
     if not all(sent[codec] for codec in CODECS):
         problems.append("a codec delivered nothing")
     if problems:
-        out.print(f"[red bold]This demo is wrong:[/] {problems[0]} ({len(problems)} in all)")
+        out.print(f"[red bold]The demo failed:[/] {problems[0]} ({len(problems)} in all)")
         return 1
     out.print(
         f"{refused:,} bad batches refused by {by_rule} rules, {sum(sent.values()):,} good records delivered, "
-        f"{believed:,} batches believed on their claims, nothing of them decompressed."
+        f"{believed:,} batches accepted by trusted claims, without decompression."
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""Claims about batches: what they save, and what happens to a sender that lies in them."""
+"""Claims about batches: what they save, and what happens to a sender of false claims."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ways(these: Claimed) -> list[Way]:
     for what, data, call in (
         ("no claims", without, None),
         ("claims, all verified", carried, (None, "verify")),
-        ("claims, believed", carried, (None, "trust")),
+        ("claims, trusted", carried, (None, "trust")),
     ):
         took = []
         for _ in range(REPEATS):
@@ -107,14 +107,17 @@ def lying_sender(these: Claimed) -> Caught:
     def send(sender: str, data: bytes) -> tuple[str | None, str]:
         result = ledger.check(validator, data, sender=sender, now_ms=these.now_ms)
         rule = result.rule
-        return result.path, "let in" if rule is None else f"{result.error_code.name} by rule {rule}"
+        return (
+            result.path,
+            "accepted" if rule is None else f"{result.error_code.name} by rule {rule}",
+        )
 
     count = len(these.carried)
     for n in range(FIRST_LIE):
         send("honest", these.carried[n % count])
         send("lying", these.carried[n % count])
-    lies, answer = 0, "let in"
-    while answer == "let in" and lies < 10_000:
+    lies, answer = 0, "accepted"
+    while answer == "accepted" and lies < 10_000:
         answer = send("lying", lie_of(these.plain[lies % count]))[1]
         lies += 1
     demoted, _ = send("lying", these.carried[0])

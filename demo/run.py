@@ -1,6 +1,4 @@
-"""``make demo``: who was refused, by which rule, how much had to be read for it, and how long that
-takes.
-"""
+"""``make demo``: refused batches with their rules, how much is read, and how long it takes."""
 
 from __future__ import annotations
 
@@ -78,9 +76,9 @@ def real_segments(out: Console) -> None:
             raise Missed(f"{folder.name}: {text}")
     out.print(rows)
     out.print(
-        f"{total.files} files, {total.batches:,} batches, {total.records:,} records judged."
-        "\nThe zeros at the end are preallocated (preallocate=true). Nobody ended an open"
-        " transaction before the broker stopped. Both are notes.\n"
+        f"{total.files} files, {total.batches:,} batches, {total.records:,} records checked."
+        "\nThe zeros at the end are preallocated (preallocate=true). An open transaction was not"
+        " ended before the broker stopped. Both are notes.\n"
     )
 
 
@@ -91,9 +89,7 @@ def _shown(found: list[Finding], rules: frozenset[str]) -> Finding:
 def damaged_segments(out: Console, seed: int) -> None:
     """Show part 2: each copy has one kind of damage, and each is found."""
     out.rule(f"[bold]2. Copies of them, damaged (seed {seed})", align="left")
-    rows = table(
-        ("done to the copy", "~"), ("found by rule", "<"), ("position", ">"), ("reason", "~")
-    )
+    rows = table(("damage", "~"), ("found by rule", "<"), ("position", ">"), ("reason", "~"))
     batch_count = 0
     with tempfile.TemporaryDirectory(prefix="batchval-demo-") as folder:
         for damage in damages():
@@ -125,11 +121,9 @@ def damaged_segments(out: Console, seed: int) -> None:
 def show_attempts(out: Console) -> None:
     """Show part 3: the checks of a produce request; Kafka's answer next to the strict one."""
     out.rule(
-        "[bold]3. A produce request: a producer's batch, as it was sent and broken", align="left"
+        "[bold]3. A Produce request: a batch as a producer sent it, and faulty copies", align="left"
     )
-    rows = table(
-        ("the batch", "~"), ("strict answers", "<"), ("by rule", "<"), ("Kafka's own", "<")
-    )
+    rows = table(("the batch", "~"), ("strict mode", "<"), ("rule", "<"), ("Kafka", "<"))
     all_attempts, now_ms = attempts(SEGMENTS)
     for attempt in all_attempts:
         strict = LogValidator(attempt.policy).check(attempt.records, now_ms=now_ms)
@@ -137,15 +131,15 @@ def show_attempts(out: Console) -> None:
         rule = strict.rule.id if strict.rule else None
         if rule != attempt.rule:
             raise Missed(f"{attempt.what}: {strict!r}, not by rule {attempt.rule}")
-        answer = f"[red]{strict.error_code.name}" if strict.rule else "[green]let in"
+        answer = f"[red]{strict.error_code.name}" if strict.rule else "[green]accepted"
         by = f"{strict.rule.id} {strict.rule.slug}" if strict.rule else ""
         differs = kafka.error_code != strict.error_code
-        theirs = "let in" if kafka.ok else f"fails ({int(kafka.error_code)})"
+        theirs = "accepted" if kafka.ok else f"fails ({int(kafka.error_code)})"
         rows.add_row(attempt.what, answer, by, f"[yellow]{theirs}" if differs else "the same")
     out.print(rows)
     out.print(
-        "Where the two differ, Kafka stores the batch all the same, or fails with UNKNOWN_SERVER_ERROR, which says "
-        "nothing. mode='kafka' gives Kafka's own answers, batch for batch.\n"
+        "Where the two differ, Kafka stores the batch, or answers UNKNOWN_SERVER_ERROR, which "
+        "names no cause.\nmode='kafka' gives Kafka's own answer for each batch.\n"
     )
 
 
@@ -179,15 +173,15 @@ def without_decompressing(out: Console) -> None:
         )  # fmt: skip
     out.print(rows)
     out.print(
-        "A scan asks header and checksum of each batch and unpacks nothing: counts, offsets, gaps, epochs, producers. "
-        "A check asks every record, so it reads what comes out of the codec as well.\n"
+        "A scan reads the header and the checksum of each batch: counts, offsets, gaps, epochs, "
+        "producers.\nA check reads every record, so it decompresses as well.\n"
     )
 
 
 def claims_believed_and_not(out: Console) -> None:
     """Show part 5: what claims save, and how a lying sender is found."""
     out.rule(
-        "[bold]5. Batches that carry claims (KAFKA-8364), judged without decompressing",
+        "[bold]5. Batches that carry claims (KAFKA-8364), validated without decompression",
         align="left",
     )
     these = claimed(SEGMENTS)
@@ -207,7 +201,7 @@ def claims_believed_and_not(out: Console) -> None:
         )
     out.print(rows)
     if set(made[-1].paths) != {"claims"}:
-        raise Missed(f"claims were to be believed, and the paths are {made[-1].paths}")
+        raise Missed(f"expected only the path claims, but the paths are {made[-1].paths}")
     caught = lying_sender(these)
     if (
         "L7" not in caught.answer
@@ -216,10 +210,11 @@ def claims_believed_and_not(out: Console) -> None:
     ):
         raise Missed(f"the lying sender: {caught}")
     out.print(
-        f"A sender lies from its {FIRST_LIE + 1}st batch on, and {RATE:.0%} are audited: [bold]lie number "
-        f"{caught.lies_until_caught} is caught[/], [red]{caught.answer}[/].\nFor an hour all that it sends is "
-        f"decompressed (path {caught.demoted_path}); an honest sender keeps "
-        f"path {caught.honest_path}.\n"
+        f"A sender makes false claims from batch {FIRST_LIE + 1} on; {RATE:.0%} of its batches are "
+        "verified. "
+        f"[bold]False claim {caught.lies_until_caught} is found[/]: [red]{caught.answer}[/].\n"
+        "For an hour all batches of this sender are decompressed "
+        f"(path {caught.demoted_path}). An honest sender keeps the path {caught.honest_path}.\n"
     )
 
 
@@ -232,7 +227,7 @@ def against_the_peer(out: Console, rounds: int) -> list[Lap]:
     version = peer_version()
     out.rule(f"[bold]6. The same files, read by aiokafka {version or ''}", align="left")
     if version is None:
-        out.print("aiokafka with its C extension is not installed here: make demo installs it.\n")
+        out.print("aiokafka with its C extension is not installed: make demo installs it.\n")
         return []
     files = [SEGMENTS / f"codec-{codec}-0" / LOG for codec in CODECS]
     laps = race(files, rounds)

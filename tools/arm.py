@@ -4,10 +4,10 @@
     python -m tools.arm --only count     one check (may be repeated): see CHECKS
     python -m tools.arm --count          the same as --only count
     python -m tools.arm --wheel FILE     modules of an aarch64 wheel for CPython 3.11
-    python -m tools.arm --shell ...      run the ARM64 Python with what follows
+    python -m tools.arm --shell ...      run the ARM64 Python with these arguments
 
-From a bare Debian on x86-64, as root, it installs qemu and a cross compiler; otherwise it says in
-one line what is missing. tools/arm_machine.py makes the machine, in build/arm, and keeps it.
+As root on Debian (x86-64) it installs qemu and a cross compiler; otherwise it prints in one line
+what is missing. tools/arm_machine.py makes the machine, in build/arm, and keeps it.
 Without --wheel, a wheel in dist/wheels is taken if it is newer than all sources of the modules;
 otherwise they are compiled.
 

@@ -76,7 +76,7 @@ def programs() -> None:
     if not lacking:
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Missing(f"not here: {' '.join(lacking)}. Install them, or run this as root on Debian")
+        raise Missing(f"missing: {' '.join(lacking)}. Install them, or run this as root on Debian")
     print(f"installing {' '.join(lacking)}", flush=True)
     run("apt-get", "-qq", "update")
     install = ("install", "--yes", "--no-install-recommends", *lacking)

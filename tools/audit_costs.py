@@ -3,11 +3,11 @@
     python tools/audit_costs.py [--check]
 
 For each codec and way, nanoseconds are a * batches + b * records + c * bytes (as stored), a, b and
-c not below 0, fitted to the relative error over the bench's cells of magic 2. Such a sum can be
-taken of a whole hour: it does not matter how the records lie in batches. ``within`` is how far a
-cell is from its fit at most. ``cpu_s_a_gb`` is as measured, for batches of 100 records of 1,000
-bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so what is saved is rather
-more than is stated. ``engines``: of a whole audit, a task and a GB (bench/spark/engines.py).
+c not below 0, fitted to the relative error over the bench's cells of magic 2. So the sum
+for a whole hour needs the three sums only, not the single batches. ``within`` is the largest
+distance of a cell from its fit. ``cpu_s_a_gb`` is measured with batches of 100 records of 1,000
+bytes, per 10^9 bytes as stored. Kafka's times are its best iterations, so the real saving is
+higher. ``engines`` has the cost of a task and of a GB of an audit (bench/spark/engines.py).
 """
 
 from __future__ import annotations

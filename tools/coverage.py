@@ -3,9 +3,8 @@
     python tools/coverage.py [--floor PERCENT] [--missing] [--page] [TESTS ...]
 
 Copies the tree, builds the extension modules there with line tracing (``BATCHVAL_BUILD=trace``,
-without a build_dir: with one, Cython's plugin drops every .pyx in silence and all reads as
-covered), and runs the tests under coverage. A module of which no line was measured is an error,
-never 100 %.
+without a build_dir: with one, Cython's plugin ignores every .pyx and reports full coverage), and
+runs the tests under coverage. A module of which no line was measured is an error, never 100 %.
 
 Exit codes: 0, 1 below the floor or a test failed, 4 nothing was measured.
 """
@@ -154,14 +153,14 @@ def main() -> int:
         type=float,
         default=0.0,
         metavar="PERCENT",
-        help="exit 1 where the total is below",
+        help="Exit with 1 if the total is below this.",
     )
-    parser.add_argument("--missing", action="store_true", help="list the lines that no test ran")
+    parser.add_argument("--missing", action="store_true", help="List the lines that no test ran.")
     parser.add_argument(
-        "--page", action="store_true", help="save the table as docs/reports/coverage.json and .md"
+        "--page", action="store_true", help="Save the table as docs/reports/coverage.json and .md."
     )
     parser.add_argument(
-        "tests", nargs="*", default=TESTS, help=f"what to run (default: {' '.join(TESTS)})"
+        "tests", nargs="*", default=TESTS, help=f"Tests to run (default: {' '.join(TESTS)})."
     )
     options = parser.parse_args()
     run = reports.here() if options.page else {}

@@ -1,8 +1,8 @@
-"""Build the distribution and try it, as those who install it will: an sdist, a wheel, each extra.
+"""Build the distribution and try it as a user does: an sdist, a wheel, each extra.
 
     python -m tools.dist [--keep] [--compile]
 
-1. Build the sdist twice: equal bytes. It holds what git has, and nothing else.
+1. Build the sdist twice: equal bytes. It holds the files that git has, and no others.
 2. Build the wheel from the unpacked sdist and check how its modules are hardened
    (tools/hardening.py).
 3. Build it again in another folder: equal bytes. Where make build has compiled the same C in this
@@ -418,12 +418,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="keep build/dist: sources, wheels, the environment of tests",
+        help="Keep build/dist: sources, wheels, the environment of tests.",
     )
     parser.add_argument(
         "--compile",
         action="store_true",
-        help="compile the first wheel's C again, as for a release",
+        help="Compile the C of the first wheel again, as for a release.",
     )
     options = parser.parse_args(arguments)
     try:

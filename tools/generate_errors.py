@@ -1,6 +1,6 @@
-"""Writes the generated part of batchval/errors.py from Kafka's own Errors.
+"""Write the generated part of batchval/errors.py from Kafka's own Errors.
 
-    python tools/generate_errors.py            rewrites the file
+    python tools/generate_errors.py            write the file
     python tools/generate_errors.py --check    exit code 1 if it is not up to date
 
 The numbers, names and what is retriable come from org.apache.kafka.common.protocol.Errors of the

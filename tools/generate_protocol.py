@@ -1,7 +1,7 @@
-"""Writes batchval/protocol/messages/, apis.py, error_schemas.py and positions.pyx, and the messages
+"""Write batchval/protocol/messages/, apis.py, error_schemas.py and positions.pyx, and the messages
 of tests/protocol/address_messages/, from Kafka's message definitions.
 
-    python tools/generate_protocol.py            rewrites the files
+    python tools/generate_protocol.py            write the files
     python tools/generate_protocol.py --check    exit code 1 if one is not up to date
 
 The definitions are the files common/message/*.json in the kafka-clients jar, which Maven fetches

@@ -1,10 +1,9 @@
 """Write docs/reference/rules.md from batchval/rules.py, rule_texts.py and kafka_versions.py.
 
-    python tools/generate_rules.py            rewrites the file
+    python tools/generate_rules.py            write the file
     python tools/generate_rules.py --check    exit code 1 if it is not up to date
 
-Why a rule exists and what to do about a finding is in batchval/rule_texts.py; ``batchval rule``
-prints it.
+batchval/rule_texts.py has the reason of each rule and the advice; ``batchval rule`` prints both.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 objects.
 
 The jar is the one that the real broker of ``tests/interop`` runs on, fetched by Maven once. The
-files are JSON with lines of comments. A definition says of each field in which versions it is
-there, may be null, or is tagged.
+files are JSON with lines of comments. A definition has, for each field, the versions in which it
+exists, may be null, or is tagged.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python tools/kept_objects.py TREE COMPILER ... -c SOURCE ... -o OBJECT ...
 
-Where TREE holds SOURCE with the same bytes, and OBJECT compiled from it, OBJECT is copied. All else
-is left to the compiler. tools/dist.py builds wheels so: after a first wheel that is compiled
-(--compile), that the wheels are equal shows that the modules compiled in two folders are.
+If TREE holds SOURCE with the same bytes, and OBJECT compiled from it, OBJECT is copied. Otherwise
+the compiler runs. tools/dist.py builds wheels with it. With --compile the first wheel is compiled,
+so equal wheels show that modules compiled in two folders are equal.
 """
 
 from __future__ import annotations

@@ -74,7 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument(
-        "--upgrade", action="store_true", help="take the newest versions that are allowed"
+        "--upgrade",
+        action="store_true",
+        help="Take the newest versions that pyproject.toml allows.",
     )
     options = parser.parse_args(arguments)
     FOLDER.mkdir(exist_ok=True)

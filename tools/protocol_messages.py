@@ -1,4 +1,4 @@
-"""Writes a Python module a Kafka API: a class with ``read`` and ``write`` for each struct."""
+"""Write a Python module for each Kafka API: a class with ``read`` and ``write`` for each struct."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def _definition(of: Definition, response: Definition | None) -> Iterator[str]:
     if response is not None:
         yield f"    response_class: ClassVar[type[{response.name}]] = {response.name}"
     if reserved := {field.name for field in of.root.fields} & _RESERVED_IN_ROOTS:
-        raise SystemExit(f"{of.name}: {reserved} are words of this project's")
+        raise SystemExit(f"{of.name}: {reserved} are reserved names of generated classes")
     yield from _struct(of.root, of, is_request=response is not None)
 
 
 def _attribute(field: Field) -> str:
     if keyword.iskeyword(field.name) or field.name in _RESERVED:
-        raise SystemExit(f"{field.name} is a word of Python's or of this project's")
+        raise SystemExit(f"{field.name} is a reserved name")
     return field.name
 
 

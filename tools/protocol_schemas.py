@@ -1,4 +1,4 @@
-"""Writes batchval/protocol/error_schemas.py: the messages of every API that a gate may deny.
+"""Write batchval/protocol/error_schemas.py: the messages of every API that a gate may deny.
 
 ``batchval.protocol.field_schema`` has the grammar and reads it.
 """

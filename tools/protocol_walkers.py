@@ -1,15 +1,16 @@
-"""Writes the Cython walkers: a message once over, and the positions of chosen fields in rows of
+"""Write the Cython walkers: one pass over a message, with the positions of chosen fields in rows of
 int32.
 
-A walk's tables are named after its structs; the columns are what is asked for here, for each field
-one of
+The tables of a walk have the names of its structs. For each chosen field a table has these columns:
+
     value   a number's value             column FIELD
     at      where the field starts       column FIELD_AT
     slice   a string's or bytes' place   columns FIELD and FIELD_SIZE (-1: null, or not in this version)
-and start (of the struct), end, tags (where the tagged fields start), parent (row in the table of
-the struct above), tag_at and tag_end (the size of the tagged field around it: where it stands; -1
-where there is none). Structs that hold nothing of this are walked without a trace; where nothing
-more can come, the walk ends.
+
+and for the struct: start, end, tags (where the tagged fields start), parent (row in the table of
+the outer struct), tag_at (where the size of the tagged field around it stands) and tag_end (the end
+of this field); both are -1 without one. Structs without a chosen field have no table. The walk ends
+after the last struct that can have one.
 """
 
 from __future__ import annotations

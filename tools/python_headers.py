@@ -92,7 +92,9 @@ def _debian(version: str, work: Path) -> Headers:
 def _apt(place: Path) -> list[str]:
     """Return apt-get with the lists of SUITE, from the archive that this machine uses."""
     if shutil.which("apt-get") is None:
-        raise NoHeadersError("neither an interpreter of this version is here nor apt-get")
+        raise NoHeadersError(
+            "this machine has no interpreter of this version, and no apt-get to fetch its headers"
+        )
     for folder in ("root", "lists/partial", "cache/archives/partial"):
         (place / folder).mkdir(parents=True, exist_ok=True)
     (place / "status").touch()

@@ -326,7 +326,9 @@ def check(style: Style, root: Path) -> Iterator[Finding]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--wrap", nargs="+", metavar="FILE", help="wrap the long lines of prose")
+    parser.add_argument(
+        "--wrap", nargs="+", metavar="FILE", help="Wrap the long lines of prose of these files."
+    )
     options = parser.parse_args(arguments)
     style = Style.read()
     for name in options.wrap or ():

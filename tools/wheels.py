@@ -4,7 +4,7 @@
 
 For each version of CPython and each target: the modules, compiled from one unpacked sdist by
 setup.py's own flags with "zig cc", which has the headers of old glibc, of musl and of ARM64; then
-the wheel. Each wheel must keep what tools/hardening.py asks for, and the policy of its tag by
+the wheel. Each wheel must pass tools/hardening.py, and have the policy of its tag by
 auditwheel. The wheels go to dist/wheels. Prints a table. Needs the extra release (make wheels).
 
 Objects are kept by zig's own cache: the second run takes minutes less. Exit codes: 0, 1 a wheel
@@ -224,16 +224,22 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument(
-        "--python", action="append", choices=VERSIONS, help="only this version (again for each)"
+        "--python",
+        action="append",
+        choices=VERSIONS,
+        help="Build for this version only; may be repeated.",
     )
     parser.add_argument(
-        "--target", action="append", choices=TARGETS, help="only this target (again for each)"
+        "--target",
+        action="append",
+        choices=TARGETS,
+        help="Build for this target only; may be repeated.",
     )
     parser.add_argument(
         "--jobs",
         type=int,
         default=os.cpu_count() or 1,
-        help="compilers at once (default: all cores)",
+        help="Number of compilers at once (default: all cores).",
     )
     options = parser.parse_args(arguments)
     shutil.rmtree(WORK / "source", ignore_errors=True)

@@ -29,7 +29,7 @@ def test_an_accepted_batch_is_reported(
     innocent = real[0]._replace(what="not bad at all", rule="14")
     monkeypatch.setattr(gate, "attempts", lambda _: ([innocent], now))
     assert gate.main(["--seconds", "0.2"]) == 1
-    assert "This demo is wrong" in capsys.readouterr().out
+    assert "The demo failed" in capsys.readouterr().out
 
 
 def test_each_policy_has_its_topic() -> None:

@@ -95,6 +95,6 @@ def test_modules_are_taken_from_a_wheel(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arm_machine.shutil, "which", lambda name: None)
     with pytest.raises(
-        arm_machine.Missing, match=r"\Anot here: .*qemu-user-static.*run this as root on Debian\Z"
+        arm_machine.Missing, match=r"\Amissing: .*qemu-user-static.*run this as root on Debian\Z"
     ):
         arm_machine.programs()

@@ -51,15 +51,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--wheel",
         type=Path,
-        help="the new wheel; default: that of dist/, else one of the last commit",
+        help="New wheel (default: that of dist/, else one of the last commit).",
     )
     parser.add_argument(
         "--previous",
         metavar="REF",
-        help="the commit to upgrade from; default: that of the last tag before HEAD",
+        help="Commit to upgrade from (default: that of the last tag before HEAD).",
     )
     parser.add_argument(
-        "--keep", action="store_true", help="keep the tree of this run, in build/rehearsal"
+        "--keep", action="store_true", help="Keep the tree of this run, in build/rehearsal."
     )
     options = parser.parse_args(arguments)
     if reason := missing():

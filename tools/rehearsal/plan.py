@@ -289,7 +289,7 @@ class Rehearsal:
         return f"batchval[{wheels.EXTRAS}] {self.new}: {count} wheels, all from the local index"
 
     def new_check(self) -> str:
-        """Judge good segments, and one with a damaged byte."""
+        """Check good segments, and one with a damaged byte."""
         summary = self.summary(NEW, "check", GOOD)
         segment = bytearray((SEGMENTS / "codec-none-0" / LOG).read_bytes())
         segment[20_000] ^= 1

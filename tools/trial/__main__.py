@@ -31,16 +31,19 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--only", action="append", choices=every, help="only this system (again for each)"
+        "--only", action="append", choices=every, help="Try this system only; may be repeated."
     )
     parser.add_argument(
-        "--wheels", type=Path, default=dist.OUT / "wheels", help="default: dist/wheels"
+        "--wheels",
+        type=Path,
+        default=dist.OUT / "wheels",
+        help="Folder of the wheels (default: dist/wheels).",
     )
     parser.add_argument(
         "--jobs",
         type=int,
         default=os.cpu_count() or 1,
-        help="compilers at once (default: all cores)",
+        help="Number of compilers at once (default: all cores).",
     )
     options = parser.parse_args(arguments)
     if not sys.platform.startswith("linux") or os.geteuid() != 0:

@@ -142,7 +142,7 @@ def version(system: System) -> str:
 
 
 def check_good(system: System) -> str:
-    """Judge a segment of a broker."""
+    """Check a segment of a broker."""
     shown = system.run(f"{system.inside}/venv/bin/batchval", "check", f"{system.inside}/good")
     if "1 file" not in shown:
         raise dist.DistError(f"batchval check of a good segment:\n{shown}")
@@ -150,7 +150,7 @@ def check_good(system: System) -> str:
 
 
 def check_damaged(system: System) -> str:
-    """Judge the segment with one bit changed: exit code 1, and the finding is named."""
+    """Check the segment with one bit changed: exit code 1, and the finding is named."""
     shown = system.run(
         f"{system.inside}/venv/bin/batchval", "check", f"{system.inside}/damaged", code=1
     )
