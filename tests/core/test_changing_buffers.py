@@ -34,6 +34,7 @@ from batchval.core.fetched import walk_fetched
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy
+from batchval.rules import EXTRAS, Rule
 from tests.support.batches import (
     CODECS,
     GZIP,
@@ -305,7 +306,7 @@ def test_records_of_memory_that_others_can_write_are_of_a_copy(
 
 # ---- checks in the middle of which the buffer changes --------------------------------------------
 
-STRICT = LogValidator(extras={f"S{n}": "report" for n in range(1, 11) if n != 8})
+STRICT = LogValidator(extras={rule.id: "report" for rule in EXTRAS if rule is not Rule.S8})
 KAFKA = LogValidator(TopicPolicy(compression_type="gzip"), mode="kafka")
 BROKER = LogValidator(TopicPolicy(accept_claims_header=True))
 REST = LogValidator(profile="log")

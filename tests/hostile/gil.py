@@ -35,6 +35,7 @@ from batchval.core.down_conversion import down_convert
 from batchval.core.record_columns import record_columns
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
+from batchval.rules import EXTRAS, Rule
 from tests.hostile.bombs import BOMBS, bomb
 from tests.hostile.seeds import (
     NOW,
@@ -50,7 +51,7 @@ from tests.hostile.seeds import (
 BOUND_NS = 1_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGEST = 2**31 - 1
-REPORT = {f"S{n}": "report" for n in range(1, 11) if n != 8}
+REPORT = {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}
 Case = tuple[str, Callable[[], object]]
 
 

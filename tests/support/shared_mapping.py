@@ -30,6 +30,7 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram
 from batchval.policy import TopicPolicy
+from batchval.rules import EXTRAS, Rule
 from tests.support.batches import NOW, batch, message, record
 
 POLICIES = [
@@ -39,8 +40,8 @@ POLICIES = [
     TopicPolicy(compression_type="zstd", message_timestamp_type="LogAppendTime"),
     TopicPolicy(cleanup_policy="compact", compression_type="lz4"),
 ]
-EXTRAS = {f"S{n}": "report" for n in range(1, 11) if n != 8}
-VALIDATORS = [LogValidator(p, extras=EXTRAS) for p in POLICIES] + [
+REPORT = {rule.id: "report" for rule in EXTRAS if rule is not Rule.S8}
+VALIDATORS = [LogValidator(p, extras=REPORT) for p in POLICIES] + [
     LogValidator(p, mode="kafka") for p in POLICIES
 ]
 REST = LogValidator(profile="log")
