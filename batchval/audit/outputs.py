@@ -31,7 +31,7 @@ from batchval.audit.arrow_rows import TABLES_VERSION, TIME
 from batchval.audit.hours import EXTREMES, SUMS
 from batchval.errors import BatchvalError
 from batchval.segment.schemes import plain_uri, refusal
-from batchval.segment.store import one_line, shown
+from batchval.segment.store import one_line, shown, text_of
 from batchval.segment.uris import split
 
 __all__ = [
@@ -164,7 +164,10 @@ _WRITTEN = re.compile(r"(?s).*\.parquet|\..*\.parquet\.[0-9a-f]{32}|\..*\.crc|_S
 def place_of(out: str) -> tuple[Any, str]:
     """Return the file system of a URI or local path, and the path in it. Raises BatchvalError."""
     out = plain_uri(out)
-    if reason := refusal(out):
+    reason = refusal(out)
+    if reason is None and text_of(out) != out:
+        reason = "the name is not UTF-8: expected a folder or URI whose name is"
+    if reason:
         raise BatchvalError(f"{shown(out)}: {reason}")
     try:
         if "://" in out:
@@ -183,6 +186,8 @@ def prepare(out: str) -> None:
     """
     place, path = place_of(out)
     try:
+        if place.get_file_info(path).type == fs.FileType.File:
+            raise BatchvalError(f"{shown(out)}: cannot be written: this is a file, not a folder")
         place.create_dir(path, recursive=True)
         names = {
             info.base_name

@@ -4,7 +4,6 @@ and compares and plans audits.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +36,7 @@ from batchval.cli.output import print_json
 from batchval.cli.progress import progress
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import KafkaVersionName
+from batchval.named_files import check_outputs, write_text
 from batchval.report.units import plural, printable
 from batchval.rules import Rule
 
@@ -257,8 +257,6 @@ def command(
         raise click.UsageError(f"{'--conf' if master is None else '--master'} needs --engine spark")
     if engine == "spark" and processes is not None:
         raise click.UsageError("--processes needs --engine local")
-    if report is not None:
-        _can_be_written(report)
     failing = _failing(fail_on)
     try:
         from batchval.audit.arrow_rows import column_names
@@ -322,6 +320,7 @@ def _audit(
     from batchval.audit.local import WorkersLost
 
     since, reread_ms = earlier
+    check_outputs(report)
     manifest = _manifest(since, options) if since is not None else None
     todo = audit_run.list_work(paths, options, manifest, reread_ms)
 
@@ -363,7 +362,7 @@ def _audit(
         from batchval.audit.audit_report import page
 
         try:
-            report.write_text(page(facts), "utf-8")
+            write_text(report, page(facts))
         except OSError as error:
             _say(f"--report {report}: {error.strerror or error}")
             return UNREADABLE
@@ -374,20 +373,6 @@ def _manifest(since: str, options: Options) -> Manifest:
     from batchval.audit.manifest import Manifest
 
     return Manifest.read(since, options)
-
-
-def _can_be_written(report: Path) -> None:
-    """Check that an output file can be written, before hours of work. Raises UsageError."""
-    place = report if report.exists() else report.parent
-    if report.is_dir():
-        why = "this is a folder: expected a file"
-    elif not report.parent.is_dir():
-        why = f"the folder {report.parent} does not exist"
-    elif not os.access(place, os.W_OK):
-        why = "permission to write is missing"
-    else:
-        return
-    raise click.UsageError(f"--report {report}: {why}")
 
 
 def _say(line: str) -> None:

@@ -18,6 +18,7 @@ from batchval.core.batch import RecordBatch
 from batchval.core.layout import MAGIC
 from batchval.core.result import ValidationResult
 from batchval.errors import BatchvalError
+from batchval.named_files import naming, open_to_write
 from batchval.rules import Rule
 from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.reader import Damage, SegmentFile
@@ -156,12 +157,15 @@ def rewrite(file: Path, out: Path, one: Callable[[Batch], bytes | memoryview]) -
                 "standard output is a terminal, and batches are binary: name a file with --out"
             )
         return _copy(file, sys.stdout.buffer, one)
+    if out.exists() and not out.is_file():  # a pipe or a device is written, not replaced
+        with naming(out), open_to_write(out) as target:
+            return _copy(file, target, one)
     try:
         descriptor, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(out)) from None
     try:
-        with open(descriptor, "wb") as target:
+        with naming(out), open(descriptor, "wb") as target:
             counts = _copy(file, target, one)
         umask = os.umask(0)
         os.umask(umask)

@@ -15,6 +15,7 @@ from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
 from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
 from batchval.cli.output import print_json
+from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:
     from batchval.cli import scores
@@ -109,6 +110,7 @@ def _ask_runner(
         raise click.UsageError(f"invalid --exec {command_line!r}: {error}") from None
     if not words:
         raise click.UsageError("--exec is empty: expected a command")
+    check_outputs(page_path)
     score, runner, stopped = scores.Score(profile), Runner(words, timeout), False
     try:
         cases = scores.read(paths or (scores.installed_cases(),), profile)
@@ -116,7 +118,7 @@ def _ask_runner(
             if as_json and outcome.outcome != "right":
                 print_json({"type": "verdict", **asdict(outcome)})
         if page_path is not None:
-            page_path.write_text(scores.page(score, command_line, runner.faults), "utf-8")
+            write_text(page_path, scores.page(score, command_line, runner.faults))
     except (scores.CasesError, RunnerStopped, OSError) as error:
         stopped = True
         text = str(error)

@@ -49,7 +49,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: as a Path holds it
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-_SIZE = re.compile(r"(?i)\s*(\d+)\s*([kmgt]?)(i?b)?\s*")
+_SIZE = re.compile(r"(?i)\s*(\d{1,15})\s*([kmgt]?)(i?b)?\s*")
 
 
 class _Size(click.ParamType[int]):

@@ -12,6 +12,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.options import json_option
 from batchval.cli.output import print_json
+from batchval.named_files import check_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,6 +80,7 @@ def command(
         raise click.UsageError("--from and --to go together: name the results of both sides")
     if len(files) < 2 and not before:
         raise click.UsageError(f"got {len(files)} results: expected at least two, A.json B.json")
+    check_outputs(report)
     runs = _read([*files, *before, *after])
     if len(kinds := sorted({result.kind for _, result in runs})) > 1:
         raise ResultError(f"results of {' and '.join(kinds)} cannot be compared")

@@ -14,6 +14,7 @@ from batchval.cli import perf_options
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE
 from batchval.cli.perf_options import FILE, INT, LONG
+from batchval.named_files import check_outputs
 
 if TYPE_CHECKING:
     from batchval.perf.consume import Outcome, Sample
@@ -161,7 +162,7 @@ def command(**arguments: Any) -> int:
         except re.error as error:
             raise click.UsageError(f"--include {include!r}: {error}") from None
     check_servers(bootstrap)
-    perf_options.can_be_written(arguments["output"], arguments["report"])
+    check_outputs(arguments["output"], arguments["report"])
     arguments["group"] = arguments["group"] or f"perf-consumer-{random.randrange(100_000)}"
     try:
         return _run(arguments)

@@ -11,6 +11,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.options import json_option
 from batchval.cli.perf_options import latency_unit_option, output_option, print_result
+from batchval.named_files import check_outputs
 
 if TYPE_CHECKING:
     from batchval.perf.results import Result
@@ -41,6 +42,7 @@ def command(files: tuple[Path, ...], latency_unit: str, output: Path | None, as_
     seen = {path.resolve() for path in files}
     if len(seen) < len(files):
         raise click.UsageError("a file is named twice and would count twice: name each result once")
+    check_outputs(output)
     merged = merge([Result.read(path) for path in files])
     if output is not None:
         merged.write(output)

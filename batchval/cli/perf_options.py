@@ -22,7 +22,6 @@ __all__ = [
     "LONG",
     "bootstrap_option",
     "broker_list_option",
-    "can_be_written",
     "client_option",
     "keep",
     "latency_unit_option",
@@ -127,13 +126,6 @@ def take_deprecated(tool: str, arguments: dict[str, Any], instead: Mapping[str, 
             if isinstance(arguments[to], tuple)
             else arguments[to] or arguments[of]
         )
-
-
-def can_be_written(*files: Path | None) -> None:
-    """Open the output files, so that a run of an hour does not fail at its end. Raises OSError."""
-    for file in files:
-        if file is not None:
-            file.open("a").close()
 
 
 def keep(arguments: Mapping[str, Any], result: Result) -> None:

@@ -15,6 +15,7 @@ from batchval.cli import perf_options
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE
 from batchval.cli.perf_options import FILE, INT, LONG
+from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:
     from batchval.perf.produce import ProduceRun
@@ -216,9 +217,7 @@ def command(**arguments: Any) -> int:
     if not found.get("bootstrap.servers"):
         raise click.UsageError("Missing option '--bootstrap-server'.")
     properties.check_servers(found["bootstrap.servers"])
-    perf_options.can_be_written(
-        arguments["output"], arguments["histogram_file"], arguments["report"]
-    )
+    check_outputs(arguments["output"], arguments["histogram_file"], arguments["report"])
     try:
         return _run(arguments, found)
     except ProduceError as error:
@@ -439,7 +438,7 @@ def _files(
             )
             if histogram is not None and histogram.count
         ]
-        arguments["histogram_file"].write_text(hdr_log.log(parts, begin), "utf-8")
+        write_text(arguments["histogram_file"], hdr_log.log(parts, begin))
     if arguments["output"] is None and arguments["report"] is None and not arguments["as_json"]:
         return
     flags = [

@@ -14,6 +14,7 @@ from batchval.cli import perf_options
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE, USAGE
 from batchval.cli.perf_options import FILE, INT
+from batchval.named_files import check_outputs
 
 if TYPE_CHECKING:
     from batchval.perf.clients.roundtrip_clients import OpenClients
@@ -94,7 +95,7 @@ def command(**options: Any) -> int:
         for problem in error.problems:
             _say(problem)
         return USAGE
-    perf_options.can_be_written(options["output"], options["report"])
+    check_outputs(options["output"], options["report"])
     try:
         return _run(options, workload, open_clients(options["client"], workload, common, _say))
     except (ConsumeError, ProduceError) as error:

@@ -29,8 +29,9 @@ def spooled(paths: tuple[Path, ...]) -> Iterator[tuple[list[Path], Path | None]]
         yield list(paths), None
         return
     if sys.stdin is None or sys.stdin.isatty():
+        what = "closed" if sys.stdin is None else "a terminal"
         raise click.UsageError(
-            "standard input is a terminal: expected a pipe or a file, as in `cat FILE | … -`"
+            f"standard input is {what}: expected a pipe or a file, as in `cat FILE | … -`"
         )
     import shutil
     import tempfile

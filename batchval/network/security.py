@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from batchval.errors import ArgumentValueError
+from batchval.named_files import read_whole
 from batchval.network.connection import Connection
 from batchval.network.sasl import authenticate
 
@@ -215,7 +216,7 @@ def _identify(context: tls.SSLContext, settings: Mapping[str, str]) -> None:
 
 def _pem(name: str, path: str, kind: str | None) -> str:
     try:
-        data = Path(path).read_bytes()
+        data = read_whole(Path(path))
     except OSError as error:
         raise SecurityError(f"{name}: {path}: {error.strerror}") from None
     if b"-----BEGIN " not in data:

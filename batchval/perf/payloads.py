@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from batchval.errors import BatchvalError
-from batchval.segment.foreign import read_whole
+from batchval.named_files import read_whole
 
 __all__ = ["FilePayloads", "Letters", "Monotonic", "PayloadError", "Payloads", "parts_of"]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from batchval.errors import BatchvalError
+from batchval.named_files import read_whole
 from batchval.network.cluster_metadata import bootstrap_nodes
 from batchval.network.security import PROPERTIES as SECURITY
-from batchval.segment.foreign import read_whole
 
 __all__ = [
     "PropertyError",

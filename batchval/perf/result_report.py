@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from batchval.errors import BatchvalError
+from batchval.named_files import write_text
 from batchval.perf import compare_results
 from batchval.perf.figures import figures, is_better, throughput
 from batchval.perf.results import Result
@@ -68,7 +69,7 @@ def write(
     sides: tuple[Sequence[Named], Sequence[Named]] | None = None,
 ) -> None:
     """Write the page into a file. Raises OSError, ReportError."""
-    Path(path).write_text(page(runs, sides), "utf-8")
+    write_text(Path(path), page(runs, sides))
 
 
 def _pair(first: Sequence[Named], second: Sequence[Named]) -> dict[str, Any]:

@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from batchval.errors import BatchvalError
+from batchval.named_files import read_whole, write_text
 from batchval.perf.histogram import Histogram
-from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason, read_whole
+from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
 
 __all__ = ["VERSION", "NotAResult", "Result", "ResultError", "machine", "versions"]
 
@@ -164,7 +165,7 @@ class Result:
 
     def write(self, path: Path | str) -> None:
         """Write the result into a file. Raises OSError."""
-        Path(path).write_text(json.dumps(self.to_json(), indent=1) + "\n", "utf-8")
+        write_text(Path(path), json.dumps(self.to_json(), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path | str) -> Result:

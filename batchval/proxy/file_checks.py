@@ -19,12 +19,12 @@ from typing import Final
 
 from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
+from batchval.named_files import opened, read
 from batchval.optional import MissingExtraError, require
 from batchval.proxy.config import ListenerTls, Settings, UpstreamTls
 from batchval.proxy.control import NOT_A_SOCKET
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.otlp_settings import Otlp
-from batchval.proxy.regular_files import opened, read
 from batchval.proxy.secret import Secret
 from batchval.proxy.tls import ListenerContext, UpstreamContext
 from batchval.yaml_settings.faults import Fault, Loc

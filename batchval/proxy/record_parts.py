@@ -11,12 +11,12 @@ from typing import Final, Literal
 
 from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
+from batchval.named_files import opened
 from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.glob_policies import RegistryIds, TopicRules
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Across, Family
 from batchval.proxy.record_settings import SchemaRegistry
-from batchval.proxy.regular_files import opened
 from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
 from batchval.schema_registry import RegistryClient, SubjectIds
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from batchval.proxy.regular_files import read
+from batchval.named_files import read
 
 __all__ = ["HIDDEN", "Secret"]
 

@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
+from batchval.named_files import read
 from batchval.proxy.config import Settings
 from batchval.proxy.file_checks import file_faults
 from batchval.proxy.loading import MOST_FILE_BYTES, ConfigError, drafted_bytes, keys_of
-from batchval.proxy.regular_files import read
 from batchval.proxy.secret import Secret
 from batchval.proxy.settings_diff import restart_faults
 from batchval.yaml_settings.faults import Loc, path_of

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from batchval.named_files import opened
 from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.regular_files import opened
 from batchval.proxy.secret import Secret
 
 __all__ = [

@@ -1,28 +1,21 @@
 """Files that are not what was expected, a segment or JSON, by their names and first bytes: Kafka's
-files and common formats. Also reads small files whole, with a limit.
+files and common formats.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import stat
 import struct
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 __all__ = [
-    "LARGEST_SETTINGS",
     "START_SIZE",
     "foreign_reason",
     "json_fault",
     "json_of_line",
     "not_json_reason",
-    "read_whole",
 ]
-
-LARGEST_SETTINGS = 1 << 24  # bytes of a file of properties, record rules or results
 
 START_SIZE = 64  # bytes of a file that the functions look at
 _SMALLEST_BATCH = 14  # bytes after the size field: a record of magic 0
@@ -53,20 +46,6 @@ _STARTS = {
     b"<!doctype html": "an HTML page",
     b"<!DOCTYPE html": "an HTML page",
 }
-
-
-def read_whole(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
-    """Return the bytes of a file or a pipe. Raises OSError, also for a longer file.
-
-    A device such as /dev/zero has no end: at most LARGEST_SETTINGS bytes of it are read.
-    """
-    with open(path, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            most = min(most, LARGEST_SETTINGS)
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, f"longer than {most} bytes", str(path))
-    return data
 
 
 def foreign_reason(file: PurePath, start: bytes) -> str | None:

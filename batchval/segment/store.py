@@ -59,6 +59,8 @@ __all__ = [
     "text_of",
 ]
 
+#: how pyarrow begins an error of the system
+_ARROW = re.compile(r".*\. Detail: \[errno \d+\] ")
 _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
@@ -245,7 +247,8 @@ def one_line(error: BaseException) -> str:
     services send.
     """
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return without_secrets(" ".join(text.split())) or type(error).__name__
+    text = _ARROW.sub("", " ".join(text.split()))
+    return without_secrets(text) or type(error).__name__
 
 
 class Store:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
+from batchval.named_files import read_whole
 from batchval.record_rules import RecordRules
-from batchval.segment.foreign import json_fault, read_whole
+from batchval.segment.foreign import json_fault
 
 __all__ = [
     "TopicRules",

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from batchval.errors import BatchvalError
+from batchval.named_files import read_start
 from batchval.yaml_settings.faults import Fault, Loc, path_of
 
 __all__ = ["MOST_FILE_BYTES", "ConfigError", "parsed", "read_bytes", "text_of"]
@@ -30,8 +31,7 @@ class ConfigError(BatchvalError):
 
 def read_bytes(path: Path) -> bytes:
     """Return a file's content, and at most a byte more than ``text_of`` takes. OSError."""
-    with open(path, "rb") as file:
-        return file.read(MOST_FILE_BYTES + 1)
+    return read_start(path, MOST_FILE_BYTES + 1)
 
 
 def text_of(data: bytes, name: str) -> str:

@@ -190,6 +190,7 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         ),
         ((tmp_path / "in", "--split-bytes", "0"), "invalid size"),
         ((tmp_path / "in", "--split-bytes", "many"), "invalid size"),
+        ((tmp_path / "in", "--split-bytes", "9" * 5000), "invalid size"),
         ((tmp_path / "in", "--conf", "x"), "KEY=VALUE"),
         (("gopher://host/x",), "gopher"),
         (
@@ -204,8 +205,6 @@ def test_wrong_usage(run: Run, tmp_path: Path) -> None:
         (("",), "a PATH is empty"),
         ((tmp_path / "in", "--out", ""), "a PATH is empty"),
         ((tmp_path / "in", "--since", ""), "a PATH is empty"),
-        ((tmp_path / "in", "--report", ""), "is a folder"),
-        ((tmp_path / "in", "--report", tmp_path / "none" / "page.html"), "does not exist"),
         ((tmp_path / "in", "--topics", ","), "invalid --topics"),
         ((tmp_path / "in", "--master", "local[2]"), "--engine spark"),
         ((tmp_path / "in", "--engine", "spark", "--processes", "2"), "--engine local"),
@@ -272,16 +271,9 @@ def test_a_topic_that_is_nowhere(run: Run, tmp_path: Path) -> None:
     assert "1 batch, 3 records" in out
 
 
-def test_a_report_that_cannot_be_written_takes_no_answer_away(
-    run: Run, faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    page = tmp_path / "page.html"
-    code, out, err = run(*LOCAL, "--report", page, faulty)
-    assert (code, err) == (3, f"batchval audit: --report {page}: No space left on device\n")
+def test_a_report_that_cannot_be_written_takes_no_answer_away(run: Run, faulty: Path) -> None:
+    code, out, err = run(*LOCAL, "--report", "/dev/full", faulty)
+    assert (code, err) == (3, "batchval audit: --report /dev/full: No space left on device\n")
     assert "crc-mismatch" in out
 
 

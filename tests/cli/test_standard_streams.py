@@ -40,3 +40,13 @@ def test_a_command_without_standard_output_ends_as_ever() -> None:
         ["sh", "-c", command, sys.executable], check=False, stderr=subprocess.PIPE, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_standard_input_that_is_closed_is_named() -> None:
+    command = 'exec "$0" -m batchval check - <&-'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "standard input is closed: expected a pipe or a file" in done.stderr

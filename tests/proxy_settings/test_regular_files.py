@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy import regular_files
+from batchval import named_files
 from batchval.proxy.file_checks import file_faults
 from batchval.proxy.loading import ConfigError, settings_from
 from batchval.proxy.secret import MOST_BYTES, Secret
@@ -32,7 +32,7 @@ def test_an_irregular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None
     IRREGULAR[kind](path)
     before = descriptors()
     with pytest.raises(OSError, match="is not a regular file"):
-        regular_files.read(path, 10)
+        named_files.read(path, 10)
     with pytest.raises(ValueError, match=f"{path}: is not a regular file"):
         Secret(file=path).reveal()
     with pytest.raises(ConfigError, match=f"{path}: is not a regular file"):
@@ -51,7 +51,7 @@ def test_a_file_that_becomes_irregular_while_it_is_opened(
         with monkeypatch.context() as patched:
             patched.setattr(os, "stat", lambda _: regular)
             with pytest.raises(OSError, match="is not a regular file"):
-                regular_files.opened(tmp_path / str(n))
+                named_files.opened(tmp_path / str(n))
         assert descriptors() == before
 
 
