@@ -1,4 +1,4 @@
-"""What is measured in a broker with the agent, part by part. Each part is a list of rows.
+"""Measure a broker with the agent, part by part. Each part is a list of rows.
 
     whole      recorded requests with tags, Kafka's own path and trust: 20 MB/s, 64 kB, 1 partition
     policies   the same for every policy and carrier

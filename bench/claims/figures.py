@@ -1,4 +1,4 @@
-"""What is measured of claims, and the targets it is held against."""
+"""The measured operations of claims, and the targets they are held against."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What claims cost and save, as operations for bench/validation/worker.py. Every answer is checked
-before it is timed.
+"""Claims as operations for bench/validation/worker.py. Every answer is checked before it is timed.
 
 The four ways of judging the same records:
 

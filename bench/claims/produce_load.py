@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,26 +50,11 @@ def recorded(codec: str, kilobytes: int, number: int) -> bytes:
 
 
 def partition_data(partition: int, batch: bytes, carrier: Carrier) -> bytes:
-    """Return PartitionProduceData of version 9."""
-    tags = b"\0"
-    if carrier != "none":
-        found = claims.compute(batch)
-        if found is None:
-            raise ValueError("no claims for an uncompressed batch")
-        if carrier == "payload":
-            batch = claims.attach(batch, found, carrier="payload")
-        else:
-            tag = claims.to_tag(found, int.from_bytes(batch[17:21], "big"))
-            tags = b"\1" + batches.uvarint(claims.TAG) + batches.uvarint(len(tag)) + tag
-    return struct.pack(">i", partition) + load.compact(batch) + tags
-
-
-def request(topic: str, parts: Sequence[bytes]) -> bytes:
-    """Return a whole frame: the partitions of one topic."""
-    head = struct.pack(">hhih", 0, 9, 0, len(load.CLIENT)) + load.CLIENT + b"\0"
-    body = b"\0" + struct.pack(">hi", 1, 30_000) + b"\2" + load.compact(topic.encode())
-    body += batches.uvarint(len(parts) + 1) + b"".join(parts) + b"\0" + b"\0"
-    return struct.pack(">i", len(head) + len(body)) + head + body
+    """Return PartitionProduceData with the batch's claims in this carrier."""
+    if carrier == "payload":
+        batch = claims.attach(batch, carrier="payload")
+    tags = load.tagged(batch) if carrier == "tag" else b"\0"
+    return load.partition_data(partition, batch, tags)
 
 
 def answer(topic: str, partitions: int) -> tuple[bytes, bytes]:
@@ -110,9 +94,8 @@ class Requests:
         for first in range(FRAMES):
             numbers = enumerate(range(first, first + partitions))
             parts = (recorded(codec, kilobytes, number % FRAMES) for _, number in numbers)
-            made.append(
-                request(topic, [partition_data(n, part, carrier) for n, part in enumerate(parts)])
-            )
+            data = [partition_data(n, part, carrier) for n, part in enumerate(parts)]
+            made.append(load.request(topic.encode(), data))
         body, mask = answer(topic, partitions)
         found = cls(
             place.with_suffix(".frames"),

@@ -17,7 +17,7 @@ from typing import Any
 from bench import runs
 from bench.claims import figures
 from bench.pages import claims as page
-from bench.validation import cells, report, samples
+from bench.validation import cells, report
 from bench.validation.report import Row
 
 
@@ -27,9 +27,6 @@ class Judge(report.Judge):
     def __init__(self, measured: dict[str, Any]) -> None:
         super().__init__(measured)
         self.has_wide_folding = measured["machine"]["crc32c"] == "fold512"
-
-    def kafka_time(self, cell: str, benchmark: str) -> samples.KafkaTime | None:
-        return samples.of_iterations(self.raw.get(cell, {}).get(f"kafka {benchmark}", []))
 
     def rows(self) -> Iterator[Row]:
         yield from self.rows_against_kafka()
@@ -46,7 +43,7 @@ class Judge(report.Judge):
                 cell = cells.Cell(2, codec, *shape)
                 ours, kafka = (
                     self.time(cell.name, "claims"),
-                    self.kafka_time(cell.name, "brokerPath"),
+                    self.kafka(cell.name, "kafka brokerPath"),
                 )
                 target = (
                     figures.KAFKA_TARGETS[codec]
@@ -198,33 +195,14 @@ def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def assess(measured: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a run: rows of goals, times, and the paced run."""
     reader = Judge(measured)
-    times: dict[str, dict[str, Any]] = {}
-    for cell, answers in reader.raw.items():
-        if cell.startswith("paced"):
-            continue
-        for what in answers:
-            if what.startswith("kafka "):
-                kafka = reader.kafka_time(cell, what.removeprefix("kafka "))
-                if kafka:
-                    times.setdefault(cell, {})[what] = {
-                        "us": kafka.median / 1e3,
-                        "best_us": kafka.best / 1e3,
-                    }
-                    times[cell][what]["bytes"] = kafka.bytes
-            elif (time := reader.time(cell, what)) is not None:
-                times.setdefault(cell, {})[what] = {
-                    "us": time.fast / 1e3,
-                    "median_us": time.median / 1e3,
-                }
+    times = report.times_of(reader)
+    times = {cell: found for cell, found in times.items() if not cell.startswith("paced")}
     report.add_allocations(times, measured["allocations"])
     rows = [asdict(row) for row in reader.rows()]
-    return {
-        "machine": measured["machine"],
-        "rows": rows,
-        "times": times,
-        "paced": paced(reader.raw),
-    }
+    result = {"machine": measured["machine"], "rows": rows, "times": times}
+    return result | {"paced": paced(reader.raw)}
 
 
 # ---- words ---------------------------------------------------------------------------------------

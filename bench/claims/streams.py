@@ -1,4 +1,4 @@
-"""Makes the produce requests of the paced run, as PacedCommand.java of the oracle and paced.py read
+"""Make the produce requests of the paced run, as PacedCommand.java of the oracle and paced.py read
 them.
 
     for each request:  batches:4 content:4   content: bytes of its records, uncompressed
@@ -9,21 +9,16 @@ them.
 batch holds 16 records of 1 kB, which is the producer's batch.size of 16 kB. No two of the 2,112
 batches are the same, so that neither caches nor branch predictors know what comes: 34 MB, gone
 round and round.
-
-    python -m bench.claims.streams [FOLDER]
 """
 
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from bench import runs
-from bench.claims import figures
-from bench.validation import batches, cells
+from bench.validation import batches
 
 PRODUCERS = 16
 RECORDS, VALUE_SIZE = 16, 1000
@@ -95,10 +90,3 @@ def read(path: Path) -> Iterator[tuple[bytes, list[int], int]]:
         at += 8 + 4 * count
         yield data[at : at + sum(lengths)], lengths, size
         at += sum(lengths)
-
-
-if __name__ == "__main__":
-    into = Path(sys.argv[1]) if len(sys.argv) > 1 else runs.BUILD
-    for each in cells.CODECS:
-        for n in figures.PARTITIONS:
-            print(make(into, each, n))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from bench.pages.text import how, load_of, measured, page, paragraph, table
+from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
 
 TITLE = "Perf tools"
 ABOUT = (
@@ -36,10 +36,6 @@ CONSUMERS = {
 }
 
 
-def _versions(result: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
-
-
 def _rates(result: dict[str, Any], clients: dict[str, str]) -> str:
     rows = []
     for name, runs in result["runs"].items():
@@ -64,7 +60,7 @@ def _rates(result: dict[str, Any], clients: dict[str, str]) -> str:
 
 def _opening(result: dict[str, Any], setting: str) -> str:
     return paragraph(
-        measured(result, _versions(result)),
+        measured(result, versions_of(result)),
         f"One broker; {setting}, {result['records']:,} records of {SIZE:,} bytes; median of",
         f"{result['rounds']} rounds. The broker ran as Kafka's scripts start it, with its log in",
         f"{result['log']}.",
@@ -104,7 +100,7 @@ def cost(result: dict[str, Any]) -> str:
         middle, spread = more(result["rounds"], key)
         rows.append([name, f"{off:.3f}", f"{on:.3f}", f"{middle:+.1%}", f"{spread:.1%}"])
     opening = paragraph(
-        measured(result, _versions(result)),
+        measured(result, versions_of(result)),
         f"{result['records']:,} records of {SIZE:,} bytes per run; median of",
         f"{len(result['rounds'])} pairs of runs, spread: half the span between the quartiles.",
         load_of(result["load"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.pages.text import how, load_of, measured, page, paragraph, table
+from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
 
 TITLE = "Pipelining"
 ABOUT = "producers with several requests in flight over round trips of up to 140 ms"
@@ -66,9 +66,8 @@ def producers(result: dict[str, Any]) -> str:
     used = ", ".join(sorted({LINKS[one["link"]] for one in samples}))
     brokers = "/".join(sorted({str(one["brokers"]) for one in samples}))
     loads = [one["load"] for one in samples]
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     opening = paragraph(
-        measured(result, versions),
+        measured(result, versions_of(result)),
         f"Link: {used}; {brokers} brokers, -Xmx{settings['heap']} each; records of 1,000 bytes,",
         "batches sent at 500,000 bytes or after 100 ms. Load average:",
         f"{min(loads, default=0):.1f} to {max(loads, default=0):.1f}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from bench.pages.text import how, load_of, measured, page, paragraph, table
+from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
 
 TITLE = "The gate"
 ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy; gate and broker at a fixed rate"
@@ -180,14 +180,11 @@ def memory(found: dict[str, Any]) -> list[str]:
 def proxy_body(result: dict[str, Any]) -> str:
     """Return the part about proxies."""
     settings, samples = result["settings"], Samples(result["samples"])
-    versions = ", ".join(
-        f"{name} {version}" for name, version in settings.get("versions", {}).items()
-    )
     missing = ", ".join(sorted(settings["missing"]))
     opening = paragraph(
         "This page compares the gate with other proxies for Kafka, and with a relay that only",
         "passes bytes.",
-        measured(result, versions),
+        measured(result, versions_of(settings)),
         f"CRC-32C kernel {result['machine']['crc32c']}.",
         how("the-gate"),
     )

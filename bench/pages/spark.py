@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from bench.pages.text import how, load_of, measured, page, paragraph, table
+from bench.pages.text import how, load_of, measured, page, paragraph, table, versions_of
 
 TITLE = "Audit and Spark"
 ABOUT = "audits of segments: plain processes, PySpark, and Kafka's kafka-dump-log"
@@ -55,9 +55,8 @@ def spark_body(result: dict[str, Any]) -> str:
                 f"{min(costs):.3f} – {max(costs):.3f}",
             ]
         )
-    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     opening = paragraph(
-        measured(result, versions),
+        measured(result, versions_of(result)),
         f"{gb:.1f} GB in the page cache, {result['rows']:,} batches of about 16 kB, all codecs,",
         f"not deep; {result['cores']} cores, ranges of {result['split'] // MIB} MiB; median of",
         f"{result['rounds']} rounds.",

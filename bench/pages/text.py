@@ -77,6 +77,11 @@ def measured(result: dict[str, Any], versions: str = "") -> str:
     return f"{when}, on {machine_of(result)}, with {using}."
 
 
+def versions_of(result: dict[str, Any]) -> str:
+    """Return the versions of a result's programs; an empty string without them."""
+    return ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
+
+
 def load_of(loads: Sequence[float]) -> str:
     """Return a sentence about the load average before and after, or at the end alone."""
     if len(loads) == 2:

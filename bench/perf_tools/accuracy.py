@@ -1,4 +1,4 @@
-"""How much of a latency of ``perf produce`` is the tool's own, and how exactly it keeps a rate.
+"""Measure what ``perf produce`` adds to a latency, and how exactly it keeps a rate.
 
     python -m bench perf-accuracy [--seconds 60] [--quick] [--write]
 

@@ -20,6 +20,7 @@ from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
 from bench.perf_tools.perf_bench import Command, Run
+from tests.support.topics import make_topic
 
 TOPIC, PARTITIONS = "perf-consume", 12
 FETCHED = re.compile(r"^(?:[^,]+, ){4}(\d+), (?:[^,]+, ){4}([\d.]+)$", re.MULTILINE)
@@ -51,10 +52,8 @@ BENCH = perf_bench.Bench(
 
 def fill(bootstrap: str, records: int) -> None:
     from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(60)
+    make_topic(bootstrap, TOPIC, PARTITIONS)
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

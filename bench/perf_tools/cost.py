@@ -1,5 +1,4 @@
-"""What measuring costs ``perf produce``: the same run with latencies on and off, in turns, in one
-process.
+"""Time ``perf produce`` with latencies on and off, in turns, in one process.
 
     python -m bench perf-cost [--rounds 9] [--records 1000000] [--quick] [--write]
 

@@ -1,5 +1,4 @@
-"""What the benches of ``perf produce`` and ``perf consume`` share: the broker, the turns, the
-ratios, the tables.
+"""The broker, turns, ratios and tables of the benches of ``perf produce`` and ``perf consume``.
 
 A bench names its commands (one client each), says how a client's output is read, and which client
 is held against which; every run has the client's rate and what a million records cost the client

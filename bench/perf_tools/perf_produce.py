@@ -25,6 +25,7 @@ from bench.pages import perf as page
 from bench.pages.perf import SIZE
 from bench.perf_tools import perf_bench
 from bench.perf_tools.perf_bench import Command
+from tests.support import topics
 
 TOPIC = "perf-produce"
 TARGET, TARGET_NS = 0.03, 25.0  # of the time of a record; of a latency
@@ -48,12 +49,9 @@ BENCH = perf_bench.Bench(
 
 
 def make_topic(bootstrap: str, records: int) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
     # what was sent is not kept for long: a disk is not what is measured
     settings = {"retention.bytes": "500000000", "segment.bytes": "100000000"}
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(60)
+    topics.make_topic(bootstrap, TOPIC, **settings)
 
 
 def commands(bootstrap: str, records: int) -> dict[str, Command]:

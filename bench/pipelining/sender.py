@@ -1,6 +1,4 @@
-"""Sends batches to one partition over one connection for a while; prints what was reached as one
-JSON line.
-"""
+"""Send batches to one partition over one connection for a while; print the rate as JSON."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from tests.interop.kafka_broker import KafkaBroker, classpath, find_java
+from tests.interop.kafka_broker import KafkaBroker
+from tests.support.topics import make_topic
 
 ONE, MANY = "pipeline-1", "pipeline-128"
 PARTITIONS = 128
@@ -83,30 +83,6 @@ def broker(
     )
 
 
-def make_topic(name: str, partitions: int, bootstrap: str, *settings: str) -> None:
-    command = [
-        find_java(),
-        "-Xmx128m",
-        "-XX:TieredStopAtLevel=1",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-    ]
-    command += [
-        "-cp",
-        classpath("tools"),
-        "org.apache.kafka.tools.TopicCommand",
-        "--bootstrap-server",
-        bootstrap,
-    ]
-    command += ["--create", "--if-not-exists", "--topic", name, "--partitions", str(partitions)]
-    for setting in settings:
-        command += ["--config", setting]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(
-            f"{name} could not be made: {(done.stdout + done.stderr).strip()[-400:]}"
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
@@ -137,10 +113,9 @@ def main() -> None:
             if options.advertise is None
             else f"{options.host}:{options.advertise}"
         )
-        make_topic(ONE, 1, through_relay)
-        make_topic(
-            MANY, PARTITIONS, through_relay, "segment.bytes=4194304", "retention.bytes=4194304"
-        )
+        make_topic(through_relay, ONE)
+        small = {"segment.bytes": "4194304", "retention.bytes": "4194304"}
+        make_topic(through_relay, MANY, PARTITIONS, **small)
         plain = (
             ",".join(one.bootstrap for one in brokers)
             if options.advertise is None

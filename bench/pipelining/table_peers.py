@@ -1,4 +1,4 @@
-"""The clients of the table: how each is built, how it is called, and what it says.
+"""The clients of the table: to build each, to call it, and to read its output.
 
 Every one sends a fixed number of records of 1,000 bytes and waits for all their acknowledgements.
 The Go and C programs in peers/ are built once for each release; Java's is Kafka's own

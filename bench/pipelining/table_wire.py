@@ -1,4 +1,4 @@
-"""What a client has under way, counted on the wire: by the correlation ids of Kafka's frames, as
+"""Count what a client has under way on the wire: by the correlation ids of Kafka's frames, as
 they pass.
 
 A request is in flight from the moment its head (size, API key, version, correlation id) leaves the

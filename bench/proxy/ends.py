@@ -120,32 +120,11 @@ class Certificate(NamedTuple):
 
 
 def certificate() -> Certificate:
-    """Make a self-signed certificate for the loopback. Raises OSError, CalledProcessError: no
-    openssl.
-    """
-    made = Certificate(BUILD / "listener.pem", BUILD / "listener.key")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += [
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-        "-keyout",
-        str(made.key),
-        "-out",
-        str(made.certificate),
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    return made
+    """Make a certificate for the loopback, and the authority that signs it."""
+    from bench.pipelining.table_cluster import certificates
+
+    certificates(BUILD, "127.0.0.1")
+    return Certificate(BUILD / "broker.pem", BUILD / "broker.key")
 
 
 class Process:

@@ -1,5 +1,4 @@
-"""What is sent and what is answered: Produce requests (version 9, acks=1) as files, and the answers
-to them.
+"""Produce requests (version 9, acks=1) as files, and the answers to them.
 
     request   header 2: api_key, api_version, correlation_id, client_id, tags; then transactional_id, acks, timeout_ms,
               topics [name, partitions [index, records, tags], tags], tags
@@ -14,6 +13,7 @@ compressed frame holds more records.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -48,32 +48,32 @@ def compact(data: bytes) -> bytes:
     return batches.uvarint(len(data) + 1) + data
 
 
-def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
-    """Return a whole ProduceRequest frame."""
-    tags = b"\0"
-    if claims:
-        found = compute(batch)
-        assert found is not None
-        tag = to_tag(found, int.from_bytes(batch[17:21], "big"))
-        tags = b"\1" + batches.uvarint(TAG) + batches.uvarint(len(tag)) + tag
-    frame = (
-        struct.pack(">hhih", 0, 9, 0, len(CLIENT))
-        + CLIENT
-        + b"\0"
-        + b"\0"
-        + struct.pack(">hi", 1, 30_000)
-    )
-    frame += (
-        b"\2"
-        + compact(TOPIC)
-        + b"\2"
-        + struct.pack(">i", partition)
-        + compact(batch)
-        + tags
-        + b"\0"
-        + b"\0"
-    )
+def tagged(batch: bytes) -> bytes:
+    """Return the tagged fields of a partition: the claims of its batch."""
+    found = compute(batch)
+    if found is None:
+        raise ValueError("no claims for an uncompressed batch")
+    tag = to_tag(found, int.from_bytes(batch[17:21], "big"))
+    return b"\1" + batches.uvarint(TAG) + batches.uvarint(len(tag)) + tag
+
+
+def partition_data(partition: int, batch: bytes, tags: bytes = b"\0") -> bytes:
+    """Return PartitionProduceData of version 9."""
+    return struct.pack(">i", partition) + compact(batch) + tags
+
+
+def request(topic: bytes, parts: Sequence[bytes]) -> bytes:
+    """Return a whole ProduceRequest frame: the partitions of one topic."""
+    frame = struct.pack(">hhih", 0, 9, 0, len(CLIENT)) + CLIENT + b"\0"
+    frame += b"\0" + struct.pack(">hi", 1, 30_000) + b"\2" + compact(topic)
+    frame += batches.uvarint(len(parts) + 1) + b"".join(parts) + b"\0" + b"\0"
     return struct.pack(">i", len(frame)) + frame
+
+
+def produce(batch: bytes, *, claims: bool, partition: int = 0) -> bytes:
+    """Return a whole frame of one batch."""
+    tags = tagged(batch) if claims else b"\0"
+    return request(TOPIC, [partition_data(partition, batch, tags)])
 
 
 def frame_size(frame: bytes) -> int:

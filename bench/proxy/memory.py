@@ -1,17 +1,17 @@
-"""What a proxy holds: for connections that say nothing, before a broker that has stopped, for a
-client that has.
+"""Measure the memory of a proxy: idle connections, a stopped broker, a client that reads nothing.
 
 Each in a process of its own. Memory is the resident set, which only grows where pages are touched.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,18 @@ from bench.proxy import ends, load
 
 Start = Callable[[int], ends.Process]
 LIMIT = 512 << 20  # the gate's max_bytes_held
+
+
+@contextlib.contextmanager
+def both(start: Start, answers: Path) -> Iterator[tuple[ends.Process, ends.Process]]:
+    """Provide a broker and the proxy before it."""
+    broker = ends.broker(answers, ends.Place())
+    proxy = start(broker.port)
+    try:
+        yield broker, proxy
+    finally:
+        proxy.stop()
+        broker.stop()
 
 
 def connected(port: int) -> socket.socket:
@@ -50,9 +62,7 @@ def warn_once(port: int, count: int, frame: bytes) -> list[socket.socket]:
 
 def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any]:
     """Measure bytes a connection: ``count`` more than 50 existing ones, after an idle second."""
-    broker = ends.broker(answers, ends.Place())
-    proxy = start(broker.port)
-    try:
+    with both(start, answers) as (_, proxy):
         socks = warn_once(proxy.port, 50, frame)
         time.sleep(1)
         before = proxy.rss_bytes()
@@ -66,18 +76,13 @@ def idle(start: Start, answers: Path, frame: bytes, count: int) -> dict[str, Any
             "bytes_a_connection": (after - before) / count,
             "rss_before": before,
         }
-    finally:
-        proxy.stop()
-        broker.stop()
 
 
 def stalled_broker(
     start: Start, answers: Path, frame: bytes, clients: int, seconds: float
 ) -> dict[str, Any]:
     """Send all that is accepted to a stopped broker, resume it, and wait until all is answered."""
-    broker = ends.broker(answers, ends.Place())
-    proxy = start(broker.port)
-    try:
+    with both(start, answers) as (broker, proxy):
         socks = warn_once(proxy.port, clients, frame)
         before = peak = proxy.rss_bytes()
         os.kill(broker.process.pid, signal.SIGSTOP)
@@ -106,17 +111,11 @@ def stalled_broker(
             "growth_bytes": peak - before,
             "limit_bytes": LIMIT,
         }
-    finally:
-        os.kill(broker.process.pid, signal.SIGCONT)
-        proxy.stop()
-        broker.stop()
 
 
 def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
     """Request answers of 1 MiB from one client that reads none for a while, and then all."""
-    broker = ends.broker(answers, ends.Place())
-    proxy = start(broker.port)
-    try:
+    with both(start, answers) as (_, proxy):
         sock = connected(proxy.port)
         sock.sendall(load.fetch())
         whole(sock, 8 + load.FETCH_ANSWER)
@@ -139,6 +138,3 @@ def stalled_client(start: Start, answers: Path, fetches: int) -> dict[str, Any]:
             "growth_bytes": peak - before,
             "limit_bytes": LIMIT,
         }
-    finally:
-        proxy.stop()
-        broker.stop()

@@ -85,39 +85,35 @@ class Bench:
         for way in ends.GATES:
             self.proxies[way] = ends.gate(way, port, place)
         self.proxies["pump"] = ends.pump(port, place)
-        if self.options.kafka_proxy:
-            self.proxies["kafka-proxy"] = ends.kafka_proxy(self.options.kafka_proxy, port, place)
-        else:
-            self.missing["kafka-proxy"] = "not passed"
+        self.proxies |= self.peers(None)
         if self.options.kroxylicious:
-            jars = self.options.kroxylicious
-            self.proxies["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False)
             self.proxies["kroxylicious validating"] = ends.kroxylicious(
-                jars, port, place, validating=True
+                self.options.kroxylicious, port, place, validating=True
             )
-        else:
-            self.missing["kroxylicious"] = self.missing["kroxylicious validating"] = "not passed"
+        for name in ("kafka-proxy", "kroxylicious", "kroxylicious validating"):
+            if name not in self.proxies:
+                self.missing[name] = "not passed"
         self.start_tls()
 
+    def peers(self, tls: ends.Certificate | None) -> dict[str, ends.Process]:
+        """Start the proxies of others that were named."""
+        place, port, found = self.places.proxy, self.broker.port, {}
+        if binary := self.options.kafka_proxy:
+            found["kafka-proxy"] = ends.kafka_proxy(binary, port, place, tls=tls)
+        if jars := self.options.kroxylicious:
+            found["kroxylicious"] = ends.kroxylicious(jars, port, place, validating=False, tls=tls)
+        return found
+
     def start_tls(self) -> None:
-        place, port = self.places.proxy, self.broker.port
         try:
             ends.wire_tls()
-            tls = ends.certificate()
         except (OSError, subprocess.CalledProcessError):
             self.missing["TLS"] = "no OpenSSL to build the client with"
             return
+        tls = ends.certificate()
         for way in ("validating", "off"):
-            self.with_tls[way] = ends.gate(way, port, place, tls)
-        if self.options.kafka_proxy:
-            self.with_tls["kafka-proxy"] = ends.kafka_proxy(
-                self.options.kafka_proxy, port, place, tls=tls
-            )
-        if self.options.kroxylicious:
-            jars = self.options.kroxylicious
-            self.with_tls["kroxylicious"] = ends.kroxylicious(
-                jars, port, place, validating=False, tls=tls
-            )
+            self.with_tls[way] = ends.gate(way, self.broker.port, self.places.proxy, tls)
+        self.with_tls |= self.peers(tls)
 
     def stop(self) -> None:
         for process in (*self.proxies.values(), *self.with_tls.values(), self.broker):
@@ -203,23 +199,17 @@ class Bench:
 
     def warm_up(self) -> None:
         """Warm up: JVMs compile, and the audit completes the sender's first 100 batches."""
-        for size in load.SIZES:
-            for name, process in self.proxies.items():
-                seconds = (
-                    WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
-                )
-                self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds)
-        for size in verdicts.TLS_SIZES:
-            for name, process in self.with_tls.items():
-                seconds = (
-                    WARM_UP_S if name.startswith("kroxylicious") and not self.options.quick else 0.1
-                )
-                self.client(process.port, self.loaded(size), CONNECTIONS, WINDOW, seconds, tls=True)
+        for sizes, proxies in ((load.SIZES, self.proxies), (verdicts.TLS_SIZES, self.with_tls)):
+            for size in sizes:
+                for name, process in proxies.items():
+                    is_jvm = name.startswith("kroxylicious") and not self.options.quick
+                    seconds, tls = WARM_UP_S if is_jvm else 0.1, proxies is self.with_tls
+                    of = self.loaded(size)
+                    self.client(process.port, of, CONNECTIONS, WINDOW, seconds, tls=tls)
         for codec in self.options.codecs[:1]:
             for way in ("trust", "audit"):
-                self.client(
-                    self.proxies[way].port, self.loaded("64 kB", codec, claims=True), 4, 5, 0.3
-                )
+                of = self.loaded("64 kB", codec, claims=True)
+                self.client(self.proxies[way].port, of, 4, 5, 0.3)
 
     def round(self) -> None:
         for size in load.SIZES:

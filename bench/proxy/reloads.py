@@ -1,4 +1,4 @@
-"""What a reload adds to the latency of clients: seconds with reloads and seconds without, in turns.
+"""Measure what a reload adds to latencies: seconds with reloads and seconds without, in turns.
 
     python -m bench reloads [--rounds 10] [--policies 100] [--connections 1000]
 

@@ -1,4 +1,4 @@
-"""What several workers cost: CPU for each GB of Produce requests, and how fast they are together.
+"""Measure a gate with several workers: CPU for each GB of Produce requests, and throughput.
 
     wire client → batchval proxy with 1, 2, … workers → wire broker
 

@@ -1,22 +1,18 @@
 """Segments to audit, as large as asked: */<topic>-<partition>/<base offset>.log and .index, the
 same bytes each time.
 
-    python -m bench.spark.segments OUT --gib 1 --batch-bytes 16384 [--codecs
-    none,gzip,snappy,lz4,zstd]
-
-A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about
-``--batch-bytes`` as stored. Only the base offset differs from one round to the next: it is not
-under the checksum.
+A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about as
+large as stored as it is asked to be. Only the base offset differs from one round to the next: it is
+not under the checksum.
 """
 
 from __future__ import annotations
 
-import argparse
 import struct
 from itertools import cycle
 from pathlib import Path
 
-from bench.validation import batches, cells
+from bench.validation import batches
 
 INDEX_INTERVAL = 4096  # Kafka's default
 VALUE_SIZE = 1000
@@ -60,24 +56,3 @@ def write(
                 offset, position, indexed = last + 1, position + len(batch), indexed + len(batch)
                 total += 1
     return total
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--topic", default="bench")
-    parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--gib", type=float, default=1.0, help="a partition")
-    parser.add_argument("--batch-bytes", type=int, default=16_384)
-    parser.add_argument("--codecs", default=",".join(cells.CODECS))
-    options = parser.parse_args()
-    size = int(options.gib * 2**30)
-    codecs = tuple(options.codecs.split(","))
-    print(
-        write(options.out, options.topic, options.partitions, size, options.batch_bytes, codecs),
-        "batches",
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,4 @@
-"""Runs a command to the end of all that it starts, and says what that cost: one line of JSON on
-standard output.
+"""Run a command to the end of all that it starts, and print its cost as one line of JSON.
 
     python -m bench.spark.whole_tree COMMAND…
 

@@ -1,4 +1,4 @@
-"""Makes the bench batches: one record batch a file, the same bytes each time.
+"""Make the bench batches: one record batch a file, the same bytes each time.
 
     magic 2   header of 61 bytes, records (varints), compressed as a whole
     magic 1   messages of 34 bytes + key + value; compressed: one wrapper whose value holds them, with relative offsets

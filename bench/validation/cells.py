@@ -1,4 +1,4 @@
-"""What is measured: the bench batches by name, and the targets they are held against.
+"""The bench batches by name, and the targets they are held against.
 
 vMAGIC-CODEC-RECORDS-VALUESIZE.bin     one batch a file
 """

@@ -1,5 +1,4 @@
-"""Measures again and compares the ratios with a saved baseline. Ends with 1 where one got worse
-beyond the spread.
+"""Measure again, and compare the ratios with a saved baseline: exit code 1 if one got worse.
 
     python -m bench compare [--baseline FILE] [--new FILE] [run.py's options]
 
@@ -10,7 +9,6 @@ perfectly.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -45,12 +43,11 @@ def compare(
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description="Compares with a saved baseline; other options go to run.py."
-    )
-    parser.add_argument("--baseline", type=Path, default=report.BASELINE)
-    parser.add_argument("--new", type=Path, help="a result to compare (default: measures now)")
-    parser.add_argument("--tolerance", type=float, default=0.10)
+    parser = runs.parser(__doc__, quick="", is_saved=False)
+    add = parser.add_argument
+    add("--baseline", type=Path, default=report.BASELINE, help="A saved result.")
+    add("--new", type=Path, help="A result to compare (default: measure now).")
+    add("--tolerance", type=float, default=0.10, help="Least loss that counts (default: 0.10).")
     options, others = parser.parse_known_args(argv)
     if not options.baseline.exists():
         runs.tell(f"no baseline at {options.baseline}: run.py --write saves one")

@@ -16,7 +16,6 @@ shows programs an AVX2 processor, so wider kernels are not what it counts.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -170,19 +169,11 @@ def by_function(names: list[str]) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cells", nargs="*", metavar="CELL")
-    parser.add_argument(
-        "--against",
-        type=Path,
-        metavar="TREE",
-        help="another source tree, built for the same Python",
-    )
-    parser.add_argument(
-        "--most", type=float, default=1.03, help="the highest ratio that is allowed"
-    )
+    parser = runs.parser(__doc__, quick="", is_saved=False)
+    add = parser.add_argument
+    add("cells", nargs="*", metavar="CELL", help="Cells (default: v2-none-1-100, or all).")
+    add("--against", type=Path, metavar="TREE", help="A source tree built for the same Python.")
+    add("--most", type=float, default=1.03, help="Highest allowed ratio (default: 1.03).")
     options = parser.parse_args()
     known = {cell.name for cell in [*cells.cells(), *cells.legacy_cells()]}
     if unknown := [name for name in options.cells if name not in known]:

@@ -1,5 +1,4 @@
-"""Times Kafka's own LogValidator with JMH on the same bytes: a JVM of its own for each cell and
-round.
+"""Time Kafka's own LogValidator with JMH on the same bytes: a JVM for each cell and round.
 
 The benchmark is the oracle's (tests/conformance/oracle): ``brokerPath`` is what a broker does
 before the append (batch loop with CRC, then LogValidator in place), ``validateInPlace`` is

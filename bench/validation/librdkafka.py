@@ -5,15 +5,11 @@ by its path.
 from __future__ import annotations
 
 import importlib.util
-import os
-import shlex
 import subprocess
 from pathlib import Path
 
 from bench import runs
-from bench.validation import cells
-
-HEADER = cells.HERE / "rdkafka.h"
+from bench.validation import cells, native
 
 
 class Missing(RuntimeError):
@@ -34,28 +30,10 @@ def library() -> Path:
 
 def built(source: Path) -> Path:
     """Build the program of this .c file in build/bench."""
-    program = runs.ROOT / "build" / "bench" / source.stem
-    if program.exists() and program.stat().st_mtime > max(
-        one.stat().st_mtime for one in (source, HEADER)
-    ):
-        return program
-    program.parent.mkdir(parents=True, exist_ok=True)
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [
-        *compiler,
-        "-O2",
-        "-pthread",
-        "-I",
-        str(HEADER.parent),
-        "-o",
-        str(program),
-        str(source),
-        "-ldl",
-    ]
+    flags = ("-O2", "-pthread", "-I", str(cells.HERE))
+    headers = cells.HERE / "rdkafka.h"
+    target = runs.BUILD / source.stem
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise Missing(f"{compiler[0]}: {error.strerror}") from None
-    if done.returncode:
-        raise Missing(f"{source.name} cannot be built: {done.stderr.strip()[-400:]}")
-    return program
+        return native.built(target, [source], *flags, after=("-ldl",), headers=(headers,))
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Missing(f"{source.name} cannot be built: {error}") from None

@@ -1,6 +1,4 @@
-"""Builds the bench's own C with the host's compiler, and loads it; builds and reads the counting
-allocator.
-"""
+"""Build the bench's own C with the host's compiler, load it, and read the counting allocator."""
 
 from __future__ import annotations
 
@@ -23,10 +21,17 @@ def compiler() -> list[str]:
     return shlex.split(os.environ.get("CC", "cc"))
 
 
-def built(target: Path, sources: list[Path], *flags: str, after: tuple[str, ...] = ()) -> Path:
+def built(
+    target: Path,
+    sources: list[Path],
+    *flags: str,
+    after: tuple[str, ...] = (),
+    headers: tuple[Path, ...] = (),
+) -> Path:
     """Compile the target if a source, or a header next to it, is newer."""
     inputs = [
         *sources,
+        *headers,
         *{header for source in sources for header in source.parent.glob("*.h")},
         cells.HERE / "probe.h",
     ]

@@ -1,4 +1,4 @@
-"""The peers as processes: how each is started, on which cores, and how it is asked."""
+"""The peers as processes: start them on their cores, and send them requests."""
 
 from __future__ import annotations
 

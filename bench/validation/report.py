@@ -119,8 +119,8 @@ class Judge:
     def time(self, cell: str, what: str) -> samples.Time | None:
         return samples.of_samples(self.raw.get(cell, {}).get(what, []), self.best_probe)
 
-    def kafka(self, cell: str) -> samples.KafkaTime | None:
-        return samples.of_iterations(self.raw.get(cell, {}).get("kafka", []))
+    def kafka(self, cell: str, what: str = "kafka") -> samples.KafkaTime | None:
+        return samples.of_iterations(self.raw.get(cell, {}).get(what, []))
 
     def against_kafka(
         self, group: str, cell: cells.Cell, what: str, target: float | None, name: str = ""
@@ -337,31 +337,32 @@ def add_allocations(times: dict[str, dict[str, Any]], counted: dict[str, dict[st
                 }
 
 
-def assess(measured: dict[str, Any]) -> dict[str, Any]:
-    reader = Judge(measured)
-    rows = list(reader.rows())
-    peers: dict[str, dict[str, Any]] = {}
+def times_of(reader: Judge) -> dict[str, dict[str, Any]]:
+    """Return the times of all peers by cell."""
+    times: dict[str, dict[str, Any]] = {}
     for cell, answers in reader.raw.items():
-        if not cell.startswith("v"):
-            continue
         for what in answers:
-            if what == "kafka":
-                kafka = reader.kafka(cell)
-                if kafka:
-                    peers.setdefault(cell, {})["kafka"] = {
-                        "us": kafka.median / 1e3,
-                        "best_us": kafka.best / 1e3,
-                        "bytes": kafka.bytes,
-                    }
-            elif (time := reader.time(cell, what)) is not None:
-                peers.setdefault(cell, {})[what] = {
+            if what.partition(" ")[0] == "kafka":
+                if kafka := reader.kafka(cell, what):
+                    found = {"us": kafka.median / 1e3, "best_us": kafka.best / 1e3}
+                    times.setdefault(cell, {})[what] = found | {"bytes": kafka.bytes}
+            elif time := reader.time(cell, what):
+                times.setdefault(cell, {})[what] = {
                     "us": time.fast / 1e3,
                     "low_us": time.low / 1e3,
                     "high_us": time.high / 1e3,
                     "median_us": time.median / 1e3,
                 }
-    add_allocations(peers, measured["allocations"])
-    return {"machine": measured["machine"], "rows": [asdict(row) for row in rows], "times": peers}
+    return times
+
+
+def assess(measured: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a run: rows of goals, and times."""
+    reader = Judge(measured)
+    found = {cell: times for cell, times in times_of(reader).items() if cell.startswith("v")}
+    add_allocations(found, measured["allocations"])
+    rows = [asdict(row) for row in reader.rows()]
+    return {"machine": measured["machine"], "rows": rows, "times": found}
 
 
 # ---- words ---------------------------------------------------------------------------------------

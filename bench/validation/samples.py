@@ -1,4 +1,4 @@
-"""From samples to numbers: which samples count, their middle and their spread.
+"""Select the samples that count, and return their middle and their spread.
 
 A virtual core has two speeds, so samples of ours, and of every one-threaded peer, count if the
 probe with them shows the fast one. Kafka runs threads of its own on several cores and has no
