@@ -12,51 +12,23 @@ also hold ``profile`` and, asked where they stand: ``expect_strict``, strict mod
 from __future__ import annotations
 
 import gzip
-import hashlib
-import struct
-import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
-from batchval.core.batch import batches
-from batchval.core.result import ValidationResult
 from batchval.core.validator import LogValidator
-from batchval.errors import BatchvalError, ErrorCode
+from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.policy import TopicPolicy
-from batchval.segment.check import Options, Summary, check_paths
 from batchval.segment.foreign import START_SIZE, json_of_line, not_json_reason
 from batchval.types import AppendOrigin, CompressionType
 
-__all__ = ["Disagreement", "NotACase", "compare", "kafka_refuses", "read_cases", "strict_results"]
+__all__ = ["STAGES", "Case", "NotACase", "policy_of", "read_cases", "strict_settings"]
 
 Case = dict[str, Any]
-Answer = dict[str, Any]
 
 STAGES = ("request", "analyze", "validate", "append")
-#: compared with the bytes if the validate stage succeeds
-VALIDATED = ("next_offset", "max_timestamp", "size_maybe_changed", "in_place", "converted")
-#: compared on success of the append stage, in addition to the bytes
-APPENDED = ("next_offset",)
-#: what the bytes of a stage are called
-BYTES = {"validate": "out", "append": "stored"}
-
-
-class Disagreement(NamedTuple):
-    """A difference between a case and an answer."""
-
-    case_id: str
-    stage: str
-    what: str
-    expected: object
-    got: object
-
-    def __str__(self) -> str:
-        return (
-            f"{self.case_id} {self.stage}: {self.what} expected {self.expected!r}, got {self.got!r}"
-        )
 
 
 class NotACase(Exception):
@@ -127,6 +99,21 @@ _CFG: Mapping[str, type | tuple[type, ...]] = (
     | dict.fromkeys(("origin", "source", "target", "ts_type"), str)
     | {"compact": bool, "extras": dict}
 )
+_ALLOWED: Mapping[str, Collection[object]] = {
+    "origin": AppendOrigin.__members__,
+    "source": ("auto", *(codec.kafka_name for codec in CompressionType)),
+    "to_magic": range(3),
+}
+#: values that a cfg need not have; those of a topic's policy are in policy_of
+_DEFAULTS: Case = {
+    "now": 0,
+    "first_offset": 0,
+    "leader_epoch": 0,
+    "produce_version": 9,
+    "to_magic": 2,
+    "origin": "CLIENT",
+    "source": "auto",
+}
 _INT_RANGES = {"leader_epoch": 31, "produce_version": 15, "to_magic": 2}  # bits
 
 
@@ -137,9 +124,10 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
     if not isinstance(case.get("batch_hex"), str):
         raise ValueError("batch_hex is missing")
     case["batch"] = _bytes_of(case, "batch_hex")
-    cfg = case.setdefault("cfg", {})
+    cfg = case.get("cfg", {})
     if not isinstance(cfg, dict):
         raise ValueError("invalid cfg: expected an object")
+    cfg = case["cfg"] = _DEFAULTS | cfg
     for name, kind in _CFG.items():
         if name in cfg and (
             not isinstance(cfg[name], kind) or (kind is int and isinstance(cfg[name], bool))
@@ -166,16 +154,10 @@ def _case(case: object, default_id: str, kafka_version: str) -> Case:
     case["id"] = str(case.get("id", default_id))
     case.setdefault("kafka_version", kafka_version)
     try:  # the remaining words are the policy's and the validator's to know
-        LogValidator(policy_of(cfg), **strict_settings(cfg), **version_of(case))
-        if cfg.get("origin", "CLIENT") not in AppendOrigin.__members__:
-            raise ValueError(f"cfg.origin is {cfg['origin']!r}")
-        if cfg.get("source", "auto") not in (
-            "auto",
-            *(codec.kafka_name for codec in CompressionType),
-        ):
-            raise ValueError(f"cfg.source is {cfg['source']!r}")
-        if not 0 <= cfg.get("to_magic", 2) <= 2:
-            raise ValueError(f"cfg.to_magic is {cfg['to_magic']!r}")
+        LogValidator(policy_of(cfg), kafka_version=case["kafka_version"], **strict_settings(cfg))
+        for name, allowed in _ALLOWED.items():
+            if cfg[name] not in allowed:
+                raise ValueError(f"cfg.{name} is {cfg[name]!r}")
     except BatchvalError as error:
         raise ValueError(str(error)) from None
     return case
@@ -209,13 +191,6 @@ def strict_settings(cfg: dict[str, Any]) -> dict[str, Any]:
     return {name: cfg[name] for name in ("extras", "max_decompressed_bytes") if name in cfg}
 
 
-def version_of(case: Case) -> dict[str, Any]:
-    """Return LogValidator's ``kafka_version``: the version of the classes that answered the
-    case.
-    """
-    return {"kafka_version": case["kafka_version"]}
-
-
 def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
     """Return the topic's part of a case's configuration, with the defaults of the corpus."""
     return TopicPolicy(
@@ -232,323 +207,3 @@ def policy_of(cfg: dict[str, Any]) -> TopicPolicy:
             if f"{codec}_level" in cfg
         },
     )
-
-
-def logical_sha256(records: bytes) -> str:
-    """Return the sha256 of offset, timestamp, key, value and headers of every record: the contents
-    of a recompressed batch.
-    """
-    digest = hashlib.sha256()
-
-    def blob(value: bytes | None) -> None:
-        digest.update(struct.pack(">i", -1 if value is None else len(value)))
-        if value is not None:
-            digest.update(value)
-
-    for batch in batches(records):
-        for record in batch.records(max_decompressed_bytes=1 << 40):
-            digest.update(struct.pack(">qq", record.offset, record.timestamp))
-            blob(record.key)
-            blob(record.value)
-            digest.update(struct.pack(">i", len(record.headers)))
-            for key, value in record.headers:
-                blob(key.encode("utf-8"))
-                blob(value)
-    return digest.hexdigest()
-
-
-def _stage(result: Any) -> Answer:
-    if result.ok:
-        return {"ok": True}
-    answer: Answer = {"code": int(result.error_code)}
-    errors = [index for index, _ in result.record_errors]
-    if errors:
-        answer["record_errors"] = errors
-        answer["record_errors_count"] = result.record_errors_count
-    return answer
-
-
-def kafka_answers(case: Case) -> dict[str, Answer]:
-    """Return our answers to the four stages in kafka mode."""
-    cfg = case.get("cfg", {})
-    batch: bytes = case["batch"]
-    validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
-    origin = cfg.get("origin", "CLIENT")
-    leader_epoch = cfg.get("leader_epoch", 0)
-    answers = {
-        "request": _stage(
-            validator.check_request(batch, produce_version=cfg.get("produce_version", 9))
-        )
-    }
-    answers["append"] = _appended(validator.validate(batch, **_append_context(cfg)))
-    analyzed = validator.analyze(batch, origin=origin, leader_epoch=leader_epoch)
-    answers["analyze"] = _stage(analyzed)
-    source = cfg.get("source", "auto")
-    if source == "auto" and not analyzed.ok:
-        answers["validate"] = {"skipped": True}
-        return answers
-    # the broker trims the bytes after the last complete batch
-    trimmed = (
-        batch[: analyzed.valid_bytes]
-        if analyzed.ok and 0 < analyzed.valid_bytes < len(batch)
-        else batch
-    )
-    result = validator.validate_messages_and_assign_offsets(
-        trimmed,
-        now_ms=cfg.get("now", 0),
-        source=analyzed.source.kafka_name if source == "auto" else source,
-        first_offset=cfg.get("first_offset", 0),
-        leader_epoch=leader_epoch,
-        origin=origin,
-        to_magic=cfg.get("to_magic", 2),
-    )
-    answers["validate"] = _stage(result)
-    if result.output is not None:
-        answers["validate"] |= {name: getattr(result, name) for name in VALIDATED}
-        answers["validate"]["output"] = result.output
-        answers["validate"]["recompressed"] = _recompressed(result)
-    return answers
-
-
-def _recompressed(result: Any) -> bool:
-    """Return whether a compression library wrote the bytes, so that only their contents can be
-    compared.
-    """
-    return result.size_maybe_changed and any(b.compression_type for b in batches(result.output))
-
-
-def _appended(result: Any) -> Answer:
-    """Return the answer to a whole append: the log's end offset and the stored bytes."""
-    answer = _stage(result)
-    if result.ok:
-        answer["next_offset"] = result.next_offset
-        answer["output"] = result.output
-        answer["recompressed"] = _recompressed(result)
-    return answer
-
-
-def _compare_stage(
-    case_id: str, stage: str, expected: Answer, got: Answer
-) -> Iterator[Disagreement]:
-    if bool(expected.get("skipped")) != bool(got.get("skipped")):
-        yield Disagreement(
-            case_id, stage, "skipped", expected.get("skipped", False), got.get("skipped", False)
-        )
-        return
-    if expected.get("skipped"):
-        return
-    if bool(expected.get("ok")) != bool(got.get("ok")) or expected.get("code", 0) != got.get(
-        "code", 0
-    ):
-        yield Disagreement(case_id, stage, "code", expected.get("code", 0), got.get("code", 0))
-        return
-    theirs, ours = expected.get("record_errors", []), got.get("record_errors", [])
-    # Kafka lists every record error; the core keeps the first ones and counts the rest
-    if theirs[: len(ours)] != ours or len(theirs) != got.get("record_errors_count", len(ours)):
-        yield Disagreement(case_id, stage, "record_errors", theirs, ours)
-    if stage not in BYTES or not expected.get("ok"):
-        return
-    for name in VALIDATED if stage == "validate" else APPENDED:
-        if name in expected and expected[name] != got[name]:
-            yield Disagreement(case_id, stage, name, expected[name], got[name])
-    name = f"{BYTES[stage]}_logical_sha256" if got["recompressed"] else f"{BYTES[stage]}_sha256"
-    digest = (
-        logical_sha256(got["output"])
-        if got["recompressed"]
-        else hashlib.sha256(got["output"]).hexdigest()
-    )
-    if expected.get(name) != digest:
-        yield Disagreement(case_id, stage, name, expected.get(name), digest)
-
-
-def compare_kafka(case: Case) -> Iterator[Disagreement]:
-    """Compare kafka mode with Kafka's own answers."""
-    answers = kafka_answers(case)
-    for stage in STAGES:
-        # a real log has no answer for some settings: magic below 2, offsets below 0
-        if stage in case["expect"] and not (
-            stage == "append" and case["expect"][stage].get("skipped")
-        ):
-            yield from _compare_stage(case["id"], stage, case["expect"][stage], answers[stage])
-
-
-def compare_strict(case: Case) -> Iterator[Disagreement]:
-    """Compare strict mode with the line's own expectation."""
-    cfg, expected = case.get("cfg", {}), case["expect_strict"]
-    validator = LogValidator(
-        policy_of(cfg),
-        mode="strict",
-        profile=case.get("profile", "produce"),
-        **strict_settings(cfg),
-        **version_of(case),
-    )
-    # check leaves rule 40 to the caller that appends
-    ask = validator.validate if case.get("rule", {}).get("stage") == "append" else validator.check
-    result = ask(case["batch"], **_append_context(cfg))
-    got = {
-        "ok": result.ok,
-        "code": int(result.error_code),
-        "rule": result.rule.id if result.rule else None,
-        "reports": [rule.id for rule in result.reports],
-    }
-    for name, value in expected.items():
-        if name in got and got[name] != value:
-            yield Disagreement(case["id"], "strict", name, value, got[name])
-
-
-def _append_context(cfg: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a whole append."""
-    return {
-        "now_ms": cfg.get("now", 0),
-        "origin": cfg.get("origin", "CLIENT"),
-        "produce_version": cfg.get("produce_version", 9),
-        "first_offset": cfg.get("first_offset", 0),
-        "leader_epoch": cfg.get("leader_epoch", 0),
-        "to_magic": cfg.get("to_magic", 2),
-    }
-
-
-def compare_rule(case: Case) -> Iterator[Disagreement]:
-    """Check that kafka mode names the rule where a golden line breaks it, and does not where the
-    line obeys it.
-    """
-    cfg, rule = case["cfg"], case["rule"]
-    validator = LogValidator(policy_of(cfg), mode="kafka", **version_of(case))
-    origin, leader_epoch = cfg.get("origin", "CLIENT"), cfg.get("leader_epoch", 0)
-    if rule["stage"] == "request":
-        result = validator.check_request(
-            case["batch"], produce_version=cfg.get("produce_version", 9)
-        )
-    elif rule["stage"] == "analyze":
-        result = validator.analyze(case["batch"], origin=origin, leader_epoch=leader_epoch)
-        for name, value in case.get("shows", {}).items():
-            if getattr(result, name, None) != value:
-                yield Disagreement(case["id"], "analyze", name, value, getattr(result, name, None))
-    elif rule["stage"] == "validate":
-        arguments = {
-            name: value for name, value in _append_context(cfg).items() if name != "produce_version"
-        }
-        result = validator.validate_messages_and_assign_offsets(case["batch"], **arguments)
-    else:
-        result = validator.validate(case["batch"], **_append_context(cfg))
-    named = result.rule.id if result.rule else None
-    # extras are not Kafka's rules, and rules 1 and 11 refuse nothing: their effect is in "shows"
-    silent = rule["id"].startswith("S") or (result.ok and "shows" in case)
-    if (named == rule["id"]) != bool(rule["broken"]) and not (rule["broken"] and silent):
-        yield Disagreement(
-            case["id"], rule["stage"], "rule", rule["id"] if rule["broken"] else None, named
-        )
-
-
-def compare_log(case: Case) -> Iterator[Disagreement]:
-    """Compare the findings of the log profile in a segment of the line's bytes with
-    ``expect_log``.
-    """
-    cfg = case["cfg"]
-    options = Options(
-        profile="log",
-        policy=policy_of(cfg),
-        cleanup_policy="compact" if cfg.get("compact", False) else "delete",
-        **strict_settings(cfg),
-        **version_of(case),
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        segment = Path(folder) / "topic-0" / "00000000000000000000.log"
-        segment.parent.mkdir()
-        segment.write_bytes(case["batch"])
-        if case["index"]:
-            segment.with_suffix(".index").write_bytes(case["index"])
-        found = [
-            {"rule": finding.rule.id, "position": finding.position, "offset": finding.offset}
-            for finding in check_paths([segment], options, Summary())
-        ]
-    if found != case["expect_log"]:
-        yield Disagreement(case["id"], "log", "findings", case["expect_log"], found)
-
-
-def kafka_refuses(case: Case) -> int | None:
-    """Return the code with which Kafka's log refuses the case, 0 if it appends it, None if the case
-    does not say.
-
-    Only a client's request passes ProduceRequest.validateRecords, and LogValidator sees only what
-    clients and coordinators append (UnifiedLog.appendAsLeader, appendAsFollower).
-    """
-    expect, origin = case["expect"], case.get("cfg", {}).get("origin", "CLIENT")
-    stages = [*(["request"] if origin == "CLIENT" else []), "analyze"]
-    stages += ["validate"] if origin in ("CLIENT", "COORDINATOR") else []
-    if (
-        case.get("profile", "produce") != "produce"
-        or case.get("cfg", {}).get("source", "auto") != "auto"
-    ):
-        return None
-    for stage in stages:
-        if stage not in expect:
-            return None
-        if not expect[stage].get("ok"):
-            return int(expect[stage].get("code", 0))
-        if stage == "analyze" and expect[stage].get("valid_bytes") == 0:
-            return 0  # UnifiedLog.append returns before LogValidator
-    # "final" counts what LogValidator built, also for an origin that does not pass it
-    resized = "validate" in stages and expect.get("final") == "resize"
-    return int(ErrorCode.MESSAGE_TOO_LARGE) if resized else 0
-
-
-def strict_results(case: Case) -> dict[str, ValidationResult]:
-    """Return the verdicts on a case in strict mode with the default extras, by each method that
-    checks one batch.
-    """
-    cfg, batch = case.get("cfg", {}), case["batch"]
-    validator = LogValidator(policy_of(cfg))
-    arguments = _append_context(cfg)
-    results = {
-        "check": validator.check(batch, **arguments),
-        "validate": validator.validate(batch, **arguments),
-    }
-    # check_ranges assumes a base offset to which the record count can be added
-    if arguments["first_offset"] <= 1 << 62:
-        results["check_ranges"] = validator.check_ranges(
-            batch, [(0, len(batch))], **arguments
-        ).result(0)
-    return results
-
-
-#: Codecs whose libraries here are others than Kafka's, so that the size of what they recompress
-#: differs.
-_OTHER_LIBRARIES = ("snappy", "lz4", "zstd")
-
-
-def compare_promise(case: Case) -> Iterator[Disagreement]:
-    """Compare strict mode with Kafka's own answers: it accepts only what Kafka accepts, and never
-    answers -1.
-    """
-    refused = kafka_refuses(case)
-    for name, result in strict_results(case).items():
-        if result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR:
-            yield Disagreement(case["id"], "strict", f"{name} code", "an error of Kafka's API", -1)
-        if not result.ok or not refused:
-            continue
-        # validate applies rule 40 to the bytes that it built
-        if case["expect"].get("final") == "resize":
-            target = case.get("cfg", {}).get("target", "producer")
-            codec = (
-                result.source.kafka_name
-                if target == "producer" and result.source is not None
-                else target
-            )
-            if name != "validate" or codec in _OTHER_LIBRARIES:
-                continue
-        yield Disagreement(case["id"], "strict", f"{name} accepts what Kafka refuses", refused, 0)
-
-
-def compare(case: Case) -> list[Disagreement]:
-    """Return all differences between our answers to a case and its expectation. An empty list: they
-    agree.
-    """
-    found = [*compare_kafka(case), *compare_promise(case)]
-    if case.get("rule", {}).get("stage", "log") != "log":
-        found += compare_rule(case)
-    if "expect_strict" in case:
-        found += compare_strict(case)
-    if "expect_log" in case:
-        found += compare_log(case)
-    return found

@@ -160,7 +160,8 @@ def _print_score(score: scores.Score) -> None:
 
 
 def _compare(paths: tuple[Path, ...], kafka_version: str, as_json: bool) -> int:
-    from batchval.cli.cases import NotACase, compare, read_cases
+    from batchval.cli.case_answers import compare
+    from batchval.cli.cases import NotACase, read_cases
     from batchval.report.units import printable
 
     total = agree = unreadable = 0

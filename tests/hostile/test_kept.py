@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from batchval.cli.cases import compare, read_cases
+from batchval.cli.case_answers import compare
+from batchval.cli.cases import read_cases
 from batchval.core.validator import LogValidator
 from batchval.errors import ErrorCode
 from tests.hostile.buffers import buffer_of, exact, guarded
