@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self, cast
 
 from batchval.errors import shown_ms
@@ -24,8 +25,9 @@ from batchval.network.options import ConnectionMetrics, ConnectionOptions, conne
 from batchval.network.request import AnyRequest
 from batchval.network.throttle import throttle_time_ms
 from batchval.network.wire_times import FirstBytes
+from batchval.protocol.errors import ProtocolError
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "settle"]
 
 #: How many answers one wake-up hands on before other connections have their turn.
 FRAMES_PER_WAKEUP: Final = 32
@@ -206,16 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         is written.
         """
         answer: asyncio.Future[Any] = self._loop.create_future()
-
-        def answered(response: Any, error: BaseException | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(response)
-
-        await self.produce_async(request, answered, timeout_ms=timeout_ms)
+        await self.produce_async(request, partial(settle, answer), timeout_ms=timeout_ms)
         return await answer
 
     def close(self, error: BaseException | None = None) -> None:
@@ -428,7 +421,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_frame(self, frame: memoryview) -> None:
         if frame.nbytes < _CORRELATION_ID.size:
-            self._die(DisconnectError(f"a frame of {frame.nbytes} bytes has no correlation id"))
+            text = f"a frame of {frame.nbytes} bytes has no correlation id"
+            self._die(DisconnectError(text), ProtocolError(text))
             return
         try:
             entry = self.in_flight.answered(_CORRELATION_ID.unpack_from(frame)[0])
@@ -644,3 +638,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _now_ms(self) -> float:
         return self._loop.time() * 1000
+
+
+def settle(answer: asyncio.Future[Any], response: Any, error: BaseException | None) -> None:
+    """Complete a future by the outcome of a request: a callback, with ``functools.partial``."""
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(response)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from batchval.errors import ErrorCode, shown_ms
-from batchval.network.connection import Connection
+from batchval.network.connection import Connection, settle
 from batchval.network.errors import AuthenticationError, DisconnectError, UnsupportedVersionError
 from batchval.network.node import Backoff, ConnectionState, NodeState, Resolve, resolve
 from batchval.network.options import ConnectionOptions
@@ -310,7 +310,7 @@ class NetworkClient:
         version = versions.latest
         while True:
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            await connection.produce_async(versions(version), functools.partial(_answer, answer))
+            await connection.produce_async(versions(version), functools.partial(settle, answer))
             # only now: a node believed to be asked that was not would stay so for ever
             # (KAFKA-13388)
             state.state = ConnectionState.CHECKING_API_VERSIONS
@@ -370,14 +370,6 @@ class NetworkClient:
             self._disconnected(state, error)
         elif state.connection is not None:
             state.connection.close(error)
-
-
-def _answer(future: asyncio.Future[Any], response: Any, error: BaseException | None) -> None:
-    if not future.done():
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(response)
 
 
 def _at_a_version_that_both_speak(

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import socket
 import ssl
 import threading
@@ -26,6 +25,7 @@ from batchval.proxy.background import in_background
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.endpoints import problem_of
 from batchval.proxy.false_claims import FalseClaims
 from batchval.proxy.file_limits import connections_of
 from batchval.proxy.gate import Gate
@@ -415,9 +415,5 @@ def _listening(address: Address) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = (
-            os.strerror(error.errno)
-            if error.errno and error.errno > 0
-            else error.strerror or str(error)
-        )
-        raise OSError(error.errno, f"cannot listen on {address}: {why}") from None
+        text = f"cannot listen on {address}: {problem_of(error)}"
+        raise OSError(error.errno, text) from None

@@ -30,9 +30,8 @@ from batchval.proxy.metadata_client import (
     ask_metadata,
     foreign_protocol,
     resolved,
-    speaks_http,
-    speaks_tls,
 )
+from batchval.proxy.probe import http_at, tls_at
 from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID, State, StateFile
 
 __all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
@@ -502,12 +501,14 @@ class Discovery:
 
         Most HTTP servers wait for the end of a line, and some TLS servers close the connection.
         """
-        tls = resolved(self.options.tls)
-        if isinstance(error, TimeoutError) and await speaks_http(address, tls, SEVERAL_CONNECT_S):
-            return "HTTP"
-        if tls is None and isinstance(error, SilentBrokerError):
-            return "TLS" if await speaks_tls(address, SEVERAL_CONNECT_S) else None
-        return None
+        tls, found = resolved(self.options.tls), None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SEVERAL_CONNECT_S):
+                if isinstance(error, TimeoutError):
+                    found = await http_at(address, tls)
+                elif tls is None and isinstance(error, SilentBrokerError):
+                    found = await tls_at(address)
+        return None if found is None else found.kind.upper()
 
     def _hung_up(self, endpoint: Endpoint) -> bool:
         """Note that a broker closed the connection instead of answering; returns whether it serves.

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.network.connection import Connection
-from batchval.network.errors import AuthenticationError, DisconnectError, NetworkError
+from batchval.network.errors import AuthenticationError, NetworkError
 from batchval.network.options import ConnectionOptions
 from batchval.network.sasl import authenticate
 from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TIMESTAMP_KEY, TopicPolicy
@@ -36,8 +36,7 @@ from batchval.proxy.metadata_client import (
     CLIENT_ID,
     BrokerAddress,
     ClusterView,
-    SilentBrokerError,
-    foreign_protocol,
+    brokers_by,
 )
 from batchval.proxy.tls import UpstreamContext
 from batchval.proxy.topics import is_topic_name
@@ -234,18 +233,7 @@ async def read_brokers(
     """
     async with _as_admin(upstream, tls, (address,), client_id) as (connection, versions):
         version = _version(MetadataRequest, versions, least=1)
-        try:
-            answer: MetadataResponse = await connection.request(
-                MetadataRequest(topics=[], api_version=version)
-            )
-        except DisconnectError as error:
-            if error.timed_out or foreign_protocol(error):
-                raise
-            raise SilentBrokerError(str(error)) from error
-        return ClusterView(
-            [(broker.node_id, broker.host, broker.port) for broker in answer.brokers],
-            answer.cluster_id,
-        )
+        return await brokers_by(connection, version)
 
 
 @contextlib.asynccontextmanager

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import ssl
 from collections.abc import Awaitable
 from typing import Final, Literal, NamedTuple
 
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
+from batchval.proxy.endpoints import problem_of
+from batchval.proxy.metadata_client import is_tls
 
-__all__ = ["Kind", "Probe", "probe"]
+__all__ = ["Kind", "Probe", "http_at", "probe", "tls_at"]
 
 #: ``plaintext``: Kafka without TLS where TLS was expected.  ``untrusted``: a TLS handshake that one
 #: side refused.
@@ -25,7 +26,6 @@ Kind = Literal["kafka", "unreachable", "silent", "http", "tls", "plaintext", "un
 
 _CORRELATION: Final = 0x6261_7463
 _LARGEST_ANSWER: Final = 1 << 20
-_TLS_RECORDS: Final = (0x15, 0x16)  # alert, handshake
 _GET: Final = b"GET / HTTP/1.0\r\n\r\n"
 #: Reasons of OpenSSL for bytes that are not TLS's.
 _NOT_TLS: Final = (
@@ -75,8 +75,8 @@ async def probe(address: tuple[str, int], tls: ssl.SSLContext | None, timeout_s:
 
 def _guesses(address: tuple[str, int], tls: ssl.SSLContext | None) -> list[Awaitable[Probe | None]]:
     if tls is None:
-        return [_tls(address), _http(address, None)]
-    return [_plaintext(address), _http(address, None), _http(address, tls)]
+        return [tls_at(address), http_at(address, None)]
+    return [_plaintext(address), http_at(address, None), http_at(address, tls)]
 
 
 async def _kafka(address: tuple[str, int], tls: ssl.SSLContext | None) -> Probe | None:
@@ -93,7 +93,7 @@ async def _kafka(address: tuple[str, int], tls: ssl.SSLContext | None) -> Probe 
     except UnicodeError:
         return Probe("unreachable", "this is not a host name")
     except OSError as error:
-        return Probe("unreachable", _why(error))
+        return Probe("unreachable", problem_of(error))
     return _classified(first)
 
 
@@ -102,7 +102,7 @@ def _classified(first: bytes) -> Probe | None:
         return None
     if first.startswith(b"HTTP/"):
         return Probe("http")
-    if first[0] in _TLS_RECORDS and first[1:2] == b"\x03":
+    if is_tls(first):
         return Probe("tls")
     stated = int.from_bytes(first[:4], "big", signed=True)
     if (
@@ -122,14 +122,15 @@ async def _plaintext(address: tuple[str, int]) -> Probe | None:
     )
 
 
-async def _http(address: tuple[str, int], tls: ssl.SSLContext | None) -> Probe | None:
+async def http_at(address: tuple[str, int], tls: ssl.SSLContext | None) -> Probe | None:
+    """Ask for a page: Kafka brokers close the connection, as its length would be too large."""
     with contextlib.suppress(OSError, UnicodeError):
         if (await _answer(address, tls, _GET)).startswith(b"HTTP/"):
             return Probe("http")
     return None
 
 
-async def _tls(address: tuple[str, int]) -> Probe | None:
+async def tls_at(address: tuple[str, int]) -> Probe | None:
     """Begin a TLS handshake, whatever the certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -174,10 +175,3 @@ def _is_not_tls(error: ssl.SSLError) -> bool:
 
 def _words(error: ssl.SSLError) -> str:
     return (error.reason or "the handshake failed").lower().replace("_", " ")
-
-
-def _why(error: OSError) -> str:
-    """Return the system's words; those of a failed look-up stand in ``strerror`` too."""
-    if error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
-        return os.strerror(error.errno)
-    return error.strerror or str(error) or type(error).__name__

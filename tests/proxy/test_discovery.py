@@ -391,7 +391,7 @@ def greeting(sock: socket.socket) -> None:
 
 def nonsense(sock: socket.socket) -> None:
     sock.recv(4096)
-    sock.sendall(struct.pack(">i", 8) + b"\0\0\0\1\xff\xff\xff\xff")
+    sock.sendall(struct.pack(">i", 8) + b"\0\0\0\0\xff\xff\xff\xff")
     sock.recv(4096)
 
 
