@@ -38,9 +38,6 @@ class Asking(Queue, Protocol):
     broker: BrokerConnection | None
     fast_path: FastPath
 
-    def abort(self, why: str, detail: str = "") -> None: ...
-    def fault(self, what: str, error: BaseException | None) -> None: ...
-
 
 class Answering:
     """The queue of one session's answers.

@@ -21,6 +21,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchval.protocol.frames import SpareBlock, allocated, limit_memory
@@ -91,15 +92,13 @@ def _came(session: Holder) -> int:
     return session.partial_bytes() + session.answer_bytes()
 
 
+@dataclass(slots=True)
 class _Large:
     """A large request on its way."""
 
-    __slots__ = ("came", "since", "size")
-
-    def __init__(self, size: int, since: float) -> None:
-        self.size = size
-        self.came = 0
-        self.since = since
+    size: int
+    since: float
+    came: int = 0
 
 
 class Budget:

@@ -20,7 +20,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.observed import LONGEST_ADDRESS, LONGEST_CLIENT_ID, LONGEST_PRINCIPAL, OTHER
-from batchval.proxy.pending import Facts
+from batchval.proxy.options import Facts
 
 __all__ = [
     "MOST_CLIENTS",

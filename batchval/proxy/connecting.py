@@ -14,7 +14,7 @@ from batchval.proxy.holds import ANSWERS, BROKER, BUDGET
 from batchval.proxy.listeners import Listener
 from batchval.proxy.session_states import Event, State
 
-__all__ = ["Connecting"]
+__all__ = ["Connecting", "Connector"]
 
 
 class Connector(Counting, Protocol):

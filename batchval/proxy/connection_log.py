@@ -26,7 +26,8 @@ from batchval.proxy.end_reasons import CLIENT, Reason, reason_of
 from batchval.proxy.fast_path import FastPath
 from batchval.proxy.listeners import Listener
 from batchval.proxy.metrics import Family
-from batchval.proxy.pending import Facts, facts_of
+from batchval.proxy.options import Facts
+from batchval.proxy.pending import facts_of
 from batchval.proxy.sockets import transferred
 from batchval.token_bucket import TokenBucket
 

@@ -21,7 +21,7 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.options import DenyRule
-from batchval.proxy.pending import Answer, Item, Queue
+from batchval.proxy.pending import Answer, Item, Queue, Surroundings
 
 __all__ = ["DenyList", "refuse_denied"]
 
@@ -71,11 +71,17 @@ class DenyList:
         return known
 
 
+class Denies(Surroundings, Protocol):
+    """The part of a listener that denying uses."""
+
+    deny_list: DenyList | None
+
+
 class Denier(Queue, Protocol):
     """The part of a session that denying uses."""
 
     @property
-    def deny_list(self) -> DenyList | None: ...
+    def proxy(self) -> Denies: ...
     def note_denied(self, key: int, version: int) -> None: ...
 
 
@@ -87,7 +93,7 @@ def refuse_denied(
     A request that comes before the broker has authenticated the client ends the connection: clients
     wait for that.
     """
-    if session.deny_list is None:  # no more, since a reload
+    if (deny_list := session.proxy.deny_list) is None:  # no more, since a reload
         return False
     is_asked = any(
         isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers
@@ -95,7 +101,7 @@ def refuse_denied(
     if is_asked or not session.authenticated:
         session.end("denied_early")
         return True
-    if key not in session.deny_list.denied_to(session.facts.principal):
+    if key not in deny_list.denied_to(session.facts.principal):
         return False
     session.note_denied(key, version)
     if _is_unanswerable(session, frame, key):

@@ -13,6 +13,7 @@ import enum
 import os
 import ssl
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from batchval.proxy.metadata_client import BrokerAddress
@@ -35,19 +36,17 @@ class EndpointState(enum.Enum):
 _PROBLEMS: Final = (EndpointState.UNREACHABLE, EndpointState.STALLED, EndpointState.WRONG)
 
 
+@dataclass(slots=True, eq=False)
 class Endpoint:
     """One address. ``problem`` says why it does not serve: "Connection refused", "speaks HTTP".
 
     ``is_logged``  whether the log has the problem, so that it gets the end of it, too
     """
 
-    __slots__ = ("address", "is_logged", "problem", "state")
-
-    def __init__(self, address: BrokerAddress) -> None:
-        self.address = address
-        self.state = EndpointState.UNTRIED
-        self.problem = ""
-        self.is_logged = False
+    address: BrokerAddress
+    state: EndpointState = EndpointState.UNTRIED
+    problem: str = ""
+    is_logged: bool = False
 
     @property
     def failed(self) -> bool:

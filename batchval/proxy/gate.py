@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
 
 from batchval.core.claims import carrier_of
 from batchval.core.validator import LogValidator
@@ -28,7 +29,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
 from batchval.protocol.topic_ids import ids_in_produce
 from batchval.proxy.observed import ObserveRules
-from batchval.proxy.options import ANONYMOUS, Counters, ProxyOptions, Refusal
+from batchval.proxy.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.record_stage import RecordStage
 from batchval.proxy.topics import LONGEST_NAME
 from batchval.proxy.verdicts import HEAVY, VALIDATED, Verdicts
@@ -85,30 +86,7 @@ _Decision = Literal["ignore", "verify", "trust"]
 _Refused = tuple[int, Sequence[tuple[int, str]], str | None]
 
 
-class Facts(Protocol):
-    """The facts of a session that ``settle`` reads."""
-
-    @property
-    def sender(self) -> str:
-        """Return the sender to whom the claims belong."""
-
-    @property
-    def client(self) -> str:
-        """Return the client's host and port."""
-
-    @property
-    def principal(self) -> str:
-        """Return the principal in Kafka's form: "User:alice"."""
-
-    @property
-    def listener(self) -> str:
-        """Return the listener's name."""
-
-    @property
-    def software(self) -> str:
-        """Name and version of the client's software, as it says; "" where it says nothing."""
-
-
+@dataclass(slots=True, eq=False)
 class RequestVerdict:
     """The decision on one request.
 
@@ -126,56 +104,28 @@ class RequestVerdict:
     ``any_left``   whether anything goes on
     """
 
-    __slots__ = (
-        "_answer",
-        "_charge",
-        "_forward",
-        "_prepared",
-        "any_left",
-        "batches",
-        "cancelled",
-        "claims",
-        "cpu_s",
-        "decision",
-        "done",
-        "gate",
-        "keep",
-        "now_ms",
-        "observed",
-        "principal",
-        "refusals",
-        "refuses",
-        "sender",
-        "stage",
-        "untouched",
-        "verdicts",
-    )
-
-    def __init__(
-        self, gate: Gate, now_ms: int, sender: str, decision: str | None, principal: str
-    ) -> None:
-        self.gate = gate
-        self.done = False
-        self.cancelled = False
-        self.cpu_s = 0.0
-        self.untouched = True
-        self.any_left = True
-        self.now_ms = now_ms
-        self.sender = sender
-        self.decision = decision
-        self.principal = principal
-        self.observed: dict[str, int] | None = None
-        self.keep: list[bool] | None = None
-        self.refusals: list[_Refused | None] | None = None
-        self.refuses = False
-        self.claims: list[bytes | None] | None = None
-        self.batches: list[bytes | None] | None = None
-        self.verdicts: Verdicts | None = None
-        self.stage: RecordStage | None = None
-        self._answer: Chunks | None = None
-        self._charge: Charge | None = None
-        self._forward: Chunks | None = None
-        self._prepared = False
+    gate: Gate
+    now_ms: int
+    sender: str
+    decision: str | None
+    principal: str
+    done: bool = False
+    cancelled: bool = False
+    cpu_s: float = 0.0
+    untouched: bool = True
+    any_left: bool = True
+    observed: dict[str, int] | None = None
+    keep: list[bool] | None = None
+    refusals: list[_Refused | None] | None = None
+    refuses: bool = False
+    claims: list[bytes | None] | None = None
+    batches: list[bytes | None] | None = None
+    verdicts: Verdicts | None = None
+    stage: RecordStage | None = None
+    _answer: Chunks | None = None
+    _charge: Charge | None = None
+    _forward: Chunks | None = None
+    _prepared: bool = False
 
     def answer(self, request: ProduceRequestView) -> Chunks:
         """Return the response to a request of which nothing goes on, and that expects one."""

@@ -108,7 +108,7 @@ def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | 
         if not session.authenticated and key not in _BEFORE_AUTHENTICATION:
             # of some mechanisms only this answer shows that the broker knows the client
             if not session.sasl.mechanism:
-                session.proxy.answered_without_authentication()
+                session.proxy.discovery.answered_without_authentication()
             session.identity.authenticate()
     return answer.respond(session, answer, frame)
 
@@ -166,7 +166,7 @@ def _is_own(session: Queue, frame: memoryview) -> bool:
     """End the session if the gate itself sent this request (its upstream is the gate)."""
     size = int.from_bytes(frame[12:14], "big", signed=True)
     client_id = bytes(frame[14 : 14 + max(0, size)]).decode(errors="replace")
-    if not session.proxy.is_own_request(client_id):
+    if not session.proxy.discovery.is_own_request(client_id):
         return False
     session.abort("own_request")
     return True
@@ -348,7 +348,7 @@ def produce(
     item = Item(frame, answer, request, verdict, waits=not verdict.done)
     session.outbox.put(item)
     if item.waits:
-        session.queue_validation(item, request, verdict)
+        session.proxy.validation.submit(session, item, request, verdict)
 
 
 def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | None:
@@ -379,7 +379,7 @@ def _validate_item(session: Queue, item: Item) -> None:
         item.waits = False
         session.outbox.send_ready()
     else:
-        session.queue_validation(item, item.request, item.verdict)
+        session.proxy.validation.submit(session, item, item.request, item.verdict)
 
 
 def forward_validated(

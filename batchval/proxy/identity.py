@@ -13,22 +13,22 @@ from batchval.protocol.old_versions import Raised
 from batchval.proxy.clients import software_of
 from batchval.proxy.connection_log import Connection, ConnectionLog
 from batchval.proxy.denying import DenyList
+from batchval.proxy.discovery import Discovery
 from batchval.proxy.fast_path import Routes
 from batchval.proxy.holds import UNKNOWN
 from batchval.proxy.options import ANONYMOUS, Limits
 from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.session_states import Event
 
-__all__ = ["Identity"]
+__all__ = ["Identity", "Knowing"]
 
 
 class Knowing(Protocol):
     """The facts of the brokers, and the denied requests of the listener."""
 
     deny_list: DenyList | None
+    discovery: Discovery
 
-    @property
-    def requires_authentication(self) -> bool | None: ...
     def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes: ...
 
 
@@ -79,7 +79,7 @@ class Identity:
         requests are limited from now on, or not, or a large one waits.
         """
         session = self._session
-        requires = session.proxy.requires_authentication
+        requires = session.proxy.discovery.requires_authentication
         most = session.limits.max_unauthenticated_frame_bytes
         is_large = session.client.splitter.partial_size > most
         if requires is False:

@@ -24,6 +24,7 @@ __all__ = [
     "Counters",
     "Denied",
     "DenyRule",
+    "Facts",
     "Limits",
     "ObserveGlobs",
     "ProxyOptions",
@@ -190,6 +191,23 @@ class DenyRule(NamedTuple):
         if any(fnmatchcase(principal, glob) for glob in self.exceptions):
             return False
         return fnmatchcase(principal, self.principals)
+
+
+class Facts(NamedTuple):
+    """The sender of a request.
+
+    ``sender``     the name that its claims are kept under
+    ``client``     host and port
+    ``principal``  in Kafka's form
+    ``listener``   the name of the listener where it came in
+    ``software``   name and version, as the client says; "" where it says nothing
+    """
+
+    sender: str
+    client: str
+    principal: str
+    listener: str
+    software: str = ""
 
 
 class Refusal(NamedTuple):

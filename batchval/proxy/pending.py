@@ -9,23 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.message import Chunks
 from batchval.protocol.old_versions import Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
+from batchval.proxy.discovery import Discovery
 from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import Counters, Limits, ProxyOptions
+from batchval.proxy.options import Counters, Facts, Limits, ProxyOptions
 from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.topics import KnownTopics
 from batchval.proxy.validation_queue import ValidationQueue, Work
 
 __all__ = [
     "Answer",
-    "Facts",
     "Item",
     "Lowering",
     "Queue",
@@ -41,23 +42,6 @@ _FETCH_BIT: Final = 48
 Respond = Callable[["Queue", "Answer", memoryview], "Chunks | None"]
 
 
-class Facts(NamedTuple):
-    """The sender of a request.
-
-    ``sender``     the name that its claims are kept under
-    ``client``     host and port
-    ``principal``  in Kafka's form
-    ``listener``   the name of the listener where it came in
-    ``software``   name and version, as the client says; "" where it says nothing
-    """
-
-    sender: str
-    client: str
-    principal: str
-    listener: str
-    software: str = ""
-
-
 class Surroundings(Protocol):
     """The objects that all sessions of a listener share and handlers use."""
 
@@ -66,9 +50,8 @@ class Surroundings(Protocol):
     carried: Mapping[int, tuple[int, int]]
     validation: ValidationQueue
     options: ProxyOptions
+    discovery: Discovery
 
-    def answered_without_authentication(self) -> None: ...
-    def is_own_request(self, client_id: str) -> bool: ...
     def log_error(self, text: str, error: BaseException | None) -> None: ...
     def learn_topics(self, body: memoryview, version: int) -> None: ...
     def intersected(
@@ -150,9 +133,7 @@ class Queue(Protocol):
         *,
         is_own: bool = False,
     ) -> None: ...
-    def queue_validation(
-        self, item: Item, request: ProduceRequestView, verdict: RequestVerdict
-    ) -> None: ...
+    def validated(self, item: object, error: BaseException | None) -> None: ...
     def keep(self, answer: Answer, held: int) -> None: ...
     def let_go(self, answer: Answer) -> None: ...
     def convert(self, lowering: Lowering) -> None: ...
@@ -168,6 +149,7 @@ class Queue(Protocol):
     def end(self, why: str, detail: str = "") -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """A place in the queue of answers.
 
@@ -177,28 +159,14 @@ class Answer:
     ``taken_ns`` when the client's request was taken; 0 for one of the gate's own
     """
 
-    __slots__ = (
-        "correlation_id",
-        "facts",
-        "held",
-        "key",
-        "ready",
-        "respond",
-        "taken_ns",
-        "version",
-    )
-
-    def __init__(
-        self, correlation_id: int, key: int, version: int, respond: Respond | None
-    ) -> None:
-        self.correlation_id = correlation_id
-        self.key = key
-        self.version = version
-        self.respond = respond
-        self.ready: Chunks | None = None
-        self.held = 0
-        self.taken_ns = 0
-        self.facts: Any = None  # what respond needs besides
+    correlation_id: int
+    key: int
+    version: int
+    respond: Respond | None
+    ready: Chunks | None = None
+    held: int = 0
+    taken_ns: int = 0
+    facts: Any = None  # what respond needs besides
 
     @property
     def has_id(self) -> bool:
@@ -233,6 +201,7 @@ def throttle_ms(key: int, version: int, body: memoryview) -> int:
     return int.from_bytes(body[at : at + 4], "big", signed=True)
 
 
+@dataclass(slots=True, eq=False)
 class Item:
     """A request that cannot go on yet: its own verdict is awaited, or that of a request before it.
 
@@ -243,24 +212,13 @@ class Item:
     ``work``       of a request of an old version that is raised in a thread
     """
 
-    __slots__ = ("answer", "copied", "frame", "request", "verdict", "waits", "work")
-
-    def __init__(
-        self,
-        frame: memoryview,
-        answer: Answer | None = None,
-        request: ProduceRequestView | None = None,
-        verdict: RequestVerdict | None = None,
-        *,
-        waits: bool = False,
-    ) -> None:
-        self.frame = frame
-        self.answer = answer
-        self.request = request
-        self.verdict = verdict
-        self.waits = waits
-        self.copied = 0
-        self.work: Raising | None = None
+    frame: memoryview
+    answer: Answer | None = None
+    request: ProduceRequestView | None = None
+    verdict: RequestVerdict | None = None
+    waits: bool = False
+    copied: int = 0
+    work: Raising | None = None
 
     @property
     def size(self) -> int:

@@ -299,11 +299,11 @@ class Proxy:
         listener.server = Acceptor(
             listener.sock,
             lambda: Session(self, listener).client,
-            free=self._free,
-            refused=self._refused,
+            free=self.free,
+            refused=self.refused,
         )
 
-    def _free(self) -> int:
+    def free(self) -> int:
         """Return how many more clients this listener may have; opening ones count as had."""
         opening = sum(
             len(one.server.opening) for one in self.cluster.listeners if one.server is not None
@@ -311,7 +311,7 @@ class Proxy:
         here = self.options.limits.max_listener_connections - len(self.connections)
         return min(here, self.budget.free_connections()) - opening
 
-    def _refused(self, client: tuple[str, int]) -> None:
+    def refused(self, client: tuple[str, int]) -> None:
         """Count a client that was closed before it had a session."""
         everywhere = self.budget.free_connections() <= 0
         why = "max_connections" if everywhere else "max_listener_connections"
@@ -430,23 +430,6 @@ class Proxy:
             else options.principal(transport.get_extra_info("peercert"))
         )
         return f"certificate {name}", principal
-
-    def answered_without_authentication(self) -> None:
-        """Note that a broker has answered a client which it had not authenticated."""
-        self.discovery.answered_without_authentication()
-
-    @property
-    def requires_authentication(self) -> bool | None:
-        """Return whether brokers authenticate clients; None while that is not known."""
-        return self.discovery.requires_authentication
-
-    def is_own_request(self, client_id: str) -> bool:
-        """Return whether a request is one of the gate's own: then its upstream is this gate."""
-        return self.discovery.is_own_request(client_id)
-
-    def listener_of(self, node_id: int, host: str, port: int) -> Listener:
-        """Return the listener of a broker that an answer names. Raises OSError."""
-        return self.cluster.listener_of(node_id, host, port)
 
     def learn_topics(self, body: memoryview, version: int) -> None:
         """Remember the topics of a Metadata answer: a part of it now, the rest in later turns of

@@ -31,7 +31,6 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, allocated
 from batchval.protocol.old_versions import Raised
-from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy import handlers
 from batchval.proxy.answering import Answering
 from batchval.proxy.broker_connection import BrokerConnection
@@ -39,13 +38,13 @@ from batchval.proxy.budget import TURN_S, Budget
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.clients import ClientTable, SeenClient, is_turned_away
 from batchval.proxy.closing import Closing
-from batchval.proxy.connecting import Connecting
+from batchval.proxy.connecting import Connecting, Connector
 from batchval.proxy.connection_log import ConnectionLog, Request, upgrade_advice
-from batchval.proxy.denying import DenyList, refuse_denied
-from batchval.proxy.durations import Traffic, clock_ns
+from batchval.proxy.denying import refuse_denied
+from batchval.proxy.durations import clock_ns
 from batchval.proxy.end_reasons import CLIENT
 from batchval.proxy.fast_path import FastPath, Routes
-from batchval.proxy.gate import Gate, RequestVerdict
+from batchval.proxy.gate import Gate
 from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
 from batchval.proxy.holding import Holding
 from batchval.proxy.holds import (
@@ -60,12 +59,12 @@ from batchval.proxy.holds import (
     UNKNOWN,
     VALIDATING,
 )
-from batchval.proxy.identity import Identity
+from batchval.proxy.identity import Identity, Knowing
 from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.old_fetches import OldFetches
-from batchval.proxy.options import ANONYMOUS, Counters, Denied, Limits
+from batchval.proxy.options import ANONYMOUS, Counters, Denied, Facts, Limits
 from batchval.proxy.outbox import Outbox
-from batchval.proxy.pending import Answer, Facts, Item, Lowering, Surroundings, facts_of
+from batchval.proxy.pending import Answer, Item, Lowering, Surroundings, facts_of
 from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
@@ -84,17 +83,13 @@ _unpack_header = _HEADER.unpack_from
 _pack_int = struct.Struct(">i").pack_into
 
 
-class Owner(Surroundings, Protocol):
+class Owner(Surroundings, Connector, Knowing, Protocol):
     """The part of a listener that its sessions use, with the objects that all listeners share."""
 
     counters: Counters
     budget: Budget
     gate: Gate
     clients: ClientTable
-
-    def traffic_of(self, listener: Listener) -> Traffic: ...
-    def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes: ...
-
     ages: AgeLimit
     connection_log: ConnectionLog
     cluster: Listeners
@@ -102,18 +97,10 @@ class Owner(Surroundings, Protocol):
     routes: Mapping[int, tuple[int, int, int]]
     fast_routes: Routes
     raised: Mapping[int, Raised]
-    deny_list: DenyList | None
 
-    @property
-    def requires_authentication(self) -> bool | None: ...
     def admit(self, session: Session) -> bool: ...
-    def forget(self, session: Session) -> None: ...
-    def closed(self, why: str) -> None: ...
     def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
     def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
-    async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
-    def upstream_failed(self) -> None: ...
-    def listener_of(self, node_id: int, host: str, port: int) -> Listener: ...
 
 
 class Session(StateMachine[State, Event]):
@@ -133,7 +120,7 @@ class Session(StateMachine[State, Event]):
         # clients ask for versions once a connection
         self.raised = proxy.raised
         self.state = State.CONNECTING
-        requires = proxy.requires_authentication
+        requires = proxy.discovery.requires_authentication
         self.authenticated = not requires
         self.is_unknown = requires is None  # then large requests wait until that is known
         self.identity = Identity(self)
@@ -491,11 +478,6 @@ class Session(StateMachine[State, Event]):
             why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
             self.end(why, str(error), (key, version))
 
-    @property
-    def deny_list(self) -> DenyList | None:
-        """Return what is denied on this listener; None: nothing."""
-        return self.proxy.deny_list
-
     def note_denied(self, key: int, version: int) -> None:
         """Count and report a denied request."""
         denied = self.counters.requests_denied
@@ -548,12 +530,6 @@ class Session(StateMachine[State, Event]):
     def validated(self, item: object, error: BaseException | None) -> None:
         """Take the verdict on a request, or why there is none."""
         self.outbox.validated(item, error)
-
-    def queue_validation(
-        self, item: Item, request: ProduceRequestView, verdict: RequestVerdict
-    ) -> None:
-        """Validate a request that waits, in a thread."""
-        self.proxy.validation.submit(self, item, request, verdict)
 
     def read_if_bounded(self) -> None:
         """Read the client again where it was not because too much of it waited."""
@@ -714,7 +690,7 @@ class Session(StateMachine[State, Event]):
 
     def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
         """Return where clients find a broker: at its listener."""
-        host, port = self.proxy.listener_of(node_id, host, port).advertised
+        host, port = self.proxy.cluster.listener_of(node_id, host, port).advertised
         return host or self.own_host, port
 
     def written_brokers(self, version: int) -> dict[bytes, bytes]:

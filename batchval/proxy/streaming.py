@@ -10,6 +10,7 @@ same length, since the answer's length has been written long before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from batchval.protocol.apis import ApiKey
@@ -26,39 +27,35 @@ LONGEST_TAIL: Final = 1 << 20
 Replace = Callable[[int, str, int], tuple[str, int]]
 
 
+@dataclass(slots=True, eq=False)
 class AnswerStream:
     """One answer on its way. ``left``: bytes of it that have not come yet."""
 
-    __slots__ = ("_held", "_tail", "correlation_id", "key", "left", "version")
-
-    def __init__(
-        self, correlation_id: int, key: int, version: int, size: int, tail: FetchTail | None
-    ) -> None:
-        self.correlation_id = correlation_id
-        self.key = key
-        self.version = version
-        self.left = size
-        self._tail = tail
-        self._held = bytearray()
+    correlation_id: int
+    key: int
+    version: int
+    left: int
+    tail: FetchTail | None
+    held: bytearray = field(default_factory=bytearray)
 
     def feed(self, piece: memoryview, replace: Replace) -> list[bytes | memoryview]:
         """Return what goes to the client now. ProtocolError if this is not such an answer."""
         self.left -= len(piece)
-        if self._tail is None:
+        if self.tail is None:
             return [piece]
         out: list[bytes | memoryview] = []
-        count = self._tail.feed(piece)
+        count = self.tail.feed(piece)
         if count < 0:
             raise ProtocolError("its fields do not fit its length")
         if count:
             out.append(piece[:count])
-        self._held += piece[count:]
-        if len(self._held) > LONGEST_TAIL:
+        self.held += piece[count:]
+        if len(self.held) > LONGEST_TAIL:
             raise ProtocolError(
                 f"its fields after the last topic take more than {LONGEST_TAIL} bytes"
             )
         if not self.left:
-            out.append(rewrite_tail(bytes(self._held), self.key, self.version, replace))
+            out.append(rewrite_tail(bytes(self.held), self.key, self.version, replace))
         return out
 
 

@@ -18,10 +18,11 @@ import itertools
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy.gate import Gate, RequestVerdict
+from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.options import Counters
 
 __all__ = ["SLICE_S", "Job", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
@@ -45,8 +46,6 @@ class Worker(Protocol):
 
 class ValidatedSession(Worker, Protocol):
     """The part of a session that the queue uses."""
-
-    gate: Gate
 
     def validated(self, item: object, error: BaseException | None) -> None: ...
 
@@ -79,31 +78,24 @@ class Work(Protocol):
         """Take what came of it, on the loop."""
 
 
+@dataclass(slots=True, eq=False)
 class Job:
     """One request of one session that waits for its validation."""
 
-    __slots__ = ("gate", "heavy", "item", "request", "session", "verdict")
-
-    def __init__(
-        self,
-        session: ValidatedSession,
-        item: object,
-        request: ProduceRequestView,
-        verdict: RequestVerdict,
-    ) -> None:
-        self.session = session
-        self.item = item
-        self.gate: Gate = session.gate
-        self.request = request
-        self.verdict = verdict
-        self.heavy = False
+    session: ValidatedSession
+    item: object
+    request: ProduceRequestView
+    verdict: RequestVerdict
+    heavy: bool = False
 
     def work(self) -> tuple[str, float]:
         """Validate for one slice, in a thread: what came of it, and the CPU seconds that it
         took.
         """
         began = time.thread_time()
-        word = self.gate.work(self.request, self.verdict, heavy=self.heavy, budget_s=SLICE_S)
+        word = self.verdict.gate.work(
+            self.request, self.verdict, heavy=self.heavy, budget_s=SLICE_S
+        )
         return word, time.thread_time() - began
 
     @property

@@ -427,7 +427,7 @@ class Described:
 
     def __init__(self, client_id: str) -> None:
         from batchval.proxy.clients import Software
-        from batchval.proxy.pending import Facts
+        from batchval.proxy.options import Facts
 
         self.name, self.opened = "10.0.0.7:1", 0.0
         self.facts = Facts("", self.name, "User:alice", "edge")

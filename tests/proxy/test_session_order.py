@@ -426,7 +426,7 @@ def test_an_answer_after_an_exchange_does_not_show_that_nobody_is_asked(
         answers = accepted(1) + struct.pack(">iihhi1sq", 21, 2, 0, -1, 1, b"x", 0) if first else b""
         rig.read(rig.up, answers + struct.pack(">ii", 4, len(first) + 1))
         assert rig.session.authenticated
-        assert rig.proxy.requires_authentication is requires
+        assert rig.proxy.discovery.requires_authentication is requires
         rig.proxy.validation.stop()
 
     run(test)

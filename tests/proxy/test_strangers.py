@@ -194,7 +194,7 @@ def test_a_broker_that_answers_shows_that_it_asks_nobody():
             assert codes(read_frame(sock)) == {("t", 0): 2}
             session = next(one for one in proxy.proxy.connections if one.spoke)
             assert session.state is State.OPEN
-        assert not proxy.proxy.requires_authentication
+        assert not proxy.proxy.discovery.requires_authentication
 
 
 def test_nothing_is_judged_for_a_client_that_nobody_knows():

@@ -15,6 +15,7 @@ from batchval.proxy.validation_queue import AHEAD, MOST_AHEAD, ValidationQueue
 
 class Verdict:
     cancelled = False
+    gate: Gate
 
 
 class Gate:
@@ -76,6 +77,7 @@ def run(
 
 def submit(queue: ValidationQueue, one: One, name: str, size: int = MOST_AHEAD + 1) -> Verdict:
     verdict = Verdict()
+    verdict.gate = one.gate
     request = Request(name)
     request.size = size
     queue.submit(one, name, request, verdict)  # type: ignore[arg-type]

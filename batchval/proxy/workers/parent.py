@@ -221,7 +221,7 @@ class ParentGate(RunningGate):
 
     def _port_of(self, listener: str, node_id: int, address: tuple[str, int]) -> PortAnswer:
         try:
-            self.proxies[listener].listener_of(node_id, *address)
+            self.proxies[listener].cluster.listener_of(node_id, *address)
         except OSError as error:
             return PortAnswer(
                 {}, (error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error))

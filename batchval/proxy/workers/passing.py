@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+from dataclasses import dataclass
 
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.listeners import Listener
@@ -61,35 +62,25 @@ class PassingProxy(Proxy):
             broker = listener.port, address
         return PassedHeader(next(_numbers), self.options.listener_name, node_id, broker)
 
-    def _free(self) -> int:
+    def free(self) -> int:
         """Return how many more clients this listener may have."""
         here = self.options.limits.max_listener_connections - len(self.passed)
         return min(here, self.budget.free_connections())
 
-    def free(self) -> int:
-        """Return how many more clients this listener may have."""
-        return self._free()
 
-    def refused(self, client: tuple[str, int]) -> None:
-        """Count a client that was closed."""
-        self._refused(client)
-
-
+@dataclass(slots=True, eq=False)
 class _Passed:
     """A client that a worker serves, as the budget counts it."""
 
-    __slots__ = ("_proxy", "address", "counted")
-
-    def __init__(self, proxy: PassingProxy, address: str) -> None:
-        self.address = address
-        self.counted = 0
-        self._proxy = proxy
+    proxy: PassingProxy
+    address: str
+    counted: int = 0
 
     def release(self) -> None:
         """Note that the client is gone."""
-        if self in self._proxy.passed:
-            self._proxy.passed.discard(self)
-            self._proxy.budget.release(self)  # type: ignore[arg-type]
+        if self in self.proxy.passed:
+            self.proxy.passed.discard(self)
+            self.proxy.budget.release(self)  # type: ignore[arg-type]
 
 
 class _PassingAcceptor(Acceptor):

@@ -178,7 +178,8 @@ class WorkerGate(RunningGate):
             assert header.node_id is not None
             port, address = header.broker
             self._remote_ports.note({(header.listener, header.node_id): port})
-            proxy.listener_of(header.node_id, *self.discovery.brokers.get(header.node_id, address))
+            address = self.discovery.brokers.get(header.node_id, address)
+            proxy.cluster.listener_of(header.node_id, *address)
         proxy.adopt(connection, header.node_id, gone)
 
 
