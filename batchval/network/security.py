@@ -20,7 +20,7 @@ from batchval.named_files import read_whole
 from batchval.network.connection import Connection
 from batchval.network.sasl import authenticate
 
-__all__ = ["PROPERTIES", "Security", "SecurityError"]
+__all__ = ["PROPERTIES", "Security", "SecurityError", "reason_of"]
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -179,7 +179,7 @@ def _trust(context: tls.SSLContext, settings: Mapping[str, str]) -> None:
         context.load_verify_locations(cadata=text)
     except (tls.SSLError, ValueError) as error:
         raise SecurityError(
-            f"{settings.get(name, 'the settings certificates')}: {_reason(error)}"
+            f"{settings.get(name, 'the settings certificates')}: {reason_of(error)}"
         ) from None
 
 
@@ -211,7 +211,7 @@ def _identify(context: tls.SSLContext, settings: Mapping[str, str]) -> None:
             # without a password OpenSSL would ask the terminal for one
             context.load_cert_chain(file.name, password=lambda: password)
         except (tls.SSLError, OSError, ValueError) as error:
-            raise SecurityError(f"certificate and key: {_reason(error)}") from None
+            raise SecurityError(f"certificate and key: {reason_of(error)}") from None
 
 
 def _pem(name: str, path: str, kind: str | None) -> str:
@@ -228,12 +228,13 @@ def _pem(name: str, path: str, kind: str | None) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception, password: str = "password") -> str:
+    """Return why certificates or a key were not taken; ``password`` is the setting of the key's."""
     if isinstance(error, tls.SSLError):
         known = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
         reason = error.reason or ""
         return known.get(
             reason,
-            reason.lower().replace("_", " ") or "cannot be read (a wrong or missing password?)",
+            reason.lower().replace("_", " ") or f"cannot be read (a wrong or missing {password}?)",
         )
     return type(error).__name__

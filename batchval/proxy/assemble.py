@@ -155,11 +155,11 @@ class RunningGate:
 
     def discovery_options(self, parts: Parts) -> DiscoveryOptions:
         """Return how the brokers are found."""
-        settings, admin, tls = parts.settings, parts.settings.upstream.admin, parts.upstream_tls
+        settings, admin = parts.settings, parts.settings.upstream.admin
         directory = settings.state_folder
         return DiscoveryOptions(
-            bootstrap=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
-            tls=None if tls is None else self._upstream_context,
+            bootstrap=settings.upstream.bootstrap,
+            tls=None if parts.upstream_tls is None else self._upstream_context,
             find_brokers=None if admin is None else self._find_brokers,
             authenticates=admin is not None and admin.mechanism != "NONE",
             connect_s=settings.upstream.connect_timeout_ms / 1000,
@@ -184,7 +184,7 @@ class RunningGate:
 
     def _upstream_context(self) -> ssl.SSLContext:
         assert self.upstream_tls is not None
-        return self.upstream_tls.context
+        return self.upstream_tls
 
     async def _find_brokers(self, address: BrokerAddress, client_id: str) -> ClusterView:
         return await read_brokers(self.settings.upstream, self.upstream_tls, address, client_id)

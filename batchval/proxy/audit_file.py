@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from batchval.proxy.audit_log import AnyRefusal, event_of, facts_of
+from batchval.proxy.audit_log import event_of, facts_of
 from batchval.proxy.metrics import Family
+from batchval.proxy.options import Refusal
 
 __all__ = ["AuditFile", "open_appending"]
 
@@ -77,7 +78,7 @@ class AuditFile:
         self._looked = 0.0
         self._thread: threading.Thread | None = None
 
-    def __call__(self, refusal: AnyRefusal) -> None:
+    def __call__(self, refusal: Refusal) -> None:
         """Put a refusal into the queue; on the event loop. Extras alone refuse nothing."""
         if not refusal.rule:
             return

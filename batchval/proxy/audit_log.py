@@ -15,10 +15,11 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from batchval.protocol.apis import APIS
 from batchval.proxy.config import Log
+from batchval.proxy.options import Denied, Refusal
 from batchval.token_bucket import TokenBucket
 
 __all__ = [
@@ -47,51 +48,6 @@ MOST_AT_ONCE = 20
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
 
 
-class AnySent(Protocol):
-    """The client that a log line is about."""
-
-    @property
-    def listener(self) -> str: ...
-    @property
-    def client(self) -> str: ...
-    @property
-    def client_id(self) -> str | None: ...
-    @property
-    def principal(self) -> str: ...
-
-
-class AnyRefusal(AnySent, Protocol):
-    """A refused partition, as the log describes it; ``options.Refusal`` is one."""
-
-    @property
-    def topic(self) -> str | None: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def rule(self) -> str: ...
-    @property
-    def error(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def enforced(self) -> bool: ...
-    @property
-    def reported(self) -> tuple[str, ...]: ...
-    @property
-    def batches(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-
-
-class AnyDenied(AnySent, Protocol):
-    """A request that the settings deny; ``options.Denied`` is one."""
-
-    @property
-    def key(self) -> int: ...
-    @property
-    def version(self) -> int: ...
-
-
 class RefusalLog:
     """A logger of refusals: writes at most ``per_second`` a second, and counts the others.
 
@@ -115,13 +71,13 @@ class RefusalLog:
         """Write so many lines a second from now on."""
         self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), self._clock)
 
-    def __call__(self, refusal: AnyRefusal) -> None:
+    def __call__(self, refusal: Refusal) -> None:
         """Write the line of a refused partition."""
         if not self._may_write(refusal.batches):
             return
         log.warning(event_of(refusal), extra={"facts": facts_of(refusal)})
 
-    def denied(self, request: AnyDenied) -> None:
+    def denied(self, request: Denied) -> None:
         """Write the line of a request whose API the settings deny."""
         if not self._may_write(1):
             return
@@ -158,12 +114,12 @@ class RefusalLog:
         self._left_out = 0
 
 
-def event_of(refusal: AnyRefusal) -> str:
+def event_of(refusal: Refusal) -> str:
     """Return what became of a partition: reported, refused or observed."""
     return "reported" if not refusal.rule else "refused" if refusal.enforced else "observed"
 
 
-def facts_of(refusal: AnyRefusal) -> dict[str, object]:
+def facts_of(refusal: Refusal) -> dict[str, object]:
     """Return the facts of a refused partition, as far as they are known, in their order."""
     facts: dict[str, object] = {
         "listener": refusal.listener,

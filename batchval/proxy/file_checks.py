@@ -26,7 +26,7 @@ from batchval.proxy.control import NOT_A_SOCKET
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.otlp_settings import Otlp
 from batchval.proxy.secret import Secret
-from batchval.proxy.tls import ListenerContext, UpstreamContext
+from batchval.proxy.tls import listener_context, upstream_context
 from batchval.yaml_settings.faults import Fault, Loc
 
 __all__ = ["file_faults"]
@@ -46,11 +46,11 @@ def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
     for i, listener in enumerate(settings.listeners):
         if listener.tls is not None:
             yield from _tls(
-                ("listeners", i, "tls"), listener.tls, partial(ListenerContext, listener.tls)
+                ("listeners", i, "tls"), listener.tls, partial(listener_context, listener.tls)
             )
     if settings.upstream.tls is not None:
         tls = settings.upstream.tls
-        yield from _tls(("upstream", "tls"), tls, partial(UpstreamContext, tls))
+        yield from _tls(("upstream", "tls"), tls, partial(upstream_context, tls))
     if settings.state_folder is not None:
         yield from _folder(("state_directory",), settings.state_folder)
     if settings.control is not None:

@@ -15,7 +15,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["UNDECIDED", "is_principal", "is_topic", "name_for"]
+from batchval.proxy.topics import LONGEST_NAME, is_topic_name
+
+__all__ = ["UNDECIDED", "is_principal", "name_for"]
 
 #: Returned where the search would take more than MOST_STEPS: the glob may match.
 UNDECIDED: Final = "?"
@@ -27,7 +29,6 @@ _GUESSES: Final = ("", "zq7", "Z", "-0_", "User:zq7")
 _PRINCIPAL: Final = "User:"
 _DECIDED: Final = "allowed"
 _TOPIC_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-_TOPIC_SET: Final = frozenset(_TOPIC_CHARACTERS)
 #: None stands for ``*``, else the pattern of one character.
 _Element = re.Pattern[str] | None
 
@@ -85,17 +86,12 @@ class _Names(NamedTuple):
     kept: int
 
 
-def is_topic(name: str) -> bool:
-    """Return whether Kafka allows a topic of this name (Topic.validate)."""
-    return 0 < len(name) <= 249 and name not in (".", "..") and set(name) <= _TOPIC_SET
-
-
 def is_principal(name: str) -> bool:
     """Return whether this is a principal in Kafka's form."""
     return name.startswith(_PRINCIPAL) and len(name) > len(_PRINCIPAL)
 
 
-TOPICS: Final = _Names(is_topic, "", _TOPIC_CHARACTERS, 249, 3)
+TOPICS: Final = _Names(is_topic_name, "", _TOPIC_CHARACTERS, LONGEST_NAME, 3)
 PRINCIPALS: Final = _Names(is_principal, _PRINCIPAL, "", 2_000, len(_PRINCIPAL) + 1)
 
 

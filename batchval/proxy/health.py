@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from typing import Final, cast
 
 from batchval.proxy.accepting import Acceptor
@@ -39,14 +40,6 @@ BACKLOG: Final = 128
 #: asked, making it takes a fifth of the time at most.
 PAUSE: Final = 4
 
-_REASONS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-}
-_REASONS |= {431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 _PLAIN = "text/plain; charset=utf-8"
 
 Answer = tuple[int, str, bytes]
@@ -293,7 +286,7 @@ class _Connection(asyncio.Protocol):
             return
         status, kind, body = answer
         head = (
-            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         )
         self._transport.write(head.encode("latin-1") + (b"" if method == "HEAD" else body))

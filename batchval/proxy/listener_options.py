@@ -24,10 +24,10 @@ def options_for(
     quarantine: Quarantine | None,
 ) -> ProxyOptions:
     """Return the options of one listener."""
-    settings, tls = parts.settings, parts.listener_tls.get(listener.name)
+    settings = parts.settings
     return ProxyOptions(
         listen=(listener.address.host or "0.0.0.0", listener.address.port),
-        upstream=tuple((one.host, one.port) for one in settings.upstream.bootstrap),
+        upstream=settings.upstream.bootstrap,
         advertised_host=listener.advertised_host,
         advertised_port=listener.advertised_port,
         advertised_first_port=listener.advertised_first_port,
@@ -50,8 +50,8 @@ def options_for(
         bridge=frozenset(settings.bridge),
         bridge_isolation_level=settings.bridge_isolation_level,
         listener_name=listener.name,
-        listen_tls=None if tls is None else tls.context,
-        upstream_tls=None if parts.upstream_tls is None else parts.upstream_tls.context,
+        listen_tls=parts.listener_tls.get(listener.name),
+        upstream_tls=parts.upstream_tls,
         sender=identity_of,
         principal=_principal,
         limits=_limits(settings, listener),

@@ -32,11 +32,11 @@ from prometheus_client.utils import floatToGoString
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
 from batchval.protocol.apis import APIS
-from batchval.proxy.audit_log import AnyRefusal
 from batchval.proxy.clients import ClientTable
 from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.end_reasons import explained
 from batchval.proxy.observed import OTHER
+from batchval.proxy.options import Refusal
 from batchval.proxy.topics import is_topic_name
 
 __all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "PREFIX", "Family", "GateMetrics", "TopicCounts"]
@@ -126,7 +126,7 @@ class TopicCounts:
         self._counts: dict[tuple[str, str], int] = {}
         self._topics: set[str] = set()
 
-    def __call__(self, refusal: AnyRefusal) -> None:
+    def __call__(self, refusal: Refusal) -> None:
         if not refusal.rule:
             return
         key = self._label(refusal.topic), refusal.rule

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from batchval.proxy.audit_log import AnyRefusal
-from batchval.proxy.options import ObserveGlobs
+from batchval.proxy.options import ObserveGlobs, Refusal
 from batchval.proxy.topics import is_topic_name
 
 __all__ = ["INVALID", "OTHER", "ObserveRules", "Observed", "ObservedCounts", "Row", "RowKey"]
@@ -159,7 +158,7 @@ class ObservedCounts:
         self._unknown = 0  # rows of topics that were not known
         self._others = 0  # rows of (other)
 
-    def __call__(self, refusal: AnyRefusal) -> None:
+    def __call__(self, refusal: Refusal) -> None:
         """Count a refusal. Reports of extras alone are none."""
         if not refusal.rule:
             return
@@ -223,7 +222,7 @@ class ObservedCounts:
     def _now_ms(self) -> int:
         return self._clock_ns() // 1_000_000
 
-    def _key_of(self, refusal: AnyRefusal) -> RowKey:
+    def _key_of(self, refusal: Refusal) -> RowKey:
         """Return the row to count in: its own where it has one or may have one."""
         topic = (
             OTHER

@@ -16,7 +16,7 @@ from batchval.proxy.loading import ConfigError
 from batchval.proxy.options import TopicPolicies
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, Read, TopicLookup
 from batchval.proxy.record_parts import RecordParts
-from batchval.proxy.tls import ListenerContext, UpstreamContext
+from batchval.proxy.tls import listener_context, upstream_context
 
 __all__ = ["Parts", "named"]
 
@@ -37,10 +37,10 @@ class Parts:
             settings, None if before is None else before.record_parts
         )
         self.upstream_tls = (
-            None if settings.upstream.tls is None else UpstreamContext(settings.upstream.tls)
+            None if settings.upstream.tls is None else upstream_context(settings.upstream.tls)
         )
         self.listener_tls = {
-            one.name: ListenerContext(one.tls) for one in settings.listeners if one.tls is not None
+            one.name: listener_context(one.tls) for one in settings.listeners if one.tls is not None
         }
         self.cluster_topics = self._cluster_topics(read, before)
         self._lookup: TopicLookup | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -38,7 +39,6 @@ from batchval.proxy.metadata_client import (
     ClusterView,
     brokers_by,
 )
-from batchval.proxy.tls import UpstreamContext
 from batchval.proxy.topics import is_topic_name
 from batchval.proxy.values import Address
 
@@ -207,7 +207,7 @@ class ClusterTopics:
 
 async def read_topic_configs(
     upstream: Upstream,
-    tls: UpstreamContext | None,
+    tls: ssl.SSLContext | None,
     topics: Iterable[str] | None,
     addresses: Sequence[BrokerAddress] | None = None,
 ) -> dict[str, TopicPolicy]:
@@ -225,7 +225,7 @@ async def read_topic_configs(
 
 
 async def read_brokers(
-    upstream: Upstream, tls: UpstreamContext | None, address: BrokerAddress, client_id: str
+    upstream: Upstream, tls: ssl.SSLContext | None, address: BrokerAddress, client_id: str
 ) -> ClusterView:
     """Ask one broker for all brokers, with the gate's own credentials.
 
@@ -239,12 +239,12 @@ async def read_brokers(
 @contextlib.asynccontextmanager
 async def _as_admin(
     upstream: Upstream,
-    tls: UpstreamContext | None,
+    tls: ssl.SSLContext | None,
     addresses: Sequence[BrokerAddress],
     client_id: str = CLIENT_ID,
 ) -> AsyncIterator[tuple[Connection, dict[int, tuple[int, int]]]]:
     """Open a connection on which ``upstream.admin`` is known, with the versions of the broker."""
-    options = ConnectionOptions(client_id=client_id, ssl=tls.context if tls is not None else None)
+    options = ConnectionOptions(client_id=client_id, ssl=tls)
     connection, versions = await _first_connected(upstream, options, addresses)
     try:
         yield connection, versions

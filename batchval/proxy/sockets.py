@@ -31,6 +31,7 @@ _TCP_INFO = struct.Struct("=2xBB52xI")
 _PROBES = 6
 #: bytes_received, bytes_sent and, of these, bytes_retrans (Linux 4.19 and later)
 _TCP_BYTES = struct.Struct("=128xQ64xQQ")
+_TCP_STATE = struct.Struct("=B")
 
 
 def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
@@ -69,14 +70,9 @@ def silent_s(transport: asyncio.Transport | None) -> float:
     0 where the kernel asks nothing. A peer that only does not read answers the kernel's probes of
     its window, and is not silent.
     """
-    sock = None if transport is None else transport.get_extra_info("socket")
-    if sock is None or not hasattr(socket, "TCP_INFO"):
+    if (info := _tcp_info(transport, _TCP_INFO)) is None:
         return 0.0
-    try:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-        retransmits, probes, last_ack_ms = _TCP_INFO.unpack(info)
-    except (OSError, struct.error):
-        return 0.0
+    retransmits, probes, last_ack_ms = info
     return float(last_ack_ms) / 1000 if retransmits or probes else 0.0
 
 
@@ -84,14 +80,9 @@ def transferred(transport: asyncio.Transport | None) -> tuple[int | None, int | 
     """Return the bytes that came from the peer and that were sent to it; None where the kernel does
     not count them.
     """
-    sock = None if transport is None else transport.get_extra_info("socket")
-    if sock is None or not hasattr(socket, "TCP_INFO"):
+    if (info := _tcp_info(transport, _TCP_BYTES)) is None:
         return None, None
-    try:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_BYTES.size)
-        received, sent, repeated = _TCP_BYTES.unpack(info)
-    except (OSError, struct.error):
-        return None, None
+    received, sent, repeated = info
     return received, sent - repeated
 
 
@@ -118,10 +109,16 @@ def _queued(transport: asyncio.Transport | None, queue: int) -> int:
 
 def tcp_state(transport: asyncio.Transport | None) -> int:
     """Return the connection's state (tcp_states.h), 0 where the kernel has none."""
+    info = _tcp_info(transport, _TCP_STATE)
+    return 0 if info is None else int(info[0])
+
+
+def _tcp_info(transport: asyncio.Transport | None, fields: struct.Struct) -> tuple[int, ...] | None:
+    """Return fields of struct tcp_info; None where the kernel does not have them."""
     sock = None if transport is None else transport.get_extra_info("socket")
     if sock is None or not hasattr(socket, "TCP_INFO"):
-        return 0
+        return None
     try:
-        return int(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
-    except OSError:
-        return 0
+        return fields.unpack(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, fields.size))
+    except (OSError, struct.error):
+        return None

@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from batchval.named_files import opened
+from batchval.network.security import reason_of
 from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.secret import Secret
 
 __all__ = [
-    "ListenerContext",
-    "UpstreamContext",
     "identity_of",
+    "listener_context",
     "refusal_of",
     "server_certificate",
     "subject_of",
+    "upstream_context",
 ]
 
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -48,28 +49,11 @@ _SHORT = {
 _CRL_FAULTS = frozenset({3, 8, 11, 12})
 
 
-class ListenerContext:
-    """The server side of one listener: ``context``, made from the files' present content.
+def listener_context(settings: ListenerTls) -> ssl.SSLContext:
+    """Return the server side of one listener, made from the files' present content.
 
     ConfigError where the files are not what they should be.
     """
-
-    def __init__(self, settings: ListenerTls) -> None:
-        self.settings = settings
-        self.context = _server_context(settings)
-
-
-class UpstreamContext:
-    """The client side of connections to brokers: ``context``, made from the files' present content.
-    Raises ConfigError.
-    """
-
-    def __init__(self, settings: UpstreamTls) -> None:
-        self.settings = settings
-        self.context = _client_context(settings)
-
-
-def _server_context(settings: ListenerTls) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
     # a resumed session would outlive the authority that vouched for it
@@ -88,7 +72,10 @@ def _server_context(settings: ListenerTls) -> ssl.SSLContext:
     return context
 
 
-def _client_context(settings: UpstreamTls) -> ssl.SSLContext:
+def upstream_context(settings: UpstreamTls) -> ssl.SSLContext:
+    """Return the client side of connections to brokers, made from the files' present content.
+    Raises ConfigError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name
     context.minimum_version = _VERSIONS[settings.minimum_version]
     if settings.ca is not None:
@@ -118,7 +105,9 @@ def _load_chain(
         # without a password OpenSSL would ask the terminal for one
         context.load_cert_chain(certificate, key, password=lambda: word)
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise ConfigError([f"{certificate} with {key}: {_reason(error)}"]) from None
+        raise ConfigError(
+            [f"{certificate} with {key}: {reason_of(error, 'key_password')}"]
+        ) from None
 
 
 def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
@@ -126,7 +115,7 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
     try:
         context.load_verify_locations(path)
     except (ssl.SSLError, OSError) as error:
-        raise ConfigError([f"{path}: {_reason(error)}"]) from None
+        raise ConfigError([f"{path}: {reason_of(error, 'key_password')}"]) from None
 
 
 def _refuse_equal_names(context: ssl.SSLContext, path: Path) -> None:
@@ -156,17 +145,6 @@ def _readable(path: Path) -> None:
         opened(path).close()  # before OpenSSL opens it, which would wait for a pipe
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError):
-        known = {"KEY_VALUES_MISMATCH": "the key is not that of the certificate"}
-        reason = error.reason or ""
-        return known.get(
-            reason,
-            reason.lower().replace("_", " ") or "cannot be read (a wrong or missing key_password?)",
-        )
-    return type(error).__name__
 
 
 def subject_of(certificate: Mapping[str, Any] | None) -> str | None:

@@ -10,7 +10,7 @@ from batchval.proxy.config import Settings
 from batchval.proxy.hosts import addresses_of
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.probe import Kind, Probe, probe
-from batchval.proxy.tls import UpstreamContext
+from batchval.proxy.tls import upstream_context
 from batchval.proxy.values import STAND_IN, Address
 from batchval.yaml_settings.faults import Fault, Loc
 
@@ -39,11 +39,7 @@ _WARNING: Final[dict[Kind, str]] = {
 def upstream_faults(settings: Settings) -> tuple[list[Fault], list[Fault]]:
     """Return what is wrong with the upstreams, and warnings. Takes at most two times PROBE_S."""
     try:
-        tls = (
-            None
-            if settings.upstream.tls is None
-            else UpstreamContext(settings.upstream.tls).context
-        )
+        tls = None if settings.upstream.tls is None else upstream_context(settings.upstream.tls)
     except ConfigError:
         return [], []  # reported with the files
     wrong, warnings = [], []

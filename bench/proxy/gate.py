@@ -23,7 +23,7 @@ from batchval.proxy.config import ListenerTls
 from batchval.proxy.gate import Gate
 from batchval.proxy.options import ProxyOptions, TopicPolicies
 from batchval.proxy.server import Proxy
-from batchval.proxy.tls import ListenerContext
+from batchval.proxy.tls import listener_context
 
 CLAIMS = {
     "off": "ignore",
@@ -45,7 +45,7 @@ class Open(Gate):
 
 async def main(broker_port: int, way: str, certificate: str = "", key: str = "") -> None:
     tls = (
-        ListenerContext(ListenerTls(certificate=Path(certificate), key=Path(key)))
+        listener_context(ListenerTls(certificate=Path(certificate), key=Path(key)))
         if certificate
         else None
     )
@@ -57,7 +57,7 @@ async def main(broker_port: int, way: str, certificate: str = "", key: str = "")
             topics=TOPICS,
             claims_in=ClaimsPolicy.parse(CLAIMS[way]),
             claims_out="tag" if way == "tag" else "none",
-            listen_tls=tls and tls.context,
+            listen_tls=tls,
         )
     )
     if way == "off":

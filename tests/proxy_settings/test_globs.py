@@ -9,10 +9,11 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from batchval.proxy.globs import is_principal, is_topic, name_for
+from batchval.proxy.globs import is_principal, name_for
+from batchval.proxy.topics import is_topic_name
 
 NAMES = ["".join(letters) for n in range(1, 6) for letters in itertools.product("ab.", repeat=n)]
-TOPICS = [name for name in NAMES if is_topic(name)]
+TOPICS = [name for name in NAMES if is_topic_name(name)]
 
 NEVER = [
     ("orders.*", ["*"]),
@@ -49,7 +50,7 @@ def test_a_glob_that_matches_no_topic(glob: str) -> None:
 def test_a_glob_that_may_match(glob: str, earlier: list[str]) -> None:
     found = name_for(glob, earlier)
     assert found is not None
-    assert is_topic(found)
+    assert is_topic_name(found)
     assert fnmatchcase(found, glob)
     assert not any(fnmatchcase(found, one) for one in earlier)
 

@@ -12,9 +12,9 @@ import pytest
 
 from batchval.proxy.config import ListenerTls
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.tls import ListenerContext, identity_of
+from batchval.proxy.tls import identity_of
 from tests.support.authorities import Authority, pem
-from tests.support.secured import SecuredServer, read_again
+from tests.support.secured import Context, SecuredServer, read_again
 
 REFUSED = (ssl.SSLError, ConnectionError)
 
@@ -57,8 +57,8 @@ def clients(tmp_path: Path) -> Clients:
     return Clients(tmp_path)
 
 
-def serving(settings: ListenerTls) -> tuple[ListenerContext, SecuredServer]:
-    context = ListenerContext(settings)
+def serving(settings: ListenerTls) -> tuple[Context, SecuredServer]:
+    context = Context(settings)
     return context, SecuredServer(lambda: context.context)
 
 
@@ -141,9 +141,9 @@ async def test_a_client_without_a_certificate_has_none(clients: Clients) -> None
 def test_two_authorities_of_one_name_are_refused(clients: Clients) -> None:
     same = [Authority("Clients/A"), Authority("Clients/A"), Authority("Clients/B")]
     with pytest.raises(ConfigError, match=r"clients\.pem: 2 certificates have the subject"):
-        ListenerContext(clients.settings(*same))
+        Context(clients.settings(*same))
     # the same certificate twice is one
-    ListenerContext(clients.settings(same[0], same[0], same[2]))
+    Context(clients.settings(same[0], same[0], same[2]))
 
 
 # ---- revocation ----------------------------------------------------------------------------------
@@ -235,8 +235,8 @@ def test_files_that_hold_no_list(clients: Clients) -> None:
         ConfigError,
         match=r"revoked\.pem: holds no certificate revocation list, expected PEM blocks",
     ):
-        ListenerContext(clients.settings(authority, revoked=pem(authority.certificate)))
+        Context(clients.settings(authority, revoked=pem(authority.certificate)))
     with pytest.raises(ConfigError, match=r"revoked\.pem: "):
-        ListenerContext(clients.settings(authority, revoked=b""))
+        Context(clients.settings(authority, revoked=b""))
     with pytest.raises(ConfigError, match=r"none\.pem: No such file"):
-        ListenerContext(clients.settings(authority, client_crl=clients.folder / "none.pem"))
+        Context(clients.settings(authority, client_crl=clients.folder / "none.pem"))

@@ -13,8 +13,8 @@ import trustme
 from batchval.proxy.config import ListenerTls, UpstreamTls
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.secret import Secret
-from batchval.proxy.tls import ListenerContext, UpstreamContext, subject_of
-from tests.support.secured import SecuredServer, read_again
+from batchval.proxy.tls import subject_of, upstream_context
+from tests.support.secured import Context, SecuredServer, read_again
 
 
 class Files:
@@ -51,14 +51,14 @@ class Files:
     def mutual(self, **more: Any) -> ListenerTls:
         return self.listener(client_ca=self.folder / "clients.pem", **more)
 
-    def client(self, certificate: bool = True) -> UpstreamContext:
+    def client(self, certificate: bool = True) -> ssl.SSLContext:
         options: dict[str, Any] = {"ca": self.folder / "servers.pem"}
         if certificate:
             options |= {
                 "certificate": self.folder / "client.pem",
                 "key": self.folder / "client.key",
             }
-        return UpstreamContext(UpstreamTls.model_validate(options))
+        return upstream_context(UpstreamTls.model_validate(options))
 
 
 @pytest.fixture
@@ -69,31 +69,28 @@ def files(tmp_path: Path) -> Files:
 class Server(SecuredServer):
     """Tells each client the name that it has shown."""
 
-    def __init__(self, context: ListenerContext) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(lambda: context.context, lambda tls: subject_of(tls.getpeercert()))
         self.settings = context
 
-    async def ask(self, client: UpstreamContext | ssl.SSLContext) -> str:
-        return await super().ask(client if isinstance(client, ssl.SSLContext) else client.context)
-
 
 async def test_the_sender_is_the_subject_of_the_certificate(files: Files) -> None:
-    async with Server(ListenerContext(files.mutual())) as server:
+    async with Server(Context(files.mutual())) as server:
         shown = await server.ask(files.client())
         assert re.fullmatch(r"CN=edge-1,OU=[^,]*,O=Edge\\, Inc\.", shown)
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await server.ask(files.client(certificate=False))
-    async with Server(ListenerContext(files.mutual(client_auth="optional"))) as server:
+    async with Server(Context(files.mutual(client_auth="optional"))) as server:
         assert await server.ask(files.client(certificate=False)) == "None"
         assert (await server.ask(files.client())).startswith("CN=edge-1")
-    async with Server(ListenerContext(files.listener())) as server:
+    async with Server(Context(files.listener())) as server:
         assert (
             await server.ask(files.client()) == "None"
         )  # nobody asked for it, so nobody verified it
 
 
 async def test_a_certificate_of_another_authority_is_refused(files: Files) -> None:
-    async with Server(ListenerContext(files.mutual())) as server:
+    async with Server(Context(files.mutual())) as server:
         stranger = trustme.CA(organization_name="Clients")
         files.put("client", stranger.issue_cert("edge-1", common_name="edge-1"))
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -101,7 +98,7 @@ async def test_a_certificate_of_another_authority_is_refused(files: Files) -> No
 
 
 async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -> None:
-    async with Server(ListenerContext(files.mutual())) as server:
+    async with Server(Context(files.mutual())) as server:
         first = files.client()
         assert (await server.ask(first)).startswith("CN=edge-1")
         files.servers, files.clients = trustme.CA(), trustme.CA()
@@ -120,14 +117,12 @@ async def test_new_certificates_hold_from_the_next_connection_on(files: Files) -
         files.renew()
         assert (await server.ask(half)).startswith("CN=edge-1")
         read_again(server.settings)
-        half_trusting = UpstreamContext(half.settings)
-        half_trusting.context = half.context
         with pytest.raises((ssl.SSLError, ConnectionError)):
-            await server.ask(half_trusting)
+            await server.ask(half)
 
 
 async def test_after_a_failed_reload_the_old_ones_hold(files: Files) -> None:
-    async with Server(ListenerContext(files.mutual())) as server:
+    async with Server(Context(files.mutual())) as server:
         client = files.client()
         for name in ("server.pem", "server.key", "clients.pem"):
             kept = (files.folder / name).read_bytes()
@@ -141,20 +136,20 @@ async def test_after_a_failed_reload_the_old_ones_hold(files: Files) -> None:
 
 
 async def test_nothing_below_tls_1_2(files: Files) -> None:
-    async with Server(ListenerContext(files.listener())) as server:
+    async with Server(Context(files.listener())) as server:
         old = ssl.create_default_context(cafile=str(files.folder / "servers.pem"))
         old.minimum_version = ssl.TLSVersion.TLSv1_2
         old.maximum_version = ssl.TLSVersion.TLSv1_2
         assert await server.ask(old) == "None"
-    async with Server(ListenerContext(files.listener(minimum_version="1.3"))) as server:
+    async with Server(Context(files.listener(minimum_version="1.3"))) as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await server.ask(old)
-    assert ListenerContext(files.listener()).context.minimum_version == ssl.TLSVersion.TLSv1_2
-    assert files.client().context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert Context(files.listener()).context.minimum_version == ssl.TLSVersion.TLSv1_2
+    assert files.client().minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 async def test_brokers_are_verified(files: Files) -> None:
-    async with Server(ListenerContext(files.listener())) as server:
+    async with Server(Context(files.listener())) as server:
         client = files.client()
         assert await server.ask(client) == "None"
         files.put("server", files.servers.issue_cert("elsewhere"))
@@ -167,15 +162,15 @@ def test_files_that_are_not_what_they_should_be(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match=r"none\.pem: No such file"):
-        ListenerContext(files.listener(certificate=files.folder / "none.pem"))
+        Context(files.listener(certificate=files.folder / "none.pem"))
     with pytest.raises(ConfigError, match="the key is not that of the certificate"):
-        ListenerContext(files.listener(key=files.folder / "client.key"))
+        Context(files.listener(key=files.folder / "client.key"))
     monkeypatch.delenv("GATE_KEY", raising=False)
     with pytest.raises(ConfigError, match="the environment has no GATE_KEY"):
-        ListenerContext(files.listener(key_password=Secret(env="GATE_KEY")))
+        Context(files.listener(key_password=Secret(env="GATE_KEY")))
     (files.folder / "server.pem").write_text("none")
     with pytest.raises(ConfigError, match=r"server\.pem"):
-        ListenerContext(files.listener())
+        Context(files.listener())
 
 
 def certificate(*parts: tuple[tuple[str, str], ...], **more: Any) -> dict[str, Any]:

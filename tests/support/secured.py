@@ -9,13 +9,22 @@ import ssl
 from collections.abc import Callable
 from typing import Self, cast
 
+from batchval.proxy.config import ListenerTls
 from batchval.proxy.handshakes import HandshakeError, Handshakes, Look
-from batchval.proxy.tls import ListenerContext, identity_of
+from batchval.proxy.tls import identity_of, listener_context
 
 
-def read_again(context: ListenerContext) -> None:
+class Context:
+    """The context of a listener with these settings. ConfigError."""
+
+    def __init__(self, settings: ListenerTls) -> None:
+        self.settings = settings
+        self.context = listener_context(settings)
+
+
+def read_again(context: Context) -> None:
     """Let new connections use what the files hold now, as a reload of the settings does."""
-    context.context = ListenerContext(context.settings).context
+    context.context = listener_context(context.settings)
 
 
 class SecuredServer:

@@ -119,10 +119,8 @@ class WorkerGate(RunningGate):
         return options
 
     def _discovery(self) -> Discovery:
-        bootstrap = tuple((one.host, one.port) for one in self.settings.upstream.bootstrap)
-        options = DiscoveryOptions(
-            bootstrap, connect_s=self.settings.upstream.connect_timeout_ms / 1000
-        )
+        upstream = self.settings.upstream
+        options = DiscoveryOptions(upstream.bootstrap, connect_s=upstream.connect_timeout_ms / 1000)
         return FollowingDiscovery(options, self._parts.instance, self._report, self._asking)
 
     def _shared(self, options: ProxyOptions) -> Shared:
