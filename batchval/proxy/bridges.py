@@ -11,7 +11,6 @@ that is translated wait for it, and so do the answers (``lowering``). Produce 0 
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -24,6 +23,7 @@ from batchval.protocol.old_list_offsets import OldListOffsets
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
 from batchval.proxy.lowering import FetchConversion, FetchFacts, is_empty
 from batchval.proxy.pending import Answer, Item, Queue
+from batchval.proxy.validation_queue import OneSlice
 
 __all__ = ["raised_by", "take"]
 
@@ -73,39 +73,27 @@ def take(
     session.proxy.validation.put(work)
 
 
-class _Raising:
+class _Raising(OneSlice):
     """A job that raises one request; a job for ``ValidationQueue``.
 
     ``questions``  requests of the gate's own that go to the broker first, and their places
     """
 
     def __init__(self, session: Queue, frame: memoryview, answer: Answer) -> None:
+        super().__init__(frame)
         self.session = session
         self.answer = answer
         self.raising = session.raised[answer.key]
         self.item: Item | None = None
-        self.heavy = self.cancelled = False
         self.questions: list[tuple[memoryview, Answer]] = []
         # here, on the loop: in a thread the session is read only
         self._turn = session.old_fetches.next_turn() if answer.key == ApiKey.FETCH else 0
-        self._frame = frame
         self._raised = frame
         self._held = 0  # for what the answer needs
 
-    @property
-    def size(self) -> int:
-        """Return the size of the request as it came."""
-        return len(self._frame)
-
-    def work(self) -> tuple[str, float]:
+    def make(self) -> None:
         """Raise the request, in a thread."""
-        began = time.thread_time()
-        if not self.cancelled:
-            self._raised = self.raised()
-        return "done", time.thread_time() - began
-
-    def paused(self) -> None:
-        """Do nothing: there is one slice."""
+        self._raised = self.raised()
 
     def done(self, error: BaseException | None) -> None:
         """Send the request on, and what waits for it."""
@@ -219,31 +207,19 @@ def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | 
     return None
 
 
-class _Lowering:
+class _Lowering(OneSlice):
     """A job that lowers a large answer other than Fetch's; a job for ``ValidationQueue``."""
 
     def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
+        super().__init__(frame)
         self.session = session
         self.answer = answer
-        self.frame = frame
-        self.heavy = self.cancelled = False
         self.held = len(frame)
         self._ready: Chunks = []
 
-    @property
-    def size(self) -> int:
-        """Return the size of the broker's answer."""
-        return len(self.frame)
-
-    def work(self) -> tuple[str, float]:
+    def make(self) -> None:
         """Lower the answer, in a thread."""
-        began = time.thread_time()
-        if not self.cancelled:
-            self._ready = self.lowered()
-        return "done", time.thread_time() - began
-
-    def paused(self) -> None:
-        """Do nothing: there is one slice."""
+        self._ready = self.lowered()
 
     def done(self, error: BaseException | None) -> None:
         """Hand the answer to the session."""
@@ -256,7 +232,7 @@ class _Lowering:
     def lowered(self) -> Chunks:
         """Return the answer in the client's version. ProtocolError."""
         answer = self.answer
-        body: memoryview | bytes = self.frame[_ANSWER_HEADER:]
+        body: memoryview | bytes = self._frame[_ANSWER_HEADER:]
         if answer.key == ApiKey.LIST_OFFSETS:
             body = answer.facts.lowered(body)
         else:

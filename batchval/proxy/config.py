@@ -8,7 +8,6 @@ files,
 
 from __future__ import annotations
 
-import fnmatch
 import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -288,10 +287,6 @@ class TopicRule(_Model):
             if name not in OWN_KEYS
         )
         return not has_keys and (self.record_rules is not None or bool(self.custom_rules))
-
-    def matches(self, topic: str) -> bool:
-        """Return whether the glob fits the whole name; upper and lower case differ."""
-        return fnmatch.fnmatchcase(topic, self.match)
 
 
 class Topics(_Model):

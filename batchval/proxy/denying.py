@@ -10,7 +10,6 @@ counts as waiting before it is made: it may be several times as large.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
@@ -22,6 +21,7 @@ from batchval.protocol.message import Chunks
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.options import DenyRule
 from batchval.proxy.pending import Answer, Item, Queue, Surroundings
+from batchval.proxy.validation_queue import OneSlice
 
 __all__ = ["DenyList", "refuse_denied"]
 
@@ -135,26 +135,18 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
     return True
 
 
-class _Denying:
+class _Denying(OneSlice):
     """A job that makes the answer to one denied request, for ``ValidationQueue`` where that takes
     long.
     """
 
-    heavy = False
-
     def __init__(self, session: Denier, frame: memoryview, answer: Answer) -> None:
+        super().__init__(frame)
         self.session = session
         self.answer = answer
         self.item = Item(frame, answer, waits=True)
-        self.cancelled = False
-        self._frame = frame
         self._most = session.limits.max_partitions
         self._ready: Chunks = []
-
-    @property
-    def size(self) -> int:
-        """Return the size of the request."""
-        return len(self._frame)
 
     def made(self) -> Chunks:
         """Return the answer. ProtocolError."""
@@ -164,15 +156,9 @@ class _Denying:
         text = f"{SENTENCES[code]} The gate denies {APIS[key].name}." if is_short else None
         return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
 
-    def work(self) -> tuple[str, float]:
+    def make(self) -> None:
         """Make the answer, in a thread."""
-        began = time.thread_time()
-        if not self.cancelled:
-            self._ready = self.made()
-        return "done", time.thread_time() - began
-
-    def paused(self) -> None:
-        """Do nothing: there is one slice."""
+        self._ready = self.made()
 
     def done(self, error: BaseException | None) -> None:
         """Answer, and send on what waits for this request."""

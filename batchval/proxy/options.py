@@ -17,7 +17,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.glob_policies import TopicRules
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.metadata_client import BrokerAddress, ClusterView
-from batchval.proxy.topics import is_topic_name
+from batchval.proxy.topics import FirstMatch
 
 __all__ = [
     "ANONYMOUS",
@@ -90,8 +90,6 @@ class TopicPolicies:
     ``rules``  what is asked of the records of topics, by glob: the first that matches, or nothing
     """
 
-    __slots__ = ("_known", "_rules", "default", "globs", "known", "rules")
-
     MOST_KNOWN = 10_000
 
     def __init__(
@@ -103,11 +101,11 @@ class TopicPolicies:
         self.default = default or TopicPolicy()
         self.globs = dict(globs or {})
         self.rules = dict(rules or {})
-        self._rules: dict[str, TopicRules | None] = {}
-        self.known: Callable[[str], TopicPolicy | None] | None = (
-            None  # the cluster's own configs, asked first
-        )
-        self._known: dict[str, TopicPolicy] = {}
+        # the cluster's own configs, asked first
+        self.known: Callable[[str], TopicPolicy | None] | None = None
+        self._known = FirstMatch(self.globs.items(), self.default, self.MOST_KNOWN)
+        self._rules: FirstMatch[TopicRules | None]
+        self._rules = FirstMatch(self.rules.items(), None, self.MOST_KNOWN)
 
     def names(self) -> list[str]:
         """Return the topics that were looked up by glob."""
@@ -120,20 +118,7 @@ class TopicPolicies:
 
     def rules_of(self, topic: str | None) -> TopicRules | None:
         """Return what is asked of the records of a topic; None: nothing."""
-        if not self.rules or topic is None:
-            return None
-        try:
-            return self._rules[topic]
-        except KeyError:
-            if not is_topic_name(topic):
-                return None
-        found = next(
-            (rules for glob, rules in self.rules.items() if fnmatchcase(topic, glob)), None
-        )
-        if len(self._rules) >= self.MOST_KNOWN:
-            self._rules.clear()
-        self._rules[topic] = found
-        return found
+        return None if not self.rules or topic is None else self._rules[topic]
 
     def of(self, topic: str | None) -> TopicPolicy:
         """Return the policy of a topic."""
@@ -147,24 +132,9 @@ class TopicPolicies:
         """Return the policy of a topic without what is asked of its records."""
         if topic is None:
             return self.default
-        if self.known is not None:
-            policy = self.known(topic)
-            if policy is not None:
-                return policy
-        policy = self._known.get(topic)
-        if policy is None:
-            # a client may invent any number of names, of 32 KiB each: none of those is kept
-            if not is_topic_name(topic):
-                return self.default
-            policy = self.default
-            for glob, configured in self.globs.items():
-                if fnmatchcase(topic, glob):
-                    policy = configured
-                    break
-            if len(self._known) >= self.MOST_KNOWN:  # names come from clients
-                self._known.clear()
-            self._known[topic] = policy
-        return policy
+        if self.known is not None and (policy := self.known(topic)) is not None:
+            return policy
+        return self._known[topic]
 
 
 class ObserveGlobs(NamedTuple):

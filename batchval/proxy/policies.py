@@ -39,7 +39,7 @@ from batchval.proxy.metadata_client import (
     ClusterView,
     brokers_by,
 )
-from batchval.proxy.topics import is_topic_name
+from batchval.proxy.topics import FirstMatch, is_topic_name
 from batchval.proxy.values import Address
 
 __all__ = [
@@ -85,27 +85,19 @@ class TopicLookup:
         *,
         kafka_version: str = DEFAULT_KAFKA_VERSION,
     ) -> None:
-        self._rules = [
-            (rule, None if rule.leaves_configuration else rule.policy(kafka_version))
+        globs = [
+            (rule.match, None if rule.leaves_configuration else rule.policy(kafka_version))
             for rule in rules
         ]
         self._cluster = cluster
-        self._by_glob: dict[str, TopicPolicy | None] = {}
+        self._by_glob = FirstMatch(globs, None, MOST_TOPICS)
 
     def names(self) -> list[str]:
         """Return the topics that were asked for."""
         return list(self._by_glob)
 
     def __call__(self, topic: str) -> TopicPolicy | None:
-        try:
-            policy = self._by_glob[topic]
-        except KeyError:
-            if not is_topic_name(topic):
-                return None
-            if len(self._by_glob) >= MOST_TOPICS:
-                self._by_glob.clear()
-            policy = next((policy for rule, policy in self._rules if rule.matches(topic)), None)
-            self._by_glob[topic] = policy
+        policy = self._by_glob[topic]
         if policy is None and self._cluster is not None:
             return self._cluster(topic)
         return policy

@@ -5,9 +5,10 @@ rules of each topic.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, Literal
+from operator import attrgetter
+from typing import Any, Final, Literal
 
 from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
@@ -116,15 +117,19 @@ class RecordParts:
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics of registries and custom rules."""
-        for kind, name, text, of_registry in _REGISTRY_METRICS:
-            if self.registries:
-                samples = [((label,), of_registry(one)) for label, one in self.registries.items()]
-                across: Across = "min" if name == "up" else "max" if kind == "gauge" else "sum"
-                yield Family(kind, f"schema_registry_{name}", text, ("registry",), samples, across)
-        for kind, name, text, of_rule in _RULE_METRICS:
-            if self.custom_rules:
-                samples = [((label,), of_rule(one)) for label, one in self.custom_rules.items()]
-                yield Family(kind, f"custom_rule_{name}", text, ("rule",), samples, "max")
+        if self.registries:
+            labelled = partial(_labelled, "schema_registry", "registry", self.registries)
+            for name, text in _REGISTRY_COUNTS.items():
+                yield labelled("counter", name, text, attrgetter(f"{name}_total"))
+            yield labelled("gauge", "subjects", "Subjects whose schema ids are kept.", len, "max")
+            text = "1 where a schema registry answered the last request."
+            yield labelled("gauge", "up", text, lambda one: float(not one.is_down), "min")
+        if self.custom_rules:
+            labelled = partial(_labelled, "custom_rule", "rule", self.custom_rules)
+            for name, text in _RULE_COUNTS.items():
+                yield labelled("counter", name, text, attrgetter(f"{name}_total"))
+            text = "1 while a custom rule is suspended."
+            yield labelled("gauge", "suspended", text, lambda one: float(one.is_suspended), "max")
 
 
 class _Authorities:
@@ -160,71 +165,31 @@ def _loaded(name: str) -> CustomRule:
         raise ConfigError([f"topics.policies: {error}"]) from None
 
 
-_Kind = Literal["counter", "gauge"]
-_REGISTRY_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[SubjectIds], float]], ...]] = (
-    (
-        "counter",
-        "questions",
-        "Requests for an id to a schema registry.",
-        lambda one: one.questions_total,
-    ),
-    (
-        "counter",
-        "failures",
-        "Requests that a schema registry did not answer.",
-        lambda one: one.failures_total,
-    ),
-    (
-        "counter",
-        "passed",
-        "Batches passed: no answer about their schema ids.",
-        lambda one: one.passed_total,
-    ),
-    (
-        "counter",
-        "unanswered",
-        "Batches refused: no answer about their ids.",
-        lambda one: one.refused_total,
-    ),
-    ("gauge", "subjects", "Subjects whose schema ids are kept.", len),
-    (
-        "gauge",
-        "up",
-        "1 where a schema registry answered the last request.",
-        lambda one: float(not one.is_down),
-    ),
-)
-_RULE_METRICS: Final[tuple[tuple[_Kind, str, str, Callable[[BudgetedRule], float]], ...]] = (
-    (
-        "counter",
-        "calls",
-        "Batches that a custom rule checked.",
-        lambda one: one.calls_total,
-    ),
-    ("counter", "seconds", "CPU time of a custom rule.", lambda one: one.seconds_total),
-    (
-        "counter",
-        "refusals",
-        "Batches that a custom rule has refused.",
-        lambda one: one.refusals_total,
-    ),
-    (
-        "counter",
-        "overruns",
-        "Calls of a custom rule that took longer than its budget.",
-        lambda one: one.overruns_total,
-    ),
-    ("counter", "errors", "Calls of a custom rule that failed.", lambda one: one.errors_total),
-    (
-        "counter",
-        "unasked",
-        "Batches that came while a custom rule was suspended.",
-        lambda one: one.unasked_total,
-    ),
-    (
-        "gauge",
-        "suspended",
-        "1 while a custom rule is suspended.",
-        lambda one: float(one.is_suspended),
-    ),
-)
+_REGISTRY_COUNTS: Final = {
+    "questions": "Requests for an id to a schema registry.",
+    "failures": "Requests that a schema registry did not answer.",
+    "passed": "Batches passed: no answer about their schema ids.",
+    "unanswered": "Batches refused: no answer about their ids.",
+}
+_RULE_COUNTS: Final = {
+    "calls": "Batches that a custom rule checked.",
+    "seconds": "CPU time of a custom rule.",
+    "refusals": "Batches that a custom rule has refused.",
+    "overruns": "Calls of a custom rule that took longer than its budget.",
+    "errors": "Calls of a custom rule that failed.",
+    "unasked": "Batches that came while a custom rule was suspended.",
+}
+
+
+def _labelled(
+    prefix: str,
+    label: str,
+    parts: Mapping[str, Any],
+    kind: Literal["counter", "gauge"],
+    name: str,
+    text: str,
+    of: Callable[[Any], float],
+    across: Across = "sum",
+) -> Family:
+    samples = [((key,), of(one)) for key, one in parts.items()]
+    return Family(kind, f"{prefix}_{name}", text, (label,), samples, across)

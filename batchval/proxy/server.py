@@ -340,7 +340,7 @@ class Proxy:
     def gate_of(self, options: ProxyOptions) -> Gate:
         """Return the gate of these options. For any thread. Raises BatchvalError."""
         gate = Gate(options, self.counters)
-        gate.topic_names = self.topics.name_of
+        gate.topic_names = self.topics.by_id.get
         return gate
 
     def _bridge(self, bridge: frozenset[str]) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from fnmatch import fnmatchcase
+from typing import Final, TypeVar
 
-__all__ = ["KnownTopics", "is_topic_name"]
+__all__ = ["LONGEST_NAME", "FirstMatch", "KnownTopics", "is_topic_name"]
+
+T = TypeVar("T")
 
 #: Topics that are remembered.
 MOST_TOPICS: Final = 100_000
@@ -20,6 +23,30 @@ _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 def is_topic_name(name: str) -> bool:
     """Return whether Kafka allows the name (org.apache.kafka.common.internals.Topic)."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+class FirstMatch(dict[str, T]):
+    """The value of the first glob that matches a topic's name, else ``default``.
+
+    At most ``most`` names are remembered, since they come from clients. A name that Kafka does not
+    allow has the default and is not remembered: it may have 32 KiB.
+    """
+
+    def __init__(self, globs: Iterable[tuple[str, T]], default: T, most: int) -> None:
+        super().__init__()
+        self._globs = list(globs)
+        self._default = default
+        self._most = most
+
+    def __missing__(self, topic: str) -> T:
+        if not is_topic_name(topic):
+            return self._default
+        matching = (value for glob, value in self._globs if fnmatchcase(topic, glob))
+        found = next(matching, self._default)
+        if len(self) >= self._most:
+            self.clear()
+        self[topic] = found
+        return found
 
 
 class KnownTopics:
@@ -46,7 +73,3 @@ class KnownTopics:
     def is_known(self, name: str) -> bool:
         """Return whether a broker has confirmed the name."""
         return name in self._names
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic id, None where it is not known."""
-        return self.by_id.get(topic_id)

@@ -25,7 +25,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.options import Counters
 
-__all__ = ["SLICE_S", "Job", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
+__all__ = ["SLICE_S", "Job", "OneSlice", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
 
 #: Seconds of a thread's time that a job uses before others may go on.
 SLICE_S: Final = 0.005
@@ -76,6 +76,35 @@ class Work(Protocol):
 
     def done(self, error: BaseException | None) -> None:
         """Take what came of it, on the loop."""
+
+
+class OneSlice:
+    """The part of a job that makes something of one frame, in one slice."""
+
+    heavy = False
+
+    def __init__(self, frame: memoryview) -> None:
+        self.cancelled = False
+        self._frame = frame
+
+    @property
+    def size(self) -> int:
+        """Return the size of the frame."""
+        return len(self._frame)
+
+    def make(self) -> None:
+        """Do the work, in a thread. ProtocolError."""
+        raise NotImplementedError
+
+    def work(self) -> tuple[str, float]:
+        """Do all of it."""
+        began = time.thread_time()
+        if not self.cancelled:
+            self.make()
+        return "done", time.thread_time() - began
+
+    def paused(self) -> None:
+        """Do nothing: there is one slice."""
 
 
 @dataclass(slots=True, eq=False)

@@ -18,6 +18,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Final
 
 from batchval.schema_registry.registry_client import (
@@ -58,16 +59,14 @@ class RegistryBusyError(RegistryError):
     """An error: too many requests wait for an answer already, or were sent a moment ago."""
 
 
+@dataclass(slots=True)
 class _Subject:
     """The known ids of one subject."""
 
-    __slots__ = ("found", "ids", "versions")
-
-    def __init__(self) -> None:
-        self.ids: frozenset[int] = frozenset()
-        self.versions: dict[int, int] = {}
-        # by questions since the versions were read: id -> when
-        self.found: dict[int, float] = {}
+    ids: frozenset[int] = frozenset()
+    versions: dict[int, int] = field(default_factory=dict)
+    # by questions since the versions were read: id -> when
+    found: dict[int, float] = field(default_factory=dict)
 
 
 class SubjectIds:
@@ -77,6 +76,7 @@ class SubjectIds:
     ``refresh_s``  between two readings of all subjects
     ``absent_s``   how long an id that is absent is not asked for again
     ``retry_s``    after a failure, no question is asked for so long
+    ``is_down``    whether the last request has failed
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SubjectIds:
         self._asked: dict[int, tuple[Future[frozenset[str]], set[str]]] = {}
         self._new: set[str] = set()
         self._down_until = 0.0
-        self._is_down = False
+        self.is_down = False
         self._wake = threading.Event()
         self._end = threading.Event()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="batchval-registry")
@@ -112,7 +112,7 @@ class SubjectIds:
         self.questions_total = 0
         self.failures_total = 0
         self.passed_total = 0
-        self.refused_total = 0
+        self.unanswered_total = 0
 
     # ---- what is known ---------------------------------------------------------------------------
 
@@ -145,11 +145,6 @@ class SubjectIds:
         until = self._absent.get((subject, schema_id))
         return until is not None and self._clock() < until
 
-    @property
-    def is_down(self) -> bool:
-        """Return whether the last request has failed."""
-        return self._is_down
-
     def __len__(self) -> int:
         return len(self._subjects)
 
@@ -157,7 +152,7 @@ class SubjectIds:
         """Count a batch that has passed or was refused, because its id got no answer."""
         with self._lock:
             self.passed_total += passed
-            self.refused_total += not passed
+            self.unanswered_total += not passed
 
     # ---- what is asked ---------------------------------------------------------------------------
 
@@ -327,7 +322,7 @@ class SubjectIds:
         with self._lock:
             self.failures_total += 1
             self._down_until = max(self._down_until, self._clock() + self._retry_s)
-            was_down, self._is_down = self._is_down, True
+            was_down, self.is_down = self.is_down, True
         if not was_down:
             log.warning(
                 "the schema registry does not answer: %s", str(error) or type(error).__name__
@@ -345,6 +340,6 @@ class SubjectIds:
             log.warning("an answer of the schema registry cannot be used: %s", error)
 
     def _answered(self) -> None:
-        was_down, self._is_down = self._is_down, False
+        was_down, self.is_down = self.is_down, False
         if was_down:
             log.info("the schema registry %s answers again", self.client.url)

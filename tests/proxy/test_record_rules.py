@@ -303,7 +303,7 @@ def test_while_the_registry_does_not_answer(
     assert proxy.counters.partitions_refused == (
         {"record-key-too-large": 1} if passes else {"schema-registry-unavailable": 4}
     )
-    assert (gate.subjects.passed_total, gate.subjects.refused_total) == (
+    assert (gate.subjects.passed_total, gate.subjects.unanswered_total) == (
         (4, 0) if passes else (0, 4)
     )
 

@@ -93,7 +93,7 @@ def test_an_unknown_id_is_asked_for_once_and_remembered() -> None:
                 assert answer(read_frame(sock)) == {(ORDERS, 0): 0}
         assert script.asked == [[ORDERS]]
         assert len(script.produced) == 3
-        assert proxy.proxy.topics.name_of(ORDERS) == "orders"
+        assert proxy.proxy.topics.by_id.get(ORDERS) == "orders"
 
 
 def test_an_id_that_the_broker_does_not_know_is_refused_and_nothing_forwarded() -> None:

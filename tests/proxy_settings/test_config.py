@@ -14,6 +14,7 @@ from batchval.proxy.config import Settings, TopicRule
 from batchval.proxy.loading import ConfigError, load, settings_from, shown
 from batchval.proxy.policies import TopicLookup
 from batchval.proxy.secret import Secret
+from batchval.proxy.topics import FirstMatch
 from batchval.proxy.values import Address
 from batchval.rules import EXTRAS, Rule
 
@@ -364,10 +365,9 @@ def test_topic_rules_are_topic_configurations() -> None:
     first, second = settings(topics={"policies": rules}).topics.policies
     assert first.policy() == TopicPolicy(max_message_bytes=2_000_000, cleanup_policy="compact")
     assert second.policy() == TopicPolicy(message_timestamp_after_max_ms=5)
-    assert first.matches("orders.eu")
-    assert not first.matches("Orders.eu")
-    assert second.matches("Orders")
-    assert second.matches("Orters")
+    by_glob = FirstMatch([(first.match, 1), (second.match, 2)], 0, 10)
+    names = ("orders.eu", "Orders.eu", "Orders", "Orters")
+    assert [by_glob[name] for name in names] == [1, 0, 2, 2]
 
 
 # ---- the command line over the file --------------------------------------------------------------
