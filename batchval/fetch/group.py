@@ -13,8 +13,9 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.fetch.assignor import (
@@ -31,7 +32,7 @@ from batchval.fetch.state import ConsumerMetrics, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.coordinator import GROUP, find_coordinator
-from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import BrokerError, NetworkError, RequestTimeoutError, broker_error
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.protocol.messages.heartbeat import HeartbeatRequest
 from batchval.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
@@ -66,6 +67,7 @@ _LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FE
 _MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 log = logging.getLogger("batchval.fetch")
+T = TypeVar("T")
 
 
 class Membership:
@@ -282,16 +284,12 @@ class Membership:
                     return
 
     async def _beat_once(self) -> None:
-        def make(version: int) -> AnyRequest:
-            return HeartbeatRequest(
-                self.group_id, self.generation, self.member_id, api_version=version
-            )
-
         timer = Timer(self.options.session_timeout_ms)
+        who = self.group_id, self.generation, self.member_id
         answer = await self._ask(
             HeartbeatRequest.api_key,
             _HEARTBEAT_VERSIONS,
-            make,
+            lambda version: HeartbeatRequest(*who, api_version=version),
             timer,
             min(self.options.session_timeout_ms, 10_000),
         )
@@ -332,19 +330,15 @@ class Membership:
 
         Raises CommitFailedError where the group has moved on, BrokerError where it is refused.
         """
-        timer = Timer(timeout_ms)
+        await self._repeated(partial(self._commit_once, offsets), Timer(timeout_ms))
+        self.metrics.commits += 1
+
+    async def _repeated(self, ask: Callable[[Timer], Awaitable[T]], timer: Timer) -> T:
+        """Repeat a request while its error may pass by itself, and there is time."""
         while True:
             try:
-                await self._commit_once(offsets, timer)
-                self.metrics.commits += 1
-                return
+                return await ask(timer)
             except NetworkError as error:
-                code = getattr(error, "code", None)
-                if code in _LOST or code == ErrorCode.REBALANCE_IN_PROGRESS:
-                    self.rejoin()
-                    raise CommitFailedError(
-                        f"the group has moved on ({error}): nothing was committed"
-                    ) from error
                 if not error.retriable or timer.remaining_ms <= self.options.retry_backoff_ms:
                     raise
             await asyncio.sleep(self.options.retry_backoff_ms / 1000)
@@ -367,22 +361,22 @@ class Membership:
         answer: OffsetCommitResponse = await self._ask(
             OffsetCommitRequest.api_key, (2, 9), make, timer
         )
-        for result in answer.topics:
-            for one in result.partitions:
-                self._check(one.error_code, f"commit of {result.name}-{one.partition_index}")
+        try:
+            for result in answer.topics:
+                for one in result.partitions:
+                    self._check(one.error_code, f"commit of {result.name}-{one.partition_index}")
+        except BrokerError as error:
+            if error.code in _LOST or error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                self.rejoin()
+                text = f"the group has moved on ({error}): nothing was committed"
+                raise CommitFailedError(text) from error
+            raise
 
     async def committed(
         self, partitions: list[TopicPartition], timeout_ms: float
     ) -> dict[TopicPartition, int]:
         """Return the committed offset of each partition; those without one are left out."""
-        timer = Timer(timeout_ms)
-        while True:
-            try:
-                return await self._committed_once(partitions, timer)
-            except NetworkError as error:
-                if not error.retriable or timer.remaining_ms <= self.options.retry_backoff_ms:
-                    raise
-            await asyncio.sleep(self.options.retry_backoff_ms / 1000)
+        return await self._repeated(partial(self._committed_once, partitions), Timer(timeout_ms))
 
     async def _committed_once(
         self, partitions: list[TopicPartition], timer: Timer

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from batchval.errors import ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
-from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import DisconnectError, NetworkError, RequestTimeoutError, broker_error
 from batchval.network.option_checks import refusal
 from batchval.network.request import Build, Node
 from batchval.protocol.errors import ProtocolError
@@ -42,6 +42,7 @@ _ADDRESS = re.compile(
 )
 
 log = logging.getLogger("batchval.network")
+T = TypeVar("T")
 
 
 def bootstrap_nodes(servers: Iterable[str]) -> list[Node]:
@@ -197,35 +198,44 @@ class ClusterMetadata:
     async def _update(
         self, topics: list[str] | None, timeout_ms: float, every: bool = False
     ) -> None:
+        async def ask(node: Node) -> None:
+            try:
+                await self._ask(node, topics, every)
+            except ProtocolError as error:  # another broker may answer as it should
+                raise DisconnectError(str(error)) from error
+
+        where = ", ".join(f"{node.host}:{node.port}" for node in self.nodes())
+        await self.ask_any(ask, timeout_ms, f"no metadata from {where}")
+
+    async def ask_any(
+        self, ask: Callable[[Node], Awaitable[T]], timeout_ms: float, failure: str
+    ) -> T:
+        """Ask one broker after the other until one answers: those known, else the bootstrap
+        addresses again.
+
+        Raises RequestTimeoutError with ``failure`` and the last reason, or at once what does not
+        pass by itself.
+        """
         timer = Timer(timeout_ms)
         last: Exception | None = None
         while not timer.expired:
-            node = self._somebody()
+            find, is_unavailable = self.client.least_loaded_node, self.client.is_unavailable
+            known = [node for node in self._nodes.values() if not is_unavailable(node)]
+            node = find(known) or find(self.bootstrap)
             if node is not None:
                 try:
                     async with asyncio.timeout(timer.remaining_ms / 1000):
-                        await self._ask(node, topics, every)
-                    return
-                except (NetworkError, ProtocolError) as error:
-                    if not getattr(error, "retriable", True):
+                        return await ask(node)
+                except NetworkError as error:
+                    if not error.retriable:
                         raise
                     last = error
-                    log.debug("metadata of %s: %s", node, error)
+                    log.debug("%s: %s", node, error)
                 except TimeoutError as error:
                     last = last or error
             await asyncio.sleep(min(self.retry_backoff_ms, timer.remaining_ms) / 1000)
-        where = ", ".join(f"{node.host}:{node.port}" for node in self.nodes())
         reason = f": {last}" if last is not None and str(last) else ""
-        raise RequestTimeoutError(
-            f"no metadata from {where} in {shown_ms(timeout_ms)}{reason}"
-        ) from last
-
-    def _somebody(self) -> Node | None:
-        """Return a broker that can be asked now; the bootstrap addresses again, where none of those
-        known is reached.
-        """
-        known = [node for node in self._nodes.values() if not self.client.is_unavailable(node)]
-        return self.client.least_loaded_node(known) or self.client.least_loaded_node(self.bootstrap)
+        raise RequestTimeoutError(f"{failure} in {shown_ms(timeout_ms)}{reason}") from last
 
     async def _ask(self, node: Node, topics: list[str] | None, every: bool) -> None:
         every = every or (topics is None and self._all)

@@ -8,13 +8,11 @@ broker's. A heartbeat would otherwise wait for a Fetch that waits for records.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
-from batchval.errors import shown_ms
-from batchval.network.client import ConsumerNetworkClient, Timer
+from batchval.network.client import ConsumerNetworkClient
 from batchval.network.cluster_metadata import ClusterMetadata
-from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import broker_error
 from batchval.network.request import Build, Node
 from batchval.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -43,28 +41,10 @@ async def find_coordinator(
     use, RequestTimeoutError (with the last reason) when the time is over.
 
     """
-    timer = Timer(timeout_ms)
-    last: Exception | None = None
     what = f"{'transactional id' if kind == TRANSACTION else 'group'} {key}"
-    while not timer.expired:
-        node = client.least_loaded_node(metadata.nodes()) or client.least_loaded_node(
-            metadata.bootstrap
-        )
-        if node is not None:
-            try:
-                async with asyncio.timeout(timer.remaining_ms / 1000):
-                    return await _ask(client, node, key, kind, what)
-            except NetworkError as error:
-                if not error.retriable:
-                    raise
-                last = error
-            except TimeoutError as error:
-                last = last or error
-        await asyncio.sleep(min(metadata.retry_backoff_ms, timer.remaining_ms) / 1000)
-    reason = f": {last}" if last is not None and str(last) else ""
-    raise RequestTimeoutError(
-        f"no coordinator of {what} in {shown_ms(timeout_ms)}{reason}"
-    ) from last
+    return await metadata.ask_any(
+        lambda node: _ask(client, node, key, kind, what), timeout_ms, f"no coordinator of {what}"
+    )
 
 
 async def _ask(client: ConsumerNetworkClient, node: Node, key: str, kind: int, what: str) -> Node:
