@@ -27,7 +27,7 @@ from batchval.fetch.options import ISOLATION_LEVELS, ConsumerOptions
 from batchval.fetch.pieces import FetchPieces
 from batchval.fetch.receiver import Quota
 from batchval.fetch.state import ConsumerMetrics, FetchedBatches, PartitionState, TopicPartition
-from batchval.fetch.streams import Streams, open_streams
+from batchval.fetch.streams import Streams
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.errors import ClosedError, NetworkError, broker_error
@@ -130,8 +130,11 @@ class Fetcher:
         self.streams = self._open_streams(decode, quota)
 
     def _open_streams(self, decode: str, quota: Quota | None) -> Streams | None:
+        """Return streams; None with TLS, which their thread does not speak."""
+        if self.options.security.ssl_context is not None:
+            return None
         shared = (self.options, self.client, self.metrics)
-        return open_streams(*shared, decode, quota, self._block_came, self._streams_changed)
+        return Streams(*shared, decode, quota, self._block_came, self._streams_changed)
 
     def _block_came(
         self,

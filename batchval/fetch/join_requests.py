@@ -7,7 +7,8 @@ protocol's name and for the assignment, which no version of these answers allows
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["JOIN_VERSIONS", "SYNC_VERSIONS", "JoinRequest", "SyncRequest"]
+
+T = TypeVar("T")
 
 JOIN_VERSIONS: Final = (0, 5)
 SYNC_VERSIONS: Final = (0, 3)
@@ -30,13 +33,8 @@ class JoinRequest(JoinGroupRequest):
     __slots__ = ()
 
     def decode(self, frame: Buffer) -> JoinGroupResponse:
-        try:
-            return super().decode(frame)
-        except ProtocolError:
-            code = _code(frame, _AFTER_THROTTLE if self.api_version >= 2 else _AFTER_ID)
-            if not code:
-                raise
-            return JoinGroupResponse(error_code=code)
+        at = _AFTER_THROTTLE if self.api_version >= 2 else _AFTER_ID
+        return _decoded(super().decode, JoinGroupResponse, frame, at)
 
 
 class SyncRequest(SyncGroupRequest):
@@ -45,14 +43,15 @@ class SyncRequest(SyncGroupRequest):
     __slots__ = ()
 
     def decode(self, frame: Buffer) -> SyncGroupResponse:
-        try:
-            return super().decode(frame)
-        except ProtocolError:
-            code = _code(frame, _AFTER_THROTTLE if self.api_version >= 1 else _AFTER_ID)
-            if not code:
-                raise
-            return SyncGroupResponse(error_code=code)
+        at = _AFTER_THROTTLE if self.api_version >= 1 else _AFTER_ID
+        return _decoded(super().decode, SyncGroupResponse, frame, at)
 
 
-def _code(frame: Buffer, at: int) -> int:
-    return int.from_bytes(memoryview(frame)[at : at + 2], "big", signed=True)
+def _decoded(decode: Callable[[Buffer], T], kind: Callable[..., T], frame: Buffer, at: int) -> T:
+    try:
+        return decode(frame)
+    except ProtocolError:
+        code = int.from_bytes(memoryview(frame)[at : at + 2], "big", signed=True)
+        if not code:
+            raise
+        return kind(error_code=code)

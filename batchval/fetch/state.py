@@ -74,29 +74,24 @@ class ConsumerMetrics:
     heartbeats: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class PartitionState:
     """One assigned partition. ``token`` changes when what was asked for before is not wanted any
     more.
     """
 
-    __slots__ = (
-        *("buffered", "fetch_position", "in_flight", "paused", "plain", "position", "reset"),
-        *("retry_at", "share", "token", "tp"),
-    )
-
-    def __init__(self, tp: TopicPartition) -> None:
-        self.tp = tp
-        self.position: int | None = None  # offset of the next record to return to the caller
-        self.fetch_position = 0  # offset of the next record to fetch
-        self.reset: str | None = None  # "earliest" or "latest": to be asked for
-        self.paused = False
-        self.in_flight = False
-        self.buffered = 0  # answers that the caller has not seen
-        self.retry_at = 0.0  # seconds of the loop's clock
-        self.token = 0
-        # its slot, where a native thread fetches it (batchval.fetch.streams)
-        self.share: tuple[Receiver, int] | None = None
-        self.plain = 0  # fetches before it may be
+    tp: TopicPartition
+    position: int | None = None  # offset of the next record to return to the caller
+    fetch_position: int = 0  # offset of the next record to fetch
+    reset: str | None = None  # "earliest" or "latest": to be asked for
+    paused: bool = False
+    in_flight: bool = False
+    buffered: int = 0  # answers that the caller has not seen
+    retry_at: float = 0.0  # seconds of the loop's clock
+    token: int = 0
+    # its slot, where a native thread fetches it (batchval.fetch.streams)
+    share: tuple[Receiver, int] | None = None
+    plain: int = 0  # fetches before it may be
 
     def seek(self, offset: int | None) -> None:
         """Set the position; None: unknown, to be looked up."""

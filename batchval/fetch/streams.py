@@ -36,7 +36,7 @@ from batchval.network.version_negotiation import ApiVersions
 from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.fetch import FetchRequest
 
-__all__ = ["Streams", "open_streams"]
+__all__ = ["Streams"]
 
 #: To each leader where records are counted: while one answer is on its way, the broker reads for
 #: the other. Where they are handed over, one: two take more CPU than the caller's work leaves.
@@ -416,18 +416,3 @@ def _run(loop: ReceiveLoop, wake: int, notify: int) -> None:
     finally:
         os.close(wake)
         os.close(notify)
-
-
-def open_streams(
-    options: ConsumerOptions,
-    client: ConsumerNetworkClient,
-    metrics: ConsumerMetrics,
-    decode: str,
-    quota: Quota | None,
-    on_block: OnBlock,
-    on_change: Callable[[], None],
-) -> Streams | None:
-    """Return the streams of a consumer; None with TLS, which the thread does not speak."""
-    if options.security.ssl_context is not None:
-        return None
-    return Streams(options, client, metrics, decode, quota, on_block, on_change)

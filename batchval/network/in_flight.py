@@ -50,9 +50,12 @@ class InFlightRequest:
 
 
 class InFlightRequests:
-    """The slots of one connection. ``cap`` None: no limit, counted all the same."""
+    """The slots of one connection. ``cap`` None: no limit, counted all the same.
 
-    __slots__ = ("_awaiting", "_writing", "cap", "peak")
+    ``writing``  the request whose bytes are not all written
+    """
+
+    __slots__ = ("_awaiting", "cap", "peak", "writing")
 
     def __init__(self, cap: int | None = DEFAULT_MAX_IN_FLIGHT) -> None:
         if cap is not None and cap < 1:
@@ -60,11 +63,11 @@ class InFlightRequests:
         self.cap = cap
         self.peak = 0
         self._awaiting: deque[InFlightRequest] = deque()
-        self._writing: InFlightRequest | None = None
+        self.writing: InFlightRequest | None = None
 
     def __len__(self) -> int:
         """Return the number of slots in use."""
-        writing = self._writing
+        writing = self.writing
         return len(self._awaiting) + (writing is not None and not writing.request.expects_response)
 
     def __iter__(self) -> Iterator[InFlightRequest]:
@@ -72,17 +75,12 @@ class InFlightRequests:
         written.
         """
         yield from self._awaiting
-        if self._writing is not None and not self._writing.request.expects_response:
-            yield self._writing
-
-    @property
-    def writing(self) -> InFlightRequest | None:
-        """Return the request whose bytes are not all written."""
-        return self._writing
+        if self.writing is not None and not self.writing.request.expects_response:
+            yield self.writing
 
     def can_send_more(self) -> bool:
         """Return whether a slot can be taken now."""
-        return self._writing is None and (self.cap is None or len(self._awaiting) < self.cap)
+        return self.writing is None and (self.cap is None or len(self._awaiting) < self.cap)
 
     def take(self, entry: InFlightRequest) -> None:
         """Take a slot, before anything of the request is written. Raises RuntimeError if all are in
@@ -92,7 +90,7 @@ class InFlightRequests:
             raise RuntimeError(f"no slot: {len(self)} in flight, cap {self.cap}")
         if entry.request.expects_response:
             self._awaiting.append(entry)
-        self._writing = entry
+        self.writing = entry
         self.peak = max(self.peak, len(self))
 
     def written(self) -> InFlightRequest | None:
@@ -100,7 +98,7 @@ class InFlightRequests:
 
         Return the request if it expects no answer (acks=0).
         """
-        entry, self._writing = self._writing, None
+        entry, self.writing = self.writing, None
         if entry is None or entry.request.expects_response:
             return None
         return entry
@@ -125,5 +123,5 @@ class InFlightRequests:
         """Free all slots of a dead connection; return their requests, oldest first."""
         outstanding = list(self)
         self._awaiting.clear()
-        self._writing = None
+        self.writing = None
         return outstanding

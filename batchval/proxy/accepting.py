@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
+from batchval.proxy.background import spawned
 from batchval.proxy.open_files import SpareFiles
 
 __all__ = ["Acceptor"]
@@ -116,9 +117,7 @@ class Acceptor:
     def _take(self, connection: socket.socket) -> None:
         protocol = self._factory()
         self.opening.add(protocol)
-        task = self._loop.create_task(self._open(connection, protocol))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        spawned(self._tasks, self._open(connection, protocol))
 
     def _accepted(self) -> tuple[socket.socket, Any]:
         try:

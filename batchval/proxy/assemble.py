@@ -301,8 +301,7 @@ class RunningGate:
 
     def preparing(self) -> str | None:
         """Return what this gate still lacks before it may take over; None: nothing."""
-        topics = self.cluster_topics
-        if topics is not None and topics.age_s < 0 and not topics.failures_total:
+        if self.cluster_topics is not None and self.cluster_topics.is_awaited:
             return "the configurations of topics are being read"
         return self.unready()
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from batchval.proxy.audit_log import event_of, facts_of
-from batchval.proxy.metrics import Family
+from batchval.proxy.metrics import Family, single
 from batchval.proxy.options import Refusal
 
 __all__ = ["AuditFile", "open_appending"]
@@ -133,7 +133,7 @@ class AuditFile:
             ),
             ("failures", "Attempts to open or write log.audit_file that failed.", self.failures),
         ):
-            yield Family("counter", f"audit_file_{name}", text, (), [((), value)])
+            yield single("counter", f"audit_file_{name}", text, value)
 
     # ---- the thread ------------------------------------------------------------------------------
 

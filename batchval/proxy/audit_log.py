@@ -100,18 +100,15 @@ class RefusalLog:
             self._left_out += batches
             self.suppressed_total += batches
             return False
-        if self._left_out:
-            self._tell_left_out()
+        self.flush()
         return log.isEnabledFor(logging.WARNING)
 
     def flush(self) -> None:
         """Log how many records were left out, if any were. Call it now and then, and at the end."""
         if self._left_out:
-            self._tell_left_out()
-
-    def _tell_left_out(self) -> None:
-        log.warning(f"{self._what} left out of the log", extra={"facts": {"count": self._left_out}})
-        self._left_out = 0
+            facts = {"count": self._left_out}
+            log.warning(f"{self._what} left out of the log", extra={"facts": facts})
+            self._left_out = 0
 
 
 def event_of(refusal: Refusal) -> str:

@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
-__all__ = ["YIELD_S", "OneAtATime", "in_background"]
+__all__ = ["YIELD_S", "OneAtATime", "in_background", "spawned"]
 
 #: Seconds after which the thread gives the interpreter to the event loop, which asks for it before
 #: each callback: with Python's 5 ms, or the gate's 0.5 ms, a thousand clients would wait a second.
@@ -47,6 +47,13 @@ async def in_background(work: Callable[[], T]) -> T:
     threading.Thread(target=run, name="batchval-background", daemon=True).start()
     with _SWITCHING:
         return await done
+
+
+def spawned(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
+    """Begin a task that stays in ``tasks`` until it ends: the event loop alone would not keep it."""
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 class OneAtATime:

@@ -33,6 +33,7 @@ __all__ = [
     "SeenClient",
     "Served",
     "Software",
+    "api_name",
     "is_raised",
     "is_turned_away",
     "pair_of",
@@ -167,6 +168,11 @@ class Client(NamedTuple):
 def pair_of(pair: int) -> tuple[int, int]:
     """Return (API key, version)."""
     return pair >> 16, pair & 0xFFFF
+
+
+def api_name(key: int) -> str:
+    """Return the name of an API, the number of an unknown one."""
+    return APIS[key].name if key in APIS else str(key)
 
 
 def is_turned_away(key: int, version: int) -> bool:

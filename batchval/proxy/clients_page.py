@@ -16,13 +16,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
-from batchval.protocol.apis import APIS
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.clients import (
     MOST_CLIENTS,
     Client,
     ClientKey,
     ClientTable,
+    api_name,
     is_raised,
     is_turned_away,
     pair_of,
@@ -169,7 +169,7 @@ def _ms(ns: float | None) -> float | None:
 def _use(pair: int, requests: int, raised: Mapping[int, Raised]) -> Document:
     key, version = pair_of(pair)
     return {
-        "api": APIS[key].name if key in APIS else str(key),
+        "api": api_name(key),
         "version": version,
         "requests": requests,
         "old": is_turned_away(key, version),

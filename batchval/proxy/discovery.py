@@ -89,6 +89,9 @@ class Discovery:
 
     ``brokers``     node id -> the broker's own address
     ``cluster_id``  None while it is not known: only a request with credentials learns it
+    ``instance``    what the client ids of its own requests begin with
+    ``requires_authentication``  whether brokers answer only authenticated clients; None while that
+                    is not known
     """
 
     def __init__(self, options: DiscoveryOptions) -> None:
@@ -100,11 +103,11 @@ class Discovery:
         self._named_in_round: set[int] = set()
         self._subscribers: list[Subscriber] = []
         self._ports: dict[str, dict[int, int]] = {}
-        self._requires: bool | None = True if options.authenticates else None
+        self.requires_authentication: bool | None = True if options.authenticates else None
         self._is_confirmed = False  # by an answer in this run, not by the state file
         self._refused_since: float | None = None  # since the last answer with the brokers
         self._is_silence_logged = False
-        self._instance = f"{CLIENT_ID}-{secrets.token_hex(6)}"
+        self.instance = f"{CLIENT_ID}-{secrets.token_hex(6)}"
         self._asking: dict[str, BrokerAddress] = {}  # by the request's client id
         self._looped: set[str] = set()  # client ids of requests that came back
         self._wake = asyncio.Event()
@@ -130,21 +133,9 @@ class Discovery:
         return f"no broker can be reached: {listed(self._endpoints.values())}"
 
     @property
-    def instance(self) -> str:
-        """Return what the client ids of its own requests begin with."""
-        return self._instance
-
-    @property
     def endpoints(self) -> dict[BrokerAddress, tuple[EndpointState, str]]:
         """Return the state of each address, and why it does not serve."""
         return {address: (one.state, one.problem) for address, one in self._endpoints.items()}
-
-    @property
-    def requires_authentication(self) -> bool | None:
-        """Return whether brokers answer only authenticated clients; None while that is not
-        known.
-        """
-        return self._requires
 
     def addresses(self, node_id: int | None = None) -> list[BrokerAddress]:
         """Return where to connect for one broker, in the order in which to try.
@@ -220,7 +211,9 @@ class Discovery:
         credentials.
         """
         now = time.monotonic()
-        if now - self._looked_at >= LOOK_S and (self.options.authenticates or not self._requires):
+        if now - self._looked_at >= LOOK_S and (
+            self.options.authenticates or not self.requires_authentication
+        ):
             self._looked_at = now
             self._wake.set()
 
@@ -245,8 +238,8 @@ class Discovery:
         """Note that a broker answered a client that had not authenticated."""
         self._refused_since = None
         self._is_confirmed = True
-        if self._requires is not False:
-            self._requires = False
+        if self.requires_authentication is not False:
+            self.requires_authentication = False
             self._changed()
 
     def keep_port(self, listener: str, node_id: int, port: int) -> None:
@@ -260,7 +253,9 @@ class Discovery:
         """Return what a gate that takes over has to know."""
         ports = {name: dict(ports) for name, ports in self._ports.items()}
         texts = tuple(map(address_text, self.options.bootstrap))
-        return State(texts, self.cluster_id, self._requires, dict(self.brokers), ports)
+        return State(
+            texts, self.cluster_id, self.requires_authentication, dict(self.brokers), ports
+        )
 
     def inherit(self, state: State) -> None:
         """Begin with the brokers of the gate that is taken over, in place of the state file."""
@@ -281,8 +276,8 @@ class Discovery:
         self.options = replace(options, state=self.options.state)
         for address in options.bootstrap:
             self._endpoint(address)
-        if options.authenticates and self._requires is None:
-            self._requires = True
+        if options.authenticates and self.requires_authentication is None:
+            self.requires_authentication = True
         self._wake.set()
         self._changed()
 
@@ -322,8 +317,8 @@ class Discovery:
             return
         self.cluster_id = state.cluster_id
         self._ports = {name: dict(ports) for name, ports in state.ports.items()} | self._ports
-        if self._requires is None:
-            self._requires = state.requires_authentication
+        if self.requires_authentication is None:
+            self.requires_authentication = state.requires_authentication
         for node_id, (host, port) in state.brokers.items():
             self.learn(node_id, host, port)
 
@@ -401,7 +396,7 @@ class Discovery:
 
     async def _ask(self, endpoint: Endpoint) -> bool:
         """Ask one address; returns whether a broker answered, if only by hanging up."""
-        client_id = f"{self._instance}-{list(self._endpoints).index(endpoint.address)}"
+        client_id = f"{self.instance}-{list(self._endpoints).index(endpoint.address)}"
         self._asking[client_id] = endpoint.address
         try:
             view = await self._request(endpoint.address, client_id)
@@ -518,7 +513,7 @@ class Discovery:
         """
         now = time.monotonic()
         self._refused_since = self._refused_since or now
-        has_answered = self._requires is False and self._is_confirmed
+        has_answered = self.requires_authentication is False and self._is_confirmed
         if has_answered and now - self._refused_since < SILENT_WAIT_S:
             self._fail(
                 endpoint, EndpointState.UNREACHABLE, "the connection was closed without an answer"
@@ -526,8 +521,8 @@ class Discovery:
             return False
         endpoint.answered()
         self._log_recovery(endpoint)
-        if self._requires is not True:
-            self._requires = True
+        if self.requires_authentication is not True:
+            self.requires_authentication = True
             self._changed()
         if not self._is_silence_logged:
             self._is_silence_logged = True

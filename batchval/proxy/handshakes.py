@@ -42,19 +42,11 @@ from batchval.proxy.options import Counters
 from batchval.proxy.tls import refusal_of
 
 __all__ = [
-    "TLS_CONNECTION_BYTES",
-    "TLS_READ_BYTES",
     "HandshakeError",
     "Handshakes",
     "Look",
     "NoHandshakeError",
 ]
-
-#: Resident memory of one idle TLS connection above that of a plain one, and what reads add to it at
-#: most: it keeps the buffers of its largest read. (It also keeps a buffer as large as what was
-#: written to it in one turn of the event loop.)
-TLS_CONNECTION_BYTES: Final = 48 << 10
-TLS_READ_BYTES: Final = 128 << 10
 
 #: Of what is read from the socket at once.
 LARGEST_TLS_READ: Final = 64 << 10

@@ -84,13 +84,6 @@ class HealthServer:
         self._spare = SpareFiles(0)
         self._acceptors: list[Acceptor] = []
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen and accept; return the address. Raises OSError."""
-        socks = await self.bound(host, port)
-        self.accept(socks)
-        found: tuple[str, int] = socks[0].getsockname()[:2]
-        return found
-
     async def bound(self, host: str, port: int) -> list[socket.socket]:
         """Return sockets that listen at the addresses of a host. Raises OSError."""
         # the server binds one socket for each address of the host; connections are accepted here,

@@ -12,7 +12,7 @@ from batchval.proxy.ages import Ages
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.log_thread import lines_left_out
-from batchval.proxy.metrics import Family
+from batchval.proxy.metrics import Family, single
 from batchval.proxy.parts import named
 from batchval.proxy.session import Session
 
@@ -78,16 +78,11 @@ class Pages:
         if (topics := self.gate.cluster_topics) is None:
             return
         text = "Topics whose configuration is known."
-        yield Family("gauge", "topic_configs", text, (), [((), len(topics))], "max")
+        yield single("gauge", "topic_configs", text, len(topics), "max")
         text = "Seconds since all topic configurations were read; -1 before the first time."
-        yield Family("gauge", "topic_configs_age_seconds", text, (), [((), topics.age_s)], "max")
-        yield Family(
-            "counter",
-            "topic_config_failures",
-            "Attempts to read topic configurations that failed.",
-            (),
-            [((), topics.failures_total)],
-        )
+        yield single("gauge", "topic_configs_age_seconds", text, topics.age_s, "max")
+        text = "Attempts to read topic configurations that failed."
+        yield single("counter", "topic_config_failures", text, topics.failures_total)
 
     async def metrics_page(self) -> Callable[[], bytes]:
         """Take the values of /metrics; what is returned writes them, in any thread."""
@@ -129,8 +124,7 @@ class Pages:
 
 
 def _otlp_families(otlp: OtlpExport) -> Iterator[Family]:
-    taken, failed = [((), otlp.exports_total)], [((), otlp.failures_total)]
-    yield Family(
-        "counter", "otlp_exports", "Exports of metrics that the collector has taken.", (), taken
-    )
-    yield Family("counter", "otlp_failures", "Exports of metrics that failed.", (), failed)
+    text = "Exports of metrics that the collector has taken."
+    yield single("counter", "otlp_exports", text, otlp.exports_total)
+    text = "Exports of metrics that failed."
+    yield single("counter", "otlp_failures", text, otlp.failures_total)

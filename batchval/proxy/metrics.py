@@ -31,15 +31,23 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from batchval.ledger import ClaimsCounts, ClaimsLedger
-from batchval.protocol.apis import APIS
-from batchval.proxy.clients import ClientTable
+from batchval.proxy.clients import ClientTable, api_name
 from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.end_reasons import explained
 from batchval.proxy.observed import OTHER
 from batchval.proxy.options import Refusal
 from batchval.proxy.topics import is_topic_name
 
-__all__ = ["BOUNDS_S", "CONTENT_TYPE", "OTHER", "PREFIX", "Family", "GateMetrics", "TopicCounts"]
+__all__ = [
+    "BOUNDS_S",
+    "CONTENT_TYPE",
+    "OTHER",
+    "PREFIX",
+    "Family",
+    "GateMetrics",
+    "TopicCounts",
+    "single",
+]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -168,6 +176,13 @@ class Family(NamedTuple):
     across: Across = "sum"
 
 
+def single(
+    kind: Literal["counter", "gauge"], name: str, text: str, value: float, across: Across = "sum"
+) -> Family:
+    """Return a metric of one value, without labels."""
+    return Family(kind, name, text, (), [((), value)], across)
+
+
 class GateMetrics:
     """The content of /metrics. ``watch`` and ``count`` add what is known only by asking."""
 
@@ -190,9 +205,6 @@ class GateMetrics:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
         self._ledgers: list[ClaimsLedger] = []
-        self._gauges: list[tuple[str, str, Callable[[], float], Across]] = []
-        self._counts: list[tuple[str, str, Callable[[], float]]] = []
-        self._clients: ClientTable | None = None
         self._sources: list[Callable[[], Iterable[Family]]] = []
 
     def name_mode(self, mode: str) -> None:
@@ -202,7 +214,7 @@ class GateMetrics:
 
     def add_clients(self, clients: ClientTable) -> None:
         """Show how many clients there are, and how many of them Kafka 4 turns away."""
-        self._clients = clients
+        self.add(partial(_of_clients, clients))
 
     def add_ledger(self, ledger: ClaimsLedger | None) -> None:
         """Show the counts of a ledger; those of several are summed."""
@@ -211,11 +223,11 @@ class GateMetrics:
 
     def watch(self, name: str, text: str, ask: Callable[[], float], across: Across = "sum") -> None:
         """Show a value that goes up and down. ``ask`` is called on the event loop."""
-        self._gauges.append((name, text, ask, across))
+        self.add(lambda: [single("gauge", name, text, ask(), across)])
 
     def count(self, name: str, text: str, ask: Callable[[], float]) -> None:
         """Show a value that only grows; ``name`` is without ``_total``."""
-        self._counts.append((name, text, ask))
+        self.add(lambda: [single("counter", name, text, ask())])
 
     def add(self, source: Callable[[], Iterable[Family]]) -> None:
         """Show the families of a source, which is called on the event loop."""
@@ -228,10 +240,6 @@ class GateMetrics:
     def families(self) -> list[Family]:
         """Take the values, on the event loop."""
         return list(self._families())
-
-    def text(self) -> bytes:
-        """Return the text of /metrics."""
-        return self.page()()
 
     def format(self, families: Iterable[Family], process: Iterable[Metric] | None = None) -> bytes:
         """Return the text of families, and of ``process``: by default this process' own values."""
@@ -248,16 +256,10 @@ class GateMetrics:
                 kind: Literal["counter", "gauge"] = (
                     "counter" if name.endswith("_total") else "gauge"
                 )
-                yield Family(kind, name.removesuffix("_total"), text, (), [((), value)])
+                yield single(kind, name.removesuffix("_total"), text, value)
         text = "Batches that broke a rule, by topic and rule."
         yield Family("counter", "refusals", text, ("topic", "rule"), self.topics.items())
         yield from self._claims()
-        if self._clients is not None:
-            yield from _of_clients(self._clients)
-        for name, text, ask in self._counts:
-            yield Family("counter", name, text, (), [((), ask())])
-        for name, text, ask, across in self._gauges:
-            yield Family("gauge", name, text, (), [((), ask())], across)
         for source in self._sources:
             yield from source()
 
@@ -265,10 +267,10 @@ class GateMetrics:
         counts: Sequence[ClaimsCounts] = [ledger.counts() for ledger in self._ledgers]
         for name in ClaimsCounts._fields:
             total = sum(getattr(one, name) for one in counts)
-            yield Family("counter", f"claims_{name}", _CLAIMS_HELP[name], (), [((), total)])
+            yield single("counter", f"claims_{name}", _CLAIMS_HELP[name], total)
         senders = sum(len(ledger.senders()) for ledger in self._ledgers)
         text = "Senders of claims that are remembered."
-        yield Family("gauge", "claims_senders", text, (), [((), senders)])
+        yield single("gauge", "claims_senders", text, senders)
 
 
 class _Page(Collector):
@@ -301,9 +303,9 @@ def _histogram(family: Family) -> Metric:
 
 def _of_clients(clients: ClientTable) -> Iterator[Family]:
     """Yield what the table of clients shows. Old ones are counted in the thread."""
-    yield Family("gauge", "clients", "Clients that are remembered.", (), [((), len(clients))])
+    yield single("gauge", "clients", "Clients that are remembered.", len(clients))
     text = "Clients that were forgotten because too many others came."
-    yield Family("counter", "clients_evicted", text, (), [((), clients.evicted_total)])
+    yield single("counter", "clients_evicted", text, clients.evicted_total)
     text = "Clients of the last 24 hours that Kafka 4 turns away, by the name of their software."
     yield Family("gauge", "clients_old", text, ("software",), clients.recent_old())
 
@@ -312,12 +314,9 @@ def _by_label(name: str, text: str, values: dict[Any, float]) -> Family:
     label = _LABELS.get(name, "kind")
     values = values.copy()  # a thread may add to it
     first = list(islice(values.items(), _MOST_LABELS))
-    samples = [((_word(label, key),), count) for key, count in first]
+    word = api_name if label == "api" else str
+    samples = [((word(key),), count) for key, count in first]
     rest = sum(values.values()) - sum(count for _, count in first)
     if rest:
         samples.append(((OTHER,), rest))
     return Family("counter", name, text, (label,), samples)
-
-
-def _word(label: str, key: Any) -> str:
-    return APIS[key].name if label == "api" and key in APIS else str(key)

@@ -154,6 +154,11 @@ class ClusterTopics:
         """Return the seconds since all topics were read; -1 before the first time."""
         return -1.0 if self.read_at is None else time.monotonic() - self.read_at
 
+    @property
+    def is_awaited(self) -> bool:
+        """Return whether the first attempt to read them is pending."""
+        return self.read_at is None and not self.failures_total
+
     async def run(self) -> None:
         """Read topic configurations until cancelled."""
         wait_s = self._retry_s[0]

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from batchval.errors import ErrorCode
 from batchval.proxy.audit_log import short
-from batchval.proxy.metrics import Family
+from batchval.proxy.metrics import Family, single
 from batchval.proxy.options import Refusal
 from batchval.proxy.quarantine_folder import QuarantineFolder
 from batchval.proxy.refusal_settings import Quarantine as Settings
@@ -128,12 +128,12 @@ class Quarantine:
     def families(self) -> Iterable[Family]:
         """Return what /metrics shows. Called on the loop."""
         text = "Refused batches that were copied to the quarantine."
-        yield Family("counter", "quarantine_batches", text, (), [((), self.batches_total)])
+        yield single("counter", "quarantine_batches", text, self.batches_total)
         text = "Refused batches without a copy, by reason."
         samples = [((reason,), number) for reason, number in self.dropped.items()]
         yield Family("counter", "quarantine_dropped", text, ("reason",), samples)
         text = "Bytes of the quarantine's files."
-        yield Family("gauge", "quarantine_bytes", text, (), [((), self.folder.bytes)], "max")
+        yield single("gauge", "quarantine_bytes", text, self.folder.bytes, "max")
 
     # ---- in the thread ---------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from typing import Final, Literal, Protocol
 from batchval.proxy.background import OneAtATime, in_background
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.metrics import Family
+from batchval.proxy.metrics import Family, single
 from batchval.proxy.prepared import NotPrepared, Step
 from batchval.proxy.settings_diff import changes
 from batchval.proxy.settings_file import (
@@ -196,13 +196,9 @@ class Reloader:
             "counter", "config_reloads", "Reloads of the settings, by result.", ("result",), results
         )
         text = "1 where the last reload has found no fault."
-        yield Family(
-            "gauge", "config_last_reload_successful", text, (), [((), float(self.is_successful))]
-        )
+        yield single("gauge", "config_last_reload_successful", text, float(self.is_successful))
         text = "When the settings in use were taken, in seconds since 1970."
-        yield Family(
-            "gauge", "config_last_applied_timestamp_seconds", text, (), [((), self.applied_s)]
-        )
+        yield single("gauge", "config_last_applied_timestamp_seconds", text, self.applied_s)
 
 
 def _digest_now(file: SettingsFile) -> str:

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -28,6 +28,7 @@ from batchval.protocol.message_class import prepare
 from batchval.protocol.old_versions import Raised
 from batchval.protocol.topic_ids import TopicsInMetadata
 from batchval.proxy.accepting import Acceptor
+from batchval.proxy.background import spawned
 from batchval.proxy.bridges import raised_by
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.budget import Budget
@@ -213,11 +214,6 @@ class Proxy:
         return found if found.guarded else None
 
     @property
-    def ready(self) -> bool:
-        """Return whether some broker was reachable at its last attempt."""
-        return self.discovery.ready
-
-    @property
     def listening(self) -> dict[int, tuple[str, int]]:
         """Return broker id -> (host, port)."""
         return {
@@ -277,13 +273,8 @@ class Proxy:
             self._sweep.cancel()
         self.shared.stop()
 
-    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
-        task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _serve(self, listener: Listener) -> None:
-        self._spawn(self._open(listener))
+        spawned(self._tasks, self._open(listener))
 
     def accept(self) -> None:
         """Accept connections where ``accepts`` was False at the start; until then they wait in the

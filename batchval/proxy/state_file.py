@@ -11,18 +11,17 @@ port of each broker. The file directs clients' traffic: one that other users can
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from batchval.proxy.metadata_client import BrokerAddress
+from batchval.proxy.state_files import replace_file
 
 __all__ = ["State", "StateFile"]
 
@@ -114,7 +113,8 @@ class StateFile:
     def save(self, state: State) -> bool:
         """Replace the file's content, whole or not at all; returns whether it could be written."""
         try:
-            _replace(self.path, state.encode())
+            # by process: two gates of a hand-over may write at once
+            replace_file(self.path, [state.encode()], f".{os.getpid()}.new")
         except OSError as error:
             reason = _reason(error)
             if reason != self._failure:
@@ -141,26 +141,6 @@ def _read(path: Path) -> bytes:
     if len(data) > MAX_BYTES:
         raise ValueError(f"it is longer than {MAX_BYTES} bytes")
     return data
-
-
-def _replace(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, fresh = tempfile.mkstemp(prefix=f".{NAME}-", dir=path.parent)  # mode 0600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(fresh)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _reason(error: Exception) -> str:

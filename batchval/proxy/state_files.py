@@ -10,13 +10,13 @@ from pathlib import Path
 __all__ = ["replace_file", "set_aside"]
 
 
-def replace_file(path: Path, pieces: Iterable[bytes]) -> None:
+def replace_file(path: Path, pieces: Iterable[bytes], suffix: str = ".new") -> None:
     """Write the pieces to a new file of mode 0600, sync it and rename it to ``path``.
 
     The folder is made with mode 0700 where it does not exist yet. Raises OSError.
     """
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}{suffix}")
     with contextlib.suppress(FileNotFoundError):
         new.unlink()  # of a process that was killed
     try:

@@ -8,12 +8,12 @@ of them, APIs and versions that the gate carries.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from batchval.protocol.apis import APIS
-from batchval.proxy.clients import pair_of
+from batchval.proxy.clients import api_name, pair_of
 from batchval.proxy.durations import Traffic, histograms_of
 from batchval.proxy.metrics import Family
 from batchval.proxy.observed import OTHER
@@ -73,13 +73,13 @@ class TrafficTable:
             label = self._known[node_id] = str(node_id)
         return label
 
-    def requests(self) -> dict[int, int]:
-        """Return the number of all requests by API key << 16 | version."""
-        return _summed(one.requests for one in self._ports.values())
-
     def requests_by_api(self) -> dict[int, int]:
         """Return the number of all requests by API key."""
-        return _by_key(self.requests())
+        found: Counter[int] = Counter()
+        for one in self._ports.values():
+            for pair, count in one.requests.items():
+                found[pair >> 16] += count
+        return dict(found)
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics. The values are of this moment; samples are made in any thread."""
@@ -88,7 +88,7 @@ class TrafficTable:
         waiting, client = (
             sum(getattr(one, f"unmeasured_{why}") for one in ports) for why in ("waiting", "client")
         )
-        by_api = [((_api(key),), count) for key, count in self.requests_by_api().items()]
+        by_api = [((api_name(key),), count) for key, count in self.requests_by_api().items()]
         yield Family(
             "counter", "requests_by_api", "Requests from clients, by API.", ("api",), by_api
         )
@@ -119,30 +119,11 @@ class _Samples:
 def _by_version(taken: _Taken) -> Iterator[_Sample]:
     for pair, requests in taken.requests.items():
         key, version = pair_of(pair)
-        yield (_api(key), str(version), taken.listener, taken.node), requests
+        yield (api_name(key), str(version), taken.listener, taken.node), requests
 
 
 def _histograms(which: int, taken: _Taken) -> Iterator[_Sample]:
     for key, packed in taken.durations.items():
         found = histograms_of(packed)[which]
         if any(found[0]):
-            yield (_api(key), taken.listener, taken.node), found
-
-
-def _by_key(requests: Mapping[int, int]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for pair, count in requests.items():
-        found[pair >> 16] = found.get(pair >> 16, 0) + count
-    return found
-
-
-def _summed(several: Iterable[Mapping[int, int]]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for requests in several:
-        for pair, count in requests.items():
-            found[pair] = found.get(pair, 0) + count
-    return found
-
-
-def _api(key: int) -> str:
-    return APIS[key].name if key in APIS else str(key)
+            yield (api_name(key), taken.listener, taken.node), found

@@ -121,13 +121,13 @@ def test_a_broker_keeps_its_port_when_the_gate_starts_anew(cluster):
 def test_the_gate_may_be_there_before_the_cluster():
     port = free_port()
     with RunningProxy(f"127.0.0.1:{port}") as proxy:
-        assert not proxy.proxy.ready
+        assert not proxy.proxy.discovery.ready
         broker = ScriptedBroker()
         broker.listener.close()
         broker.listener = socket.create_server(("127.0.0.1", port))
         broker.address = f"127.0.0.1:{port}"
         with broker:
-            eventually(lambda: proxy.proxy.ready)
+            eventually(lambda: proxy.proxy.discovery.ready)
             assert list(proxy.proxy.listening) == [0]
 
 

@@ -36,6 +36,7 @@ from tests.support.proxy import (
     other_frame,
     produce_frame,
     read_frame,
+    requests_of,
 )
 
 pytestmark = pytest.mark.usefixtures("unhurried")
@@ -244,7 +245,7 @@ async def test_both_paths_count_by_api_and_version(short: bool) -> None:
         pair(INIT_PRODUCER_ID, 0): 2,
     }
     assert rows_of(side) == {"test": uses}
-    assert side.proxy.traffic.requests() == uses
+    assert requests_of(side.proxy.traffic) == uses
     assert side.proxy.traffic.requests_by_api() == {PRODUCE: 3, FETCH: 4, INIT_PRODUCER_ID: 2}
     side.read(side.session.client, asked(FETCH, 12))
     assert rows_of(side) == {"test": uses | {pair(FETCH, 12): 3}}
@@ -284,7 +285,7 @@ async def test_more_versions_than_are_counted_natively() -> None:
     taken = side.session.fast_path.take_uses()
     assert taken == {pair(*one): 6 for one in fetches}
     assert side.session.fast_path.take_uses() == {}
-    assert side.proxy.traffic.requests() == taken
+    assert requests_of(side.proxy.traffic) == taken
 
 
 async def test_the_software_and_the_principal_count_for_earlier_requests_too() -> None:

@@ -481,7 +481,7 @@ def test_a_flood_is_bounded_and_counted_by_reason(caplog: pytest.LogCaptureFixtu
     metrics.add(log.families)
     assert (
         'batchval_gate_log_connections_left_out_total{reason="frame_http"} 991.0'
-        in metrics.text().decode()
+        in metrics.page()().decode()
     )
     log.flush()
     log.flush()

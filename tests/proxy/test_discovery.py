@@ -276,7 +276,7 @@ def test_a_bootstrap_address_that_swallows_connections_costs_no_client_its_timeo
             with connected(proxy, 15.0) as sock:
                 sock.sendall(other_frame(n))
                 assert read_frame(sock) == struct.pack(">i", n)
-        assert proxy.proxy.ready
+        assert proxy.proxy.discovery.ready
         eventually(lambda: proxy.proxy.discovery.addresses()[-1] == (host, port))
 
 
@@ -456,7 +456,7 @@ async def test_tls_to_a_broker_without(caplog: pytest.LogCaptureFixture) -> None
 def bounded(proxy: RunningProxy) -> bool:
     before = proxy.counters.connections_total
     time.sleep(1.2)
-    return proxy.counters.connections_total - before < 10 and not proxy.proxy.ready
+    return proxy.counters.connections_total - before < 10 and not proxy.proxy.discovery.ready
 
 
 def test_an_upstream_that_is_the_gate_itself(caplog: pytest.LogCaptureFixture) -> None:
@@ -485,7 +485,7 @@ def test_two_gates_that_are_each_others_upstream(caplog: pytest.LogCaptureFixtur
         before = sum(gate.counters.connections_total for gate in gates)
         time.sleep(2.0)
         assert sum(gate.counters.connections_total for gate in gates) - before < 20
-        assert not all(gate.proxy.ready for gate in gates)
+        assert not all(gate.proxy.discovery.ready for gate in gates)
 
 
 def test_a_broker_that_advertises_the_gates_address(caplog: pytest.LogCaptureFixture) -> None:
@@ -494,7 +494,7 @@ def test_a_broker_that_advertises_the_gates_address(caplog: pytest.LogCaptureFix
         broker.named = {3: (LOOPBACK, port), 4: broker.at}
         with RunningProxy(broker.address, listen=(LOOPBACK, port), first_broker_port=0) as proxy:
             eventually(lambda: lines(caplog, f"broker 3 at {LOOPBACK}:{port} is this gate itself"))
-            assert proxy.proxy.ready
+            assert proxy.proxy.discovery.ready
             assert proxy.proxy.discovery.addresses() == [broker.at]
             assert proxy.proxy.discovery.addresses(3) == []
             with socket.create_connection(proxy.proxy.listening[3], 10) as sock:
@@ -525,7 +525,7 @@ async def test_only_a_request_under_way_is_ones_own() -> None:
     other = Discovery(DiscoveryOptions((("a", 1),)))
     assert not any(
         other.is_own_request(name)
-        for name in ("", "batchval-proxy", other._instance, f"{other._instance}-0")
+        for name in ("", "batchval-proxy", other.instance, f"{other.instance}-0")
     )
 
 
@@ -711,7 +711,7 @@ def test_ports_listen_again_while_the_cluster_is_down(
             assert sock.recv(1) == b""  # the broker is down
         with NamingBroker(at_two[1]) as second:
             second.named = {1: (LOOPBACK, bootstrap), 2: at_two}
-            eventually(lambda: proxy.proxy.ready)  # the bootstrap broker is still down
+            eventually(lambda: proxy.proxy.discovery.ready)  # the bootstrap broker is still down
             for at in (before[2], proxy.address):
                 with socket.create_connection(at, 10) as sock:
                     sock.sendall(other_frame(2))

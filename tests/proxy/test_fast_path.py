@@ -30,7 +30,7 @@ from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicie
 from batchval.proxy.server import Proxy
 from batchval.proxy.session import Session
 from batchval.proxy.session_states import State
-from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame
+from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame, requests_of
 
 ZSTD, LZ4, GZIP = 4, 3, 1
 NOW_NS = time.time_ns()
@@ -147,7 +147,7 @@ class Side:
             "refusals": self.refusals,
             "ledger": None if ledger is None else ledger.counts("listener x"),
             "left": len(self.session.answers),
-            "requests": self.proxy.traffic.requests(),
+            "requests": requests_of(self.proxy.traffic),
             "measured": measured(
                 self.session.fast_path.take_served(), self.proxy.traffic.of("default", 1)
             ),

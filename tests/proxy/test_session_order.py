@@ -419,7 +419,7 @@ def test_an_answer_after_an_exchange_does_not_show_that_nobody_is_asked(
 ) -> None:
     async def test() -> None:
         rig = Rig()
-        rig.proxy.discovery._requires = True
+        rig.proxy.discovery.requires_authentication = True
         rig.session.authenticated = False
         first = [] if mechanism is None else [handshake(1, mechanism), authenticate(2, b"ann")]
         rig.send(*first, other_frame(3))

@@ -70,8 +70,8 @@ def authenticate(correlation_id: int, user: bytes = b"ann") -> bytes:
 
 def requiring(proxy: RunningProxy) -> None:
     """Note that brokers answer only authenticated clients, as where they hang up."""
-    eventually(lambda: proxy.proxy.ready)
-    proxy.proxy.discovery._requires = True
+    eventually(lambda: proxy.proxy.discovery.ready)
+    proxy.proxy.discovery.requires_authentication = True
 
 
 def send(sock: socket.socket, data: bytes) -> None:
@@ -93,7 +93,7 @@ def test_no_broker_is_connected_to_before_the_first_whole_request():
         RunningProxy(broker.address) as proxy,
         contextlib.ExitStack() as open_,
     ):
-        eventually(lambda: proxy.proxy.ready)
+        eventually(lambda: proxy.proxy.discovery.ready)
         before = len(broker.connections)
         socks = [open_.enter_context(connected(proxy)) for _ in range(50)]
         for sock in socks:
@@ -112,7 +112,7 @@ def test_a_request_that_is_refused_here_needs_no_broker():
         RunningProxy(broker.address) as proxy,
         connected(proxy) as sock,
     ):
-        eventually(lambda: proxy.proxy.ready)
+        eventually(lambda: proxy.proxy.discovery.ready)
         before = len(broker.connections)
         sock.sendall(produce_frame(1, ("t", 0, BAD)))
         assert codes(read_frame(sock)) == {("t", 0): 2}
@@ -151,8 +151,8 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
         RunningProxy(broker.address) as proxy,
         connected(proxy) as sock,
     ):
-        eventually(lambda: proxy.proxy.ready)
-        proxy.proxy.discovery._requires = None
+        eventually(lambda: proxy.proxy.discovery.ready)
+        proxy.proxy.discovery.requires_authentication = None
         sock.sendall(produce_frame(0, ("t", 0, GOOD)))
         assert codes(read_frame(sock)) == {("t", 0): 0}
         (session,) = proxy.proxy.connections
@@ -161,7 +161,7 @@ def test_a_large_request_waits_until_it_is_known_whether_brokers_authenticate(re
         sender.start()
         eventually(lambda: session.client.holds & UNKNOWN)
         assert session.client.splitter.buffered < len(large)
-        proxy.proxy.discovery._requires = requires
+        proxy.proxy.discovery.requires_authentication = requires
         if requires:
             assert ended(sock) == b""
             assert proxy.counters.connections_closed == {"frame_unauthenticated": 1}
@@ -176,8 +176,8 @@ def test_a_large_request_does_not_wait_for_ever():
         ScriptedBroker() as broker,
         RunningProxy(broker.address, limits=Limits(frame_s=0.2)) as proxy,
     ):
-        eventually(lambda: proxy.proxy.ready)
-        proxy.proxy.discovery._requires = None
+        eventually(lambda: proxy.proxy.discovery.ready)
+        proxy.proxy.discovery.requires_authentication = None
         with connected(proxy) as sock:
             sock.sendall(struct.pack(">i", LIMIT + 1) + bytes(100))
             assert ended(sock) == b""

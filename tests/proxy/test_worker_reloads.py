@@ -8,7 +8,7 @@ import pickle
 import socket
 from collections.abc import Iterable
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -378,8 +378,9 @@ async def test_a_worker_is_ready_once_it_serves_and_after_each_reload(
     ours, theirs = pairs
     monkeypatch.setattr(module, "Watchdog", Mock())
     monkeypatch.setattr(module, "calm_collector", Mock())
-    reads = [True]
-    monkeypatch.setattr(WorkerGate, "awaits_topics", property(lambda _: reads[0]))
+    topics = Mock(is_awaited=True, run=AsyncMock())
+    always = property(lambda _: topics, lambda *_: None)
+    monkeypatch.setattr(WorkerGate, "cluster_topics", always, raising=False)
     received: list[object] = []
     parent = Channel(received.append, lambda: None)
     await parent.open(ours.control)
@@ -392,7 +393,7 @@ async def test_a_worker_is_ready_once_it_serves_and_after_each_reload(
     parent.send(Apply(pickle.dumps(settings(max_connections=7))))
     await until(lambda: worker.gate.settings.limits.max_connections == 7)
     assert ready() == []
-    reads[0] = False
+    topics.is_awaited = False
     await until(ready)
     parent.send(Apply(pickle.dumps(settings(max_connections=5))))
     await until(lambda: len(ready()) == 2)

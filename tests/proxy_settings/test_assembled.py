@@ -165,7 +165,7 @@ async def test_a_sender_is_its_certificate_and_is_known_at_every_listener(
         assert ledger.counts(sender).demotions == 1
         assert await asked(at["second"], honest, client) == {0: 0}
         assert ledger.counts(sender).batches == 3
-        text = gate.metrics.text().decode()
+        text = gate.metrics.page()().decode()
         assert "batchval_gate_claims_lying_total 1.0" in text
         assert "batchval_gate_claims_senders 2.0" in text
 
@@ -186,7 +186,7 @@ async def test_the_age_of_what_waits_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         while gate.pages.oldest.oldest_s < 0.3:
             await asyncio.sleep(0.02)
         assert broker.talking is not None
-        assert "batchval_gate_requests_in_flight 1.0" in gate.metrics.text().decode()
+        assert "batchval_gate_requests_in_flight 1.0" in gate.metrics.page()().decode()
         broker.talking.sendall(answered(broker.frames[0]) or b"")
         assert await waiting == {0: 0}
         while gate.pages.oldest.oldest_s:

@@ -281,7 +281,7 @@ async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
     assert [(row["partition"], row["version"], row["event"]) for row in second] == [
         (7, 10, "refused")
     ]
-    assert "audit_file_rows_total 102.0" in gate.metrics.text().decode()
+    assert "audit_file_rows_total 102.0" in gate.metrics.page()().decode()
 
 
 async def test_a_file_that_cannot_be_opened_ends_the_start(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from batchval.proxy.health import HealthServer
 from batchval.proxy.loading import settings_from
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters
+from tests.support.health import started
 from tests.support.proxy import ScriptedBroker, produce_frame
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -295,7 +296,7 @@ async def test_the_port_answers() -> None:
         return page_of(table, {}, asked)
 
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None, clients)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     status, kind, body = await ask(address, "/clients")
     assert (status, kind, len(json.loads(body)["clients"])) == (200, "application/json", 4)
     assert len(json.loads((await ask(address, "/clients?old=true"))[2])["clients"]) == 1
@@ -317,7 +318,7 @@ async def test_the_port_answers() -> None:
 
 async def test_a_server_without_clients_has_no_such_page() -> None:
     server = HealthServer(lambda: lambda: b"", lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     assert (await ask(address, "/clients"))[0] == 404
     await server.stop()
 
@@ -332,7 +333,7 @@ async def test_health_is_answered_while_a_page_takes_long() -> None:
         return lambda: ("text/plain", b"%d" % slow.wait(10))
 
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None, clients)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     queries = ("", "", "?old=true", "?old=true", "?format=text")
     first = asyncio.create_task(ask(address, "/clients?limit=1"))
     while not taken:
@@ -392,7 +393,7 @@ def test_metrics_of_clients_can_be_read_whatever_they_say() -> None:
     )
     found = {
         (sample.name.removeprefix("batchval_gate_"), *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(metrics.page()().decode())
         for sample in family.samples
         if sample.name.startswith("batchval_gate_")
     }

@@ -99,7 +99,7 @@ def test_the_example_differs_from_the_defaults() -> None:
 
 def test_the_metrics_that_it_names_exist() -> None:
     counters = Counters()
-    for name in GateMetrics(counters, mode="enforce", version="1").text().decode().splitlines():
+    for name in GateMetrics(counters, mode="enforce", version="1").page()().decode().splitlines():
         assert not name.startswith("batchval_gate__")
     from batchval.proxy.assemble import RunningGate
     from batchval.proxy.loading import settings_from
@@ -125,7 +125,7 @@ def test_the_metrics_that_it_names_exist() -> None:
     options |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
     gate = RunningGate(settings_from(options))
     gate.metrics.add(Reloader(gate, None, {}).families)
-    text = gate.metrics.text().decode()
+    text = gate.metrics.page()().decode()
     table = METRICS.split("## Metrics and health")[1].split("## The log")[0]
     named = re.findall(
         r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))

@@ -20,6 +20,7 @@ from batchval.proxy.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCo
 from batchval.proxy.options import Counters, Refusal
 from batchval.rules import Rule
 from tests.proxy_settings.refused import Refused
+from tests.support.health import started
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class Counts:
 def values(metrics: GateMetrics) -> dict[tuple[str, ...], float]:
     """Return (name, labels… by their names) of the gate's own metrics."""
     found = {}
-    for family in text_string_to_metric_families(metrics.text().decode()):
+    for family in text_string_to_metric_families(metrics.page()().decode()):
         for sample in family.samples:
             if sample.name.startswith("batchval_gate"):
                 found[sample.name, *(sample.labels[key] for key in sorted(sample.labels))] = (
@@ -130,7 +131,7 @@ def test_what_is_not_a_topic_name_has_no_label(topic: str | None) -> None:
     metrics.topics(Refused(topic="orders"))
     labels = {name[2] for name in values(metrics) if name[0] == "batchval_gate_refusals_total"}
     assert labels == {OTHER, "orders"}
-    assert len(metrics.text()) < 40_000
+    assert len(metrics.page()()) < 40_000
 
 
 def test_only_topics_that_exist_have_a_label() -> None:
@@ -230,7 +231,7 @@ async def ask(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
 async def test_metrics_livez_readyz() -> None:
     why: list[str | None] = ["draining"]
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: why[0])
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     assert await ask(address, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n") == (200, b"counts 1\n")
     assert await ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n") == (200, b"counts 1\n")
     assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
@@ -247,7 +248,7 @@ async def test_metrics_livez_readyz() -> None:
 
 async def test_a_slow_connection_is_closed() -> None:
     server = HealthServer(lambda: lambda: b"", lambda: None, timeout_s=0.3)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     reader, writer = await asyncio.open_connection(*address)
     writer.write(b"GET /livez HTTP/1.1\r\n")
     assert await _read(reader) == b""
@@ -259,7 +260,7 @@ async def test_a_slow_connection_is_closed() -> None:
 async def test_many_connections_of_one_address_shut_nobody_out() -> None:
     # The oldest makes way: a probe that asks at once is answered, from the same address too.
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     idle = [await asyncio.open_connection(*address) for _ in range(3 * MOST_CONNECTIONS)]
     for path, body in ((b"/livez", b"ok\n"), (b"/readyz", b"ok\n"), (b"/metrics", b"counts 1\n")):
         assert await ask(address, b"GET " + path + b" HTTP/1.1\r\n\r\n") == (200, body)
@@ -274,7 +275,7 @@ async def test_many_connections_of_one_address_shut_nobody_out() -> None:
 
 async def test_many_addresses_shut_nobody_out() -> None:
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     idle = []
     for n in range(3 * MOST_CONNECTIONS):
         idle.append(
@@ -292,7 +293,7 @@ async def test_one_scraper_does_not_close_the_connection_of_another() -> None:
     # A text takes long, and another address opens more than all connections meanwhile.
     slow = threading.Event()
     server = HealthServer(lambda: lambda: b"%d\n" % slow.wait(10), lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     reader, writer = await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0))
     writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
     idle = [await asyncio.open_connection(*address) for _ in range(2 * MOST_CONNECTIONS)]
@@ -307,7 +308,7 @@ async def test_one_scraper_does_not_close_the_connection_of_another() -> None:
 async def test_health_is_answered_while_metrics_take_long() -> None:
     slow = threading.Event()
     server = HealthServer(lambda: lambda: b"%d\n" % slow.wait(10), lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     asked = [asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")) for _ in range(3)]
     await asyncio.sleep(0.05)
     assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
@@ -328,7 +329,7 @@ async def test_those_who_ask_at_once_share_a_text_that_is_not_old() -> None:
         return lambda: b"%d" % (number if slow.wait(10) else -1)
 
     server = HealthServer(metrics, lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     first = asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n"))
     while not taken:
         await asyncio.sleep(0.001)
@@ -351,7 +352,7 @@ async def test_errors_are_answered_and_health_stays_right() -> None:
 
     late = False
     server = HealthServer(metrics, lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     assert await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n") == (500, b"")
     assert await ask(address, b"GET /livez HTTP/1.1\r\n\r\n") == (200, b"ok\n")
     broken, late = False, True
@@ -365,7 +366,7 @@ async def test_errors_are_answered_and_health_stays_right() -> None:
 
 async def test_one_request_is_answered_once() -> None:
     server = HealthServer(lambda: lambda: b"counts 1\n", lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     reader, writer = await asyncio.open_connection(*address)
     for _ in range(3):
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -386,7 +387,7 @@ async def test_one_request_is_answered_once() -> None:
 async def test_a_stop_while_a_text_is_made_leaves_nothing() -> None:
     slow = threading.Event()
     server = HealthServer(lambda: lambda: b"%d" % slow.wait(10), lambda: None)
-    address = await server.start("127.0.0.1", 0)
+    address = await started(server)
     asked = [asyncio.create_task(ask(address, b"GET /metrics HTTP/1.1\r\n\r\n")) for _ in range(2)]
     await asyncio.sleep(0.05)
     await server.stop()

@@ -141,7 +141,7 @@ async def test_failures_are_counted_and_logged_once(
     assert lines[0].startswith(f"metrics could not be sent to {collector.url}/v1/metrics: ")
     assert "400" in lines[0]
     assert lines[1] == f"metrics are sent to {collector.url}/v1/metrics again"
-    assert "batchval_gate_otlp_failures_total" in gate.metrics.text().decode()
+    assert "batchval_gate_otlp_failures_total" in gate.metrics.page()().decode()
 
 
 async def test_a_collector_that_does_not_answer_holds_nothing_up() -> None:

@@ -94,7 +94,7 @@ async def test_a_gate_with_it(tmp_path: Path) -> None:
             await asyncio.to_thread(
                 eventually, lambda: gate.quarantine and gate.quarantine.batches_total
             )
-            page = gate.metrics.text().decode()
+            page = gate.metrics.page()().decode()
         finally:
             await gate.stop(0)
     assert "batchval_gate_quarantine_batches_total 1.0" in page
@@ -111,5 +111,5 @@ async def test_a_gate_with_it(tmp_path: Path) -> None:
 
 async def test_a_gate_without_it_has_no_such_metrics() -> None:
     gate = RunningGate(settings_from(values()))
-    assert "quarantine" not in gate.metrics.text().decode()
+    assert "quarantine" not in gate.metrics.page()().decode()
     assert gate.quarantine is None

@@ -37,7 +37,7 @@ def tagged() -> bytes:
 
 
 def metrics(one: ReloadedGate) -> dict[str, float]:
-    lines = one.gate.metrics.text().decode().splitlines()
+    lines = one.gate.metrics.page()().decode().splitlines()
     found = (line.rpartition(" ") for line in lines if line.startswith("batchval_gate_config_"))
     return {name.removeprefix("batchval_gate_"): float(value) for name, _, value in found}
 
@@ -66,7 +66,7 @@ async def test_what_all_sessions_ask_of_their_gate_is_new_at_once(tmp_path: Path
             assert await client.ask(bad) == {("t", 0): 2}
             assert await one.reload(mode="observe") == "applied"
             assert await client.ask(bad) == {("t", 0): 0}  # the broker's answer
-            assert 'mode="observe"' in one.gate.metrics.text().decode()
+            assert 'mode="observe"' in one.gate.metrics.page()().decode()
             assert await one.reload(mode="enforce", observe=[{"topics": "t"}]) == "applied"
             assert await client.ask(bad) == {("t", 0): 0}
             assert (

@@ -9,6 +9,7 @@ from batchval.proxy.durations import BOUNDS_S, Traffic, clock_ns, histograms_of
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters
 from batchval.proxy.traffic import TrafficTable
+from tests.support.proxy import requests_of
 
 PRODUCE, FETCH = 0, 1
 MS = 10**6
@@ -25,7 +26,7 @@ def shown(table: TrafficTable) -> Shown:
             sample.name.removeprefix("batchval_gate_"),
             *(sample.labels[key] for key in sorted(sample.labels)),
         ): value
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(metrics.page()().decode())
         for sample in family.samples
         if (value := sample.value)
     }
@@ -69,7 +70,7 @@ def test_requests_by_api_version_listener_and_node() -> None:
     assert found["requests_by_version_total", "Produce", "inner", "1", "9"] == 4
     assert found["requests_by_version_total", "Produce", "inner", "2", "3"] == 1
     assert found["requests_by_api_total", "Produce"] == 7
-    assert table.requests() == {PRODUCE << 16 | 9: 6, PRODUCE << 16 | 3: 1, FETCH << 16 | 12: 1}
+    assert requests_of(table) == {PRODUCE << 16 | 9: 6, PRODUCE << 16 | 3: 1, FETCH << 16 | 12: 1}
 
 
 def test_nodes_without_a_label_share_one() -> None:

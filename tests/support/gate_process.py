@@ -187,7 +187,7 @@ async def serve(settings: dict[str, Any]) -> None:
                 socket.SOL_SOCKET, socket.SO_RCVBUF, settings["receive_buffer"]
             )
     until = time.monotonic() + 2.0
-    while not proxy.ready and time.monotonic() < until:
+    while not proxy.discovery.ready and time.monotonic() < until:
         await asyncio.sleep(0.01)
     print("listening", flush=True)
     loop = asyncio.get_running_loop()

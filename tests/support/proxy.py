@@ -11,6 +11,7 @@ import struct
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,8 +21,14 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.proxy.options import Counters, Limits, ProxyOptions, Refusal, TopicPolicies
 from batchval.proxy.server import Proxy
+from batchval.proxy.traffic import TrafficTable
 
 LOOPBACK = "127.0.0.1"
+
+
+def requests_of(traffic: TrafficTable) -> dict[int, int]:
+    """Return the requests of all ports by API key << 16 | version."""
+    return dict(sum((Counter(one.requests) for one in traffic._ports.values()), Counter()))
 
 
 class RunningProxy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
+from batchval.proxy.background import spawned
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.session import Session
@@ -31,7 +32,7 @@ class AdoptingProxy(Proxy):
         connection.setblocking(False)
         session = Session(self, listener)
         self._gone[session] = gone
-        self._spawn(self._connect(connection, session))
+        spawned(self._tasks, self._connect(connection, session))
 
     async def _connect(self, connection: socket.socket, session: Session) -> None:
         try:

@@ -83,7 +83,7 @@ class FollowingDiscovery(Discovery):
         asking: Asking,
     ) -> None:
         super().__init__(options)
-        self._instance = instance
+        self.instance = instance
         self._report = report
         self._asking_parent = asking
         self._is_following = False
@@ -102,7 +102,10 @@ class FollowingDiscovery(Discovery):
         """
         if self.cluster_id not in (None, news.cluster_id):
             self.brokers.clear()
-        self.cluster_id, self._requires = news.cluster_id, news.requires_authentication
+        self.cluster_id, self.requires_authentication = (
+            news.cluster_id,
+            news.requires_authentication,
+        )
         self._is_following = True
         try:
             for node_id, address in news.brokers.items():
@@ -141,14 +144,14 @@ class FollowingDiscovery(Discovery):
 
     def answered_without_authentication(self) -> None:
         """Note such an answer, and report the first."""
-        is_news = self._requires is not False
+        is_news = self.requires_authentication is not False
         super().answered_without_authentication()
         if is_news:
             self._report(Unauthenticated())
 
     def is_own_request(self, client_id: str) -> bool:
         """Return whether the parent has sent this request: then its upstream is this gate."""
-        if not client_id.startswith(self._instance):
+        if not client_id.startswith(self.instance):
             return False
         try:
             return bool(self._asking_parent(OwnRequest(client_id)))

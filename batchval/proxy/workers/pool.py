@@ -11,13 +11,14 @@ import logging
 import signal
 import socket
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from batchval.proxy.accepting import Acceptor
+from batchval.proxy.background import spawned
 from batchval.proxy.loading import ConfigError
-from batchval.proxy.metrics import Family
+from batchval.proxy.metrics import Family, single
 from batchval.proxy.workers.control_messages import (
     Closed,
     Failed,
@@ -124,11 +125,9 @@ class WorkerPool:
 
     def families(self) -> Iterator[Family]:
         """Yield the metrics about workers themselves."""
-        yield Family(
-            "gauge", "workers", "Workers that serve clients.", (), [((), len(self.serving))]
-        )
+        yield single("gauge", "workers", "Workers that serve clients.", len(self.serving))
         text = "Workers that ended although they should not, and were replaced."
-        yield Family("counter", "worker_restarts", text, (), [((), self.restarts_total)])
+        yield single("counter", "worker_restarts", text, self.restarts_total)
         samples = [((str(one.index),), len(one.connections)) for one in self.workers]
         yield Family(
             "gauge",
@@ -145,7 +144,7 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         self._started = loop.create_future()
         self._looked = loop.time()
-        self._spawn(self._look())
+        spawned(self._tasks, self._look())
         await asyncio.gather(*(self._start(one) for one in self.workers))
         await self._started
 
@@ -175,11 +174,6 @@ class WorkerPool:
         finally:
             for end in ends:
                 end.cancel()
-
-    def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # ---- connections -----------------------------------------------------------------------------
 
@@ -331,7 +325,7 @@ class WorkerPool:
         self.restarts_total += 1
         log.error("%s: it is replaced %s", what, f"in {wait_s:g} s" if wait_s else "at once")
         self._pass_waiting()
-        self._spawn(self._start_later(worker, wait_s))
+        spawned(self._tasks, self._start_later(worker, wait_s))
 
     async def _start_later(self, worker: Worker, wait_s: float) -> None:
         await asyncio.sleep(wait_s)

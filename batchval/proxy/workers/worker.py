@@ -15,13 +15,14 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from batchval.network.loops import loop_factory
 from batchval.proxy.assemble import RunningGate
+from batchval.proxy.background import spawned
 from batchval.proxy.clients import MOST_CLIENTS, NOTHING_SERVED, ClientKey, ClientTable, Served
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
@@ -133,12 +134,6 @@ class WorkerGate(RunningGate):
     def _proxy(self, options: ProxyOptions) -> Proxy:
         return AdoptingProxy(options, self.shared)
 
-    @property
-    def awaits_topics(self) -> bool:
-        """Return whether the first attempt to read the configurations of topics is pending."""
-        topics = self.cluster_topics
-        return topics is not None and topics.age_s < 0 and not topics.failures_total
-
     def _export(self, version: str) -> None:
         """Leave it to the parent, which has the values of all workers."""
 
@@ -232,7 +227,8 @@ class _Worker:
     async def _wait_for_topics(self) -> None:
         """Wait for the configurations of topics: a new worker must validate as the others do."""
         until = self._loop.time() + TOPICS_S
-        while self.gate.awaits_topics and self._loop.time() < until:
+        topics = self.gate.cluster_topics
+        while topics is not None and topics.is_awaited and self._loop.time() < until:
             await asyncio.sleep(0.02)
 
     async def _stop(self, seconds: float) -> None:
@@ -259,16 +255,11 @@ class _Worker:
                 self._take_connections()
                 self._drain.put_nowait(seconds)
             case Question():
-                self._spawn(self._answer_question(message))
+                spawned(self._tasks, self._answer_question(message))
             case Apply(settings):
-                self._spawn(self._apply(settings))
+                spawned(self._tasks, self._apply(settings))
             case Reopen():
                 self.gate.reopen_files()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _apply(self, settings: bytes) -> None:
         try:
