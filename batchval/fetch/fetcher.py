@@ -145,10 +145,12 @@ class Fetcher:
         high_watermark: int,
     ) -> None:
         state.fetch_position = next_offset
-        state.buffered += 1
-        batches = FetchedBatches(*state.tp, records, high_watermark, offset, next_offset)
-        self._ready.append((state, state.token, batches))
+        self._append(state, FetchedBatches(*state.tp, records, high_watermark, offset, next_offset))
         self._wake()
+
+    def _append(self, state: PartitionState, batches: FetchedBatches) -> None:
+        state.buffered += 1
+        self._ready.append((state, state.token, batches))
 
     def _streams_changed(self) -> None:
         self.send()
@@ -378,11 +380,8 @@ class Fetcher:
                 if number == len(parts)
                 else walk_fetched(part, offset, "headers").next_offset
             )
-            batches = FetchedBatches(
-                topic, partition, part, data.high_watermark, offset, next_offset
-            )
-            state.buffered += 1
-            self._ready.append((state, state.token, batches))
+            facts = part, data.high_watermark, offset, next_offset
+            self._append(state, FetchedBatches(topic, partition, *facts))
             offset = next_offset
         return True
 

@@ -48,7 +48,10 @@ class _Waiting:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """An open connection, made by ``open``. Not for other threads than its loop's."""
+    """An open connection, made by ``open``. Not for other threads than its loop's.
+
+    ``error``  why the connection is closed; None while it is open
+    """
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
             self.get_buffer = self._stamped_buffer  # type: ignore[method-assign]
         self._expect = getattr(self._splitter, "expect", None)
         self._transport: asyncio.Transport | None = None
-        self._error: BaseException | None = None  # set: the connection is dead to its users
+        self.error: BaseException | None = None
         self._gone: asyncio.Future[None] = (
             self._loop.create_future()
         )  # the transport has let go of all buffers
@@ -122,13 +125,8 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         """Return whether requests may be sent."""
         return (
-            self._error is None and self._transport is not None and not self._transport.is_closing()
+            self.error is None and self._transport is not None and not self._transport.is_closing()
         )
-
-    @property
-    def error(self) -> BaseException | None:
-        """Return why the connection is closed; None while it is open."""
-        return self._error
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -242,8 +240,8 @@ class Connection(asyncio.BufferedProtocol):
     # --- writing
 
     def _must_be_open(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def _write(
         self,
@@ -294,7 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write_paused = False
         if self._on_wire is not None and self.in_flight.writing is not None:
             self.in_flight.writing.written_ns = time.monotonic_ns()
-        if self._error is None:
+        if self.error is None:
             self._written()
             self._pump()
 
@@ -367,7 +365,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes that were read (asyncio); uvloop calls it after ``pause_reading`` too."""
-        if self._error is not None:
+        if self.error is not None:
             return  # late bytes of a dead connection
         self.metrics.bytes_in += nbytes
         first_ns = self._first_bytes.read() if self._first_bytes is not None else 0
@@ -399,7 +397,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _breathed(self) -> None:
         self._breathing = False
-        if self._error is None and self._read_paused_ms is None and self._transport is not None:
+        if self.error is None and self._read_paused_ms is None and self._transport is not None:
             self._transport.resume_reading()
 
     def _read_frames(self, limit: int = FRAMES_PER_WAKEUP) -> None:
@@ -407,13 +405,11 @@ class Connection(asyncio.BufferedProtocol):
         while too many callbacks wait.
         """
         self._more = None
-        while (
-            self._frames and self._error is None and limit and len(self._finished) < self._backlog
-        ):
+        while self._frames and self.error is None and limit and len(self._finished) < self._backlog:
             limit -= 1
             self._read_frame(self._frames.popleft())
         is_full = len(self._finished) >= self._backlog
-        if self._error is None:
+        if self.error is None:
             self._pause_reading(is_full or bool(self._frames))
             if self._frames and not is_full:
                 self._more = self._loop.call_soon(self._read_frames)
@@ -519,8 +515,8 @@ class Connection(asyncio.BufferedProtocol):
     ) -> object:
         if entry is not None:
             return entry.callback(response, error)
-        if self._on_lost is not None and self._error is not None:
-            self._on_lost(self, self._error)
+        if self._on_lost is not None and self.error is not None:
+            self._on_lost(self, self.error)
         return None
 
     def _callback_failed(self) -> None:
@@ -536,7 +532,7 @@ class Connection(asyncio.BufferedProtocol):
             self._delivery = None
             self._delivering = False
             self._deliver()
-            if self._error is None and self._more is None:
+            if self.error is None and self._more is None:
                 self._read_frames()
 
     # --- the end
@@ -583,10 +579,10 @@ class Connection(asyncio.BufferedProtocol):
         """Stop sending and reading. Fail all outstanding requests once, oldest first, then all
         waiters.
         """
-        if self._error is not None:
+        if self.error is not None:
             return
         error.__cause__ = error.__cause__ or cause
-        self._error = error
+        self.error = error
         self._owned = self.in_flight.writing
         self._frames.clear()
         for handle in (self._timer, self._unthrottle, self._more):
@@ -616,7 +612,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _lost(self, error: DisconnectError, cause: Exception | None = None) -> None:
         """Deliver the complete answers, then fail what is outstanding."""
-        while self._frames and self._error is None:
+        while self._frames and self.error is None:
             self._read_frame(self._frames.popleft())
         self._die(error, cause)
 

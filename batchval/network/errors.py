@@ -19,6 +19,7 @@ __all__ = [
     "UnsupportedVersionError",
     "WakeupError",
     "broker_error",
+    "name_of",
 ]
 
 
@@ -108,17 +109,21 @@ _AUTHORIZATION = {
 _UNKNOWN = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 
 
+def name_of(code: int) -> str:
+    """Return Kafka's name of an error code; the number of one that is not known."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 def broker_error(code: int, what: str, reported: str | None = None) -> BrokerError:
     """Return the error for a code, with Kafka's name of it.
 
     ``what`` was requested; ``reported`` is the broker's own message.
 
     """
-    try:
-        name = ErrorCode(code).name
-    except ValueError:
-        name = f"error {code}"
-    message = f"{what}: {name}" + (f" ({reported})" if reported else "")
+    message = f"{what}: {name_of(code)}" + (f" ({reported})" if reported else "")
     if code in _AUTHORIZATION:
         return AuthorizationError(code, message)
     return (

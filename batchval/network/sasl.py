@@ -14,9 +14,8 @@ import hmac
 import os
 from typing import Final
 
-from batchval.errors import ErrorCode
 from batchval.network.connection import Connection
-from batchval.network.errors import AuthenticationError
+from batchval.network.errors import AuthenticationError, name_of
 from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -128,9 +127,6 @@ async def _exchange(connection: Connection, token: bytes) -> bytes:
         SaslAuthenticateRequest(token, api_version=1)
     )
     if answer.error_code:
-        try:
-            name = ErrorCode(answer.error_code).name
-        except ValueError:
-            name = str(answer.error_code)
+        name = name_of(answer.error_code)
         raise AuthenticationError(f"the broker refuses these credentials: {name}")
     return bytes(answer.auth_bytes)

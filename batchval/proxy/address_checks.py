@@ -25,23 +25,23 @@ def address_faults(at: Loc, listener: Listener) -> Iterator[Fault]:
     host, port, first = ((*at, f"advertised_{key}") for key in ("host", "port", "first_port"))
     if listener.advertised_port is not None and NODE not in (listener.advertised_host or ""):
         text = f"all brokers would have one address: set advertised_host with {NODE}, or sni"
-        yield Fault(port, text, (port, host, (*at, "sni")))
+        yield Fault.of(port, text, host, (*at, "sni"))
     if listener.advertised_port is not None and listener.advertised_first_port is not None:
-        yield Fault(first, "cannot be combined with advertised_port", (first, port))
+        yield Fault.of(first, "cannot be combined with advertised_port", port)
     yield from _mapped(at, listener)
 
 
 def _sni(at: Loc, listener: Listener, sni: Sni) -> Iterator[Fault]:
     loc: Loc = (*at, "sni")
     if listener.tls is None:
-        yield Fault(
-            loc, "needs tls: the server name is a part of the TLS handshake", (loc, (*at, "tls"))
+        yield Fault.of(
+            loc, "needs tls: the server name is a part of the TLS handshake", (*at, "tls")
         )
     bootstrap, broker = (*loc, "bootstrap"), (*loc, "broker")
     names = ServerNames(*sni.names)
     if (node_id := names.broker.node_of(names.bootstrap)) is not None:
         text = f"'{sni.bootstrap}' is also the name of broker {node_id} ('{sni.broker}'): choose another"
-        yield Fault(bootstrap, text, (bootstrap, broker))
+        yield Fault.of(bootstrap, text, broker)
     others = {
         "advertised_host": "clients are sent the names of sni",
         "advertised_first_port": "all brokers are at one port: set advertised_port",
@@ -49,10 +49,10 @@ def _sni(at: Loc, listener: Listener, sni: Sni) -> Iterator[Fault]:
     }
     for key, why in others.items():
         if getattr(listener, key) is not None:
-            yield Fault((*at, key), f"has no effect: {why}", ((*at, key), loc))
+            yield Fault.of((*at, key), f"has no effect: {why}", loc)
     if listener.broker_ports != _BROKER_PORTS:
         ports: Loc = (*at, "broker_ports")
-        yield Fault(ports, f"has no effect: {others['first_broker_port']}", (ports, loc))
+        yield Fault.of(ports, f"has no effect: {others['first_broker_port']}", loc)
 
 
 def _mapped(at: Loc, listener: Listener) -> Iterator[Fault]:
@@ -63,9 +63,9 @@ def _mapped(at: Loc, listener: Listener) -> Iterator[Fault]:
             text = (
                 "needs fixed ports of brokers, and theirs are any free ones: set first_broker_port"
             )
-            yield Fault((*at, name), text, ((*at, name), *ports))
+            yield Fault.of((*at, name), text, *ports)
     first = listener.advertised_first_port
     if first is not None and (last := first + listener.broker_ports - 1) > _LAST_PORT:
         loc = (*at, "advertised_first_port")
         text = f"the advertised ports {first} to {last} end above {_LAST_PORT}: choose a lower one, or fewer"
-        yield Fault(loc, f"{text} broker_ports", (loc, ports[1]))
+        yield Fault.of(loc, f"{text} broker_ports", ports[1])

@@ -81,18 +81,8 @@ class RefusalLog:
         """Write the line of a request whose API the settings deny."""
         if not self._may_write(1):
             return
-        facts: dict[str, object] = {
-            "listener": request.listener,
-            "client": request.client,
-            "client_id": None if request.client_id is None else short(request.client_id),
-            "principal": short(request.principal) or None,
-            "api": APIS[request.key].name,
-            "version": request.version,
-        }
-        log.warning(
-            "denied",
-            extra={"facts": {key: fact for key, fact in facts.items() if fact is not None}},
-        )
+        facts = {"api": APIS[request.key].name, "version": request.version}
+        log.warning("denied", extra={"facts": _sender(request) | facts})
 
     def _may_write(self, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""
@@ -119,10 +109,6 @@ def event_of(refusal: Refusal) -> str:
 def facts_of(refusal: Refusal) -> dict[str, object]:
     """Return the facts of a refused partition, as far as they are known, in their order."""
     facts: dict[str, object] = {
-        "listener": refusal.listener,
-        "client": refusal.client,
-        "client_id": None if refusal.client_id is None else short(refusal.client_id),
-        "principal": short(refusal.principal) or None,
         "topic": None if refusal.topic is None else short(refusal.topic),
         "partition": refusal.partition,
         "rule": refusal.rule or None,
@@ -131,6 +117,20 @@ def facts_of(refusal: Refusal) -> dict[str, object]:
         "reported": ",".join(refusal.reported) or None,
         "batches": refusal.batches if refusal.batches > 1 else None,
     }
+    return _sender(refusal) | _known(facts)
+
+
+def _sender(one: Refusal | Denied) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "listener": one.listener,
+        "client": one.client,
+        "client_id": None if one.client_id is None else short(one.client_id),
+        "principal": short(one.principal) or None,
+    }
+    return _known(facts)
+
+
+def _known(facts: Mapping[str, object]) -> dict[str, object]:
     return {key: fact for key, fact in facts.items() if fact is not None}
 
 

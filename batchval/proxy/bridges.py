@@ -22,7 +22,7 @@ from batchval.protocol.old_fetch import OldFetch
 from batchval.protocol.old_list_offsets import OldListOffsets
 from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
 from batchval.proxy.lowering import FetchConversion, FetchFacts, is_empty
-from batchval.proxy.pending import Answer, Item, Queue
+from batchval.proxy.pending import Answer, Item, Lowering, Queue
 from batchval.proxy.validation_queue import OneSlice
 
 __all__ = ["raised_by", "take"]
@@ -207,27 +207,12 @@ def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | 
     return None
 
 
-class _Lowering(OneSlice):
+class _Lowering(Lowering):
     """A job that lowers a large answer other than Fetch's; a job for ``ValidationQueue``."""
-
-    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
-        super().__init__(frame)
-        self.session = session
-        self.answer = answer
-        self.held = len(frame)
-        self._ready: Chunks = []
 
     def make(self) -> None:
         """Lower the answer, in a thread."""
         self._ready = self.lowered()
-
-    def done(self, error: BaseException | None) -> None:
-        """Hand the answer to the session."""
-        self.session.converted(self, error)
-
-    def finish(self) -> Chunks:
-        """Return the client's answer."""
-        return self._ready
 
     def lowered(self) -> Chunks:
         """Return the answer in the client's version. ProtocolError."""

@@ -37,7 +37,7 @@ def certificate_warnings(settings: Settings) -> Iterator[Fault]:
         for loc, host in hosts.items():
             if not any(_covers(kind, value, host) for kind, value in names):
                 text = f"the certificate {listener.tls.certificate} does not cover '{host}'"
-                yield Fault(loc, f"{text}: it has {_listed(names)}", (loc, ("listeners", i, "tls")))
+                yield Fault.of(loc, f"{text}: it has {_listed(names)}", ("listeners", i, "tls"))
 
 
 def _hosts(at: Loc, listener: Listener) -> dict[Loc, str]:

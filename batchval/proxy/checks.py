@@ -18,7 +18,7 @@ from batchval.proxy.refusal_checks import deny_faults, quarantine_faults
 from batchval.proxy.values import STAND_IN
 from batchval.proxy.workers.shares import workers_of
 from batchval.rules import EXTRAS
-from batchval.yaml_settings.faults import Fault, Loc
+from batchval.yaml_settings.faults import Fault, Loc, name_faults
 
 __all__ = ["faults_of", "share_faults"]
 
@@ -30,7 +30,7 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     """Find what is wrong with settings whose values are each of the right kind."""
     for i, listener in enumerate(settings.listeners):
         yield from _listener(settings, i, listener)
-    yield from _names(settings)
+    yield from name_faults("listeners", (one.name for one in settings.listeners))
     yield from port_faults(settings)
     yield from _upstream_tls(settings)
     yield from _plaintext(settings)
@@ -49,10 +49,6 @@ def faults_of(settings: Settings) -> Iterator[Fault]:
     yield from _log(settings)
 
 
-def _fault(loc: Loc, text: str, *reads: Loc) -> Fault:
-    return Fault(loc, text, (loc, *reads))
-
-
 # ---- listeners -----------------------------------------------------------------------------------
 
 
@@ -61,14 +57,14 @@ def _listener(settings: Settings, i: int, listener: Listener) -> Iterator[Fault]
     total = settings.limits.max_connections
     if listener.max_connections is not None and listener.max_connections > total:
         text = f"{listener.max_connections} has no effect: limits.max_connections is {total}"
-        yield _fault((*at, "max_connections"), text, ("limits", "max_connections"))
+        yield Fault.of((*at, "max_connections"), text, ("limits", "max_connections"))
     yield from address_faults(at, listener)
     is_default = listener.broker_ports == Listener.model_fields["broker_ports"].default
     if not is_default and not listener.broker_range and listener.sni is None:
         text = (
             "has no effect: brokers get any free ports (first_broker_port 0, or port 0 in address)"
         )
-        yield _fault((*at, "broker_ports"), text, (*at, "address"), (*at, "first_broker_port"))
+        yield Fault.of((*at, "broker_ports"), text, (*at, "address"), (*at, "first_broker_port"))
     yield from _listener_tls(at, listener)
     if listener.trusted:
         yield from _trusted(settings, at, listener)
@@ -80,22 +76,22 @@ def _listener_tls(at: Loc, listener: Listener) -> Iterator[Fault]:
         return
     ca, auth = (*at, "tls", "client_ca"), (*at, "tls", "client_auth")
     if tls.client_auth in ("optional", "required") and tls.client_ca is None:
-        yield _fault(auth, f"{tls.client_auth} needs client_ca", ca)
+        yield Fault.of(auth, f"{tls.client_auth} needs client_ca", ca)
     if tls.client_auth == "none" and tls.client_ca is not None:
-        yield _fault(ca, "has no effect: client_auth is none", auth)
+        yield Fault.of(ca, "has no effect: client_auth is none", auth)
     if tls.client_crl is not None and (tls.client_ca is None or tls.client_auth == "none"):
         why = (
             "client_auth is none"
             if tls.client_auth == "none"
             else "without client_ca no certificate is asked for"
         )
-        yield _fault((*at, "tls", "client_crl"), f"has no effect: {why}", ca, auth)
+        yield Fault.of((*at, "tls", "client_crl"), f"has no effect: {why}", ca, auth)
 
 
 def _trusted(settings: Settings, at: Loc, listener: Listener) -> Iterator[Fault]:
     loc, word = (*at, "trusted"), settings.claims_in.word
     if word not in ("audit", "trust"):
-        yield _fault(
+        yield Fault.of(
             loc,
             f"has no effect: claims_in is {word}, and only audit and trust believe senders",
             ("claims_in",),
@@ -104,22 +100,7 @@ def _trusted(settings: Settings, at: Loc, listener: Listener) -> Iterator[Fault]
         text = (
             "has no effect: clients show certificates, and each certificate is a sender of its own"
         )
-        yield _fault(loc, text, *((*at, "tls", key) for key in ("client_ca", "client_auth")))
-
-
-def _names(settings: Settings) -> Iterator[Fault]:
-    first: dict[str, int] = {}
-    for i, listener in enumerate(settings.listeners):
-        earlier = first.setdefault(listener.name, i)
-        if earlier != i:
-            text = (
-                f"listeners {earlier} and {i} have the same name, {listener.name}: give each a name"
-            )
-            yield Fault(
-                ("listeners", i, "name"),
-                text,
-                (("listeners", earlier, "name"), ("listeners", i, "name")),
-            )
+        yield Fault.of(loc, text, *((*at, "tls", key) for key in ("client_ca", "client_auth")))
 
 
 # ---- upstream ------------------------------------------------------------------------------------
@@ -130,14 +111,14 @@ def _upstream_tls(settings: Settings) -> Iterator[Fault]:
     bootstrap: Loc = ("upstream", "bootstrap")
     addresses = settings.upstream.bootstrap
     for address in sorted({one for one in addresses if addresses.count(one) > 1} - {STAND_IN}):
-        yield _fault(bootstrap, f"{address} is listed twice")
+        yield Fault.of(bootstrap, f"{address} is listed twice")
     if tls is None:
         return
     for key, other in (("certificate", "key"), ("key", "certificate")):
         if getattr(tls, key) is not None and getattr(tls, other) is None:
-            yield _fault((*at, key), f"needs {other}", (*at, other))
+            yield Fault.of((*at, key), f"needs {other}", (*at, other))
     if tls.key_password is not None and tls.key is None:
-        yield _fault((*at, "key_password"), "has no effect without key", (*at, "key"))
+        yield Fault.of((*at, "key_password"), "has no effect without key", (*at, "key"))
 
 
 def _plaintext(settings: Settings) -> Iterator[Fault]:
@@ -148,7 +129,7 @@ def _plaintext(settings: Settings) -> Iterator[Fault]:
     shown = upstream.admin is not None and upstream.admin.mechanism == "PLAIN"
     if upstream.allow_plaintext:
         if upstream.tls is not None:
-            yield _fault(allow, "has no effect: upstream.tls is set", tls)
+            yield Fault.of(allow, "has no effect: upstream.tls is set", tls)
         return
     remote = next((address for address in upstream.bootstrap if not address.is_loopback), None)
     if upstream.tls is not None or remote is None:
@@ -168,7 +149,7 @@ def _plaintext(settings: Settings) -> Iterator[Fault]:
             f"PLAIN sends the password to {remote} without TLS: "
             "set upstream.tls, or upstream.allow_plaintext: true to allow it"
         )
-        yield _fault(("upstream", "admin", "mechanism"), text, *reads)
+        yield Fault.of(("upstream", "admin", "mechanism"), text, *reads)
 
 
 def _admin(settings: Settings) -> Iterator[Fault]:
@@ -179,15 +160,15 @@ def _admin(settings: Settings) -> Iterator[Fault]:
             text = (
                 "needs upstream.admin (mechanism: NONE where the cluster asks for no credentials)"
             )
-            yield _fault(cluster, text, at)
+            yield Fault.of(cluster, text, at)
         return
     keys = ("username", "password")
     if admin.mechanism == "NONE":
         for key in keys:
             if getattr(admin, key) is not None:
-                yield _fault((*at, key), "has no effect with mechanism NONE", mechanism)
+                yield Fault.of((*at, key), "has no effect with mechanism NONE", mechanism)
     elif any(getattr(admin, key) is None for key in keys):
-        yield _fault(
+        yield Fault.of(
             at,
             f"{admin.mechanism} needs username and password",
             mechanism,
@@ -197,7 +178,7 @@ def _admin(settings: Settings) -> Iterator[Fault]:
         admin.refresh_ms != Admin.model_fields["refresh_ms"].default
         and not settings.reads_topic_configs
     ):
-        yield _fault((*at, "refresh_ms"), "has no effect: topics.from_cluster is false", cluster)
+        yield Fault.of((*at, "refresh_ms"), "has no effect: topics.from_cluster is false", cluster)
 
 
 # ---- batches and topics --------------------------------------------------------------------------
@@ -208,11 +189,11 @@ def _validation(settings: Settings) -> Iterator[Fault]:
     known = [rule.id for rule in EXTRAS]
     for extra, action in validation.extras.items():
         if extra not in known:
-            yield _fault((*at, extra), f"is not an extra: they are {', '.join(known)}")
+            yield Fault.of((*at, extra), f"is not an extra: they are {', '.join(known)}")
         elif extra == "S8" and action == "report":
-            yield _fault((*at, extra), "S8 is always refused")
+            yield Fault.of((*at, extra), "S8 is always refused")
     if validation.extras and validation.rules == "kafka":
-        yield _fault(
+        yield Fault.of(
             at, "has no effect: extras belong to the rules strict", ("validation", "rules")
         )
 
@@ -224,7 +205,7 @@ def _claims(settings: Settings) -> Iterator[Fault]:
             f"{settings.claims_out} goes with claims_in ignore or verify, not {word}: "
             "only claims that were computed here go on"
         )
-        yield _fault(("claims_out",), text, ("claims_in",))
+        yield Fault.of(("claims_out",), text, ("claims_in",))
     if word in ("audit", "trust") and not any(
         listener.gives_senders for listener in settings.listeners
     ):
@@ -232,14 +213,14 @@ def _claims(settings: Settings) -> Iterator[Fault]:
         text = f"{word} needs a sender: {whose}, or is trusted: true"
         keys = (("trusted",), ("tls",), ("tls", "client_ca"), ("tls", "client_auth"))
         reads = [("listeners", i, *key) for i in range(len(settings.listeners)) for key in keys]
-        yield _fault(("claims_in",), text, *reads)
+        yield Fault.of(("claims_in",), text, *reads)
 
 
 def _bridge(settings: Settings) -> Iterator[Fault]:
     default = Settings.model_fields["bridge_isolation_level"].default
     if settings.bridge_isolation_level != default and "consumers" not in settings.bridge:
         text = "has no effect: bridge has no consumers"
-        yield _fault(("bridge_isolation_level",), text, ("bridge",))
+        yield Fault.of(("bridge_isolation_level",), text, ("bridge",))
 
 
 def _policies(settings: Settings) -> Iterator[Fault]:
@@ -248,11 +229,11 @@ def _policies(settings: Settings) -> Iterator[Fault]:
     for i, glob in enumerate(globs):
         others: list[Loc] = [(*at, j, "match") for j in range(i)]
         if name_for(glob, ()) is None:
-            yield _fault((*at, i, "match"), f"'{glob}' matches no topic name ({_TOPIC_NAMES})")
+            yield Fault.of((*at, i, "match"), f"'{glob}' matches no topic name ({_TOPIC_NAMES})")
         elif name_for(glob, globs[:i]) is None:
             by = next((one for one in globs[:i] if name_for(glob, [one]) is None), None)
             earlier = f"'{by}' above matches" if by is not None else "earlier globs match"
-            yield _fault(
+            yield Fault.of(
                 (*at, i, "match"),
                 f"'{glob}' never decides: {earlier} every topic that it matches",
                 *others,
@@ -265,7 +246,7 @@ _TOPIC_NAMES: Final = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"
 def _observe(settings: Settings) -> Iterator[Fault]:
     rules = settings.observe
     if rules and settings.mode == "observe":
-        yield _fault(
+        yield Fault.of(
             ("observe",),
             "has no effect: mode observe observes all topics and principals",
             ("mode",),
@@ -273,10 +254,12 @@ def _observe(settings: Settings) -> Iterator[Fault]:
     for i, rule in enumerate(rules):
         at: Loc = ("observe", i)
         if name_for(rule.topics, ()) is None:
-            yield _fault((*at, "topics"), f"'{rule.topics}' matches no topic name ({_TOPIC_NAMES})")
+            yield Fault.of(
+                (*at, "topics"), f"'{rule.topics}' matches no topic name ({_TOPIC_NAMES})"
+            )
         elif name_for(rule.principals, (), principals=True) is None:
             text = f"'{rule.principals}' matches no principal: they look like User:alice or User:CN=edge,O=Example"
-            yield _fault((*at, "principals"), text)
+            yield Fault.of((*at, "principals"), text)
         else:
             for j, earlier in enumerate(rules[:i]):
                 topics = name_for(rule.topics, [earlier.topics])
@@ -286,7 +269,7 @@ def _observe(settings: Settings) -> Iterator[Fault]:
                 ):
                     keys = ("topics", "principals")
                     reads = [("observe", n, key) for n in (j, i) for key in keys]
-                    yield Fault(at, f"has no effect: observe[{j}] covers it", (at, *reads))
+                    yield Fault.of(at, f"has no effect: observe[{j}] covers it", *reads)
                     break
 
 
@@ -298,7 +281,7 @@ def _limits(limits: Limits) -> Iterator[Fault]:
     if limits.max_bytes_held < limits.max_frame_bytes:
         largest = f"max_frame_bytes ({limits.max_frame_bytes})"
         text = f"{limits.max_bytes_held} is below {largest}: such a frame could never pass"
-        yield _fault(("limits", "max_bytes_held"), text, ("limits", "max_frame_bytes"))
+        yield Fault.of(("limits", "max_bytes_held"), text, ("limits", "max_frame_bytes"))
     partitions = limits.max_frame_bytes // _LEAST_PARTITION
     for key, bound, why in (
         ("max_unauthenticated_frame_bytes", limits.max_frame_bytes, "max_frame_bytes is {}"),
@@ -318,7 +301,7 @@ def _limits(limits: Limits) -> Iterator[Fault]:
         value = getattr(limits, key)
         if value is not None and value > bound and value != Limits.model_fields[key].default:
             other = next((word for word in why.split() if word.startswith("max_")), "")
-            yield _fault(
+            yield Fault.of(
                 ("limits", key), f"{value} has no effect: {why.format(bound)}", ("limits", other)
             )
 
@@ -338,7 +321,7 @@ def share_faults(limits: Limits, workers: int) -> Iterator[Fault]:
             f"limits.max_frame_bytes ({limits.max_frame_bytes}): set fewer workers, or "
             f"max_bytes_held to {least} or more"
         )
-        yield _fault(
+        yield Fault.of(
             ("workers",), text, ("limits", "max_bytes_held"), ("limits", "max_frame_bytes")
         )
 
@@ -350,16 +333,16 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
             if metrics.otlp is not None and key != "remote":
                 continue
             if getattr(metrics, key) != Metrics.model_fields[key].default:
-                yield _fault(("metrics", key), "has no effect: metrics.address is null", address)
+                yield Fault.of(("metrics", key), "has no effect: metrics.address is null", address)
     elif metrics.address.is_loopback and metrics.remote:
         text = f"has no effect: {metrics.address} can be reached from this machine alone"
-        yield _fault(("metrics", "remote"), text, address)
+        yield Fault.of(("metrics", "remote"), text, address)
     elif not metrics.address.is_loopback and not metrics.remote:
         text = (
             f"{metrics.address} can be reached from other machines: "
             "set metrics.remote: true to allow it"
         )
-        yield _fault(address, text, ("metrics", "remote"))
+        yield Fault.of(address, text, ("metrics", "remote"))
 
 
 def _log(settings: Settings) -> Iterator[Fault]:
@@ -372,7 +355,7 @@ def _log(settings: Settings) -> Iterator[Fault]:
         ("connections_per_second", "ended connections"),
     ):
         if getattr(log, key) != type(log).model_fields[key].default and log.level == "error":
-            yield _fault(
+            yield Fault.of(
                 ("log", key),
                 f"has no effect: level error leaves out the lines about {what}",
                 ("log", "level"),

@@ -73,8 +73,8 @@ def _otlp(otlp: Otlp) -> Iterator[Fault]:
     try:
         require("batchval.proxy.otlp_export")
     except MissingExtraError as error:
-        yield Fault(
-            loc, f"needs {error.name}, which is not installed: pip install 'batchval[otel]'", (loc,)
+        yield Fault.of(
+            loc, f"needs {error.name}, which is not installed: pip install 'batchval[otel]'"
         )
     if otlp.ca is not None:
         yield from _authorities((*loc, "ca"), otlp.ca)
@@ -101,7 +101,7 @@ def _secret(loc: Loc, secret: Secret, source: Path | None) -> Iterator[Fault]:
     try:
         secret.reveal()
     except ValueError as error:
-        yield Fault(loc, str(error), (loc,))
+        yield Fault.of(loc, str(error))
         return
     if secret.file is not None:
         yield from _readable_by_others(loc, secret.file)
@@ -112,14 +112,14 @@ def _secret(loc: Loc, secret: Secret, source: Path | None) -> Iterator[Fault]:
                 f"stands in a file of mode {mode:04o}, which other users can read or change: "
                 f"chmod 600 {shlex.quote(str(source))}, or write {{file: PATH}} or {{env: NAME}}"
             )
-            yield Fault(loc, text, (loc,))
+            yield Fault.of(loc, text)
 
 
 def _readable_by_others(loc: Loc, path: Path) -> Iterator[Fault]:
     mode = _mode(path)
     if mode & _OTHERS:
         text = f"{path}: mode {mode:04o} lets every user read or change it: chmod o-rw {shlex.quote(str(path))}"
-        yield Fault(loc, text, (loc,))
+        yield Fault.of(loc, text)
 
 
 def _mode(path: Path) -> int:
@@ -136,16 +136,14 @@ def _mode(path: Path) -> int:
 def _tls(at: Loc, tls: ListenerTls | UpstreamTls, context: Callable[[], object]) -> Iterator[Fault]:
     paths = {key: path for key in _FILES if (path := getattr(tls, key, None)) is not None}
     faults = [
-        Fault((*at, key), text, ((*at, key),))
-        for key, path in paths.items()
-        if (text := _unreadable(path))
+        Fault.of((*at, key), text) for key, path in paths.items() if (text := _unreadable(path))
     ]
     yield from faults
     if "key" in paths:
         yield from _readable_by_others((*at, "key"), paths["key"])
     password, loc = tls.key_password, (*at, "key_password")
     if password is not None and "key" in paths and _is_open(paths["key"]):
-        yield Fault(loc, f"has no effect: {paths['key']} is not encrypted", (loc, (*at, "key")))
+        yield Fault.of(loc, f"has no effect: {paths['key']} is not encrypted", (*at, "key"))
     if faults or (password is not None and not _is_known(password)):
         return
     try:
@@ -188,7 +186,7 @@ def _authorities(loc: Loc, path: Path) -> Iterator[Fault]:
         except (OSError, ValueError) as error:  # SSLError is an OSError
             text = f"{path}: {error}"
     if text:
-        yield Fault(loc, text, (loc,))
+        yield Fault.of(loc, text)
 
 
 def _custom_rules(settings: Settings) -> Iterator[Fault]:
@@ -204,7 +202,7 @@ def _custom_rules(settings: Settings) -> Iterator[Fault]:
                     wrong[name] = str(error)
             if wrong[name]:
                 loc: Loc = ("topics", "policies", i, "custom_rules", j)
-                yield Fault(loc, wrong[name], (loc,))
+                yield Fault.of(loc, wrong[name])
 
 
 def _appended(loc: Loc, path: Path) -> Iterator[Fault]:
@@ -220,7 +218,7 @@ def _appended(loc: Loc, path: Path) -> Iterator[Fault]:
     elif not os.access(folder, os.W_OK | os.X_OK):
         text = f"this user may not make a file in {folder}"
     if text is not None:
-        yield Fault(loc, f"{path}: {text}", (loc,))
+        yield Fault.of(loc, f"{path}: {text}")
 
 
 def _not_a_folder(path: Path) -> str:
@@ -232,9 +230,9 @@ def _not_a_folder(path: Path) -> str:
 
 def _folder(loc: Loc, path: Path) -> Iterator[Fault]:
     if not path.is_dir():
-        yield Fault(loc, f"{path}: {_not_a_folder(path)}", (loc,))
+        yield Fault.of(loc, f"{path}: {_not_a_folder(path)}")
     elif not os.access(path, os.W_OK | os.X_OK):
-        yield Fault(loc, f"{path}: this user may not write there", (loc,))
+        yield Fault.of(loc, f"{path}: this user may not write there")
 
 
 def _control(settings: Settings) -> Iterator[Fault]:
@@ -242,7 +240,7 @@ def _control(settings: Settings) -> Iterator[Fault]:
     path = settings.control_path
     if path is not None and path.exists() and not path.is_socket():
         loc: Loc = ("state_directory",) if settings.control is None else ("control",)
-        yield Fault(loc, f"{path}: is not a socket: {NOT_A_SOCKET}", (loc,))
+        yield Fault.of(loc, f"{path}: is not a socket: {NOT_A_SOCKET}")
 
 
 def _new_folder(loc: Loc, path: Path) -> Iterator[Fault]:
@@ -250,9 +248,9 @@ def _new_folder(loc: Loc, path: Path) -> Iterator[Fault]:
     exists = path.exists()
     folder = path if exists else path.parent
     if not folder.is_dir():
-        yield Fault(loc, f"{folder}: {_not_a_folder(folder)}", (loc,))
+        yield Fault.of(loc, f"{folder}: {_not_a_folder(folder)}")
     elif not os.access(folder, os.W_OK | os.X_OK | os.R_OK * exists):
-        yield Fault(loc, f"{folder}: this user may not {'read and ' * exists}write there", (loc,))
+        yield Fault.of(loc, f"{folder}: this user may not {'read and ' * exists}write there")
     elif exists and (mode := stat.S_IMODE(path.stat().st_mode)) & stat.S_IWOTH:
         text = f"{path}: mode {mode:04o} lets every user write there: chmod o-w {shlex.quote(str(path))}"
-        yield Fault(loc, text, (loc,))
+        yield Fault.of(loc, text)

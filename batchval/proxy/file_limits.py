@@ -4,12 +4,11 @@ process.
 
 from __future__ import annotations
 
-import errno
 import logging
 
 from batchval.proxy.config import Settings
 from batchval.proxy.health import MOST_CONNECTIONS
-from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
+from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for, too_few
 
 __all__ = ["connections_of", "log_fewer", "reserve_of"]
 
@@ -33,13 +32,12 @@ def connections_of(settings: Settings) -> int:
     limit, wanted = raise_limit(), settings.limits.max_connections
     reserve = reserve_of(settings, settings.limits.threads)
     allowed = connections_allowed(limit, wanted, reserve)
-    advice = "raise it (ulimit -n, LimitNOFILE=)"
     if allowed < 1:
-        text = f"at most {limit} open files are allowed, and the gate keeps {reserve} for itself"
-        raise OSError(errno.EMFILE, f"{text}: {advice}, or lower listeners[].broker_ports")
+        whose = f"the gate keeps {reserve} for itself"
+        raise too_few(limit, whose, ", or lower listeners[].broker_ports")
     if allowed < wanted:
         why = f"at most {limit} open files are allowed, the gate keeps {reserve} for itself, and each client takes 2"
-        log_fewer(settings, allowed, f"{why}: {advice}")
+        log_fewer(settings, allowed, f"{why}: raise it (ulimit -n, LimitNOFILE=)")
     return allowed
 
 

@@ -34,7 +34,6 @@ def options_for(
         sni=None if listener.sni is None else ServerNames(*listener.sni.names),
         first_broker_port=listener.first_broker_port,
         broker_ports=listener.broker_ports,
-        state_directory=settings.state_folder,
         mode=settings.mode,
         observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
         deny=tuple(one.rule for one in settings.deny),

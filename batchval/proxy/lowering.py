@@ -28,7 +28,7 @@ from batchval.protocol.old_fetch import (
     read_answer,
 )
 from batchval.proxy.old_fetches import MOST_FAULTS, Places
-from batchval.proxy.pending import Answer, Queue
+from batchval.proxy.pending import Answer, Lowering, Queue
 from batchval.proxy.validation_queue import SLICE_S
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
@@ -119,19 +119,14 @@ def has_offset_from(output: bytes, offset: int) -> bool:
     return False
 
 
-class FetchConversion:
+class FetchConversion(Lowering):
     """A job that converts one answer, for ``ValidationQueue``.
 
     ``held``  bytes that it holds: the broker's answer, and what has been made of it
     """
 
     def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
-        self.session = session
-        self.answer = answer
-        self.cancelled = False
-        self.heavy = False
-        self.held = len(frame)
-        self._frame = frame
+        super().__init__(session, answer, frame)
         self._size = len(frame)
         self._facts: FetchFacts = answer.facts
         validator = session.proxy.options.validator
@@ -140,7 +135,6 @@ class FetchConversion:
         )
         self._steps: Iterator[bool] | None = None
         self._made = 0
-        self._ready: Chunks = []
         # for the loop: the session's memory is not touched in a thread
         self._continues: Places = {}
         self._forgotten: list[WantedPartition] = []
@@ -176,10 +170,6 @@ class FetchConversion:
     def paused(self) -> None:
         """Count what has been made so far."""
         self.session.conversion_grew(self, len(self._frame) + self._made)
-
-    def done(self, error: BaseException | None) -> None:
-        """Hand the answer to the session."""
-        self.session.converted(self, error)
 
     def finish(self) -> Chunks:
         """Return the client's answer, and note what the session has to know."""

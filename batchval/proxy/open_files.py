@@ -8,11 +8,12 @@ that are accepted only to be closed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 from typing import Final
 
-__all__ = ["SpareFiles", "connections_allowed", "raise_limit", "reserve_for"]
+__all__ = ["SpareFiles", "connections_allowed", "raise_limit", "reserve_for", "too_few"]
 
 #: More is useless, and some libraries walk over all descriptors that a process may have.
 MOST: Final = 1 << 20
@@ -48,6 +49,12 @@ def connections_allowed(limit: int, wanted: int, reserve: int) -> int:
     all.
     """
     return min(wanted, (limit - reserve) // 2)
+
+
+def too_few(limit: int, whose: str, advice: str = "") -> OSError:
+    """Return the error of a process whose open files do not suffice. ``advice``: what else helps."""
+    text = f"at most {limit} open files are allowed, and {whose}"
+    return OSError(errno.EMFILE, f"{text}: raise it (ulimit -n, LimitNOFILE=){advice}")
 
 
 class SpareFiles:

@@ -7,16 +7,14 @@ module's matter.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.glob_policies import TopicRules
 from batchval.proxy.host_patterns import ServerNames
-from batchval.proxy.metadata_client import BrokerAddress, ClusterView
 from batchval.proxy.topics import FirstMatch
 
 __all__ = [
@@ -301,7 +299,6 @@ class ProxyOptions:
     ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any
     free port
     ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
-    ``state_directory``    where the cluster's brokers are kept for the next start; None: nowhere
     ``mode``               enforce refuses; observe forwards, counts and logs
     ``observe``            topics and principals that are observed in mode enforce too
     ``deny``               APIs that are answered with an authorization error
@@ -312,8 +309,6 @@ class ProxyOptions:
     ``bridge``             old clients that are served: "producers", "consumers"
     ``bridge_isolation_level``  of old consumers' Fetch requests
     ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
-    ``find_brokers``       for a Proxy that makes its own Discovery, as are ``find_authenticates``
-                           and ``state_directory``: see ``DiscoveryOptions``
     ``quarantine``         gets copies of refused batches; None: nothing is copied
     ``principal``          returns a client's principal, as Kafka writes it, from its verified
                            certificate
@@ -328,7 +323,6 @@ class ProxyOptions:
     sni: ServerNames | None = None
     first_broker_port: int | None = None
     broker_ports: int = 100
-    state_directory: Path | None = None
     mode: Mode = "enforce"
     observe: tuple[ObserveGlobs, ...] = ()
     deny: tuple[DenyRule, ...] = ()
@@ -342,8 +336,6 @@ class ProxyOptions:
     listener_name: str = "default"
     listen_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
     upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
-    find_brokers: Callable[[BrokerAddress, str], Awaitable[ClusterView]] | None = None
-    find_authenticates: bool = False
     sender: Callable[[object], str | None] | None = None
     principal: Callable[[Any], str | None] | None = None
     limits: Limits = field(default_factory=Limits)

@@ -23,7 +23,7 @@ from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import Counters, Facts, Limits, ProxyOptions
 from batchval.proxy.sasl_exchange import SaslExchange
 from batchval.proxy.topics import KnownTopics
-from batchval.proxy.validation_queue import ValidationQueue, Work
+from batchval.proxy.validation_queue import OneSlice, ValidationQueue
 
 __all__ = [
     "Answer",
@@ -57,27 +57,6 @@ class Surroundings(Protocol):
     def intersected(
         self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]
     ) -> Chunks: ...
-
-
-class Raising(Protocol):
-    """A request that is raised in a thread."""
-
-    cancelled: bool
-
-
-class Lowering(Work, Protocol):
-    """An answer that is lowered in a thread.
-
-    ``answer``  its place;  ``held``  bytes that the session holds for it
-    """
-
-    cancelled: bool
-    held: int
-
-    @property
-    def answer(self) -> Answer: ...
-    def finish(self) -> Chunks:
-        """Return the client's answer, on the loop."""
 
 
 class Waiting(Protocol):
@@ -201,6 +180,28 @@ def throttle_ms(key: int, version: int, body: memoryview) -> int:
     return int.from_bytes(body[at : at + 4], "big", signed=True)
 
 
+class Lowering(OneSlice):
+    """A job that makes the client's answer of the broker's.
+
+    ``answer``  its place;  ``held``  bytes that the session holds for it
+    """
+
+    def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
+        super().__init__(frame)
+        self.session = session
+        self.answer = answer
+        self.held = len(frame)
+        self._ready: Chunks = []
+
+    def done(self, error: BaseException | None) -> None:
+        """Hand the answer to the session."""
+        self.session.converted(self, error)
+
+    def finish(self) -> Chunks:
+        """Return the client's answer, on the loop."""
+        return self._ready
+
+
 @dataclass(slots=True, eq=False)
 class Item:
     """A request that cannot go on yet: its own verdict is awaited, or that of a request before it.
@@ -218,7 +219,7 @@ class Item:
     verdict: RequestVerdict | None = None
     waits: bool = False
     copied: int = 0
-    work: Raising | None = None
+    work: OneSlice | None = None
 
     @property
     def size(self) -> int:

@@ -100,7 +100,7 @@ def _upstream_faults(settings: Settings, own: list[_Ports]) -> Iterator[Fault]:
             if address.port in ports.ports and _reaches(address.host, ports.host):
                 among = "has" if len(ports.ports) == 1 else "has one of"
                 text = f"{address} is the gate itself: it {among} the {ports.text} of {ports.part}"
-                yield Fault(loc, text, (loc, *ports.reads))
+                yield Fault.of(loc, text, *ports.reads)
                 break
 
 

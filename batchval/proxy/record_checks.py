@@ -16,7 +16,7 @@ from batchval.proxy.record_settings import (
 )
 from batchval.proxy.values import Address
 from batchval.record_rules import RecordRules
-from batchval.yaml_settings.faults import Fault, Loc
+from batchval.yaml_settings.faults import Fault, Loc, name_faults
 
 __all__ = ["record_faults"]
 
@@ -67,22 +67,16 @@ def _schema_id(
         yield Fault(at, str(error), tuple(keys))
     if one.registry is None:
         if one.subject is not None:
-            yield Fault(
-                (*at, "subject"),
-                "has no effect without registry",
-                ((*at, "subject"), (*at, "registry")),
-            )
+            yield Fault.of((*at, "subject"), "has no effect without registry", (*at, "registry"))
         return
     for key in ("ids", "guids"):
         if getattr(one, key) is not None:
             text = "cannot be combined with registry, which knows the ids"
-            yield Fault((*at, key), text, ((*at, key), (*at, "registry")))
+            yield Fault.of((*at, key), text, (*at, "registry"))
     if one.registry not in names:
         known = ", ".join(sorted(names)) or "which is empty"
         text = f"{one.registry!r} is not in schema_registries ({known})"
-        yield Fault(
-            (*at, "registry"), text, ((*at, "registry"), ("schema_registries",), *registries)
-        )
+        yield Fault.of((*at, "registry"), text, ("schema_registries",), *registries)
     subject = one.subject_of_topics
     rest = subject.replace(TOPIC, "")
     if "{" in rest or "}" in rest or not subject.isprintable() or len(subject) > MOST_SUBJECT:
@@ -97,35 +91,28 @@ def _registries(settings: Settings) -> Iterator[Fault]:
         if policy.record_rules is not None
         for one in policy.record_rules.schema_id
     }
-    first: dict[str, int] = {}
+    names = [one.name for one in settings.schema_registries]
+    yield from name_faults("schema_registries", names)
     for i, registry in enumerate(settings.schema_registries):
         at: Loc = ("schema_registries", i)
-        earlier = first.setdefault(registry.name, i)
-        if earlier != i:
-            text = f"schema_registries {earlier} and {i} have the same name, {registry.name}: give each a name"
-            yield Fault(
-                (*at, "name"), text, (("schema_registries", earlier, "name"), (*at, "name"))
-            )
-        elif registry.name not in used:
+        if registry.name not in used and names.index(registry.name) == i:
             text = f"has no effect: no record rule names the registry {registry.name}"
-            yield Fault(at, text, (at, (*at, "name"), (*at, "url"), ("topics", "policies")))
+            yield Fault.of(at, text, (*at, "name"), (*at, "url"), ("topics", "policies"))
         for key, other in (("username", "password"), ("password", "username")):
             if getattr(registry, key) is not None and getattr(registry, other) is None:
-                yield Fault((*at, key), f"needs {other}", ((*at, key), (*at, other)))
+                yield Fault.of((*at, key), f"needs {other}", (*at, other))
         if registry.username is not None and ":" in registry.username:
             yield Fault((*at, "username"), "must not contain ':' (RFC 7617)")
         parts = urlsplit(registry.url)
         if registry.ca is not None and parts.scheme == "http":
-            yield Fault(
-                (*at, "ca"), "has no effect: the URL is not https", ((*at, "ca"), (*at, "url"))
-            )
+            yield Fault.of((*at, "ca"), "has no effect: the URL is not https", (*at, "url"))
         if (
             registry.password is not None
             and parts.scheme == "http"
             and not Address(parts.hostname or "", 0).is_loopback
         ):
             text = f"the password would be sent to {parts.hostname} without TLS: use https"
-            yield Fault((*at, "url"), text, ((*at, "url"), (*at, "password")))
+            yield Fault.of((*at, "url"), text, (*at, "password"))
 
 
 def _custom_rules(settings: Settings) -> Iterator[Fault]:
@@ -139,4 +126,4 @@ def _custom_rules(settings: Settings) -> Iterator[Fault]:
         for key, field in CustomRules.model_fields.items():
             if getattr(settings.custom_rules, key) != field.default:
                 loc: Loc = ("custom_rules", key)
-                yield Fault(loc, "has no effect: no topic has custom rules", (loc, ("topics",)))
+                yield Fault.of(loc, "has no effect: no topic has custom rules", ("topics",))

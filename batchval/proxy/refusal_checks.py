@@ -23,21 +23,21 @@ def deny_faults(settings: Settings) -> Iterator[Fault]:
         if not any(fnmatchcase(name, rule.listeners) for name in names):
             loc: Loc = (*at, "listeners")
             text = f"'{rule.listeners}' matches no listener: they are {', '.join(dict.fromkeys(names))}"
-            yield Fault(loc, text, (loc, *reads))
+            yield Fault.of(loc, text, *reads)
         yield from _principals(at, rule.principals, rule.except_principals)
 
 
 def _principals(at: Loc, principals: str, exceptions: tuple[str, ...]) -> Iterator[Fault]:
     loc, other = (*at, "principals"), (*at, "except_principals")
     if name_for(principals, (), principals=True) is None:
-        yield Fault(loc, f"'{principals}' matches no principal: {_PRINCIPALS}", (loc,))
+        yield Fault.of(loc, f"'{principals}' matches no principal: {_PRINCIPALS}")
         return
     for glob in exceptions:
         if name_for(glob, (), principals=True) is None:
-            yield Fault(other, f"'{glob}' matches no principal: {_PRINCIPALS}", (other,))
+            yield Fault.of(other, f"'{glob}' matches no principal: {_PRINCIPALS}")
     if exceptions and name_for(principals, exceptions, principals=True) is None:
         text = f"leaves no principal of '{principals}': the rule denies nothing"
-        yield Fault(other, text, (other, loc))
+        yield Fault.of(other, text, loc)
 
 
 def quarantine_faults(settings: Settings) -> Iterator[Fault]:
@@ -49,7 +49,7 @@ def quarantine_faults(settings: Settings) -> Iterator[Fault]:
     observes: tuple[Loc, ...] = (("mode",), ("observe",))
     if settings.mode == "observe" and not found.observed:
         text = "is false, and mode observe refuses nothing: set quarantine.observed: true"
-        yield Fault(loc, text, (loc, *observes))
+        yield Fault.of(loc, text, *observes)
     elif found.observed and settings.mode == "enforce" and not settings.observe:
         text = "has no effect: no batch is observed in mode enforce without observe"
-        yield Fault(loc, text, (loc, *observes))
+        yield Fault.of(loc, text, *observes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from batchval.errors import ErrorCode
+from batchval.network.errors import name_of
 
 __all__ = ["TOKENS", "UNSUPPORTED_SASL_MECHANISM", "Claimed", "SaslExchange"]
 
@@ -62,13 +62,8 @@ class SaslExchange:
 
     def refused(self, error_code: int) -> None:
         """Note that the broker has answered with an error."""
-        try:
-            name = ErrorCode(error_code).name
-        except ValueError:
-            name = f"error {error_code}"
-        self.failure = ", ".join(
-            filter(None, (self.mechanism[:_LONGEST_NAME], self._principal, name))
-        )
+        parts = (self.mechanism[:_LONGEST_NAME], self._principal, name_of(error_code))
+        self.failure = ", ".join(filter(None, parts))
 
     def broker_left(self) -> None:
         """Note that the broker has closed the connection: after SaslHandshake 0 that is its answer

@@ -48,7 +48,6 @@ from batchval.proxy.options import Counters, DenyRule, ProxyOptions
 from batchval.proxy.session import Session
 from batchval.proxy.session_clock import AgeLimit
 from batchval.proxy.sni import node_asked_for
-from batchval.proxy.state_file import StateFile
 from batchval.proxy.topics import KnownTopics
 from batchval.proxy.traffic import TrafficTable
 from batchval.proxy.validation_queue import ValidationQueue
@@ -136,17 +135,8 @@ class Shared:
 
 
 def _discovery_of(options: ProxyOptions) -> Discovery:
-    directory = options.state_directory
-    return Discovery(
-        DiscoveryOptions(
-            options.upstream,
-            tls=options.upstream_tls,
-            find_brokers=options.find_brokers,
-            authenticates=options.find_authenticates,
-            connect_s=options.limits.connect_s,
-            state=None if directory is None else StateFile(directory),
-        )
-    )
+    connect_s = options.limits.connect_s
+    return Discovery(DiscoveryOptions(options.upstream, options.upstream_tls, connect_s=connect_s))
 
 
 class Proxy:

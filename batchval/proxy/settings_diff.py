@@ -91,10 +91,8 @@ def restart_faults(running: Settings, wanted: Settings) -> Iterator[Fault]:
 
 
 def _fault(loc: Loc, before: Any, after: Any) -> Fault:
-    return Fault(
-        loc,
-        f"is {_text(before)} in the running gate, and {_text(after)} here: a change {_HOW}",
-        (loc,),
+    return Fault.of(
+        loc, f"is {_text(before)} in the running gate, and {_text(after)} here: a change {_HOW}"
     )
 
 

@@ -42,24 +42,17 @@ def upstream_faults(settings: Settings) -> tuple[list[Fault], list[Fault]]:
         tls = None if settings.upstream.tls is None else upstream_context(settings.upstream.tls)
     except ConfigError:
         return [], []  # reported with the files
-    wrong, warnings = [], []
+    wrong: list[Fault] = []
+    warnings: list[Fault] = []
     addresses = [
         address for address in dict.fromkeys(settings.upstream.bootstrap) if address != STAND_IN
     ]
     for address, found in zip(addresses, asyncio.run(_probed(addresses, tls)), strict=True):
-        if found.kind in _WRONG:
-            loc = _TLS if found.kind == "untrusted" else _BOOTSTRAP
-            wrong.append(
-                Fault(loc, _WRONG[found.kind].format(address, found.reason), (_BOOTSTRAP, _TLS))
-            )
-        elif found.kind in _WARNING:
-            warnings.append(
-                Fault(
-                    _BOOTSTRAP,
-                    _WARNING[found.kind].format(address, found.reason),
-                    (_BOOTSTRAP, _TLS),
-                )
-            )
+        for sentences, faults in ((_WRONG, wrong), (_WARNING, warnings)):
+            if found.kind in sentences:
+                loc, text = _TLS if found.kind == "untrusted" else _BOOTSTRAP, sentences[found.kind]
+                reads = (_BOOTSTRAP, _TLS)
+                faults.append(Fault(loc, text.format(address, found.reason), reads))
     return wrong, warnings
 
 

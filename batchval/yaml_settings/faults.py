@@ -7,11 +7,11 @@ gate.yaml:12: listeners[1].tls.key: /etc/gate.key: mode 0644 lets other users re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["MOST_LINES", "Fault", "Loc", "Source", "lines_of", "path_of"]
+__all__ = ["MOST_LINES", "Fault", "Loc", "Source", "lines_of", "name_faults", "path_of"]
 
 #: Where a value stands: keys and positions in lists, from the outermost.
 Loc = tuple[str | int, ...]
@@ -28,6 +28,11 @@ class Fault(NamedTuple):
     text: str
     reads: tuple[Loc, ...] = ()
     line: int | None = None  # None: that of the key
+
+    @classmethod
+    def of(cls, loc: Loc, text: str, *reads: Loc) -> Fault:
+        """Return a fault that was found by comparing the value of its own key, with others."""
+        return cls(loc, text, (loc, *reads))
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,15 @@ class Source:
         return " ".join(
             ": ".join(part for part in (place, path_of(fault.loc), fault.text) if part).split()
         )
+
+
+def name_faults(section: str, names: Iterable[str]) -> Iterator[Fault]:
+    """Find elements of a list that have the name of an earlier one."""
+    first: dict[str, int] = {}
+    for i, name in enumerate(names):
+        if (earlier := first.setdefault(name, i)) != i:
+            text = f"{section} {earlier} and {i} have the same name, {name}: give each a name"
+            yield Fault.of((section, i, "name"), text, (section, earlier, "name"))
 
 
 def path_of(loc: Loc) -> str:

@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -342,11 +343,10 @@ def test_a_broker_that_authenticates_is_asked_first() -> None:
         return answered(frame)
 
     with ScriptedBroker(answer) as upstream:
-        options = {"find_authenticates": True, "find_brokers": nobody}
-        with (
-            RunningProxy(upstream.address, bridge=BRIDGE, **options) as proxy,
-            connected(proxy) as sock,
-        ):
+        gate = RunningProxy(upstream.address, bridge=BRIDGE)
+        discovery = gate.proxy.discovery
+        discovery.use(replace(discovery.options, authenticates=True, find_brokers=nobody))
+        with gate as proxy, connected(proxy) as sock:
             assert ask(sock, 0, ("a", 0, GOOD)).partitions["a", 0][:2] == (0, 7)
         assert len(asked) == 1
         assert upstream.frames[0] == asked[0]

@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -697,14 +698,21 @@ def test_ports_listen_again_while_the_cluster_is_down(
 ) -> None:
     bootstrap, port = free_port(), free_port()
     address = f"{LOOPBACK}:{bootstrap}"
-    options = {"listen": (LOOPBACK, port), "first_broker_port": 0, "state_directory": tmp_path}
+
+    def remembering() -> RunningProxy:
+        proxy = RunningProxy(address, listen=(LOOPBACK, port), first_broker_port=0)
+        discovery = proxy.proxy.discovery
+        discovery.options = replace(discovery.options, state=StateFile(tmp_path))
+        discovery.own_file()
+        return proxy
+
     with NamingBroker(bootstrap) as broker, NamingBroker() as second:
         broker.named = second.named = {1: broker.at, 2: second.at}
-        with RunningProxy(address, **options) as proxy:
+        with remembering() as proxy:
             eventually(lambda: len(proxy.proxy.listening) == 2)
             before = dict(proxy.proxy.listening)
     at_two = second.at
-    with RunningProxy(address, **options) as proxy:
+    with remembering() as proxy:
         assert proxy.proxy.listening == before
         with socket.create_connection(before[2], 10) as sock:
             sock.sendall(other_frame(1))
@@ -716,7 +724,7 @@ def test_ports_listen_again_while_the_cluster_is_down(
                 with socket.create_connection(at, 10) as sock:
                     sock.sendall(other_frame(2))
                     assert read_frame(sock) == struct.pack(">i", 2)
-    with socket.create_server(before[1]), RunningProxy(address, **options) as proxy:
+    with socket.create_server(before[1]), remembering() as proxy:
         assert proxy.proxy.listening[2] == before[2]
         assert proxy.proxy.listening[1] != before[1]
     assert (

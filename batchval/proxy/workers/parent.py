@@ -23,7 +23,7 @@ from batchval.proxy.handover import TakeOver
 from batchval.proxy.http_pages import Pages
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metrics import Family
-from batchval.proxy.open_files import raise_limit
+from batchval.proxy.open_files import raise_limit, too_few
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.prepared import Step
 from batchval.proxy.server import Proxy
@@ -127,9 +127,8 @@ class ParentGate(RunningGate):
         limit = raise_limit()
         reserve = reserve_of(settings, 0) + FILES_A_WORKER * len(self.pool.workers)
         if limit < reserve:
-            text = f"at most {limit} open files are allowed, and the gate's parent process needs {reserve}"
-            advice = "raise it (ulimit -n, LimitNOFILE=), or lower listeners[].broker_ports"
-            raise OSError(errno.EMFILE, f"{text}: {advice}")
+            whose = f"the gate's parent process needs {reserve}"
+            raise too_few(limit, whose, ", or lower listeners[].broker_ports")
         wanted = settings.limits.max_connections
         if self._capacity is None or self._capacity >= wanted:
             return wanted

@@ -8,7 +8,6 @@ of a gate: the parent decides. Secrets come over ``control``, never in arguments
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import pickle
@@ -29,7 +28,7 @@ from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.interpreter import calm_collector, switch_soon
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.log_thread import write_in_thread
-from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for
+from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for, too_few
 from batchval.proxy.options import ProxyOptions
 from batchval.proxy.parts import Parts as GateParts
 from batchval.proxy.server import Proxy, Shared
@@ -148,10 +147,7 @@ class WorkerGate(RunningGate):
         reserve = reserve_for(len(settings.listeners), settings.limits.threads, 0)
         allowed = connections_allowed(limit, wanted, reserve)
         if allowed < 1:
-            text = (
-                f"at most {limit} open files are allowed, and a worker keeps {reserve} for itself"
-            )
-            raise OSError(errno.EMFILE, f"{text}: raise it (ulimit -n, LimitNOFILE=)")
+            raise too_few(limit, f"a worker keeps {reserve} for itself")
         return allowed
 
     def follow(self, news: ClusterNews) -> None:
