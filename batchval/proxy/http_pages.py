@@ -12,7 +12,7 @@ from batchval.proxy.ages import Ages
 from batchval.proxy.clients_page import Asked, page_of
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.log_thread import lines_left_out
-from batchval.proxy.metrics import Family, single
+from batchval.proxy.metrics import Family, of_clients, single
 from batchval.proxy.parts import named
 from batchval.proxy.session import Session
 
@@ -35,46 +35,43 @@ class Pages:
 
     def watch(self) -> None:
         """Show in the metrics what the parts of the gate count."""
-        gate, metrics = self.gate, self.gate.metrics
-        metrics.add_clients(gate.shared.clients)
-        metrics.watch("requests_in_flight", "Requests that await an answer.", self._in_flight)
-        text = "Seconds that the oldest request has waited."
-        metrics.watch("oldest_request_age_seconds", text, lambda: self.oldest.oldest_s, "max")
-        metrics.watch(
-            "ready", "1 where clients can be served.", lambda: float(gate.unready() is None), "min"
-        )
+        gate = self.gate
         gate.shared.traffic.nodes = gate.settings.metrics.nodes
-        metrics.add(gate.shared.traffic.families)
-        if gate.otlp is not None:
-            metrics.add(partial(_otlp_families, gate.otlp))
-        metrics.add(self._families)
-        if gate.quarantine is not None:
-            metrics.add(gate.quarantine.families)
-        text = "Denied requests without a log line."
-        metrics.count("log_denied_left_out", text, lambda: gate.denials.suppressed_total)
-        metrics.count(
-            "log_refusals_left_out",
-            "Refusals without a log line.",
-            lambda: gate.refusals.suppressed_total,
-        )
-        metrics.add(gate.connection_log.families)
-        metrics.count("log_lines_left_out", "Log lines that stderr did not take.", lines_left_out)
-        if gate.audit_file is not None:
-            metrics.add(gate.audit_file.families)
-        if (file := gate.observed_file) is not None:
-            text = "Counts of refusals that could not be written."
-            metrics.count("observed_file_failures", text, lambda: file.failures_total)
+        gate.metrics.add(partial(of_clients, gate.shared.clients))
+        gate.metrics.add(self._families)
+        parts = (gate.shared.traffic, gate.connection_log, gate.quarantine, gate.audit_file)
+        for part in parts:
+            if part is not None:
+                gate.metrics.add(part.families)
 
     def sessions(self) -> Iterator[Session]:
         """Yield all sessions of the gate."""
         return (one for proxy in self.gate.proxies.values() for one in proxy.connections)
 
-    def _in_flight(self) -> int:
-        return sum(len(one.answers) for one in self.sessions())
-
     def _families(self) -> Iterator[Family]:
-        """Yield the metrics of what a reload may replace."""
-        yield from self.gate.record_parts.families()
+        """Yield the metrics of the gate itself, and of what a reload may replace."""
+        gate = self.gate
+        waiting = sum(len(one.answers) for one in self.sessions())
+        yield single("gauge", "requests_in_flight", "Requests that await an answer.", waiting)
+        text = "Seconds that the oldest request has waited."
+        yield single("gauge", "oldest_request_age_seconds", text, self.oldest.oldest_s, "max")
+        ready = float(gate.unready() is None)
+        yield single("gauge", "ready", "1 where clients can be served.", ready, "min")
+        text = "Denied requests without a log line."
+        yield single("counter", "log_denied_left_out", text, gate.denials.suppressed_total)
+        text = "Refusals without a log line."
+        yield single("counter", "log_refusals_left_out", text, gate.refusals.suppressed_total)
+        text = "Log lines that stderr did not take."
+        yield single("counter", "log_lines_left_out", text, lines_left_out())
+        if (file := gate.observed_file) is not None:
+            text = "Counts of refusals that could not be written."
+            yield single("counter", "observed_file_failures", text, file.failures_total)
+        if gate.otlp is not None:
+            text = "Exports of metrics that the collector has taken."
+            yield single("counter", "otlp_exports", text, gate.otlp.exports_total)
+            text = "Exports of metrics that failed."
+            yield single("counter", "otlp_failures", text, gate.otlp.failures_total)
+        yield from gate.record_parts.families()
         if (topics := self.gate.cluster_topics) is None:
             return
         text = "Topics whose configuration is known."
@@ -121,10 +118,3 @@ class Pages:
             raise ConfigError([f"metrics.otlp: {error}"]) from None
         with named("metrics.otlp.headers"):
             return OtlpExport(otlp, self.families, version=version, mode=settings.mode)
-
-
-def _otlp_families(otlp: OtlpExport) -> Iterator[Family]:
-    text = "Exports of metrics that the collector has taken."
-    yield single("counter", "otlp_exports", text, otlp.exports_total)
-    text = "Exports of metrics that failed."
-    yield single("counter", "otlp_failures", text, otlp.failures_total)

@@ -46,6 +46,7 @@ __all__ = [
     "Family",
     "GateMetrics",
     "TopicCounts",
+    "of_clients",
     "single",
 ]
 
@@ -184,7 +185,7 @@ def single(
 
 
 class GateMetrics:
-    """The content of /metrics. ``watch`` and ``count`` add what is known only by asking."""
+    """The content of /metrics. ``add`` shows what is known only by asking."""
 
     def __init__(
         self,
@@ -212,22 +213,10 @@ class GateMetrics:
         value = {"mode": mode, "version": self._version, "python": platform.python_version()}
         self._info = InfoMetricFamily(PREFIX, "What runs.", value=value)
 
-    def add_clients(self, clients: ClientTable) -> None:
-        """Show how many clients there are, and how many of them Kafka 4 turns away."""
-        self.add(partial(_of_clients, clients))
-
     def add_ledger(self, ledger: ClaimsLedger | None) -> None:
         """Show the counts of a ledger; those of several are summed."""
         if ledger is not None and ledger not in self._ledgers:
             self._ledgers.append(ledger)
-
-    def watch(self, name: str, text: str, ask: Callable[[], float], across: Across = "sum") -> None:
-        """Show a value that goes up and down. ``ask`` is called on the event loop."""
-        self.add(lambda: [single("gauge", name, text, ask(), across)])
-
-    def count(self, name: str, text: str, ask: Callable[[], float]) -> None:
-        """Show a value that only grows; ``name`` is without ``_total``."""
-        self.add(lambda: [single("counter", name, text, ask())])
 
     def add(self, source: Callable[[], Iterable[Family]]) -> None:
         """Show the families of a source, which is called on the event loop."""
@@ -301,7 +290,7 @@ def _histogram(family: Family) -> Metric:
     return metric
 
 
-def _of_clients(clients: ClientTable) -> Iterator[Family]:
+def of_clients(clients: ClientTable) -> Iterator[Family]:
     """Yield what the table of clients shows. Old ones are counted in the thread."""
     yield single("gauge", "clients", "Clients that are remembered.", len(clients))
     text = "Clients that were forgotten because too many others came."

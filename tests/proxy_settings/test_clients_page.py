@@ -18,7 +18,7 @@ from batchval.proxy.clients import MOST_CLIENTS, WINDOW_MS, ClientKey, ClientTab
 from batchval.proxy.clients_page import SHOWN, Asked, asked_for, lines_of, page_of
 from batchval.proxy.health import HealthServer
 from batchval.proxy.loading import settings_from
-from batchval.proxy.metrics import GateMetrics
+from batchval.proxy.metrics import GateMetrics, of_clients
 from batchval.proxy.options import Counters
 from tests.support.health import started
 from tests.support.proxy import ScriptedBroker, produce_frame
@@ -388,9 +388,8 @@ async def test_a_gate_knows_its_clients_at_once() -> None:
 
 def test_metrics_of_clients_can_be_read_whatever_they_say() -> None:
     metrics = GateMetrics(Counters(), mode="enforce", version="1")
-    metrics.add_clients(
-        table_of(*CLIENTS, ('a"} 1\n', Software("sarama", "1"), {pair(FETCH, 0): 1}))
-    )
+    table = table_of(*CLIENTS, ('a"} 1\n', Software("sarama", "1"), {pair(FETCH, 0): 1}))
+    metrics.add(lambda: of_clients(table))
     found = {
         (sample.name.removeprefix("batchval_gate_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(metrics.page()().decode())

@@ -16,7 +16,7 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.health import MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, HealthServer
 from batchval.proxy.loading import settings_from
-from batchval.proxy.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCounts
+from batchval.proxy.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCounts, single
 from batchval.proxy.options import Counters, Refusal
 from batchval.rules import Rule
 from tests.proxy_settings.refused import Refused
@@ -46,8 +46,8 @@ def test_what_is_counted_is_what_is_shown() -> None:
     counts = Counts()
     metrics = GateMetrics(counts, mode="observe", version="1")
     age = 0.5
-    metrics.watch("oldest_request_age_seconds", "How long.", lambda: age)
-    metrics.count("log_suppressed", "Left out.", lambda: 7)
+    metrics.add(lambda: [single("gauge", "oldest_request_age_seconds", "How long.", age)])
+    metrics.add(lambda: [single("counter", "log_suppressed", "Left out.", 7)])
     assert values(metrics)["batchval_gate_requests_total",] == 0
     counts.requests_total += 3
     counts.bytes_held = 5
