@@ -7,39 +7,31 @@ versions that it does know (KIP-511), or with nothing that can be read: then ver
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from batchval.errors import ErrorCode
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = ["ApiVersions"]
 
 _ERROR_CODE = struct.Struct(">4xh")  # after the correlation id, in every version
 
 
-@dataclass(slots=True)
-class _Ask:
+class _Ask(ApiVersionsRequest):
     """An ApiVersions request whose answer may be in version 0."""
 
-    request: ApiVersionsRequest
-    api_key: int = ApiVersionsRequest.api_key
-    expects_response: bool = True
+    __slots__ = ()
 
-    @property
-    def api_version(self) -> int:
-        return self.request.api_version
-
-    def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
-        return self.request.encode(correlation_id, client_id)
-
-    def decode(self, frame: memoryview) -> ApiVersionsResponse:
+    def decode(self, frame: Buffer) -> ApiVersionsResponse:
         if (
-            frame.nbytes < _ERROR_CODE.size
+            memoryview(frame).nbytes < _ERROR_CODE.size
             or _ERROR_CODE.unpack_from(frame)[0] != ErrorCode.UNSUPPORTED_VERSION
         ):
-            return self.request.decode(frame)
+            return super().decode(frame)
         try:
             return ApiVersionsResponse.decode(frame, 0)
         except ProtocolError:
@@ -61,9 +53,7 @@ class ApiVersions:
 
     def __call__(self, version: int) -> _Ask:
         """Return the request of that version."""
-        return _Ask(
-            ApiVersionsRequest(self.software_name, self.software_version, api_version=version)
-        )
+        return _Ask(self.software_name, self.software_version, api_version=version)
 
 
 def _version() -> str:
