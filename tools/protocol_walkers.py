@@ -15,8 +15,10 @@ after the last struct that can have one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from tools.kafka_definitions import FIXED, Definition, Definitions, Field, Struct, Versions, snake
 
@@ -59,7 +61,6 @@ WALKS = [
                     "TimeoutMs value",
                     "TopicData at",
                     "tags",
-                    "end",
                 ),
             ),
             Table(
@@ -82,12 +83,12 @@ WALKS = [
             Table(
                 "root",
                 ("ProduceResponse",),
-                ("Responses at", "ThrottleTimeMs at", "ThrottleTimeMs value", "tags", "end"),
+                ("Responses at", "ThrottleTimeMs at", "ThrottleTimeMs value"),
             ),
             Table(
                 "topic",
                 ("TopicProduceResponse",),
-                ("start", "Name slice", "TopicId at", "PartitionResponses at", "tags", "end"),
+                ("start", "Name slice", "PartitionResponses at", "tags", "end"),
             ),
             Table(
                 "partition",
@@ -100,8 +101,6 @@ WALKS = [
                     "ErrorCode at",
                     "BaseOffset at",
                     "LogAppendTimeMs at",
-                    "LogStartOffset at",
-                    "tags",
                     "end",
                 ),
             ),
@@ -258,22 +257,19 @@ class _Walker:
         text = "\n".join(lines)
         if "range(n)" in text:
             yield "    cdef int64_t _i, n"
-        if " size = " in text:
-            yield "    cdef int64_t size"
         if "open_tag" in text:
             yield "    cdef int64_t tag, size_at"
             yield "    cdef const uint8_t *outer"
         table = self.table_of.get(struct.name)
         if table:
-            yield f"    cdef int32_t unused[{self._width(table)}]"
-            yield "    cdef int32_t *row = unused"
+            yield "    cdef int32_t *row"
         yield from checks
         yield from lines
 
     def _fields(self, struct: Struct) -> Iterator[str]:
         table = self.table_of.get(struct.name)
         own = set(table.columns) if table else set()
-        always = bool(own & {"start", "parent", "end"})
+        is_root = struct is self.definition.root
         new_row = []
         if table:
             number = [t.name for t in self.walk.tables].index(table.name)
@@ -287,20 +283,21 @@ class _Walker:
             ):
                 if column in own:
                     new_row.append(f"row[{self._column(table, column.upper())}] = {value}")
-        if always:
+        if self.walk.whole or not is_root:
             yield from (f"    {line}" for line in new_row)
             new_row = []
         fields = [field for field in struct.fields if not field.tagged]
-        is_root = struct is self.definition.root
         if is_root and not self.walk.whole:  # no field after the last requested one is read
             wanted = self._root_fields()
             if not any(field.tagged for field in wanted):
                 fields = fields[: max(fields.index(field) for field in wanted) + 1]
-        for field in fields:
-            lines = list(self._field(field, struct, table))
-            if new_row and table and self._captures(table, field):
+        for condition, together in groupby(
+            fields, key=lambda field: field.versions.condition(struct.span)
+        ):
+            group = list(together)
+            lines = [line for field in group for line in self._field(field, table)]
+            if new_row and table and any(self._captures(table, field) for field in group):
                 lines, new_row = new_row + lines, []
-            condition = field.versions.condition(struct.span)
             if condition:
                 yield f"    if {condition}:"
             yield from (f"    {'    ' if condition else ''}{line}" for line in lines)
@@ -329,7 +326,7 @@ class _Walker:
             if name == field.kafka_name
         ]
 
-    def _field(self, field: Field, struct: Struct, table: Table | None) -> Iterator[str]:
+    def _field(self, field: Field, table: Table | None) -> Iterator[str]:
         modes = self._captures(table, field) if table else []
         name = snake("NodeId" if field.kafka_name == "BrokerId" else field.kafka_name).upper()
         column = self._column(table, name) if table else ""
@@ -338,24 +335,20 @@ class _Walker:
         if "value" in modes:
             yield f"row[{column}] = {_READERS[field.type]}(c)"
         elif "slice" in modes:
-            length = "string_length" if field.type == "string" else "bytes_length"
-            yield f"size = {length}(c)"
-            if field.nullable is None:
-                yield "not_null(c, size)"
-            elif narrower := field.nullable.condition(field.versions):
-                yield f"if not ({narrower}):"
-                yield "    not_null(c, size)"
-            yield f"row[{column}] = <int32_t>position(c)"
-            yield f"row[{column}_SIZE] = <int32_t>size"
-            yield "if size > 0:"
-            yield "    c.at += size"
+            kind = "string" if field.type == "string" else "bytes"
+            yield f"find_{kind}(c, &row[{column}], {self._nullable(field)})"
         else:
-            yield from self._skip(field, struct, table)
+            yield from self._skip(field, table)
 
-    def _skip(self, field: Field, struct: Struct, table: Table | None) -> Iterator[str]:
-        nullable = "False"
-        if field.nullable:
-            nullable = field.nullable.condition(field.versions) or "True"
+    @staticmethod
+    def _nullable(field: Field) -> str:
+        """Return the condition on which the field may be null."""
+        if field.nullable is None:
+            return "False"
+        return field.nullable.condition(field.versions) or "True"
+
+    def _skip(self, field: Field, table: Table | None) -> Iterator[str]:
+        nullable = self._nullable(field)
         if field.array:
             if field.struct:
                 yield "n = read_count(c)"
@@ -370,7 +363,9 @@ class _Walker:
                 yield "    if c.wrong:"
                 yield "        return"
             elif field.type in FIXED:
-                yield f"skip_fixed_array(c, {FIXED[field.type]}, {nullable})"
+                yield "n = read_count(c)"
+                yield from ["not_null(c, n)"] if nullable == "False" else []
+                yield f"skip(c, max(n, 0) * {FIXED[field.type]})"
             else:
                 yield "n = read_count(c)"
                 yield from ["not_null(c, n)"] if nullable == "False" else []
@@ -448,6 +443,21 @@ Generated from Kafka {version}'s message definitions by tools/generate_protocol.
 '''
 
 
+def _shared(functions: Iterable[str]) -> Iterator[str]:
+    """Yield the functions; those of equal content once, by the name of the first of them."""
+    names: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    for function in functions:
+        text = re.sub(r"\w+(?=\()", lambda found: renamed.get(found[0], found[0]), function)
+        name = text.partition("(")[0].split()[-1]
+        content = text.removeprefix(f"cdef void {name}")
+        if content in names:
+            renamed[name] = names[content]
+        else:
+            names[content] = name
+            yield text
+
+
 def files(definitions: Definitions) -> dict[str, str]:
     """Return the text of positions.pxd and positions.pyx."""
     walkers = [_Walker(walk, definitions.load(walk.message, walk.oldest)) for walk in WALKS]
@@ -470,14 +480,15 @@ def files(definitions: Definitions) -> dict[str, str]:
         what="Walkers: each message once over, its positions into the rows of positions.pxd.",
         version=definitions.version,
     )
-    text = "\n\n\n".join(part for walker in walkers for part in walker.reachable())
+    text = "\n\n\n".join(_shared(part for walker in walkers for part in walker.reachable()))
     cursor = [
         "TRAILING_BYTES",
         "Cursor",
         "NOT_THIS_VERSION",
-        "bytes_length",
         "close_tag",
         "fail",
+        "find_bytes",
+        "find_string",
         "not_null",
         "open_tag",
         "position",
@@ -487,10 +498,8 @@ def files(definitions: Definitions) -> dict[str, str]:
         "read_uvarint",
         "skip",
         "skip_bytes",
-        "skip_fixed_array",
         "skip_string",
         "skip_tags",
-        "string_length",
     ]
     used = [
         name for name in cursor if f"{name}(" in text or f" {name})" in text or name == "Cursor"

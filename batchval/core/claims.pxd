@@ -44,7 +44,6 @@ cdef enum:
     LARGEST_BLOCK = 256
     CRC_SIZE = 4
     TAG_1_SIZE = 18
-    LARGEST_TAG = LARGEST_BLOCK + CRC_SIZE
     LARGEST_MADE_BLOCK = SMALLEST_BLOCK + 2 + LARGEST_IDS_FIELD  # with field 1, number:1 size:1
 
 cdef enum:

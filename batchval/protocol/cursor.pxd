@@ -210,13 +210,26 @@ cdef inline void skip_bytes(Cursor *c, bint nullable) noexcept nogil:
         fail(c, NULL_HERE)
 
 
-cdef inline void skip_fixed_array(Cursor *c, uint64_t size, bint nullable) noexcept nogil:
-    """Skip an array of elements of ``size`` bytes each."""
-    cdef int64_t count = read_count(c)
-    if count >= 0:
-        take(c, <uint64_t>count * size)
-    elif not nullable:
-        fail(c, NULL_HERE)
+cdef inline void note_slice(Cursor *c, int32_t *slice, int64_t size) noexcept nogil:
+    """Write position and size (-1: null) of the bytes that follow, and skip them."""
+    slice[0] = <int32_t>position(c)
+    slice[1] = <int32_t>size
+    if size > 0:
+        c.at += size
+
+
+cdef inline void find_string(Cursor *c, int32_t *slice, bint nullable) noexcept nogil:
+    cdef int64_t size = string_length(c)
+    if not nullable:
+        not_null(c, size)
+    note_slice(c, slice, size)
+
+
+cdef inline void find_bytes(Cursor *c, int32_t *slice, bint nullable) noexcept nogil:
+    cdef int64_t size = bytes_length(c)
+    if not nullable:
+        not_null(c, size)
+    note_slice(c, slice, size)
 
 
 cdef inline const uint8_t *open_tag(Cursor *c, int64_t *tag, int64_t *size_at) noexcept nogil:

@@ -9,9 +9,10 @@ from batchval.protocol.cursor cimport (
     TRAILING_BYTES,
     Cursor,
     NOT_THIS_VERSION,
-    bytes_length,
     close_tag,
     fail,
+    find_bytes,
+    find_string,
     not_null,
     open_tag,
     position,
@@ -23,26 +24,19 @@ from batchval.protocol.cursor cimport (
     skip_bytes,
     skip_string,
     skip_tags,
-    string_length,
 )
 from batchval.protocol.tables cimport Tables, new_row
 
 
 cdef void produce_request_partition_produce_data(Cursor *c, int version, Tables *t, int32_t parent) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[PRODUCE_REQUEST_PARTITION_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[2], PRODUCE_REQUEST_PARTITION_COLUMNS, c)
     if row is NULL:
         return
     row[PRODUCE_REQUEST_PARTITION_START] = <int32_t>position(c)
     row[PRODUCE_REQUEST_PARTITION_PARENT] = parent
     row[PRODUCE_REQUEST_PARTITION_INDEX] = read_int32(c)
-    size = bytes_length(c)
-    row[PRODUCE_REQUEST_PARTITION_RECORDS] = <int32_t>position(c)
-    row[PRODUCE_REQUEST_PARTITION_RECORDS_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    find_bytes(c, &row[PRODUCE_REQUEST_PARTITION_RECORDS], True)
     row[PRODUCE_REQUEST_PARTITION_TAGS] = <int32_t>position(c)
     skip_tags(c)
     row[PRODUCE_REQUEST_PARTITION_END] = <int32_t>position(c)
@@ -50,20 +44,13 @@ cdef void produce_request_partition_produce_data(Cursor *c, int version, Tables 
 
 cdef void produce_request_topic_produce_data(Cursor *c, int version, Tables *t) noexcept nogil:
     cdef int64_t _i, n
-    cdef int64_t size
-    cdef int32_t unused[PRODUCE_REQUEST_TOPIC_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[1], PRODUCE_REQUEST_TOPIC_COLUMNS, c)
     if row is NULL:
         return
     row[PRODUCE_REQUEST_TOPIC_START] = <int32_t>position(c)
     if version <= 12:
-        size = string_length(c)
-        not_null(c, size)
-        row[PRODUCE_REQUEST_TOPIC_NAME] = <int32_t>position(c)
-        row[PRODUCE_REQUEST_TOPIC_NAME_SIZE] = <int32_t>size
-        if size > 0:
-            c.at += size
+        find_string(c, &row[PRODUCE_REQUEST_TOPIC_NAME], False)
     if version >= 13:
         row[PRODUCE_REQUEST_TOPIC_TOPIC_ID_AT] = <int32_t>position(c)
         skip(c, 16)
@@ -82,9 +69,7 @@ cdef void produce_request_topic_produce_data(Cursor *c, int version, Tables *t) 
 cdef void locate_produce_request(Cursor *c, int version, Tables *t) noexcept nogil:
     """ProduceRequest, versions 0 to 13; the cursor stands at the body."""
     cdef int64_t _i, n
-    cdef int64_t size
-    cdef int32_t unused[PRODUCE_REQUEST_ROOT_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     if version < 0 or version > 13:
         fail(c, NOT_THIS_VERSION)
         return
@@ -92,11 +77,7 @@ cdef void locate_produce_request(Cursor *c, int version, Tables *t) noexcept nog
     if row is NULL:
         return
     if version >= 3:
-        size = string_length(c)
-        row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID] = <int32_t>position(c)
-        row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID_SIZE] = <int32_t>size
-        if size > 0:
-            c.at += size
+        find_string(c, &row[PRODUCE_REQUEST_ROOT_TRANSACTIONAL_ID], True)
     row[PRODUCE_REQUEST_ROOT_ACKS] = read_int16(c)
     row[PRODUCE_REQUEST_ROOT_TIMEOUT_MS] = read_int32(c)
     row[PRODUCE_REQUEST_ROOT_TOPIC_DATA_AT] = <int32_t>position(c)
@@ -108,7 +89,6 @@ cdef void locate_produce_request(Cursor *c, int version, Tables *t) noexcept nog
             return
     row[PRODUCE_REQUEST_ROOT_TAGS] = <int32_t>position(c)
     skip_tags(c)
-    row[PRODUCE_REQUEST_ROOT_END] = <int32_t>position(c)
     if c.at != c.end:
         fail(c, TRAILING_BYTES)
 
@@ -121,8 +101,7 @@ cdef void produce_response_batch_index_and_error_message(Cursor *c, int version,
 
 cdef void produce_response_partition_produce_response(Cursor *c, int version, Tables *t, int32_t parent) noexcept nogil:
     cdef int64_t _i, n
-    cdef int32_t unused[PRODUCE_RESPONSE_PARTITION_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[2], PRODUCE_RESPONSE_PARTITION_COLUMNS, c)
     if row is NULL:
         return
@@ -136,7 +115,6 @@ cdef void produce_response_partition_produce_response(Cursor *c, int version, Ta
     row[PRODUCE_RESPONSE_PARTITION_LOG_APPEND_TIME_MS_AT] = <int32_t>position(c)
     skip(c, 8)
     if version >= 5:
-        row[PRODUCE_RESPONSE_PARTITION_LOG_START_OFFSET_AT] = <int32_t>position(c)
         skip(c, 8)
     if version >= 8:
         n = read_count(c)
@@ -145,31 +123,21 @@ cdef void produce_response_partition_produce_response(Cursor *c, int version, Ta
             produce_response_batch_index_and_error_message(c, version, t)
             if c.wrong:
                 return
-    if version >= 8:
         skip_string(c, True)
-    row[PRODUCE_RESPONSE_PARTITION_TAGS] = <int32_t>position(c)
     skip_tags(c)
     row[PRODUCE_RESPONSE_PARTITION_END] = <int32_t>position(c)
 
 
 cdef void produce_response_topic_produce_response(Cursor *c, int version, Tables *t) noexcept nogil:
     cdef int64_t _i, n
-    cdef int64_t size
-    cdef int32_t unused[PRODUCE_RESPONSE_TOPIC_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[1], PRODUCE_RESPONSE_TOPIC_COLUMNS, c)
     if row is NULL:
         return
     row[PRODUCE_RESPONSE_TOPIC_START] = <int32_t>position(c)
     if version <= 12:
-        size = string_length(c)
-        not_null(c, size)
-        row[PRODUCE_RESPONSE_TOPIC_NAME] = <int32_t>position(c)
-        row[PRODUCE_RESPONSE_TOPIC_NAME_SIZE] = <int32_t>size
-        if size > 0:
-            c.at += size
+        find_string(c, &row[PRODUCE_RESPONSE_TOPIC_NAME], False)
     if version >= 13:
-        row[PRODUCE_RESPONSE_TOPIC_TOPIC_ID_AT] = <int32_t>position(c)
         skip(c, 16)
     row[PRODUCE_RESPONSE_TOPIC_PARTITION_RESPONSES_AT] = <int32_t>position(c)
     n = read_count(c)
@@ -184,9 +152,7 @@ cdef void produce_response_topic_produce_response(Cursor *c, int version, Tables
 
 
 cdef void produce_response_node_endpoint(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[3], NODE_COLUMNS, c)
     if row is NULL:
         return
@@ -194,12 +160,7 @@ cdef void produce_response_node_endpoint(Cursor *c, int version, Tables *t) noex
     row[NODE_TAG_END] = t.tag_end
     row[NODE_NODE_ID] = read_int32(c)
     row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    find_string(c, &row[NODE_HOST], False)
     row[NODE_PORT_AT] = <int32_t>position(c)
     skip(c, 4)
     skip_string(c, True)
@@ -220,8 +181,7 @@ cdef void locate_produce_response(Cursor *c, int version, Tables *t) noexcept no
     cdef int64_t _i, n
     cdef int64_t tag, size_at
     cdef const uint8_t *outer
-    cdef int32_t unused[PRODUCE_RESPONSE_ROOT_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     if version < 3 or version > 13:
         fail(c, NOT_THIS_VERSION)
         return
@@ -237,7 +197,6 @@ cdef void locate_produce_response(Cursor *c, int version, Tables *t) noexcept no
             return
     row[PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS_AT] = <int32_t>position(c)
     row[PRODUCE_RESPONSE_ROOT_THROTTLE_TIME_MS] = read_int32(c)
-    row[PRODUCE_RESPONSE_ROOT_TAGS] = <int32_t>position(c)
     if version >= 9:
         n = read_uvarint(c)
         for _i in range(n):
@@ -252,13 +211,10 @@ cdef void locate_produce_response(Cursor *c, int version, Tables *t) noexcept no
             close_tag(c, outer)
             if c.wrong:
                 return
-    row[PRODUCE_RESPONSE_ROOT_END] = <int32_t>position(c)
 
 
 cdef void metadata_response_metadata_response_broker(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[0], NODE_COLUMNS, c)
     if row is NULL:
         return
@@ -266,12 +222,7 @@ cdef void metadata_response_metadata_response_broker(Cursor *c, int version, Tab
     row[NODE_TAG_END] = t.tag_end
     row[NODE_NODE_ID] = read_int32(c)
     row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    find_string(c, &row[NODE_HOST], False)
     row[NODE_PORT_AT] = <int32_t>position(c)
     skip(c, 4)
     if version >= 1:
@@ -296,23 +247,16 @@ cdef void locate_metadata_response(Cursor *c, int version, Tables *t) noexcept n
 
 
 cdef void find_coordinator_response_coordinator(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
-    skip_string(c, False)
+    cdef int32_t *row
     row = new_row(&t.tables[0], NODE_COLUMNS, c)
     if row is NULL:
         return
     row[NODE_TAG_AT] = t.tag_at
     row[NODE_TAG_END] = t.tag_end
+    skip_string(c, False)
     row[NODE_NODE_ID] = read_int32(c)
     row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    find_string(c, &row[NODE_HOST], False)
     row[NODE_PORT_AT] = <int32_t>position(c)
     skip(c, 4)
     skip(c, 2)
@@ -323,9 +267,7 @@ cdef void find_coordinator_response_coordinator(Cursor *c, int version, Tables *
 cdef void locate_find_coordinator_response(Cursor *c, int version, Tables *t) noexcept nogil:
     """FindCoordinatorResponse, versions 0 to 6; the cursor stands at the body."""
     cdef int64_t _i, n
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     if version < 0 or version > 6:
         fail(c, NOT_THIS_VERSION)
         return
@@ -342,15 +284,8 @@ cdef void locate_find_coordinator_response(Cursor *c, int version, Tables *t) no
         row[NODE_TAG_AT] = t.tag_at
         row[NODE_TAG_END] = t.tag_end
         row[NODE_NODE_ID] = read_int32(c)
-    if version <= 3:
         row[NODE_HOST_AT] = <int32_t>position(c)
-        size = string_length(c)
-        not_null(c, size)
-        row[NODE_HOST] = <int32_t>position(c)
-        row[NODE_HOST_SIZE] = <int32_t>size
-        if size > 0:
-            c.at += size
-    if version <= 3:
+        find_string(c, &row[NODE_HOST], False)
         row[NODE_PORT_AT] = <int32_t>position(c)
         skip(c, 4)
     if version >= 4:
@@ -363,9 +298,7 @@ cdef void locate_find_coordinator_response(Cursor *c, int version, Tables *t) no
 
 
 cdef void describe_cluster_response_describe_cluster_broker(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[0], NODE_COLUMNS, c)
     if row is NULL:
         return
@@ -373,12 +306,7 @@ cdef void describe_cluster_response_describe_cluster_broker(Cursor *c, int versi
     row[NODE_TAG_END] = t.tag_end
     row[NODE_NODE_ID] = read_int32(c)
     row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    find_string(c, &row[NODE_HOST], False)
     row[NODE_PORT_AT] = <int32_t>position(c)
     skip(c, 4)
     skip_string(c, True)
@@ -449,9 +377,7 @@ cdef void fetch_response_fetchable_topic_response(Cursor *c, int version, Tables
 
 
 cdef void fetch_response_node_endpoint(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
+    cdef int32_t *row
     row = new_row(&t.tables[0], NODE_COLUMNS, c)
     if row is NULL:
         return
@@ -459,12 +385,7 @@ cdef void fetch_response_node_endpoint(Cursor *c, int version, Tables *t) noexce
     row[NODE_TAG_END] = t.tag_end
     row[NODE_NODE_ID] = read_int32(c)
     row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
+    find_string(c, &row[NODE_HOST], False)
     row[NODE_PORT_AT] = <int32_t>position(c)
     skip(c, 4)
     skip_string(c, True)
@@ -493,7 +414,6 @@ cdef void locate_fetch_response(Cursor *c, int version, Tables *t) noexcept nogi
     skip(c, 4)
     if version >= 7:
         skip(c, 2)
-    if version >= 7:
         skip(c, 4)
     n = read_count(c)
     not_null(c, n)
@@ -560,29 +480,6 @@ cdef void share_fetch_response_share_fetchable_topic_response(Cursor *c, int ver
     skip_tags(c)
 
 
-cdef void share_fetch_response_node_endpoint(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
-    row = new_row(&t.tables[0], NODE_COLUMNS, c)
-    if row is NULL:
-        return
-    row[NODE_TAG_AT] = t.tag_at
-    row[NODE_TAG_END] = t.tag_end
-    row[NODE_NODE_ID] = read_int32(c)
-    row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
-    row[NODE_PORT_AT] = <int32_t>position(c)
-    skip(c, 4)
-    skip_string(c, True)
-    skip_tags(c)
-
-
 cdef void locate_share_fetch_response(Cursor *c, int version, Tables *t) noexcept nogil:
     """ShareFetchResponse, versions 1 to 2; the cursor stands at the body."""
     cdef int64_t _i, n
@@ -602,22 +499,16 @@ cdef void locate_share_fetch_response(Cursor *c, int version, Tables *t) noexcep
     n = read_count(c)
     not_null(c, n)
     for _i in range(n):
-        share_fetch_response_node_endpoint(c, version, t)
+        fetch_response_node_endpoint(c, version, t)
         if c.wrong:
             return
-
-
-cdef void share_acknowledge_response_leader_id_and_epoch(Cursor *c, int version, Tables *t) noexcept nogil:
-    skip(c, 4)
-    skip(c, 4)
-    skip_tags(c)
 
 
 cdef void share_acknowledge_response_partition_data(Cursor *c, int version, Tables *t) noexcept nogil:
     skip(c, 4)
     skip(c, 2)
     skip_string(c, True)
-    share_acknowledge_response_leader_id_and_epoch(c, version, t)
+    share_fetch_response_leader_id_and_epoch(c, version, t)
     skip_tags(c)
 
 
@@ -630,29 +521,6 @@ cdef void share_acknowledge_response_share_acknowledge_topic_response(Cursor *c,
         share_acknowledge_response_partition_data(c, version, t)
         if c.wrong:
             return
-    skip_tags(c)
-
-
-cdef void share_acknowledge_response_node_endpoint(Cursor *c, int version, Tables *t) noexcept nogil:
-    cdef int64_t size
-    cdef int32_t unused[NODE_COLUMNS]
-    cdef int32_t *row = unused
-    row = new_row(&t.tables[0], NODE_COLUMNS, c)
-    if row is NULL:
-        return
-    row[NODE_TAG_AT] = t.tag_at
-    row[NODE_TAG_END] = t.tag_end
-    row[NODE_NODE_ID] = read_int32(c)
-    row[NODE_HOST_AT] = <int32_t>position(c)
-    size = string_length(c)
-    not_null(c, size)
-    row[NODE_HOST] = <int32_t>position(c)
-    row[NODE_HOST_SIZE] = <int32_t>size
-    if size > 0:
-        c.at += size
-    row[NODE_PORT_AT] = <int32_t>position(c)
-    skip(c, 4)
-    skip_string(c, True)
     skip_tags(c)
 
 
@@ -676,6 +544,6 @@ cdef void locate_share_acknowledge_response(Cursor *c, int version, Tables *t) n
     n = read_count(c)
     not_null(c, n)
     for _i in range(n):
-        share_acknowledge_response_node_endpoint(c, version, t)
+        fetch_response_node_endpoint(c, version, t)
         if c.wrong:
             return

@@ -115,19 +115,11 @@ cdef class ProduceResponseView(FrameView):
     def error_code(self, Py_ssize_t i):
         return self.row(i)[PRODUCE_RESPONSE_PARTITION_ERROR_CODE]
 
-    def error_code_at(self, Py_ssize_t i):
-        """Return the position of the error code (int16) in the frame."""
-        return self.row(i)[PRODUCE_RESPONSE_PARTITION_ERROR_CODE_AT]
-
     def base_offset(self, Py_ssize_t i):
         cdef Cursor c
         open_cursor(&c, self.base(), self.view.len, False)
         c.at += self.row(i)[PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT]
         return read_int64(&c)
-
-    def base_offset_at(self, Py_ssize_t i):
-        """Return the position of the base offset (int64) in the frame."""
-        return self.row(i)[PRODUCE_RESPONSE_PARTITION_BASE_OFFSET_AT]
 
 
 cdef int put_refusal(Splicer s, int version, int32_t partition, object refusal) except -1:

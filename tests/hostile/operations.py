@@ -622,7 +622,6 @@ def _answers(scene: Scene) -> list[str]:
     answer = ProduceResponseView(scene.buffer[4:], version)
     for i in range(len(answer)):
         answer.topic(i), answer.partition(i), answer.error_code(i), answer.base_offset(i)
-        answer.error_code_at(i), answer.base_offset_at(i)
     request = ProduceRequestView(_request(version)[4:])
     b"".join(merge(request, [None] * len(request), answer))
     return []
