@@ -9,16 +9,13 @@ from typing import Any
 
 from batchval.perf.consumer_lines import fixed4, rate
 from batchval.perf.histogram import Histogram
+from batchval.perf.producer_lines import in_ms
 from batchval.perf.results import Result
 
 __all__ = ["PERCENTILES", "figures", "is_better", "latencies_us", "latency_from", "throughput"]
 
 PERCENTILES = (50.0, 75.0, 95.0, 99.0, 99.9)
 _MB = 1024 * 1024
-
-
-def _ms(us: int) -> str:
-    return f"{us // 1000}.{us % 1000:03d}"
 
 
 def latencies_us(histogram: Histogram) -> dict[str, Any]:
@@ -54,10 +51,10 @@ def figures(result: Result) -> dict[str, str]:
     }
     histogram = result.headline
     if histogram is not None and histogram.count:
-        found["ms avg latency"] = _ms(round(histogram.mean))
-        found["ms max latency"] = _ms(histogram.max)
+        found["ms avg latency"] = in_ms(round(histogram.mean))
+        found["ms max latency"] = in_ms(histogram.max)
         found |= {
-            f"ms {percent:g}th": _ms(histogram.percentile(percent)) for percent in PERCENTILES
+            f"ms {percent:g}th": in_ms(histogram.percentile(percent)) for percent in PERCENTILES
         }
     return found
 

@@ -22,10 +22,10 @@ from batchval.perf.histogram import Histogram
 
 __all__ = [
     "PERCENTILES",
-    "UNITS",
     "Window",
     "fixed",
     "in_flight_line",
+    "in_ms",
     "interval_line",
     "latency_line",
     "second_line",
@@ -34,7 +34,6 @@ __all__ = [
 
 MB = 1024 * 1024
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)  # those of Kafka's line
-UNITS = ("us", "ms")
 _MANY_DIGITS = Context(prec=400)
 
 
@@ -74,7 +73,7 @@ def interval_line(window: Window, unit: str = "us") -> str:
         return (
             f"{start}, {fixed(mean, 1)} ms avg latency, {window.max_us // 1000}.0 ms max latency."
         )
-    return f"{start}, {fixed(mean, 3)} ms avg latency, {_ms(window.max_us)} ms max latency."
+    return f"{start}, {fixed(mean, 3)} ms avg latency, {in_ms(window.max_us)} ms max latency."
 
 
 def total_line(
@@ -95,10 +94,8 @@ def total_line(
     if unit == "ms":
         start += f", {fixed(histogram.mean / 1000, 2)} ms avg latency, {histogram.max // 1000}.00 ms max latency, "
         return start + ", ".join(f"{us // 1000} ms {name}" for name, us in percentiles) + "."
-    start += (
-        f", {fixed(histogram.mean / 1000, 3)} ms avg latency, {_ms(histogram.max)} ms max latency, "
-    )
-    return start + ", ".join(f"{_ms(us)} ms {name}" for name, us in percentiles) + "."
+    start += f", {fixed(histogram.mean / 1000, 3)} ms avg latency, {in_ms(histogram.max)} ms max latency, "
+    return start + ", ".join(f"{in_ms(us)} ms {name}" for name, us in percentiles) + "."
 
 
 def second_line(
@@ -118,7 +115,7 @@ def second_line(
     wire = "not counted" if wire_bytes is None else f"{rate(wire_bytes)} MiB/s"
     deviation = fixed(histogram.stddev / 1000, 3)
     return (
-        f"latency: 75 % {_ms(histogram.percentile(75))}, standard deviation {deviation} (ms); "
+        f"latency: 75 % {in_ms(histogram.percentile(75))}, standard deviation {deviation} (ms); "
         f"values {rate(value_bytes)} MiB/s, on the wire {wire}"
     )
 
@@ -128,9 +125,9 @@ def latency_line(of: str, histogram: Histogram) -> str:
 
     In other words than Kafka's, for readers that search all output.
     """
-    shares = [f"{percent:g} % {_ms(histogram.percentile(percent))}" for percent in PERCENTILES]
+    shares = [f"{percent:g} % {in_ms(histogram.percentile(percent))}" for percent in PERCENTILES]
     mean = fixed(histogram.mean / 1000, 3)
-    return f"{of}: average {mean}, {', '.join(shares)}, highest {_ms(histogram.max)} (ms)"
+    return f"{of}: average {mean}, {', '.join(shares)}, highest {in_ms(histogram.max)} (ms)"
 
 
 def in_flight_line(
@@ -145,5 +142,6 @@ def in_flight_line(
     return f"highest in flight: {each or 'none'}; over all brokers {over_all}{seen}"
 
 
-def _ms(us: int) -> str:
+def in_ms(us: int) -> str:
+    """Return microseconds as milliseconds with three decimals."""
     return f"{us // 1000}.{us % 1000:03d}"

@@ -85,10 +85,6 @@ class OldListOffsets:
         """
         self._topics = None
 
-    def raised(self) -> bytes:
-        """Return the request in version 1."""
-        return self._asking(None)
-
     def questions(self) -> list[int]:
         """Return what else the broker is to be asked first: LATEST, EARLIEST."""
         everything = [wanted for _, parts in self._all() for wanted in parts]
@@ -99,11 +95,8 @@ class OldListOffsets:
             found.append(EARLIEST)
         return found
 
-    def question(self, timestamp: int) -> bytes:
-        """Return the request in version 1, with this timestamp for all its partitions."""
-        return self._asking(timestamp)
-
-    def _asking(self, timestamp: int | None) -> bytes:
+    def raised(self, timestamp: int | None = None) -> bytes:
+        """Return the request in version 1, with ``timestamp`` for all its partitions where set."""
         w = Writer()
         w.int32(self._replica_id)
         topics = self._all()

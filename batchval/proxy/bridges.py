@@ -144,7 +144,7 @@ class _Raising(OneSlice):
                 asked = Answer(
                     0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp)
                 )
-                self.questions.append((self._framed(head, request.question(timestamp)), asked))
+                self.questions.append((self._framed(head, request.raised(timestamp)), asked))
             raised = self._framed(head, request.raised())
             request.shrink()
             return raised

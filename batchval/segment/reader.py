@@ -34,14 +34,12 @@ __all__ = [
     "INDEX_ENTRY",
     "Damage",
     "InMemory",
-    "IndexEntry",
     "LocalFile",
     "SegmentFile",
     "SegmentReader",
     "Source",
     "Stretch",
     "index_entries",
-    "read_index",
 ]
 
 BELIEVED = 32 << 20  # the largest batch whose header is followed without its checksum
@@ -76,13 +74,6 @@ class Damage(NamedTuple):
     position: int
     size: int
     kind: str
-
-
-class IndexEntry(NamedTuple):
-    """An entry of an .index file: from ``offset`` on, look at ``position``."""
-
-    offset: int
-    position: int
 
 
 class SegmentReader:
@@ -309,16 +300,10 @@ def _goes_on(header: bytes | memoryview, following: memoryview) -> bool:
     return 0 < int.from_bytes(following[:BATCH_LENGTH], "big", signed=True) - before < 1 << 31
 
 
-def read_index(path: Path, base_offset: int) -> list[IndexEntry]:
-    """Return the entries of an .index file, without the zeros of preallocation and without an
-    incomplete last entry.
-    """
-    offsets, positions = index_entries(path.read_bytes(), base_offset)
-    return [IndexEntry(*entry) for entry in zip(offsets.tolist(), positions.tolist(), strict=True)]
-
-
 def index_entries(data: bytes, base_offset: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the entries of an index file's bytes as two arrays: offsets, positions."""
+    """Return the entries of an index file's bytes as two arrays: offsets, positions. The zeros of
+    preallocation and an incomplete last entry are left out.
+    """
     pairs = np.frombuffer(data, ">u4", len(data) // INDEX_ENTRY * 2).reshape(-1, 2).astype("<i8")
     used = np.flatnonzero(pairs[:, 0] | pairs[:, 1])
     pairs = pairs[: int(used[-1]) + 1 if len(used) else 0]

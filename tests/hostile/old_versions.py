@@ -72,7 +72,7 @@ def _list_offsets(rng: random.Random, version: int) -> list[str]:
     request = OldListOffsets(body, max_partitions=_MOST)
     found = _whole(ApiKey.LIST_OFFSETS, "Request", 1, request.raised(), len(body))
     for timestamp in (LATEST, EARLIEST):
-        found += _whole(ApiKey.LIST_OFFSETS, "Request", 1, request.question(timestamp), len(body))
+        found += _whole(ApiKey.LIST_OFFSETS, "Request", 1, request.raised(timestamp), len(body))
         request.note(timestamp, _body(rng, ApiKey.LIST_OFFSETS, "Response", 1))
     request.shrink()
     answer = _body(rng, ApiKey.LIST_OFFSETS, "Response", 1)

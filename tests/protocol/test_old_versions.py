@@ -222,7 +222,7 @@ def test_a_raised_list_offsets_says_the_same() -> None:
         request = OldListOffsets(w.getvalue(), max_partitions=100)
         assert differences(asked, read(fields, 1, Reader(request.raised()))) == []
         for timestamp in (LATEST, EARLIEST):
-            question = read(fields, 1, Reader(request.question(timestamp)))
+            question = read(fields, 1, Reader(request.raised(timestamp)))
             for topic in asked["Topics"]:
                 for part in topic["Partitions"]:
                     part["Timestamp"] = timestamp

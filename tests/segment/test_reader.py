@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.segment.reader import BELIEVED, BLOCK, Damage, SegmentFile, Stretch, read_index
+from batchval.segment.reader import BELIEVED, BLOCK, Damage, SegmentFile, Stretch, index_entries
 from tests.support.batches import ZSTD, batch, record, records
 
 PARTS = [batch(records(2), base_offset=2 * i) for i in range(50)]
@@ -146,11 +146,11 @@ def test_after_damage_a_batch_across_the_search_window_is_found(
 
 def test_index_entries() -> None:
     path = Path(__file__).parents[2] / "fixtures/segments/rolled-0/00000000000000000030.index"
-    entries = read_index(path, 30)
     raw = path.read_bytes()
+    offsets, positions = index_entries(raw, 30)
     expected = [struct.unpack_from(">ii", raw, i) for i in range(0, len(raw), 8)]
-    assert [(e.offset - 30, e.position) for e in entries] == expected
-    assert len(entries) > 2
+    assert [*zip(offsets - 30, positions, strict=True)] == expected
+    assert len(offsets) > 2
 
 
 # ---- memory --------------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ _UNKNOWN_S = 5.0  # a topic that is made on demand is unknown at first
 _SHORT_S = 0.0015  # librdkafka waits whole milliseconds: below, the thread sleeps in turns
 _TURN_S = 0.00005
 _TOGETHER = 64  # answers whose instant is read together: within about 40 µs
-_FULL = KafkaError._QUEUE_FULL
 
 
 class RdkafkaProducer:
