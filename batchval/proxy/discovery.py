@@ -57,6 +57,7 @@ LOCAL_ERRORS: Final = frozenset(
 )
 
 _SERVING, _UNTRIED, _WRONG = EndpointState.SERVING, EndpointState.UNTRIED, EndpointState.WRONG
+_ITSELF: Final = "is this gate itself"  # the problem of an address
 
 Ask = Callable[[BrokerAddress, str], Awaitable[ClusterView]]
 Subscriber = Callable[[int, str, int], None]
@@ -402,7 +403,8 @@ class Discovery:
             view = await self._request(endpoint.address, client_id)
         except (OSError, BatchvalError, ValueError) as error:
             if client_id in self._looped:
-                self._fail(endpoint, _WRONG, "is this gate itself")
+                self._fail(endpoint, _WRONG, _ITSELF)
+                self._refused_since = None
                 return False
             return await self._refused(endpoint, error)
         finally:
@@ -509,12 +511,15 @@ class Discovery:
         """Note that a broker closed the connection instead of answering; returns whether it serves.
 
         It requires authentication, or it is about to stop. A cluster that has answered before is
-        taken to require authentication after a minute without an answer.
+        taken to require authentication after a minute without an answer. So is an address that led
+        back here: another gate whose upstream is this one hangs up while it has no broker.
         """
         now = time.monotonic()
         self._refused_since = self._refused_since or now
-        has_answered = self.requires_authentication is False and self._is_confirmed
-        if has_answered and now - self._refused_since < SILENT_WAIT_S:
+        may_wait = now - self._refused_since < SILENT_WAIT_S
+        if may_wait and endpoint.problem == _ITSELF:
+            return False
+        if may_wait and self.requires_authentication is False and self._is_confirmed:
             self._fail(
                 endpoint, EndpointState.UNREACHABLE, "the connection was closed without an answer"
             )

@@ -316,6 +316,26 @@ async def test_a_broker_that_has_answered_may_hang_up_for_a_while(
             await until(lambda: discovery.requires_authentication is False)
 
 
+@on_a_loop
+async def test_an_address_that_led_back_here_may_hang_up_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Another gate whose upstream is this one hangs up while it has no broker.
+    asked: list[str] = []
+
+    async def find(address: BrokerAddress, client_id: str) -> ClusterView:
+        asked.append(client_id)
+        if len(asked) == 1:
+            discovery.is_own_request(client_id)
+        raise SilentBrokerError("closed")
+
+    async with running((LOOPBACK, 1), find_brokers=find) as discovery:
+        await until(lambda: len(asked) > 1)
+        assert not discovery.ready
+        monkeypatch.setattr(module, "SILENT_WAIT_S", 0.0)
+        await until(lambda: discovery.ready)
+
+
 @pytest.mark.parametrize("authenticates", [False, True])
 @on_a_loop
 async def test_with_the_gates_own_credentials(authenticates: bool) -> None:
