@@ -4,9 +4,9 @@ claims, every record.
     python -m bench at-rest [--rate 0.01] [--rounds 9] [--mb 128] [--json]
 
 A segment of each codec holds batches of about 64 kB, with claims in their payload. An audit's own
-work on it (batchval.audit.work: read, judge, count by hour, without rows) is measured in turns: CPU
-time of this thread, the segment in the page cache. ``of headers`` is the median over the rounds of
-the speed as a share of the speed of headers alone in the same round.
+work on it (batchval.audit.work: read, validate, count by hour, without rows) is measured in turns:
+CPU time of this thread, the segment in the page cache. ``of headers`` is the median over the rounds
+of the speed as a share of the speed of headers alone in the same round.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ OF_WALK_TARGET = 1.05  # check with claims made : check
 DETECTION_WITHIN = 0.2
 RATES = (0.001, 0.01, 0.1)
 
-# the ways of judging that are timed on each cell, ours and Kafka's
+# the ways of validating that are timed on each cell, ours and Kafka's
 OURS = (
     "claims",
     "claims_header",

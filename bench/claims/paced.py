@@ -1,16 +1,16 @@
 """Validate produce requests in one way at a fixed pace: CPU time of this process, one thread
-judging.
+validation.
 
     python paced.py WAY      WAY: shallow, claims, audit, none
 
 Reads lines ``FILE BYTES_PER_SECOND SECONDS`` (0: as fast as it goes), as PacedCommand of the oracle
 does, and answers each with a line of JSON: content fed, wall time, CPU time of the process and of
-the thread. Each request is judged by one call of check_ranges, as a gate would make it:
+the thread. Each request is validated by one call of check_ranges, as a gate would make it:
 
     shallow   claims ignored
     claims    claims in tags, trusted: the list of them is made for each request
     audit     the same by a ledger that samples 1 % of a sender's batches
-    none      nothing is judged: what the pace alone costs
+    none      nothing is validated: what the pace alone costs
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Claims as operations for bench/validation/worker.py. Every answer is checked before it is timed.
 
-The four ways of judging the same records:
+The four ways of validating the same records:
 
     claims, claims_header   header, CRC and 13 bytes of claims; carried in a tag, or in a header of magic 3
     check                   shallow where the batch is compressed: unpacked, records walked
@@ -51,13 +51,13 @@ def tag_of(batch: bytes) -> bytes:
     return claims.to_tag(true, crc_of(batch))
 
 
-# ---- judging -------------------------------------------------------------------------------------
+# ---- validation ----------------------------------------------------------------------------------
 
 
 def by_claims(validator: LogValidator, data: bytes, call: tuple[bytes | None, str]) -> int:
     result = validator.check(data, now_ms=NOW_MS, claims=call)  # type: ignore[arg-type]
     if (result.path, result.claims) != ("claims", "trusted"):
-        raise AssertionError(f"judged by {result.path}, claims {result.claims}, {result.rule}")
+        raise AssertionError(f"validated by {result.path}, claims {result.claims}, {result.rule}")
     return result.records_count
 
 
@@ -108,7 +108,7 @@ def ids_by_records(data: bytes) -> Job:
     data = with_schema_ids(data)
     result = of_schema_ids.check(data, now_ms=NOW_MS)
     if not result.ok or result.path == "claims":
-        raise AssertionError(f"judged by {result.path}, {result.rule}")
+        raise AssertionError(f"validated by {result.path}, {result.rule}")
     names = {"check": of_schema_ids.check, "data": data, "now": NOW_MS}
     return Job("check(data, now_ms=now)", names, 1, {"records": result.records_count})
 
@@ -139,7 +139,7 @@ def ranges_of(validator: LogValidator, data: bytes, call: Any) -> Job:
         call = call[:copies]
     columns = validator.check_ranges(buffer, ranges, now_ms=NOW_MS, claims=call)
     if {(row["path"], row["claims"]) for row in columns.rows()} != {("claims", "trusted")}:
-        raise AssertionError("not judged by claims")
+        raise AssertionError("not settled by claims")
     names = {
         "check_ranges": validator.check_ranges,
         "buffer": buffer,
@@ -167,7 +167,7 @@ def rebuilt(data: bytes) -> Job:
     validator = LogValidator(TopicPolicy(compression_type=target))  # type: ignore[arg-type]
     result = validator.validate(data, now_ms=NOW_MS)
     if not result.ok or result.path != "rebuilt":
-        raise AssertionError(f"judged by {result.path}, {result.rule}")
+        raise AssertionError(f"validated by {result.path}, {result.rule}")
     names = {"validate": validator.validate, "data": data, "now": NOW_MS}
     return Job("validate(data, now_ms=now)", names, 1, {"records": result.records_count})
 

@@ -1,4 +1,4 @@
-"""Judge what side_by_side.py has measured against internal goals: JSON rows, a table for the
+"""Compare what side_by_side.py has measured with internal goals: JSON rows, a table for the
 terminal.
 
 Again, also of a run that was cut off:
@@ -21,7 +21,7 @@ from bench.validation import cells, report
 from bench.validation.report import Row
 
 
-class Judge(report.Judge):
+class Goals(report.Goals):
     """Reads the raw answers of one run."""
 
     def __init__(self, measured: dict[str, Any]) -> None:
@@ -196,7 +196,7 @@ def paced(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 def assess(measured: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a run: rows of goals, times, and the paced run."""
-    reader = Judge(measured)
+    reader = Goals(measured)
     times = report.times_of(reader)
     times = {cell: found for cell, found in times.items() if not cell.startswith("paced")}
     report.add_allocations(times, measured["allocations"])

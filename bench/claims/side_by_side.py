@@ -3,7 +3,7 @@ one that skips.
 
 Two runs, each peer a process of its own, all taking turns round after round:
 
-    single    one batch, hot: every way of judging it, the carriers, the ledger; Kafka by JMH
+    single    one batch, hot: every way of validating it, the carriers, the ledger; Kafka by JMH
     paced     produce requests of 16 producers at 600 MB/s and 1 GB/s uncompressed: CPU share of one process
 
     python -m bench claims [--rounds 3] [--quick] [--write]

@@ -1,6 +1,6 @@
 """Pages of docs/benchmarks and docs/reports, rendered from measured results.
 
-A bench measures, judges its figures against internal goals, and saves all of it as JSON in
+A bench measures, compares its figures with internal goals, and saves all of it as JSON in
 bench/results: `save`. The modules of this package read nothing but that JSON, and render what was
 measured, not the goals:
 

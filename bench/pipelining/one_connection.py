@@ -125,7 +125,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
                     cell["rounds"].append(answer)
                     runs.tell(f"  round {number + 1}: {cell_name(cell)}: {summary(answer)}")
             rows += several
-    return [judged(row) for row in rows]
+    return [rated(row) for row in rows]
 
 
 def cell_name(cell: dict[str, Any]) -> str:
@@ -136,7 +136,7 @@ def summary(answer: dict[str, Any]) -> str:
     return str(answer.get("error") or f"{answer['bytes_per_second'] / 1e6:.2f} MB/s")
 
 
-def judged(row: dict[str, Any]) -> dict[str, Any]:
+def rated(row: dict[str, Any]) -> dict[str, Any]:
     """Add the medians of a row's rounds, and the share of the bound that they reach."""
     good = [one for one in row["rounds"] if "error" not in one]
     if len(good) < len(row["rounds"]):
@@ -165,9 +165,9 @@ def judged(row: dict[str, Any]) -> dict[str, Any]:
 
 def goals(rows: list[dict[str, Any]]) -> str:
     """Return how many rows reach the internal goal, and those that do not."""
-    judged = [row for row in rows if not row.get("buffer") and row["rtt_ms"] >= FROM_MS]
-    missed = [cell_name(row) for row in judged if not row["met"]]
-    text = f"{len(judged) - len(missed)} of {len(judged)} rows reach {TARGET} of the bound"
+    rated = [row for row in rows if not row.get("buffer") and row["rtt_ms"] >= FROM_MS]
+    missed = [cell_name(row) for row in rated if not row["met"]]
+    text = f"{len(rated) - len(missed)} of {len(rated)} rows reach {TARGET} of the bound"
     return f"{text}; missed: {', '.join(missed)}\n" if missed else f"{text}\n"
 
 

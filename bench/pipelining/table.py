@@ -294,7 +294,7 @@ def main(argv: list[str] | None = None) -> int:
         "rows": figures.rows(samples),
         "samples": samples,
     }
-    result["figures"] = figures.judged(result["rows"])
+    result["figures"] = figures.rated(result["rows"])
     text = figures.markdown(result)
     runs.finish(options, "pipelining-table", result, text)
     return int(any("error" in one for one in samples))

@@ -98,7 +98,7 @@ def spread(values: list[float]) -> float | None:
     return runs.spread(values) if len(values) > 1 else None
 
 
-def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def rated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Compare the measured figures (cubic) with their targets."""
     at = {
         (one["cell"], one["rtt_ms"], one["peer"]): one

@@ -1,8 +1,8 @@
 """A gate in a process of its own, as ``batchval proxy`` runs one: uvloop, one listener, no metrics
 asked for.
 
-Prints "listening PORT". The way "off" judges nothing and passes every Produce request on untouched:
-what is left is the frames, the walk over the request, the queue of answers and the sockets. It is
+Prints "listening PORT". The way "off" validates nothing and passes every Produce request on
+untouched: what is left is the frames, the walk over the request, the queue of answers and the sockets. It is
 no setting of the product.
 
 The way "tag" makes claims for what is compressed. With two more words the listener speaks TLS.
@@ -38,7 +38,7 @@ TOPICS = TopicPolicies(
 
 
 class Open(Gate):
-    """Judges nothing."""
+    """Validate nothing."""
 
     validates = False
 

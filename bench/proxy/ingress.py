@@ -2,10 +2,10 @@
 real Apache Kafka.
 
     straight    client → Kafka
-    off         client → a gate that judges nothing → Kafka
-    validating  client → a gate that decompresses and judges → Kafka
+    off         client → a gate that validates nothing → Kafka
+    validating  client → a gate that decompresses and validates → Kafka
     audited     a client that attaches claims → a gate that believes them but for one in a thousand → Kafka
-    two gates   client → a gate that judges and attaches claims → the same gate as above → Kafka
+    two gates   client → a gate that validates and attaches claims → the same gate as above → Kafka
 
 CPU is user and system time of each process (all threads) as a share of one core. The client sends
 prebuilt Produce requests of one compressed batch (records of 1 kB) over 4 connections, to a

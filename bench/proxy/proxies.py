@@ -285,7 +285,7 @@ def main(argv: list[str] | None = None) -> int:
         "memory": bench.memory(),
         "samples": bench.samples,
     }
-    result = verdicts.judged(measured)
+    result = verdicts.rated(measured)
     runs.finish(options, "proxy", result, verdicts.markdown(result))
     errors = [
         one

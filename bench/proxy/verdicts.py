@@ -1,4 +1,4 @@
-"""Judge what proxies.py has measured against internal goals: JSON rows, a table for the terminal.
+"""Compare what proxies.py has measured with internal goals: JSON rows, a table for the terminal.
 
 A figure is the median of its rounds. A ratio is taken round by round, so that a slow minute hits
 both sides; the spread is half the distance from the lowest to the highest, as a share of the
@@ -34,7 +34,7 @@ TLS_SIZES = ("1 kB", "64 kB")
 CLAIMS = {"64 kB": 1.35, "1 MB": 1.15}
 
 
-class Judge(page.Samples):
+class Goals(page.Samples):
     """Rows of the table of goals."""
 
     def __init__(self, measured: dict[str, Any]) -> None:
@@ -110,8 +110,8 @@ class Judge(page.Samples):
         return self.rows
 
 
-def judged(measured: dict[str, Any]) -> dict[str, Any]:
-    return measured | {"rows": Judge(measured).all()}
+def rated(measured: dict[str, Any]) -> dict[str, Any]:
+    return measured | {"rows": Goals(measured).all()}
 
 
 # ---- Markdown ------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main() -> int:
     """Run the command."""
-    return runs.again(__doc__, "proxy", judged, markdown)
+    return runs.again(__doc__, "proxy", rated, markdown)
 
 
 if __name__ == "__main__":

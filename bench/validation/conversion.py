@@ -3,8 +3,8 @@
     python -m bench conversion [--codecs lz4] [--json]
 
 Message sets of magic 0 and 1 go through LogValidator.validate_messages_and_assign_offsets, which
-decompresses, judges, assigns offsets, writes the records as magic 2 and compresses them. Two parts
-of that are measured alone, on the same bytes:
+decompresses, validates, assigns offsets, writes the records as magic 2 and compresses them. Two
+parts of that are measured alone, on the same bytes:
 
     decompress   the wrapper's payload, by the functions that the core calls (peer_parts.py)
     compress     the new records, by batchval.compression.compressors at Kafka's level

@@ -1,8 +1,8 @@
 """Other libraries that read batches, for worker.py: each parses and checks the CRC, and makes every
 record.
 
-That is all they offer: none judges a batch, so their work is not the same. ``header`` stops before
-the records. crc32c and google-crc32c are there for the checksum alone.
+That is all they offer: none validates a batch, so their work is not the same. ``header`` stops
+before the records. crc32c and google-crc32c are there for the checksum alone.
 """
 
 from __future__ import annotations

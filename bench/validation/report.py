@@ -1,4 +1,4 @@
-"""Judge what run.py has measured against internal goals: JSON rows, and a table for the
+"""Compare what run.py has measured with internal goals: JSON rows, and a table for the
 terminal.
 
 Again, also of a run that was cut off:
@@ -108,7 +108,7 @@ def beyond_result(
     yield Row(group, name, value, 0.0, "lower", verdict, unit="calls")
 
 
-class Judge:
+class Goals:
     """Reads the raw answers of one run."""
 
     def __init__(self, measured: dict[str, Any]) -> None:
@@ -337,7 +337,7 @@ def add_allocations(times: dict[str, dict[str, Any]], counted: dict[str, dict[st
                 }
 
 
-def times_of(reader: Judge) -> dict[str, dict[str, Any]]:
+def times_of(reader: Goals) -> dict[str, dict[str, Any]]:
     """Return the times of all peers by cell."""
     times: dict[str, dict[str, Any]] = {}
     for cell, answers in reader.raw.items():
@@ -358,7 +358,7 @@ def times_of(reader: Judge) -> dict[str, dict[str, Any]]:
 
 def assess(measured: dict[str, Any]) -> dict[str, Any]:
     """Return the result of a run: rows of goals, and times."""
-    reader = Judge(measured)
+    reader = Goals(measured)
     found = {cell: times for cell, times in times_of(reader).items() if cell.startswith("v")}
     add_allocations(found, measured["allocations"])
     rows = [asdict(row) for row in reader.rows()]
@@ -390,11 +390,11 @@ def target_rows(rows: list[dict[str, Any]]) -> Iterator[list[str]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    judged = [row for row in rows if row["verdict"]]
+    rated = [row for row in rows if row["verdict"]]
     counts = {
-        verdict: [row for row in judged if row["verdict"] == verdict] for verdict in runs.VERDICTS
+        verdict: [row for row in rated if row["verdict"] == verdict] for verdict in runs.VERDICTS
     }
-    text = f"{len(counts[runs.MET])} of {len(judged)} targets met."
+    text = f"{len(counts[runs.MET])} of {len(rated)} targets met."
     for verdict, words in ((runs.NOISE, "Missed within the spread"), (runs.MISSED, "Missed")):
         if counts[verdict]:
             named = "; ".join(

@@ -29,7 +29,7 @@ from typing import Any
 
 @dataclass
 class Job:
-    """A statement to time, the names in it, how many batches one execution judges, and what it
+    """A statement to time, the names in it, how many batches one execution validates, and what it
     answered.
 
     Without a statement the facts alone are the answer.

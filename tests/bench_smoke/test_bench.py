@@ -270,9 +270,9 @@ def test_a_result_is_saved_and_its_page_written(
 def test_the_terminal_shows_goals_that_the_page_does_not(result: dict[str, Any]) -> None:
     text = report.markdown(result)
     assert text.startswith(report.page.body(result))
-    judged = [row for row in result["rows"] if row["verdict"]]
-    assert f" of {len(judged)} targets met." in text
-    assert all(f"| {row['name']} | " in text for row in judged)
+    rated = [row for row in result["rows"] if row["verdict"]]
+    assert f" of {len(rated)} targets met." in text
+    assert all(f"| {row['name']} | " in text for row in rated)
 
 
 @pytest.mark.parametrize("words", [["--quick"], ["--only", "codec=lz4"]])

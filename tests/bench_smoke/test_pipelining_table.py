@@ -148,7 +148,7 @@ def test_verdicts_say_missed_where_it_is_missed() -> None:
     ]
     verdicts = {
         one["figure"]: (one["verdict"], round(one["value"], 2))
-        for one in figures.judged(figures.rows(samples))
+        for one in figures.rated(figures.rows(samples))
     }
     assert verdicts == {
         "140 ms, partition 0, 500,000 bytes: of 5 × batch / RTT, steady": ("met", 0.86),

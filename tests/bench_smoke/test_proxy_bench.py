@@ -82,11 +82,11 @@ def test_the_requests_are_of_the_size_they_say_and_valid(
 
 
 def test_a_verdict_is_noise_only_within_the_spread() -> None:
-    judge = verdicts.Judge({"samples": {}, "memory": {}})
+    goals = verdicts.Goals({"samples": {}, "memory": {}})
     for values in ([0.4, 0.5, 0.41], [0.44, 0.47, 0.5], [0.6, 0.61, 0.62], []):
-        judge.row("a figure", 0.45, values, "s")
-    assert [row["verdict"] for row in judge.rows] == ["met", "noise", "missed", "not measured"]
-    assert judge.rows[1]["spread"] == pytest.approx(0.03 / 0.47)
+        goals.row("a figure", 0.45, values, "s")
+    assert [row["verdict"] for row in goals.rows] == ["met", "noise", "missed", "not measured"]
+    assert goals.rows[1]["spread"] == pytest.approx(0.03 / 0.47)
 
 
 def test_a_result_is_saved_and_its_page_written(
