@@ -133,6 +133,7 @@ class ConsumerNetworkClient:
         self._authentication_error: AuthenticationError | None = None
         self._firing = False
         self._wakeup = False
+        self._wakeup_disabled = False
         self._closed = False
         self._polls = 0
         self._activity = False
@@ -228,7 +229,7 @@ class ConsumerNetworkClient:
                     wait = min(wait, self.options.retry_backoff_ms)
                 if (deadline := self.unsent.next_deadline_ms()) is not None:
                     wait = min(wait, max(1.0, deadline - self._clock_ms()))
-            if self._wakeup and not disable_wakeup:
+            if self._wakeup and not disable_wakeup and not self._wakeup_disabled:
                 wait = 0.0
             await self._io(wait)
             self.check_disconnects(self._clock_ms())
@@ -417,10 +418,15 @@ class ConsumerNetworkClient:
         except RuntimeError:  # the loop is closed: nobody waits
             log.debug("the loop of this client is closed")
 
+    def disable_wakeups(self) -> None:
+        """Stop raising WakeupError: the client is about to be closed."""
+        self._guard()
+        self._wakeup_disabled = True
+
     def maybe_trigger_wakeup(self) -> None:
         """Raise WakeupError if ``wakeup`` was called since the last time."""
         self._guard()
-        if self._wakeup:
+        if self._wakeup and not self._wakeup_disabled:
             self._wakeup = False
             raise WakeupError("woken up by another thread")
 
@@ -440,6 +446,12 @@ class ConsumerNetworkClient:
         error, self._authentication_error = self._authentication_error, None
         if error is not None:
             raise error
+
+    def pending_request_count(self, node: Node | None = None) -> int:
+        """Return how many requests are unsent or in flight, of one node or of all."""
+        if node is not None:
+            return self.unsent.count(node) + self.network.in_flight_count(node)
+        return len(self.unsent) + self.network.in_flight_count()
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
         """Return the one of them that would answer soonest, by what is in flight; None if none can

@@ -80,7 +80,7 @@ async def test_01_send_before_connecting_queues_and_keeps_the_order() -> None:
         node = peer.node()
         futures = {n: c.send(node, Ask(b"%d" % n)) for n in range(12)}
         seen = order_of(futures)
-        assert (c.unsent.count(node), peer.accepted, c.network.in_flight_count(node)) == (12, 0, 0)
+        assert (c.unsent.count(node), peer.accepted, c.pending_request_count(node)) == (12, 0, 12)
         await until(ended(*futures.values()))
         assert seen == list(range(12))
         assert peer.bodies == [b"%d" % n for n in range(12)] == ends(*futures.values())
@@ -176,7 +176,7 @@ async def test_04_a_connection_that_fails_fails_what_is_unsent_without_recursion
         assert all(isinstance(future.exception(), DisconnectError) for future in futures)
         assert (len(again), deepest) == (5_000, 1)
         await until(ended(*again))
-        assert (len(c.unsent), c.network.in_flight_count()) == (0, 0)
+        assert c.pending_request_count() == 0
 
 
 async def test_05_a_lost_connection_fails_in_flight_then_unsent_and_forgets_the_versions() -> None:
@@ -590,6 +590,9 @@ async def test_13_wakeups_can_be_disabled_and_then_stay_for_later() -> None:
         assert asyncio.get_running_loop().time() - before > 0.015  # nor does the flag make it spin
         with pytest.raises(WakeupError):
             await c.poll(1_000)
+        c.wakeup()
+        c.disable_wakeups()
+        await c.poll(0)
 
 
 async def test_13_disconnects_are_handled_before_wakeup_is_raised() -> None:
@@ -662,6 +665,7 @@ async def test_14_only_wakeup_and_disconnect_may_come_from_another_thread() -> N
             lambda: c.try_connect(node),
             lambda: c.check_disconnects(0),
             lambda: c.fail_expired_requests(0),
+            c.disable_wakeups,
             c.maybe_trigger_wakeup,
             lambda: c.least_loaded_node([node]),
         ]
@@ -758,7 +762,7 @@ async def test_18_empty_queues_are_dropped_and_no_request_with_them() -> None:
             for future in futures:
                 future.add_callbacks(again, lambda error: pytest.fail(str(error)))
             await until(ended(*futures))
-        await until(lambda: not lost and not len(c.unsent) + c.network.in_flight_count())
+        await until(lambda: not lost and not c.pending_request_count())
         await until(lambda: not c.unsent._queues)
         assert c.unsent.next_deadline_ms() is None
         assert len(peer.frames) == 500

@@ -291,7 +291,7 @@ async def test_a_client_outlives_what_happens_to_its_connections(fault: str) -> 
                     await until(lambda: not c.is_unavailable(node))
         assert answers == [b"%d" % n for n in range(60)]
         assert failures >= 8
-        assert (len(c.unsent), c.network.in_flight_count()) == (0, 0)
+        assert c.pending_request_count() == 0
 
 
 async def test_a_callback_is_called_by_one_end_only() -> None:
