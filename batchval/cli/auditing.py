@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from batchval.audit.audit_run import Engine, Work
+    from batchval.audit.manifest import Manifest
     from batchval.audit.reduce import Audit
     from batchval.segment.options import Options
     from batchval.segment.ranges import Range
@@ -50,11 +51,10 @@ def audit(
     from batchval import __version__
     from batchval.audit import audit_run
     from batchval.audit.local import WorkersLost
-    from batchval.audit.manifest import Manifest
 
     since, reread_ms = earlier
     check_outputs(report)
-    manifest = Manifest.read(since, options) if since is not None else None
+    manifest = _manifest(since, options) if since is not None else None
     todo = audit_run.list_work(paths, options, manifest, reread_ms)
 
     def ends(found: Audit) -> int:
@@ -100,6 +100,13 @@ def audit(
             _say(f"--report {report}: {error.strerror or error}")
             return UNREADABLE
     return ends(found)
+
+
+def _manifest(since: str, options: Options) -> Manifest:
+    # here, since it makes an array of pyarrow, which imports pandas before batchval.audit.lean
+    from batchval.audit.manifest import Manifest
+
+    return Manifest.read(since, options)
 
 
 def _say(line: str) -> None:

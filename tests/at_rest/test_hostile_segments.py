@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -80,24 +82,35 @@ def judged(segment: SegmentInfo, how: str, out: Path) -> float:
     return min(costs)
 
 
+def dense_ratios(folder: Path, how: str) -> dict[str, float]:
+    """Return for each dense file what a byte costs, in ordinary bytes; the best of three tries."""
+    ordinary_segment = listed(folder / "plain", plain(SIZE))
+    found = {}
+    for name in DENSE:
+        segment = listed(folder / name, PATTERNS[name](SIZE // 16))
+        ratios = []
+        for _ in range(3):  # a virtual core has two speeds: both are timed in each try
+            usual = judged(ordinary_segment, how, folder)
+            ratios.append(judged(segment, how, folder) / usual)
+            if ratios[-1] <= CEILING:
+                break
+        found[name] = min(ratios)
+    return found
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("how", ["check", "rows=none", "rows=all"])
 def test_dense_damage_costs_at_most_a_hundred_ordinary_bytes(tmp_path: Path, how: str) -> None:
     """Measure a check of files with damage before each small batch.
 
     What the host takes from a virtual processor counts as CPU of the process. Both runs last tens
-    of milliseconds, so that the best of five escapes it.
+    of milliseconds, so that the best of five escapes it. They have a process of their own, as a
+    command has: with memory that earlier tests have left to malloc, an ordinary byte costs half.
     """
-    ordinary_segment = listed(tmp_path / "plain", plain(SIZE))
-    for name in DENSE:
-        segment = listed(tmp_path / name, PATTERNS[name](SIZE // 16))
-        ratios = []
-        for _ in range(3):  # a virtual core has two speeds: both are timed in each try
-            usual = judged(ordinary_segment, how, tmp_path)
-            ratios.append(judged(segment, how, tmp_path) / usual)
-            if ratios[-1] <= CEILING:
-                break
-        assert min(ratios) <= CEILING, name
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        ratios = process.submit(dense_ratios, tmp_path, how).result()
+    assert list(ratios) == list(DENSE)
+    assert {name: ratio for name, ratio in ratios.items() if ratio > CEILING} == {}
 
 
 def test_places_in_damage() -> None:
