@@ -99,9 +99,8 @@ def _check_output(path: Path) -> None:
 
 
 def open_to_write(path: Path) -> BinaryIO:
-    """Open a file, a pipe that is read or a device, and empty it. Raises OSError."""
-    with naming(path):
-        return open(path, "wb", opener=_open_at_once)
+    """Open a file, a pipe that is read or a device, and empty it; in ``naming``. Raises OSError."""
+    return open(path, "wb", opener=_open_at_once)
 
 
 def write_text(path: Path, text: str) -> None:
