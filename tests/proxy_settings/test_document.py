@@ -7,15 +7,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
 
+from batchval.policy import ClaimsPolicy
 from batchval.proxy.config import Settings
 from batchval.proxy.loading import load, overridden, shown
-from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters
+from batchval.proxy.values import Address
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "settings.md").read_text(
     "utf-8"
@@ -97,13 +99,47 @@ def test_the_example_differs_from_the_defaults() -> None:
     assert same == ["mode", "upstream|allow_plaintext", "validation|rules", "claims_out"]
 
 
-def test_the_metrics_that_it_names_exist() -> None:
-    counters = Counters()
-    for name in GateMetrics(counters, mode="enforce", version="1").page()().decode().splitlines():
-        assert not name.startswith("batchval_gate__")
+def defaults(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (key, default as the page writes it) of the keys that have one of their own."""
+    for name, field in model.model_fields.items():
+        key = f"{path}|{field.alias or name}".lstrip("|")
+        if isinstance(field.default, bool):
+            yield key, str(field.default).lower()
+        elif isinstance(field.default, int | str | Address | ClaimsPolicy):
+            yield key, "all" if field.default == "*" else str(field.default)
+        for inner in models(field.annotation):
+            yield from defaults(inner, key)
+
+
+def lines(node: yaml.Node, path: str = "") -> Iterator[tuple[str, int]]:
+    """Yield (key, its line) of a file: lists do not count as a step."""
+    for inner in node.value if isinstance(node, yaml.SequenceNode) else ():
+        yield from lines(inner, path)
+    for name, inner in node.value if isinstance(node, yaml.MappingNode) else ():
+        key = f"{path}|{name.value}".lstrip("|")
+        yield key, name.start_mark.line
+        yield from lines(inner, key)
+
+
+def test_the_page_has_every_default() -> None:
+    example = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
+    comments = [line.partition(" #")[2] for line in example.split("\n")]
+    shown_at: dict[str, str] = {}
+    for key, line in lines(yaml.compose(example)):
+        shown_at[key] = shown_at.get(key, "") + comments[line]
+    wanted = dict(defaults(Settings))
+    assert len(wanted) > 50
+    for key, default in wanted.items():
+        word = re.escape(default)
+        pattern = rf'default: "?{word}"?(?![\w.])|(?<!\w){word} \(default\)'
+        assert re.search(pattern, shown_at[key]), (key, default, shown_at[key])
+
+
+def test_the_page_has_every_metric_with_its_labels(tmp_path: Path) -> None:
     from batchval.proxy.assemble import RunningGate
     from batchval.proxy.loading import settings_from
     from batchval.proxy.reloading import Reloader
+    from batchval.proxy.workers.pool import WorkerPool
 
     admin = {"mechanism": "NONE"}
     options = {
@@ -121,18 +157,20 @@ def test_the_metrics_that_it_names_exist() -> None:
     options |= {
         "schema_registries": [{"url": "http://127.0.0.1:1"}],
         "log": {"audit_file": "/dev/null"},
+        "state_directory": str(tmp_path),
     }
     options |= {"quarantine": "quarantine", "metrics": {"otlp": {"endpoint": "http://127.0.0.1:1"}}}
     gate = RunningGate(settings_from(options))
     gate.metrics.add(Reloader(gate, None, {}).families)
-    text = gate.metrics.page()().decode()
+    pool = SimpleNamespace(serving=(), restarts_total=0, workers=())
+    gate.metrics.add(lambda: WorkerPool.families(pool))  # type: ignore[arg-type]
+    wanted = {"info{mode,version,python}"}
+    for family in gate.metrics.families():
+        labels = f"{{{','.join(family.labels)}}}" if family.labels else ""
+        wanted.add(f"{family.name}{'_total' if family.kind == 'counter' else ''}{labels}")
     table = METRICS.split("## Metrics and health")[1].split("## The log")[0]
-    named = re.findall(
-        r"`([a-z_]+)(?:\{[a-z,]+\})?`", "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
-    )
-    assert len(named) > 20
-    for name in named:
-        assert f"# TYPE batchval_gate_{name} " in text, name
+    cells = "\n".join(re.findall(r"^\| (`[a-z].*?) \|", table, re.MULTILINE))
+    assert set(re.findall(r"`([a-z_]+(?:\{[a-z,]+\})?)`", cells)) == wanted
 
 
 def test_each_counter_has_its_words() -> None:
