@@ -5,6 +5,7 @@ somewhere.
 from __future__ import annotations
 
 import doctest
+import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
@@ -188,6 +189,23 @@ def test_every_dependency_has_a_reason() -> None:
     for requirement in wanted:
         package = re.split(r"[\[<>=!~ ]", requirement, maxsplit=1)[0]
         assert f"| `{package}` |" in page, package
+
+
+#: names that the changelog mentions as former ones
+FORMER = {
+    "batchval.audit.store",
+    "batchval.cli.dump.rows",
+    "batchval.producer.builder",
+    "batchval.segment.partition.Entry",
+}
+
+
+def test_every_name_in_the_changelog_exists() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## [Unreleased]")[1]
+    named = set(re.findall(r"\bbatchval(?:\.[A-Za-z_]\w*)+", text.split("\n## [")[0]))
+    assert named > FORMER
+    for one in sorted(named - FORMER):
+        pkgutil.resolve_name(one)
 
 
 def test_every_make_target_that_is_named_exists() -> None:
