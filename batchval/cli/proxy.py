@@ -55,8 +55,8 @@ from batchval.cli.options import json_option
 )
 @click.option(
     "--clients",
-    metavar="URL",
-    help="Metrics address http://HOST:PORT of a running gate, to list its clients.",
+    metavar="HOST:PORT",
+    help="Metrics address of a running gate, to list its clients.",
 )
 @click.option(
     "--slowest", is_flag=True, help="Order of --clients by mean latency, the longest first."
@@ -78,7 +78,7 @@ from batchval.cli.options import json_option
 @click.option(
     "--claims-out",
     metavar="WHAT",
-    help="Claims for brokers: none (default), or tag (add claims to compressed batches).",
+    help="Claims for brokers: none (default), tag or payload.",
 )
 @click.option("--log-format", metavar="FORMAT", help="Log format: text (default) or json.")
 @click.option(

@@ -78,6 +78,11 @@ def test_the_example_of_the_page_is_a_workload(tmp_path: Path) -> None:
     assert keys == {key for model in models for key in model.model_fields}
 
 
+def totals_of_the_page() -> str:
+    page = PAGE.with_name("json-tools.md").read_text("utf-8")
+    return page.split("\n### Results of perf roundtrip\n")[1].split("\n### ")[0]
+
+
 @pytest.mark.parametrize("client", ["batchval", "librdkafka"])
 def test_two_topics_at_a_mock_cluster(client: str, mock: str, tmp_path: Path) -> None:
     done = run(
@@ -112,6 +117,9 @@ def test_json_alone_is_on_stdout_and_compare_and_merge_read_it(mock: str, tmp_pa
     assert done.returncode == 0
     assert LINE.fullmatch(done.stderr.splitlines()[-1])
     (line,) = done.stdout.splitlines()
+    assert set(json.loads(line)["totals"]) == set(
+        re.findall(r"^\| `(\w+)` ", totals_of_the_page(), re.M)
+    )
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(line)
     perf = [sys.executable, "-m", "batchval", "perf"]
