@@ -28,8 +28,9 @@ Generated from `batchval/rules.py`, `batchval/rule_texts.py` and `batchval/kafka
 by `python tools/generate_rules.py`; a test keeps it up to date.
 `batchval rule 14` explains a rule: why it exists, and what to do about a finding.
 
-Every refusal, every report and every finding is a member of `batchval.Rule`, by these ids and slugs: in results, on the
-command line, in JSON, as a folder name in `fixtures/golden/`. The *number* is what columns hold.
+Every refusal, report and finding is a member of `batchval.Rule`, by these ids and slugs: in
+results, on the command line, in JSON, as a folder name in `fixtures/golden/` (rules 1 to 47 except
+17 and 20, S and L1 to L6). The *number* is what columns hold.
 Profiles: `produce` is what a broker checks in a Produce request, `log` is a segment at rest.
 """
 
@@ -53,9 +54,9 @@ FAMILIES = (
     ),
     (
         "Extras of strict mode",
-        "For batches that Kafka would accept, or would answer with -1. Each can be set to `refuse` (default) or\n"
-        "`report`, but for S8, which always refuses. A batch that Kafka answers with -1 is refused whatever the\n"
-        "setting.",
+        "For batches that Kafka would accept, or would answer with -1. Each can be set to `refuse`\n"
+        "or `report`; the default is `refuse`, in a gate `report`. S8 always refuses. A batch that\n"
+        "Kafka answers with -1 is refused with every setting.",
         "",
     ),
     (
