@@ -1,9 +1,9 @@
 """The format ``kafka-batches``: batches of live topics, as brokers send them, validated as those at
 rest.
 
-A task reads one partition from one offset to another. A batch belongs to the stretch that its last
+A task reads one range of offsets of one partition. A batch belongs to the range that its last
 offset lies in: a fetch gives the batch in which its offset lies, whole, so each batch is in one
-stretch, wherever stretches meet. An offset of a stream is ``{topic: {partition: next offset}}``.
+range, wherever ranges meet. An offset of a stream is ``{topic: {partition: next offset}}``.
 ``segment`` and ``position`` are null: no file is known.
 """
 
@@ -41,12 +41,21 @@ from batchval.fetch import Consumer, ConsumerOptions, OffsetOutOfRangeError, Top
 from batchval.network.security import PROPERTIES, Security
 from batchval.segment.options import Options, validator_of
 from batchval.segment.store import SegmentInfo, one_line
-from batchval.spark.options import CHECK_OPTIONS, known, one_of, row_options, size, topics
+from batchval.spark.options import (
+    CHECK_OPTIONS,
+    LARGEST_LONG,
+    count,
+    known,
+    milliseconds,
+    one_of,
+    row_options,
+    topics,
+)
 from batchval.spark.refusal import sentences, stream_or_refusal
 from batchval.spark.spark_types import Shape, row_type
 from batchval.spark.tasks import placeless
 
-__all__ = ["BatchesReader", "BatchesStreamReader", "KafkaBatches", "Stretch"]
+__all__ = ["BatchesReader", "BatchesStreamReader", "KafkaBatches", "OffsetRange"]
 
 #: as Spark's own connector has them: the client's settings begin with ``kafka.``
 _PREFIX: Final = "kafka."
@@ -70,7 +79,7 @@ Offset = dict[str, dict[str, int]]
 
 
 @dataclass
-class Stretch(InputPartition):
+class OffsetRange(InputPartition):
     """Offsets of one partition: from ``start`` to before ``end``."""
 
     topic: str
@@ -119,12 +128,12 @@ class Wanted:
             names = tuple(await consumer.topics_matching(self.pattern))
         counts = {name: await consumer.partitions_for(name) for name in sorted(names)}
         if self.numbers is None:
-            return {name: tuple(range(count)) for name, count in counts.items()}
-        for name, count in counts.items():
-            if self.numbers[name][-1] >= count:
+            return {name: tuple(range(number)) for name, number in counts.items()}
+        for name, number in counts.items():
+            if self.numbers[name][-1] >= number:
                 highest = self.numbers[name][-1]
                 raise BatchvalError(
-                    f"option assign names {name}-{highest}, but {name} has {count} partitions"
+                    f"option assign names {name}-{highest}, but {name} has {number} partitions"
                 )
         return {name: self.numbers[name] for name in counts}
 
@@ -180,7 +189,7 @@ class Cluster:
             properties=properties,
             wanted=wanted,
             starting=one_of(passed, "startingOffsets", ("earliest", "latest")),
-            timeout_ms=size(passed, "timeoutMs", 60_000),
+            timeout_ms=milliseconds(passed, "timeoutMs", 60_000),
         )
         cluster.consumer()  # refuses invalid settings here, before a worker starts
         return cluster
@@ -241,7 +250,7 @@ class KafkaBatches(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         def make() -> DataSourceStreamReader:
             known(self.options, STREAM_OPTIONS, f"{self.name()} (streaming)")
-            most = size(self.options, "maxOffsetsPerTrigger", 0)
+            most = count(self.options, "maxOffsetsPerTrigger", 0)
             cluster, shape = Cluster.of(self.options), Shape(schema)
             return BatchesStreamReader(
                 cluster, shape.options(row_options(self.options)), shape, most
@@ -259,9 +268,8 @@ class BatchesReader(DataSourceReader):
         self.shape = shape
 
     def partitions(self) -> list[InputPartition]:
-        return _stretches(
-            self.cluster.offsets(self.cluster.starting), self.cluster.offsets("latest")
-        )
+        start = self.cluster.offsets(self.cluster.starting)
+        return _offset_ranges(self.cluster, start, self.cluster.offsets("latest"))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.shape(_rows(self.cluster, partition, self.options))
@@ -288,9 +296,10 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         reach = self.target or self.cluster.offsets("latest")
-        left = limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 62
+        begun = _begun(self.cluster, start, reach)
+        left = limit.max_rows if isinstance(limit, ReadMaxRows) else LARGEST_LONG
         lag = {
-            (topic, number): max(end - start.get(topic, {}).get(number, 0), 0)
+            (topic, number): max(end - begun[topic][number], 0)
             for topic, ends in reach.items()
             for number, end in ends.items()
         }
@@ -300,15 +309,12 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             taken[one] = min(lag[one], -(-left // (len(waiting) - n)))
             left -= taken[one]
         return {
-            topic: {
-                number: start.get(topic, {}).get(number, 0) + taken[topic, number]
-                for number in ends
-            }
+            topic: {number: begun[topic][number] + taken[topic, number] for number in ends}
             for topic, ends in reach.items()
         }
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return _stretches(start, end)
+        return _offset_ranges(self.cluster, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.shape(_rows(self.cluster, partition, self.options))
@@ -320,28 +326,41 @@ class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Do nothing: nothing is open."""
 
 
-def _stretches(start: Offset, end: Offset) -> list[InputPartition]:
+def _begun(cluster: Cluster, start: Offset, reach: Offset) -> Offset:
+    """Return where each partition of ``reach`` begins: at its offset in ``start``. A partition that
+    appeared later begins at its log start, as in Spark's own connector.
+    """
+    if all(number in start.get(topic, {}) for topic, ends in reach.items() for number in ends):
+        return start
+    earliest = cluster.offsets("earliest")
+    # one that was deleted since has nothing to read: it begins at its end
+    log_starts = {topic: {**ends, **earliest.get(topic, {})} for topic, ends in reach.items()}
+    return {topic: {**starts, **start.get(topic, {})} for topic, starts in log_starts.items()}
+
+
+def _offset_ranges(cluster: Cluster, start: Offset, end: Offset) -> list[InputPartition]:
+    begun = _begun(cluster, start, end)
     return [
-        Stretch(topic, int(number), begun, reached)
+        OffsetRange(topic, int(number), begun[topic][number], reached)
         for topic, ends in end.items()
         for number, reached in ends.items()
-        if (begun := start.get(topic, {}).get(number, 0)) < reached
+        if begun[topic][number] < reached
     ]
 
 
-def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a stretch. An error is a row with the reason."""
-    if not isinstance(stretch, Stretch):  # Spark's own empty one, where there is nothing to read
-        return
-    source = SegmentInfo("", stretch.topic, stretch.partition, base_offset=-1, size=0, mtime_ns=0)
-    validator = validator_of(options, topic=stretch.topic)
+def _rows(cluster: Cluster, part: InputPartition, options: Options) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a range. An error is a row with the reason."""
+    if not isinstance(part, OffsetRange):
+        return  # Spark's own empty one, where there is nothing to read
+    source = SegmentInfo("", part.topic, part.partition, base_offset=-1, size=0, mtime_ns=0)
+    validator = validator_of(options, topic=part.topic)
     check = functools.partial(
         validator.check_batches, deep=options.deep, trust_claims=options.sample
     )
     try:
-        for data in _fetched(cluster, stretch):
+        for data in _fetched(cluster, part):
             columns = check(data)
-            beyond = np.flatnonzero(columns["last_offset"] >= stretch.end)
+            beyond = np.flatnonzero(columns["last_offset"] >= part.end)
             if len(beyond):
                 columns = check(data[: int(columns["position"][beyond[0]])])
             yield placeless(to_rows(columns, source, 0, options), _NO_FILE)
@@ -351,19 +370,19 @@ def _rows(cluster: Cluster, stretch: InputPartition, options: Options) -> Iterat
         yield placeless(unreadable_row(source, one_line(error), options), _NO_FILE)
 
 
-def _fetched(cluster: Cluster, stretch: Stretch) -> Iterator[memoryview]:
-    """Yield the batches of the stretch, and perhaps some after it, as they come. Raises OSError
+def _fetched(cluster: Cluster, part: OffsetRange) -> Iterator[memoryview]:
+    """Yield the batches of the range, and perhaps some after it, as they come. Raises OSError
     where none come for long.
     """
-    place = (stretch.topic, stretch.partition)
+    place = (part.topic, part.partition)
     with asyncio.Runner() as runner:
         consumer = cluster.consumer()
         runner.run(consumer.__aenter__())
         try:
             consumer.assign([place])
-            runner.run(consumer.seek(place, stretch.start))
-            at, patience = stretch.start, time.monotonic() + cluster.timeout_ms / 1000
-            while at < stretch.end:
+            runner.run(consumer.seek(place, part.start))
+            at, patience = part.start, time.monotonic() + cluster.timeout_ms / 1000
+            while at < part.end:
                 try:
                     polled = runner.run(consumer.poll_batches(timeout_ms=500))
                 except OffsetOutOfRangeError as error:

@@ -20,8 +20,10 @@ from batchval.types import LARGEST_SEED
 __all__ = [
     "CHECK_OPTIONS",
     "FINDING_OPTIONS",
+    "LARGEST_LONG",
     "RECORD_RULES",
     "SEGMENT_OPTIONS",
+    "count",
     "flag",
     "known",
     "milliseconds",
@@ -66,7 +68,11 @@ FINDING_OPTIONS: Final = (
 
 #: The first is the default.
 _VERSIONS: Final = tuple(sorted(KAFKA_VERSIONS, key=DEFAULT_KAFKA_VERSION.__ne__))
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+#: more digits are more than any option takes, and Python reads no number of 4,300
+_NUMBER = re.compile(r"\s*([0-9]{1,19})\s*")
+_SIZE = re.compile(r"([0-9]{1,19})\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+#: of Java, where Spark keeps what a micro-batch may read
+LARGEST_LONG: Final = (1 << 63) - 1
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 SparkOptions = Mapping[str, str]  # Spark's, which takes keys in any case
@@ -119,14 +125,36 @@ def size(passed: SparkOptions, name: str, default: int, least: int = 1) -> int:
     return number
 
 
-def milliseconds(passed: SparkOptions, name: str, default: int) -> int:
-    """Return milliseconds, at least 1: ``86400000``."""
-    text = passed.get(name, str(default)).strip()
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) < 1 << 31:
+def _whole(text: str) -> int:
+    """Return a number of decimal digits; -1 for any other text."""
+    found = _NUMBER.fullmatch(text)
+    return int(found[1]) if found else -1
+
+
+def count(passed: SparkOptions, name: str, default: int) -> int:
+    """Return a number of offsets, at least 1. Raises BatchvalError."""
+    text = passed.get(name)
+    if text is None:
+        return default
+    number = _whole(text)
+    if not 1 <= number <= LARGEST_LONG:
         raise BatchvalError(
-            f"option {name} is {passed[name]!r}: expected milliseconds, from 1 to 2147483647"
+            f"option {name} is {text!r}: expected a whole number of offsets, at least 1"
         )
-    return int(text)
+    return number
+
+
+def milliseconds(passed: SparkOptions, name: str, default: int) -> int:
+    """Return milliseconds, at least 1: ``86400000``. Raises BatchvalError."""
+    text = passed.get(name)
+    if text is None:
+        return default
+    number = _whole(text)
+    if not 1 <= number < 1 << 31:
+        raise BatchvalError(
+            f"option {name} is {text!r}: expected milliseconds, from 1 to 2147483647"
+        )
+    return number
 
 
 def seed(passed: SparkOptions) -> int | None:
@@ -134,11 +162,12 @@ def seed(passed: SparkOptions) -> int | None:
     text = passed.get("seed")
     if text is None:
         return None
-    if not text.strip().isascii() or not text.strip().isdigit() or int(text) > LARGEST_SEED:
+    number = _whole(text)
+    if not 0 <= number <= LARGEST_SEED:
         raise BatchvalError(
             f"option seed is {text!r}: expected a whole number from 0 to {LARGEST_SEED}"
         )
-    return int(text)
+    return number
 
 
 def rate(passed: SparkOptions, name: str) -> float | None:

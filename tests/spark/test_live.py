@@ -19,7 +19,7 @@ from batchval.audit.arrow_rows import UNREADABLE
 from batchval.errors import BatchvalError
 from batchval.producer import Producer, ProducerOptions
 from batchval.segment.topic_rules import parse_topic_rules
-from batchval.spark.live import BatchesStreamReader, KafkaBatches, Stretch
+from batchval.spark.live import BatchesStreamReader, Cluster, KafkaBatches, OffsetRange
 from batchval.spark.spark_types import row_type
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing
 from tests.spark.logs import ordered, plain
@@ -204,7 +204,7 @@ def test_record_rules_by_topic(spark: SparkSession, kafka: KafkaBroker) -> None:
 def test_offsets_that_are_gone_are_a_row(kafka: KafkaBroker) -> None:
     produce(kafka, "live-gone", 10)
     reader = KafkaBatches(connector_options(kafka, "live-gone")).reader(row_type())
-    (rows,) = reader.read(Stretch("live-gone", 0, 5000, 6000))
+    (rows,) = reader.read(OffsetRange("live-gone", 0, 5000, 6000))
     (row,) = rows.to_pylist()
     assert (row["rule"], row["topic"], row["partition"]) == (UNREADABLE, "live-gone", 0)
     assert "offsets from 5000 on are no longer in the log" in row["reason"]
@@ -217,20 +217,47 @@ def test_a_broker_that_is_not_there_is_a_row_in_time() -> None:
         "timeoutMs": "1500",
     }
     reader = KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
-    (rows,) = reader.read(Stretch("t", 1, 0, 10))
+    (rows,) = reader.read(OffsetRange("t", 1, 0, 10))
     (row,) = rows.to_pylist()
     assert row["rule"] == UNREADABLE
     assert row["reason"]
 
 
-def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
-    options = {
-        "kafka.bootstrap.servers": "127.0.0.1:1",
-        "topics": "t",
-        "maxOffsetsPerTrigger": "100",
-    }
-    stream = KafkaBatches(CaseInsensitiveDict(options)).streamReader(row_type())
+def stream_of(**options: str) -> BatchesStreamReader:
+    """Return a stream of the topic ``t`` that has not asked a broker yet."""
+    passed = {"kafka.bootstrap.servers": "127.0.0.1:1", "topics": "t", **options}
+    stream = KafkaBatches(CaseInsensitiveDict(passed)).streamReader(row_type())
     assert isinstance(stream, BatchesStreamReader)
+    return stream
+
+
+def test_a_partition_that_appears_later_begins_at_its_log_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = {"t": {"0": 1000, "1": 900}, "new": {"0": 50}, "deleted": {"0": 7}}
+    log_starts = {"t": {"0": 100, "1": 800}, "new": {"0": 40}}
+    now = {"latest": ends, "earliest": log_starts}
+    monkeypatch.setattr(Cluster, "offsets", lambda cluster, where: now[where])
+    stream, start = stream_of(), {"t": {"0": 990}}
+    assert stream.latestOffset(start, ReadMaxRows(8)) == {
+        "t": {"0": 993, "1": 802},
+        "new": {"0": 43},
+        "deleted": {"0": 7},
+    }
+    end = stream.latestOffset(start, ReadAllAvailable())
+    assert end == ends
+    assert stream.partitions(start, end) == [
+        OffsetRange("t", 0, 990, 1000),
+        OffsetRange("t", 1, 800, 900),
+        OffsetRange("new", 0, 40, 50),
+    ]
+
+
+def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Cluster, "offsets", lambda *_: {"t": {"0": 0, "1": 0, "2": 0}})
+    stream = stream_of(maxOffsetsPerTrigger="100")
     assert stream.getDefaultReadLimit() == ReadMaxRows(100)
     stream.target = {"t": {"0": 1000, "1": 10, "2": 500}}
     assert stream.latestOffset({"t": {"2": 490}}, ReadMaxRows(100)) == {
@@ -239,7 +266,7 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
     assert stream.latestOffset({"t": {"2": 490}}, ReadAllAvailable()) == stream.target
     assert stream.latestOffset(stream.target, ReadMaxRows(100)) == stream.target
     (left,) = stream.partitions({"t": {"0": 1000, "1": 10}}, {"t": {"0": 1000, "1": 10, "2": 7}})
-    assert left == Stretch("t", 2, 0, 7)
+    assert left == OffsetRange("t", 2, 0, 7)
 
 
 @pytest.mark.parametrize(
@@ -280,6 +307,13 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "startingOffsets": "now"},
             "option startingOffsets is 'now'",
         ),
+        *(
+            (
+                {"kafka.bootstrap.servers": "a:1", "topics": "t", "timeoutMs": text},
+                f"option timeoutMs is {text!r}: expected milliseconds, from 1 to 2147483647",
+            )
+            for text in ("256m", "x", "0", "-1", "2147483648", "9" * 5000, "٣")
+        ),
         (
             {"kafka.bootstrap.servers": "a:1", "topics": "t", "path": "/x"},
             "unknown option 'path' of kafka-batches",
@@ -297,6 +331,13 @@ def test_a_limit_is_dealt_out_and_what_one_leaves_is_the_others() -> None:
 def test_wrong_options_are_refused_by_name(options: dict[str, str], message: str) -> None:
     with pytest.raises(BatchvalError, match=re.escape(message)):
         KafkaBatches(CaseInsensitiveDict(options)).reader(row_type())
+
+
+@pytest.mark.parametrize("text", ["x", "70k", "0", "-1", "", "9" * 5000])
+def test_a_wrong_count_of_offsets_is_refused(text: str) -> None:
+    message = f"option maxOffsetsPerTrigger is {text!r}: expected a whole number of offsets"
+    with pytest.raises(BatchvalError, match=re.escape(message)):
+        stream_of(maxOffsetsPerTrigger=text)
 
 
 def test_a_password_is_in_no_message() -> None:
