@@ -112,12 +112,12 @@ class ClaimsLedger:
     ) -> None:
         secret = os.urandom(32) if secret is None else bytes(secret)
         if not 16 <= len(secret) <= 64:
-            raise BatchvalError(f"the secret must have 16 to 64 bytes, not {len(secret)}")
+            raise BatchvalError(f"the secret has {len(secret)} bytes: expected 16 to 64 bytes")
         for name, value in (("first_checked", first_checked), ("demotion_ms", demotion_ms)):
             if value < 0:
-                raise BatchvalError(f"{name} must be at least 0, not {value}")
+                raise BatchvalError(f"{name} is {value}: expected 0 or more")
         if most_senders < 1:
-            raise BatchvalError(f"most_senders must be at least 1, not {most_senders}")
+            raise BatchvalError(f"most_senders is {most_senders}: expected 1 or more")
         self.policy = policy
         self.first_checked = first_checked
         self.demotion_ms = demotion_ms
@@ -171,7 +171,7 @@ class ClaimsLedger:
     def _sender(self, name: str, now_ms: int) -> SenderTrust:
         if not name:
             raise BatchvalError(
-                f"sender must be a certificate's subject or a listener's name, not {name!r}"
+                f"sender is {name!r}: expected a certificate's subject or a listener's name"
             )
         of = self._senders.get(name)
         if of is not None:
@@ -241,7 +241,6 @@ class ClaimsLedger:
         if self.policy.word == "ignore":
             return validator.check_ranges(buffer, ranges, policies, now_ms=now_ms, **call)
         view = _bytes_of(buffer)
-        last = len(view) - ATTRIBUTES
         one = (
             validator.policy
             if policies is None
@@ -259,7 +258,7 @@ class ClaimsLedger:
             for i, (start, length) in enumerate(ranges):
                 tag = None if tags is None else tags[i]
                 # too small, or a mistake of the caller's
-                if length < ATTRIBUTES or not 0 <= start <= last:
+                if length < ATTRIBUTES or start < 0 or length > len(view) - start:
                     claims.append(None)
                     continue
                 if tag is None:

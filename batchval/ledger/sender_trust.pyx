@@ -63,7 +63,8 @@ cdef class SenderTrust:
         self.blocks += 1
         found = self.keyed(block)
         if len(found) != sizeof(self.pads):
-            raise ValueError(f"a block of pads has {sizeof(self.pads)} bytes, not {len(found)}")
+            raise ValueError(
+                f"a block of pads has {len(found)} bytes: expected {sizeof(self.pads)}")
         memcpy(self.pads, <const char *>found, sizeof(self.pads))
         self.pads_left = PADS
         return 0
@@ -107,7 +108,7 @@ cdef class SenderTrust:
     def noted(self, int what, int64_t n, int64_t now_ms):
         """Call ``note``; ``what`` counts ClaimsCounts' fields."""
         if not 0 <= what < COUNTS:
-            raise ValueError(what)
+            raise ValueError(f"what is {what}: expected 0 to {COUNTS - 1}")
         self.note(what, n, now_ms)
 
     def is_demoted(self, int64_t now_ms):

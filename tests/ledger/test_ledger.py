@@ -295,7 +295,7 @@ def test_settings_below_their_least(setting: str) -> None:
 
 
 def test_a_sender_has_a_name() -> None:
-    with pytest.raises(BatchvalError, match="sender must be"):
+    with pytest.raises(BatchvalError, match="sender is '': expected a certificate's subject"):
         new_ledger("verify").decide("", 1, NOW)
 
 
@@ -424,6 +424,18 @@ def test_a_request_of_many_batches() -> None:
         ]
     with pytest.raises(BatchvalError, match="1 tags for 6 ranges"):
         ledger.check_ranges(LogValidator(), buffer, ranges, sender="edge", now_ms=NOW, tags=[None])
+
+
+@pytest.mark.parametrize("carrier", ["payload", "header"])
+def test_a_range_beyond_the_buffer_is_not_read(carrier: Any) -> None:
+    """Leave a range beyond the buffer to the validator, which refuses it, and count no claims."""
+    data = claims.attach(batch(records(3), codec=GZIP), carrier=carrier)
+    ledger = new_ledger("verify")
+    validator = LogValidator(TopicPolicy(accept_claims_header=True))
+    for start, length in ((len(data) - 22, 90), (len(data), 61), (-1, 61), (0, len(data) + 1)):
+        with pytest.raises(BatchvalError, match="range"):
+            ledger.check_ranges(validator, data, [(start, length)], sender="s", now_ms=NOW)
+    assert ledger.counts("s").batches == 0
 
 
 def test_a_buffer_that_is_none() -> None:
