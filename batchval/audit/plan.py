@@ -72,13 +72,18 @@ class Assumptions:
 
     def __post_init__(self) -> None:
         for name in ("split_bytes", "cores", "network_gbit", "replication_factor", "tasks_a_job"):
-            if not getattr(self, name) > 0:
-                raise PlanError(f"{name.replace('_', ' ')} must be above 0")
+            if not (value := getattr(self, name)) > 0:
+                raise PlanError(f"{_label(name)} is {value}: expected a number above 0")
         for name in ("utilisation", "network_utilisation"):
-            if not 0 < getattr(self, name) <= 1:
-                raise PlanError(f"{name.replace('_', ' ')} must be above 0 and at most 1")
+            if not 0 < (value := getattr(self, name)) <= 1:
+                allowed = "a number above 0 and at most 1"
+                raise PlanError(f"{_label(name)} is {value}: expected {allowed}")
         if self.readers < 0:
-            raise PlanError("readers must not be below 0")
+            raise PlanError(f"readers is {self.readers}: expected 0 or more")
+
+
+def _label(name: str) -> str:
+    return name.replace("_", " ")
 
 
 @dataclass(frozen=True)

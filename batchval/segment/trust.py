@@ -156,7 +156,10 @@ def highest_share(lying: int, verified: int, confidence: float = CONFIDENCE) -> 
     Raises ValueError for counts that cannot be.
     """
     if not 0 <= lying <= verified or verified < 1:
-        raise ValueError(f"{lying} of {verified} batches cannot lie")
+        raise ValueError(
+            f"lying is {lying} and verified is {verified}: "
+            "expected 0 <= lying <= verified and verified >= 1"
+        )
     if lying == verified:
         return 1.0
     if not lying:

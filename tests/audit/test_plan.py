@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -110,18 +111,18 @@ def test_the_higher_of_cpu_and_network() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "message"),
     [
-        {"cores": 0},
-        {"utilisation": 0.0},
-        {"utilisation": 1.5},
-        {"network_gbit": -1.0},
-        {"readers": -1},
-        {"split_bytes": 0},
+        ({"cores": 0}, "cores is 0: expected a number above 0"),
+        ({"utilisation": 0.0}, "utilisation is 0.0: expected a number above 0 and at most 1"),
+        ({"network_utilisation": 1.5}, "network utilisation is 1.5: expected a number above 0 and"),
+        ({"network_gbit": -1.0}, "network gbit is -1.0: expected a number above 0"),
+        ({"readers": -1}, "readers is -1: expected 0 or more"),
+        ({"split_bytes": 0}, "split bytes is 0: expected a number above 0"),
     ],
 )
-def test_assumptions_that_cannot_be(wrong: dict[str, float]) -> None:
-    with pytest.raises(PlanError, match=next(iter(wrong)).replace("_", " ")):
+def test_assumptions_that_cannot_be(wrong: dict[str, float], message: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)):
         Assumptions(**wrong)  # type: ignore[arg-type]
 
 

@@ -70,7 +70,9 @@ def test_many_batches_come_near_the_normal_distribution(verified: int) -> None:
 
 def test_counts_that_cannot_be_are_refused() -> None:
     for lying, verified in ((0, 0), (-1, 5), (6, 5)):
-        with pytest.raises(ValueError, match=f"{lying} of {verified} batches cannot lie"):
+        with pytest.raises(
+            ValueError, match=f"lying is {lying} and verified is {verified}: expected"
+        ):
             highest_share(lying, verified)
 
 
