@@ -1,5 +1,4 @@
-"""HTML page of an audit's outputs, self-contained. Nothing is
-fetched.
+"""HTML page of an audit's outputs, self-contained. Nothing is fetched.
 
 The page is audit_report.html.j2. Topic names are folder names and may be hostile: all words are
 escaped, and the page's own policy lets no script run but the one that sorts the tables, by its

@@ -3,9 +3,8 @@
     batches/topic=<name>/hour=<2026-11-21-14>/<partition>-<segment>-<start>-<digest>-<n>.parquet
 
 Partition, segment and start are those of the first range of the topic in the task, the digest is of
-all its ranges of the topic. ``n`` counts the times that files were closed, of a topic before or
-because too many were open.
-A task that is run again writes the same bytes to the same names.
+all its ranges of the topic. ``n`` counts how often files were closed before: after each topic, and
+where too many were open. A task that is run again writes the same bytes to the same names.
 
 The rows of a range stand together in each file. So where a broker replaces a segment while it is
 read, and the range is read again in another task, its earlier rows can be taken out of the file.

@@ -4,13 +4,12 @@ at each tier.
 The first audit is of where records come from, the second of where they should be too (a mirror, a
 copy, the same logs later). For each partition and hour there are more, fewer, or as many records:
 
-* ``lost``: fewer, and the copy has later ones. ``behind``: fewer, from the copy's last hour on:
-* they may yet come.
+* ``lost``: fewer, and the copy has later ones.
+* ``behind``: fewer, from the copy's last hour on: they may yet come.
 * ``duplicated``: more.
 * ``moved``: a copy makes other batches, and a batch is counted in the hour of its max timestamp, so
-* records move to a
-  neighbouring hour. Where one hour has fewer and a neighbour more, as many as both say are moved.
-  No difference.
+  records move to a neighbouring hour. Where one hour has fewer and a neighbour more, as many as
+  both say are moved. No difference.
 
 Lag is by how much a partition's highest timestamp in the copy is below that in the source.
 """

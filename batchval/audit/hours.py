@@ -46,15 +46,17 @@ AHEAD_MS = 3_600_000
 NONE = -1
 
 CODECS = tuple(codec.kafka_name for codec in CompressionType)
-#: What is added up. ``uncompressed_bytes``: where payloads were opened or taken by their claims,
-#: else null. ``claims``:
-#: sound compressed batches that a broker or gate which honours claims could let by without
-#: decompressing them. ``refused``: batches that break a rule by themselves.
-#: ``figures_by_claims``: batches taken by their claims (batchval.segment.trust),
-#: ``claims_verified``: those that the sample drew, ``claims_lying``: of these, those whose claims
-#: lie.
-#: ``timestamp_outliers``: more than an hour ahead of the segment's last write. ``damaged_bytes``
-#: are in no batch.
+#: What is added up:
+#:
+#: ``uncompressed_bytes``  where payloads were opened or taken by their claims, else null
+#: ``claims_batches``, ``claims_bytes``  of sound compressed batches that a broker or gate which
+#:                         honours claims could accept without decompressing them
+#: ``refused``             batches that break a rule by themselves
+#: ``timestamp_outliers``  more than an hour ahead of the segment's last write
+#: ``damaged_bytes``       in no batch
+#: ``figures_by_claims``   batches taken by their claims (batchval.segment.trust)
+#: ``claims_verified``     those that the sample drew
+#: ``claims_lying``        of these, those whose claims lie
 SUMS = (
     *("batches", "records", "bytes", "uncompressed_bytes", "claims_batches", "claims_bytes"),
     *("control_batches", "refused", "timestamp_outliers", "damaged_bytes"),

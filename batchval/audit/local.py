@@ -1,8 +1,8 @@
 """``--engine local``: processes of this machine, each a task at a time.
 
-Workers are spawned, not forked: a fork of a process in which other threads hold locks (Arrow's, a
-caller's) may stand still for ever. A worker that somebody has killed takes the pool with it; what
-was not done is then done by new ones.
+Workers are forked from a fork server, not from this process: a fork of a process in which other
+threads hold locks (Arrow's, a caller's) may never return. A worker that somebody has killed takes
+the pool with it; what was not done is then done by new ones.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def _context() -> ForkServerContext:
     """Return a context whose server has imported everything and forks the workers: an import in
     each would cost a second of CPU.
 
-    An interrupt of the terminal goes to all processes, and is the first one's matter. The server is
-    set by the signal mask that it inherits, since an interrupted import would print a stack trace;
-    its workers have them from it.
+    Ctrl-C reaches every process of the terminal; only this process handles it. The fork server
+    inherits a mask that blocks SIGINT, because an interrupted import would print a stack trace. Its
+    workers inherit the mask.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["batchval.audit.lean", "batchval.audit.work"])
@@ -201,9 +201,8 @@ def _pool(
     finally:
         workers = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for (
-            worker
-        ) in workers:  # nobody waits for them any more: an interrupt, an error, or none are left
+        # nobody waits for them any more: an interrupt, an error, or none are left
+        for worker in workers:
             worker.terminate()
         for worker in workers:
             worker.join(_SECONDS)

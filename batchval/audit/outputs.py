@@ -2,12 +2,14 @@
 input.
 
     batches/topic=<name>/hour=<2026-11-21-14>/
-                                   rows (batchval.audit.batch_files); their topic and hour (UTC, or
-                                   none) are in the folders' names, as Hive wants it
-    errors/ summary/ segments/     part-0.parquet each: findings, counts by hour, and the manifest of what was read
-    transactions/                  part-0.parquet: transactions by partition
-    runs/                          part-0.parquet: a row for this run and each before it
-    _batchval_audit, _SUCCESS      whose folder this is; that the run came to its end
+                               rows (batchval.audit.batch_files); their topic and hour (UTC, or
+                               none) are in the folders' names, as Hive wants it
+    errors/                    part-0.parquet: findings
+    summary/                   part-0.parquet: counts by hour
+    segments/                  part-0.parquet: the manifest of what was read
+    transactions/              part-0.parquet: transactions by partition
+    runs/                      part-0.parquet: a row for this run and each before it
+    _batchval_audit, _SUCCESS  whose folder this is; that the run came to its end
 
 Files are written under another name and moved, so that none is seen half: a task that runs again
 writes the same to the same place. A run removes what an earlier one has left in these folders, and
@@ -92,8 +94,8 @@ _PRODUCER = pa.struct(
 )
 #: The manifest: a row a segment, or a file that could not be read (``unreadable`` says why).
 #: ``last_*``: its last batch that was believed; then, the partition's state there, from which a
-#: later run goes on.
-#: ``read_at``: when all of it was read last. ``state``: JSON that only --since reads.
+#: later run goes on. ``read_at``: when all of it was read last. ``state``: JSON that only --since
+#: reads.
 SEGMENTS = pa.schema(
     [
         *(

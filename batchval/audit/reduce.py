@@ -44,10 +44,11 @@ __all__ = ["Audit", "reduce"]
 
 @dataclass
 class Audit:
-    """The results of an audit. ``tables``: errors, summary and segments, as they are written.
+    """The results of an audit. ``tables``: errors, summary, segments and transactions, as they are
+    written, and runs after audit_run.audit.
 
     ``findings``  new and open ones
-    ``gone``   findings of the earlier audit that are there no more
+    ``gone``   findings of the earlier audit that are no longer there
     ``notes``  what is uncertain, or healthy but worth a line
     ``transactions``  rows of partitions and their open transactions
     ``files``  where the rows are: file, first row there, rows

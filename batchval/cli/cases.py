@@ -41,8 +41,8 @@ def read_cases(
     """Yield every case of the files, and of the .jsonl files below the folders, in order of their
     names.
 
-    ``kafka_version`` is that of cases that name none.
-    A line that is not a case is yielded as a NotACase: one bad line does not hide the others.
+    ``kafka_version`` is that of cases that name none. A line that is not a case is yielded as a
+    NotACase: one bad line does not hide the others.
     """
     for path in paths:
         if path.is_dir():

@@ -1,6 +1,7 @@
 """One progress line of a long run, on stderr of a terminal. It is removed at the end.
 
-\\r ESC [K  text       written over and over; never wider than the terminal, or it could not be taken back
+\\r ESC [K  text  written over and over; never wider than the terminal, or it could not be
+                 taken back
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """A runner: a program that judges cases for another implementation, one JSON line each way.
 
 ``Runner.ask`` writes one case a line and reads one verdict a line, with up to WINDOW cases under
-way. A runner that ends, stays silent or writes another line is stopped and started again.
-The cases that were under way are then asked one at a time, so that one of them is at fault for
-certain.
+way. A runner that ends, stays silent or writes another line is stopped and started again. The cases
+that were under way are then asked one at a time, so that one of them is at fault for certain.
 """
 
 from __future__ import annotations

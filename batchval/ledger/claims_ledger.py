@@ -93,7 +93,8 @@ class ClaimsLedger:
     ``policy``        what to make of claims
     ``secret``        16 to 64 bytes that nobody else knows; None draws 32 new ones
     ``first_checked`` how many batches of a sender are all checked before ``audit`` samples
-    ``demotion_ms``   how long all of a sender's batches are checked once it has lied; then it starts as a new one
+    ``demotion_ms``   how long all of a sender's batches are checked once it has lied; then it
+                      starts as a new one
 
     A *sender* is the subject of a TLS certificate, or else the listener that its connection came
     by: never a connection, an address or a name that a client chose, for a new one of those costs

@@ -1,8 +1,7 @@
 """Lines of Kafka's consumer performance tool, byte for byte, with the thread column of KIP-628.
 
-    start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec,
-    rebalance.time.ms, … 2026-11-20 23:58:43:430, 2026-11-20 23:58:46:221, 190.7349, 68.3393,
-    200000, 71658.9036, 762, 2029, …
+    start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, …
+    2026-11-20 23:58:43:430, 2026-11-20 23:58:46:221, 190.7349, 68.3393, 200000, 71658.9036, …
 
 A MB is 2^20 bytes. Where no time has passed a rate is 0.0, in both rows.
 """

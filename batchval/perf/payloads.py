@@ -1,8 +1,8 @@
 """The values of records: letters of a fixed size, the payloads of a file, or numbers that go up.
 
---record-size N                    N letters from A to Z, by chance (but the same for the same --seed)
---payload-file F                   parts of F between --payload-delimiter, one by chance for each record
---payload-monotonic                0, 1, 2, … in decimal digits
+--record-size N      N letters from A to Z, by chance (but the same for the same --seed)
+--payload-file F     parts of F between --payload-delimiter, one by chance for each record
+--payload-monotonic  0, 1, 2, … in decimal digits
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 decimals of ms.
 
     8416 records sent, 8407.6 records/sec (8.02 MB/sec), 1.846 ms avg latency, 2.214 ms max latency.
-    200000 records sent, 16969.285593 records/sec (16.18 MB/sec), 1.729 ms avg latency, 3.711 ms max
-    latency, 1.468 ms
-      50th, 3.348 ms 95th, 3.652 ms 99th, 3.706 ms 99.9th.                                  (one line)
-    150000 steady state records sent, …                                                     (after --warmup-records)
+    200000 records sent, 16969.285593 records/sec (16.18 MB/sec), 1.729 ms avg latency,
+      3.711 ms max latency, 1.468 ms 50th, 3.348 ms 95th, 3.652 ms 99th, 3.706 ms 99.9th.
+    150000 steady state records sent, …
+
+The second is one line of the output; the third follows with --warmup-records.
 
 With ``unit="ms"`` a line is what Kafka's tool prints, byte for byte: averages with one or two
 decimals, percentiles in whole ms, rounded down. A MB is 2^20 bytes. Halves round up, as Java's

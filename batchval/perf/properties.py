@@ -1,7 +1,8 @@
 """Clients' settings as Kafka's tools take them: a file of Java properties, and NAME=VALUE from the
 command line.
 
-    --command-config FILE        linger.ms=5 / linger.ms: 5 / linger.ms 5, comments with # or !, \\ at an end goes on
+    --command-config FILE  linger.ms=5 / linger.ms: 5 / linger.ms 5, comments with # or !; a line
+                           that ends with \\ goes on
     --command-property NAME=VALUE[,NAME=VALUE…]
 
 The command line overrides the file. ``PRODUCER`` and ``CONSUMER`` map Kafka's names to option names

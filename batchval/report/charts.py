@@ -118,8 +118,8 @@ def stacked(
     """Return a column for each (label, amounts of the parts), with the parts stacked. None where
     all amounts are 0.
 
-    ``parts`` are (colour, name) from the bottom up. As many columns as fit get their labels
-    below them, and the last one if it can.
+    ``parts`` are (colour, name) from the bottom up. As many columns as fit get their labels below
+    them, and the last one if it can.
     """
     most = max((sum(amounts) for _, amounts in columns), default=0)
     if not most > 0:

@@ -1,8 +1,7 @@
 """One-file HTML pages: a package's template extends page.html.j2, which has the style and draws the
 charts.
 
-All values of a template are escaped: names and texts come from files and from the
-network.
+All values of a template are escaped: names and texts come from files and from the network.
 """
 
 from __future__ import annotations

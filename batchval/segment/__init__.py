@@ -1,1 +1,1 @@
-"""Kafka's log segments on disk: read by pread, validated batch by batch."""
+"""Kafka's log segments on disk or in an object store (remote.py), validated batch by batch."""

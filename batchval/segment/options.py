@@ -52,13 +52,15 @@ class Options:
     ``record_rules``    (topic pattern, RecordRules), of which the first that matches counts; they
                         are asked of compressed records with ``deep`` alone
 
+    ``policy``          the topic's configuration; its record rules and accept_claims_header also
+                        apply to segments
+
     ``now_ms``          the time of the run, milliseconds since the epoch; None: the clock.
                         Timestamps of segments are not checked against it, those of other files are
 
     Of files that are not segments, such as recorded produce requests:
 
     ``profile``         None: log for .log files, produce for others
-    ``policy``          the topic's configuration
     ``judge_claims``    checks the claims of produce batches; at rest claims are always verified
     """
 

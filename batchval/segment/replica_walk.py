@@ -1,9 +1,9 @@
 """The logs of one partition's replicas, walked side by side in the order of offsets.
 
 Segments end at other places on each replica, so a log is a stream of batches here, read one stretch
-at a time. At each offset the replicas that should hold a batch there are compared:
+at a time. At each offset the replicas that should hold a batch there are compared, each from its
+log start up to its high watermark and its log end. The cleanup policy decides what must be equal:
 
-    a replica takes part from its log start up to its high watermark and its log end
     delete      the batch must have the same bytes everywhere
     compacted   records of the same offset must have the same key and value; the cleaner may have
                 removed a record on any of them, at any time

@@ -2,10 +2,9 @@
 
 A batch with claims in its payload (docs/concepts/claims.md) that agree with its header is taken by
 its claims, unless the keyed sample draws it: then it is decompressed and its claims are compared.
-From
-``verified`` drawn batches, of which ``lying`` had claims that lie, follows an upper bound of the
-share of lies among all of these batches: that of Clopper and Pearson (1934), one-sided. Without a
-lie it is 1 - (1 - confidence)^(1 / verified).
+From ``verified`` drawn batches, of which ``lying`` had claims that lie, follows an upper bound of
+the share of lies among all of these batches: that of Clopper and Pearson (1934), one-sided. Without
+a lie it is 1 - (1 - confidence)^(1 / verified).
 """
 
 from __future__ import annotations

