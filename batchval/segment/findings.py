@@ -168,8 +168,8 @@ class FoundList:
 _DAMAGES = {
     "partial": (Rule.L1, "the size field points past the end of the file"),
     "zeros": (Rule.L1, "zero bytes"),
-    "size": (Rule.BATCH_SIZE_TOO_SMALL, "an impossible size field"),
-    "magic": (Rule.MAGIC_UNKNOWN, "an unknown magic"),
+    "size": (Rule.BATCH_SIZE_TOO_SMALL, "the size field is {}: expected 14 to 2147483635"),
+    "magic": (Rule.MAGIC_UNKNOWN, "magic is {}: expected 0, 1 or 2"),
     "crc": (Rule.CRC_MISMATCH, "wrong checksum, and no batch where the size field points"),
 }
 
@@ -192,7 +192,8 @@ def damage_rule(kind: str) -> Rule:
 def damage_reason(damage: Damage, size: int) -> tuple[Rule, str]:
     """Return the rule that a damage breaks, and a line about it. ``size``: the file's, in bytes."""
     to_the_end = damage.position + damage.size >= size
-    rule, reason = _DAMAGES[damage.kind]
+    rule, text = _DAMAGES[damage.kind]
+    reason = text.format(damage.value)
     if to_the_end and damage.kind == "zeros":
         reason = f"{plural(damage.size, 'zero byte')} to the end"
     elif to_the_end and damage.kind == "partial":

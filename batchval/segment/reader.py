@@ -50,6 +50,8 @@ LOOKBACK = 24 << 20
 CLEAR = 16 << 20
 _APPROACH = 1 << 20
 INDEX_ENTRY = 8  # bytes: relative offset:4 position:4
+#: the field of a batch that is wrong, by the kind of a damage
+_FIELDS = {"size": slice(BATCH_LENGTH, LOG_OVERHEAD), "magic": slice(MAGIC, MAGIC + 1)}
 
 
 class Stretch(NamedTuple):
@@ -67,20 +69,22 @@ class Damage(NamedTuple):
     end.
 
     ``kind``: ``partial`` (the file does not hold what the size field states), ``zeros`` (to the
-    end), ``size`` (an impossible size field), ``magic``, or ``crc`` (a wrong checksum, and nothing
-    stands where the size field points).
+    end), ``size`` (an impossible size field), ``magic`` (an unknown one), or ``crc`` (a wrong
+    checksum, and nothing stands where the size field points). ``value``: the size field or the
+    magic, where that is wrong.
     """
 
     position: int
     size: int
     kind: str
+    value: int | None = None
 
 
 class SegmentReader:
     """The walk over an open file of batches in a row.
 
-    Batches of magic 3 are some only with ``accept_claims_header``; else they are damage of the kind
-    ``magic``.
+    Batches of magic 3 count as batches only with ``accept_claims_header``; else they are damage of
+    kind ``magic``.
     """
 
     def __init__(self, source: Source, *, accept_claims_header: bool = False) -> None:
@@ -163,7 +167,7 @@ class SegmentReader:
                         wanted = needed
                         continue
                     kind = "crc"
-            damage = self._damage(position, kind)
+            damage = self._damage(position, kind, data)
             if damage.size <= 0:  # the file has shrunk to here
                 return
             yield damage
@@ -184,8 +188,9 @@ class SegmentReader:
 
     # ---- damage ----------------------------------------------------------------------------------
 
-    def _damage(self, position: int, kind: str) -> Damage:
+    def _damage(self, position: int, kind: str, data: memoryview) -> Damage:
         """Return the damage from ``position`` to the next proven batch, or to the file's end.
+        ``data``: the bytes there.
 
         A batch of more than SEARCHED bytes right after damage counts as damaged too.
         """
@@ -196,7 +201,8 @@ class SegmentReader:
                 return Damage(position, self.size - position, "zeros")
             kind = "size"
             at = max(at, set_at - LOG_OVERHEAD + 1)  # no batch has a size of 0
-        return Damage(position, self._search.next_batch(at) - position, kind)
+        value = int.from_bytes(data[_FIELDS[kind]], "big", signed=True) if kind in _FIELDS else None
+        return Damage(position, self._search.next_batch(at) - position, kind, value)
 
     # ---- the middle of a file --------------------------------------------------------------------
 

@@ -228,7 +228,11 @@ def test_damage_has_a_reason(run: Run, tmp_path: Path) -> None:
     _, rows = dump(run, tmp_path, batch(), b"\xff" * 20, batch())
     assert [(row["type"], row.get("reason")) for row in rows] == [
         ("batch", None),
-        ("damage", "an impossible size field; the next batch that can be proven is 20 bytes on"),
+        (
+            "damage",
+            "the size field is -1: expected 14 to 2147483635; "
+            "the next batch that can be proven is 20 bytes on",
+        ),
         ("batch", None),
     ]
 
@@ -346,7 +350,7 @@ def test_lines_of_80_columns(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
     assert "\x1b" not in out
     assert "wrong checksum" in out
     assert "transactional" in out
-    assert "an impossible size field" in out
+    assert "the size field is " in out
     assert sum(line.endswith("…") for line in rest) == 2
 
 

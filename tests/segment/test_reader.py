@@ -47,8 +47,8 @@ def test_any_block_size_gives_the_same(tmp_path: Path, block: int) -> None:
     second = first + 33 + sum(map(len, PARTS[20:40]))
     end = second + 50 + sum(map(len, PARTS[40:]))
     assert [part for part in parts if isinstance(part, Damage)] == [
-        Damage(first, 33, "size"),
-        Damage(second, 50, "size"),
+        Damage(first, 33, "size", -1),
+        Damage(second, 50, "size", 0),
         Damage(end, 40, "partial"),
     ]
     position = 0
@@ -140,7 +140,7 @@ def test_after_damage_a_batch_across_the_search_window_is_found(
     junk = b"\xff" * ((16 << 20) - 40 + offset)
     with SegmentFile(write(tmp_path, PARTS[0], junk, PARTS[1])) as segment:
         parts = list(segment.stretches())
-    assert parts[1] == Damage(len(PARTS[0]), len(junk), "size")
+    assert parts[1] == Damage(len(PARTS[0]), len(junk), "size", -1)
     assert joined(parts) == PARTS[0] + PARTS[1]
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from batchval.rules import Rule
 from batchval.segment import reader, search
+from batchval.segment.findings import damage_reason
 from batchval.segment.reader import Damage, LocalFile, SegmentFile, Stretch
 from tests.support.batches import batch, record, records
 from tests.support.segments import crossing, segment
@@ -156,7 +158,7 @@ def test_zeros_end_at_the_first_byte_that_is_none(tmp_path: Path, after: int) ->
         met = walk(write(tmp_path, batch() + bytes(zeros) + following + bytes(after)))
         kinds = [part.kind if isinstance(part, Damage) else "batch" for part in met]
         assert kinds == ["batch", "size", "batch", *["zeros"] * bool(after)]
-        assert met[1] == Damage(len(batch()), zeros, "size")
+        assert met[1] == Damage(len(batch()), zeros, "size", 0)
 
 
 def test_a_long_tail_of_zeros_is_looked_through_once(tmp_path: Path) -> None:
@@ -168,3 +170,12 @@ def test_a_long_tail_of_zeros_is_looked_through_once(tmp_path: Path) -> None:
         assert isinstance(parts[0], Stretch)
         assert parts[1:] == [Damage(len(batch()), (200 << 20) - len(batch()), "zeros")]
         assert file.first_at(150 << 20) == 200 << 20
+
+
+def test_a_damage_has_the_magic_that_is_wrong(tmp_path: Path) -> None:
+    _, damage, _ = walk(write(tmp_path, batch() + batch(magic=9) + batch(base_offset=1)))
+    assert isinstance(damage, Damage)
+    assert damage == Damage(len(batch()), len(batch()), "magic", 9)
+    rule, reason = damage_reason(damage, 3 * len(batch()))
+    assert rule is Rule.MAGIC_UNKNOWN
+    assert reason.startswith("magic is 9: expected 0, 1 or 2; the next batch")
