@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["JobFailed", "run_on", "run_spark"]
 
 #: tasks of a wave for each slot of the cluster: enough that its ragged end costs little
-DEEP: Final = 16
-#: ... and in how many tasks of Spark's they are: one costs 14 ms of CPU
-SHARES: Final = 4
+TASKS_PER_SLOT: Final = 16
+#: tasks of Spark for each slot, which share the tasks of a wave: one costs 14 ms of CPU
+SPARK_TASKS_PER_SLOT: Final = 4
 WAVES: Final = 2
 #: slots of a Spark Connect server, which does not say how many it has
 CONNECT_SLOTS: Final = 16
@@ -75,7 +75,7 @@ def run_spark(
     before = SparkSession.getActiveSession()
     shown = "spark.log.level" in (conf or {}) or os.environ.get("BATCHVAL_TRACEBACK")
     errors = None if shown else tempfile.TemporaryFile()  # noqa: SIM115 (the JVM has it to its end)
-    spark = session(master, conf=conf, app_name="batchval audit", said=errors)
+    spark = session(master, conf=conf, app_name="batchval audit", jvm_output=errors)
     if errors is not None:
         # where a JVM dies, a server of pyspark's shows a traceback, and the job's own end says it
         # too
@@ -143,7 +143,9 @@ def _waves(
         under_way: dict[Future[list[RangeResult]], list[Task]] = {}
         try:
             while True:
-                while len(under_way) < WAVES and (wave := list(islice(left, slots * DEEP))):
+                while len(under_way) < WAVES and (
+                    wave := list(islice(left, slots * TASKS_PER_SLOT))
+                ):
                     under_way[threads.submit(run, wave, options, out)] = wave
                 if not under_way:
                     return
@@ -190,7 +192,9 @@ def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
     slots = max(2, context.defaultParallelism)
 
     def run(wave: Sequence[Task], options: Options, out: str | None) -> list[RangeResult]:
-        shares = context.parallelize(_shares(wave, slots), min(len(wave), slots * SHARES))
+        shares = context.parallelize(
+            _shares(wave, slots), min(len(wave), slots * SPARK_TASKS_PER_SLOT)
+        )
         return list(
             shares.mapPartitions(lambda part: _worked(part, options, out, read.add)).collect()
         )
@@ -200,7 +204,7 @@ def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
 
 def _shares(wave: Sequence[Task], slots: int) -> list[Sequence[Task]]:
     """Return what each task of Spark's does: as many tasks of all sizes."""
-    count = min(len(wave), slots * SHARES)
+    count = min(len(wave), slots * SPARK_TASKS_PER_SLOT)
     return [wave[n::count] for n in range(count)]
 
 

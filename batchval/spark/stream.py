@@ -2,8 +2,8 @@
 checkpoint.
 
 An offset is ``{uri: bytes}``. Of a partition's newest segment, which a broker may be writing, only
-what stands before its last proven batch is taken: a batch that is half written, and zeros that were
-allocated ahead, wait for what comes. Older segments, and objects of a store, are whole. A file that
+the bytes up to the end of its last valid batch are taken: a half-written batch and preallocated
+zeros wait for a later micro-batch. Older segments, and objects of a store, are whole. A file that
 has shrunk is another one (the cleaner or a truncation was there): it is read again from its start.
 A file that is gone is forgotten. What could not be listed has -1.
 """
@@ -70,7 +70,6 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxBytes(self.most) if self.most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.target = None
         self.target = self._reach({})
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -149,8 +148,8 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def settled(store: Store, segment: SegmentInfo, start: int, options: Options) -> int:
-    """Return the end of the last proven batch of a file that may be growing; ``start`` where no
-    later byte is proven.
+    """Return the end of the last valid batch of a file that may be growing; ``start`` where no
+    later batch is valid.
     """
     end = start
     try:

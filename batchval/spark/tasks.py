@@ -17,9 +17,10 @@ from batchval.segment.options import Options
 from batchval.segment.ranges import Range, Task, pack
 from batchval.segment.store import SegmentInfo, Unreadable, one_line
 
-__all__ = ["Piece", "pieces", "placeless", "read_piece", "settle"]
+__all__ = ["NOWHERE", "Piece", "pieces", "placeless", "read_piece", "settle"]
 
-_NOWHERE: Final = SegmentInfo(uri="", topic="", partition=-1, base_offset=-1, size=0, mtime_ns=0)
+#: where no file is known
+NOWHERE: Final = SegmentInfo(uri="", topic="", partition=-1, base_offset=-1, size=0, mtime_ns=0)
 _WHICH: Final = ("topic", "partition", "segment")
 
 
@@ -44,7 +45,7 @@ def pieces(
 def read_piece(piece: Piece, options: Options) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task. A storage error is a row, and the other ranges are read."""
     for lost in piece.unreadable:
-        yield placeless(unreadable_row(_NOWHERE, f"{lost.uri}: {lost.reason}", options), _WHICH)
+        yield placeless(unreadable_row(NOWHERE, f"{lost.uri}: {lost.reason}", options), _WHICH)
     for one in piece.ranges:
         try:
             yield from read_range(one, options)

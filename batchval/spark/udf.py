@@ -30,11 +30,11 @@ from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, shown_value
 from batchval.segment.options import Options, validator_of
 from batchval.segment.reader import Damage, InMemory, SegmentReader
-from batchval.segment.store import SegmentInfo
 from batchval.segment.topic_rules import is_json, rules_of
 from batchval.spark.options import CHECK_OPTIONS, RECORD_RULES, known, row_options
 from batchval.spark.refusal import sentences
 from batchval.spark.spark_types import row_type
+from batchval.spark.tasks import NOWHERE
 
 __all__ = ["register_sql", "validate_batches", "verdict_type"]
 
@@ -42,7 +42,6 @@ __all__ = ["register_sql", "validate_batches", "verdict_type"]
 _SQL_WORKER: Final = "batchval_validate_batches"
 _OF_A_FILE: Final = ("cluster", "broker", "file", "topic", "partition", "segment")
 _COLUMNS: Final = tuple(name for name in ROW_SCHEMA.names if name not in _OF_A_FILE)
-_NOWHERE: Final = SegmentInfo("", "", -1, base_offset=-1, size=0, mtime_ns=0)
 
 
 def verdict_type() -> StructType:
@@ -56,8 +55,7 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
     ``options``: ``deep="true"`` (or ``True``), ``mode="kafka"``, ``kafkaVersion="3.9"``,
     ``acceptClaimsHeader="true"``, ``maxDecompressedBytes``, ``trustClaims``, ``seed``,
     ``recordRules``; as those of ``kafka-segments``. Values have no topic: they have the record
-    rules of ``*``.
-    BatchvalError for a wrong one.
+    rules of ``*``. Raises BatchvalError for a wrong option.
     """
     passed = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -80,7 +78,7 @@ def validate_batches(column: Column | str, **options: str | bool | int) -> Colum
 def _checked_options(passed: Mapping[str, str]) -> Options:
     """Return the options. Raises BatchvalError, also for record rules of topics alone."""
     options = row_options(passed)
-    if options.record_rules and rules_of(options.record_rules, _NOWHERE.topic) is None:
+    if options.record_rules and rules_of(options.record_rules, NOWHERE.topic) is None:
         raise BatchvalError(
             f"option {RECORD_RULES} needs the pattern '*': values of validate_batches have no topic"
         )
@@ -158,7 +156,7 @@ def verdicts_of(values: pa.Array, options: Options) -> pa.Array:
     columns = validator.check_batches(whole, deep=options.deep, trust_claims=options.sample)
     begun = starts[:-1][starts[:-1] < starts[1:]]  # of values that are not empty
     if columns.end == len(whole) and np.isin(begun, columns["position"]).all():
-        rows = [to_rows(columns, _NOWHERE, 0, options)]
+        rows = [to_rows(columns, NOWHERE, 0, options)]
         counts = np.diff(np.searchsorted(columns["position"], starts))
         base = np.repeat(starts[:-1], counts)
     else:  # bytes outside of batches, or a size that leads into the next value: each value alone
@@ -221,7 +219,7 @@ def _rows_of(data: memoryview, validator: LogValidator, options: Options) -> lis
         )
         for part in file.stretches(scan=scan, reuse=True):
             if isinstance(part, Damage):
-                found.append(damaged_rows(_NOWHERE, [part], file.size, options))
+                found.append(damaged_rows(NOWHERE, [part], file.size, options))
             else:
-                found.append(to_rows(part.columns, _NOWHERE, part.position, options))
+                found.append(to_rows(part.columns, NOWHERE, part.position, options))
     return found

@@ -184,7 +184,7 @@ def test_a_missing_connect_server_is_reported_at_once(monkeypatch: pytest.Monkey
     ):
         start._answers(f"sc://127.0.0.1:{port}")
     for url in ("sc://", "sc://host:port", "sc://host:99999"):
-        with pytest.raises(start.NotStarted, match="not sc://host:port"):
+        with pytest.raises(start.NotStarted, match="expected sc://host:port"):
             start._answers(url)
 
 
