@@ -39,9 +39,9 @@ from batchval.segment.findings import Finding
 from batchval.segment.options import Options
 from batchval.segment.range_check import Last
 from batchval.segment.store import SegmentInfo, Store, folder_and_name, one_line, shown, text_of
-from batchval.segment.topic_rules import rules_word
+from batchval.segment.topic_rules import rules_digest
 
-__all__ = ["Manifest", "options_word", "to_table"]
+__all__ = ["Manifest", "options_json", "to_table"]
 
 _OPTIONS: Final = b"batchval.options"
 _PLACE: Final = ("topic", "partition", "base_offset", "size", "mtime_ns", "file", "unreadable")
@@ -59,12 +59,12 @@ _STORED: Final = (
 )
 
 
-def options_word(options: Options) -> str:
-    """Return the options that findings depend on as text. Audits with different options cannot
+def options_json(options: Options) -> str:
+    """Return the options that findings depend on as JSON. Audits with different options cannot
     continue each other.
     """
     stored = {name: getattr(options, name) for name in _STORED}
-    stored["record_rules"] = rules_word(options.record_rules)
+    stored["record_rules"] = rules_digest(options.record_rules)
     return json.dumps({"schema_version": SCHEMA_VERSION, **stored}, sort_keys=True)
 
 
@@ -86,7 +86,7 @@ def to_table(entries: Sequence[Entry], options: Options) -> pa.Table:
         for one in SEGMENTS
     ]
     return pa.Table.from_arrays(
-        arrays, schema=SEGMENTS.with_metadata({_OPTIONS: options_word(options)})
+        arrays, schema=SEGMENTS.with_metadata({_OPTIONS: options_json(options)})
     )
 
 
@@ -201,7 +201,7 @@ def _differing(stored: str, options: Options) -> list[str]:
 
     An option that the earlier release did not have has its default.
     """
-    ours = json.loads(options_word(options))
+    ours = json.loads(options_json(options))
     try:
         theirs = json.loads(stored)
     except ValueError:

@@ -105,10 +105,9 @@ def find_files(paths: list[Path]) -> Iterator[tuple[Path, OSError | None]]:
     """Yield files as they are named and, below folders, the segments by Kafka's names (and raw .bin
     dumps).
 
-    Links to folders are followed, no folder is walked twice below one path.
-    Files of one folder come together and in the order of their names, each once, however they were
-    named: a partition can only be validated from its start. What cannot be read comes with its
-    error.
+    Links to folders are followed, no folder is walked twice below one path. Files of one folder
+    come together and in the order of their names, each once, however they were named: a partition
+    can only be validated from its start. What cannot be read comes with its error.
     """
     folders: dict[Path, int] = {}
     found: dict[str, tuple[Path, OSError | None]] = {}
@@ -174,7 +173,7 @@ def check_paths(
     def read(ranges: Sequence[Range]) -> Iterator[RangeResult]:
         return (_check_range(part, options, progress, salvage) for part in ranges)
 
-    works = list(_works(paths, set(named), options, summary))
+    works = list(_works(paths, set(named), options))
     if salvage is not None:
         salvage.expect([folder_and_name(one.listed[0].uri)[0] for one in works])
     partitions = _settled(works, read, options, summary)
@@ -210,9 +209,7 @@ def _settled(
         yield from joined
 
 
-def _works(
-    paths: list[Path], named: set[str], options: Options, summary: Summary
-) -> Iterator[Work]:
+def _works(paths: list[Path], named: set[str], options: Options) -> Iterator[Work]:
     """Yield the work of each partition."""
     wanted = tuple(str(path) for path in paths if path.is_dir() or is_segment(path))
     whole = list_work(wanted, options)

@@ -1,8 +1,8 @@
 """Folders of segments as Kafka lays them out, on this machine, and the small files next to the
 segments.
 
-<anything>/<topic>-<partition>/<base offset in 20 digits>.log      and the .index of the same name
-<anything>/cleaner-offset-checkpoint                              names the partitions that the cleaner has been at
+    <anything>/<topic>-<partition>/<base offset in 20 digits>.log and the .index of the same name
+    <anything>/cleaner-offset-checkpoint names the partitions that the cleaner has rewritten
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from batchval.segment.reader import SegmentReader
 __all__ = [
     "CHECKPOINTS",
     "CLEANER_CHECKPOINT",
+    "LEADER_EPOCHS",
+    "LOG_START_CHECKPOINT",
     "META_PROPERTIES",
     "PARTITION_FILES",
+    "PARTITION_METADATA",
+    "PAUSE_S",
+    "RECOVERY_POINT_CHECKPOINT",
+    "REPLICATION_CHECKPOINT",
+    "ROUNDS",
     "SEGMENT_NAME",
     "cleaned_partitions",
     "properties",
@@ -28,15 +35,25 @@ __all__ = [
 
 #: the first group is the base offset; in tiered storage (tiered.py) the segment's id follows
 SEGMENT_NAME = re.compile(r"([0-9]{20})(?:-[A-Za-z0-9_-]{22})?\.log")
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+#: high watermarks
+REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 #: files of a log folder that have a line for each partition
 CHECKPOINTS = (
-    *("recovery-point-offset-checkpoint", "replication-offset-checkpoint"),
-    *("log-start-offset-checkpoint", CLEANER_CHECKPOINT),
+    *(RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT),
+    *(LOG_START_CHECKPOINT, CLEANER_CHECKPOINT),
 )
 META_PROPERTIES = "meta.properties"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
 #: files of a partition's folder that describe all its segments
-PARTITION_FILES = ("leader-epoch-checkpoint", "partition.metadata")
+PARTITION_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
+#: times that a partition is listed again, because a broker changes it, before it is taken as it is
+ROUNDS = 6
+#: seconds before it is listed again, doubled each time: Kafka writes some files later than the log
+PAUSE_S = 0.1
 _SEGMENT_OR_INDEX = re.compile(r"\d{20}\.(log|index)")
 _SMALL = 64 << 20  # Kafka's indexes have up to 10 MiB by default (segment.index.bytes)
 

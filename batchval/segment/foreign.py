@@ -9,6 +9,13 @@ import struct
 from pathlib import PurePath
 from typing import Any
 
+from batchval.segment.folders import (
+    CHECKPOINTS,
+    LEADER_EPOCHS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
+)
+
 __all__ = [
     "START_SIZE",
     "foreign_reason",
@@ -29,13 +36,10 @@ _SUFFIXES = {
     ".csv": "a CSV file",
 }
 _NAMES = {
-    "leader-epoch-checkpoint": "a leader epoch checkpoint of Kafka",
-    "partition.metadata": "the partition.metadata of Kafka",
-    "meta.properties": "the meta.properties of Kafka",
-    "recovery-point-offset-checkpoint": "an offset checkpoint of Kafka",
-    "replication-offset-checkpoint": "an offset checkpoint of Kafka",
-    "log-start-offset-checkpoint": "an offset checkpoint of Kafka",
-    "cleaner-offset-checkpoint": "an offset checkpoint of Kafka",
+    LEADER_EPOCHS: "a leader epoch checkpoint of Kafka",
+    PARTITION_METADATA: "the partition.metadata of Kafka",
+    META_PROPERTIES: "the meta.properties of Kafka",
+    **dict.fromkeys(CHECKPOINTS, "an offset checkpoint of Kafka"),
 }
 _STARTS = {
     b"\x1f\x8b": "gzip data",

@@ -170,7 +170,7 @@ def join(
         joined.parts.append(part)
         joined.entries.append(part.entry)
     joined.compacted = compacted
-    _ask_folder(joined, state)
+    _check_folder(joined, state)
     for entry in joined.entries[:-_KEPT]:
         entry.continuity.producers = np.empty(0, PRODUCERS)
         entry.knows_producers = False
@@ -261,26 +261,26 @@ def _folded_findings(
 # ---- the partition as a whole --------------------------------------------------------------------
 
 
-def _ask_folder(joined: Joined, state: Continuity) -> None:
+def _check_folder(joined: Joined, state: Continuity) -> None:
     """Add the findings that need the whole folder, each at its segment."""
     moved = any(result.gone or result.changed for part in joined.parts for result in part.results)
     if moved or not joined.parts:
         return  # the folder is listed again
-    _ask_names(joined.parts)
-    _ask_ends(joined.parts)
-    _ask_sides_of_sealed(joined.parts)
+    _check_names(joined.parts)
+    _check_ends(joined.parts)
+    _check_sides_of_sealed(joined.parts)
     if not joined.unreadable:
-        _ask_epochs(joined.parts, state)
-        _ask_checkpoints(joined.parts, state)
+        _check_epochs(joined.parts, state)
+        _check_checkpoints(joined.parts, state)
         if not _overlap(joined.parts):
-            joined.transactions = _ask_transactions(joined.parts, state)
+            joined.transactions = _check_transactions(joined.parts, state)
 
 
 def _add(part: Part, *found: Found) -> None:
     part.findings += [_finding(part.segment, one) for one in found]
 
 
-def _ask_names(parts: Sequence[Part]) -> None:
+def _check_names(parts: Sequence[Part]) -> None:
     """Check L8: a name is at most the first offset, and above the last offset of the segment
     before.
 
@@ -324,7 +324,7 @@ def _comes_of_name(finding: Finding, *, all_of_it: bool) -> bool:
     return at_start or (all_of_it and finding.rule in (Rule.L6, Rule.L9, Rule.L10))
 
 
-def _ask_ends(parts: Sequence[Part]) -> None:
+def _check_ends(parts: Sequence[Part]) -> None:
     """Fold L6 of entries after the end of a segment into the gap before the next one.
 
     A segment that was cut off at the end of a batch shows both.
@@ -347,7 +347,7 @@ def _is_gap_before(finding: Finding) -> bool:
     return finding.rule is Rule.L3 and not finding.position and finding.level is Level.FINDING
 
 
-def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
+def _check_sides_of_sealed(parts: Sequence[Part]) -> None:
     """Check L6 and L9 of segments that are no longer written: files that are missing or end too
     early.
     """
@@ -385,7 +385,7 @@ def _ask_sides_of_sealed(parts: Sequence[Part]) -> None:
             _add(part, Found(0, None, Rule.L9, reason, side=".timeindex"))
 
 
-def _ask_epochs(parts: Sequence[Part], state: Continuity) -> None:
+def _check_epochs(parts: Sequence[Part], state: Continuity) -> None:
     """Check L12: compare the leader-epoch-checkpoint with the epochs of the batches."""
     starts = next((part.seen.starts for part in parts if part.seen.starts is not None), None)
     if starts is None or any(one.rule in _LOG_RULES for part in parts for one in part.findings):
@@ -398,7 +398,7 @@ def _ask_epochs(parts: Sequence[Part], state: Continuity) -> None:
     _add(parts[0], *check_epochs(starts, seen, end, compacted=state.compacted or not whole))
 
 
-def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
+def _check_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
     """Check L13: compare the log folder's checkpoints with the end of the log."""
     first, last = parts[0], parts[-1].segment
     checkpoints = first.segment.checkpoints
@@ -419,7 +419,7 @@ def _ask_checkpoints(parts: Sequence[Part], state: Continuity) -> None:
     _add(first, *first_of(found))
 
 
-def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
+def _check_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
     """Return the partition's transactions.
 
     L10: each .txnindex against the abort markers. L16: transactions that nobody will end.
@@ -434,7 +434,7 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
             one.rule for one in part.findings if one.rule in _LOG_RULES or one.rule is Rule.L10
         ]
         if unbroken and not wrong:
-            _ask_transaction_index(part, transactions, log_start, state)
+            _check_transaction_index(part, transactions, log_start, state)
         unbroken = wrong in ([], [Rule.L10]) and bool(part.segment.size)
     for one in transactions.hanging():
         holder = next(part for part in parts if part.segment.base_offset == one.transaction.segment)
@@ -447,7 +447,7 @@ def _ask_transactions(parts: Sequence[Part], state: Continuity) -> Transactions:
     return transactions
 
 
-def _ask_transaction_index(
+def _check_transaction_index(
     part: Part, transactions: Transactions, log_start: int, state: Continuity
 ) -> None:
     entries, span = part.seen.aborted, part.seen.span

@@ -16,13 +16,13 @@ from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
 from batchval.segment.reader import Source
 from batchval.segment.schemes import root_of
 from batchval.segment.store import (
-    _NO_SEGMENT,
-    _SIDES,
+    NOT_A_SEGMENT,
+    SIDE_SUFFIXES,
+    ListedFile,
+    ListedFolder,
     LogFolder,
     Store,
     Unreadable,
-    _Entry,
-    _Folder,
     one_line,
     shown,
 )
@@ -117,28 +117,28 @@ class RemoteStore(Store):
     def source(self, path: str) -> Source:
         return _RemoteFile(self._fs, path)
 
-    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[_Folder]:
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[ListedFolder]:
         try:
             with _as_os_errors():
                 about = self._fs.get_file_info(path)
                 if about.type == fs.FileType.File:
                     base = path.removesuffix(".log")
-                    sides = [base + suffix for suffix in (*_SIDES, MANIFEST)]
+                    sides = [base + suffix for suffix in (*SIDE_SUFFIXES, MANIFEST)]
                     sides += [os.path.join(os.path.dirname(path), name) for name in PARTITION_FILES]
                     files = [about, *self._fs.get_file_info(sides)]
                 else:
                     files = self._fs.get_file_info(fs.FileSelector(path, recursive=True))
         except OSError as error:
-            yield _Folder(path, Unreadable(shown(self.uri(path)), one_line(error)))
+            yield ListedFolder(path, Unreadable(shown(self.uri(path)), one_line(error)))
             return
         if about.type == fs.FileType.File and not SEGMENT_NAME.fullmatch(about.base_name):
-            yield _Folder(path, Unreadable(shown(self.uri(path)), _NO_SEGMENT))
+            yield ListedFolder(path, Unreadable(shown(self.uri(path)), NOT_A_SEGMENT))
             return
-        folders: dict[str, list[_Entry]] = defaultdict(list)
+        folders: dict[str, list[ListedFile]] = defaultdict(list)
         for file in files:
             if file.type == fs.FileType.File:
                 folders[os.path.dirname(file.path)].append(
-                    _Entry(file.path, int(file.size), int(file.mtime_ns or 0))
+                    ListedFile(file.path, int(file.size), int(file.mtime_ns or 0))
                 )
         for folder in sorted(folders):
             parent = os.path.dirname(folder)
@@ -147,6 +147,6 @@ class RemoteStore(Store):
                 is_file = about.type == fs.FileType.File
                 names = None if is_file else {entry.name for entry in folders.get(parent, ())}
                 log_folders[parent] = self.log_folder(parent, names)
-            yield _Folder(
+            yield ListedFolder(
                 folder, sorted(folders[folder]), [entry.name for entry in folders[folder]]
             )

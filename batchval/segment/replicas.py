@@ -20,6 +20,12 @@ from typing import NamedTuple
 
 from batchval.rules import Rule
 from batchval.segment.findings import BROKEN, Finding, Level
+from batchval.segment.folders import (
+    LOG_START_CHECKPOINT,
+    PAUSE_S,
+    REPLICATION_CHECKPOINT,
+    ROUNDS,
+)
 from batchval.segment.options import Options, Replica
 from batchval.segment.partition import Joined, Part
 from batchval.segment.range_check import was_compacted
@@ -28,11 +34,6 @@ from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_na
 
 __all__ = ["compare_replicas", "name_of"]
 
-#: times that a partition is listed again when files vanish under the comparison
-ROUNDS = 6
-#: seconds before it is listed again, doubled each time
-PAUSE_S = 0.1
-_LOG_START, _HIGH_WATERMARK = "log-start-offset-checkpoint", "replication-offset-checkpoint"
 #: rules that explain a batch which is damaged, lost, repeated or moved
 _EXPLAINING = BROKEN | {Rule.L1, Rule.L2, Rule.L3, Rule.L4, Rule.L8, Rule.L15}
 
@@ -142,8 +143,8 @@ def _side(name: str, segments: Sequence[SegmentInfo]) -> Side:
     """Return a replica with its range. A checkpoint of log starts names only those that are above
     the first segment's base offset."""
     checkpoints = segments[0].checkpoints
-    start = max(checkpoints.get(_LOG_START, 0), segments[0].base_offset, 0)
-    return Side(name, tuple(segments), start, checkpoints.get(_HIGH_WATERMARK))
+    start = max(checkpoints.get(LOG_START_CHECKPOINT, 0), segments[0].base_offset, 0)
+    return Side(name, tuple(segments), start, checkpoints.get(REPLICATION_CHECKPOINT))
 
 
 def _settled(
@@ -165,7 +166,7 @@ def _settled(
                 walk.differences = _seen_twice(seen, walk.differences)
             if not walk.differences:
                 return _outcome(walk, sides, None)
-        later = _listed_again(sides, options)
+        later = _listed_again(sides)
         same, sides = later == sides and not any(one.segments[0].in_flux for one in later), later
         was, compacted = compacted, _compacted(sides, options, thinned=thinned)
         if error is not None:
@@ -182,7 +183,7 @@ def _settled(
     return _outcome(walk, sides, "the folders changed during each reading")
 
 
-def _listed_again(sides: Sequence[Side], options: Options) -> list[Side]:
+def _listed_again(sides: Sequence[Side]) -> list[Side]:
     """Return the current listing of the folders; a deleted folder stays as it was."""
     found = []
     for side in sides:

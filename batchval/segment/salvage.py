@@ -1,9 +1,10 @@
 """New segment files with the valid batches of partitions, and lost.jsonl with the lost offsets.
 
-    <out>/<topic>-<partition>/<base offset>.log     sound batches, byte for byte
+    <out>/<topic>-<partition>/<base offset>.log        sound batches, byte for byte
                               leader-epoch-checkpoint  of these batches
-                              partition.metadata    where the one of the source is sound
-    <out>/lost.jsonl          the lost offset ranges, written at the end of a complete run
+                              partition.metadata       where the one of the source is sound
+    <out>/lost.jsonl                                   the lost offset ranges, written at the end
+                                                       of a complete run
 
 A batch is sound when its checksum is right, no rule refuses it, and its leader epoch is -1 or more.
 Sound batches that lie next to each other, in the file and by their offsets, are one piece. Pieces
@@ -30,6 +31,12 @@ import numpy as np
 from batchval.core.columns import BatchColumns
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
+from batchval.segment.folders import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
+)
 from batchval.segment.index import index_entries
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, uncertain
@@ -47,10 +54,8 @@ PIECE = np.dtype(
 #: the offsets of a segment are stored as 31 bits above its base offset
 _MOST_OFFSETS = (1 << 31) - 1
 _COPIED = 1 << 20  # bytes at a time
-_METADATA = "partition.metadata"
-_EPOCHS = "leader-epoch-checkpoint"
 #: checkpoints whose offset is at most the end of the log
-_END_CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+_END_CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT)
 
 
 class Lost(NamedTuple):
@@ -428,11 +433,11 @@ def _write_epochs(folder: Path, kept: Sequence[Piece]) -> None:
         starts.append(EpochStart(piece.epoch, piece.first))
     if starts:
         lines = "".join(f"{one.epoch} {one.offset}\n" for one in starts)
-        (folder / _EPOCHS).write_text(f"0\n{len(starts)}\n{lines}")
+        (folder / LEADER_EPOCHS).write_text(f"0\n{len(starts)}\n{lines}")
 
 
 def _copy_metadata(folder: Path, first: SegmentInfo) -> None:
-    uri = first.side_uri(_METADATA)
+    uri = first.side_uri(PARTITION_METADATA)
     if uri is None:
         return
     store, path = Store.of(uri)
@@ -441,7 +446,7 @@ def _copy_metadata(folder: Path, first: SegmentInfo) -> None:
         check_topic_id(data)
     except (OSError, Malformed):
         return  # a finding says so; a broker writes a new one
-    (folder / _METADATA).write_bytes(data)
+    (folder / PARTITION_METADATA).write_bytes(data)
 
 
 # ---- what is lost --------------------------------------------------------------------------------

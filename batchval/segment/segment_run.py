@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from batchval.errors import BatchvalError
 from batchval.segment.entry import Entry, Reading
 from batchval.segment.findings import STRUCTURAL, Finding, Level
-from batchval.segment.folders import SEGMENT_NAME
+from batchval.segment.folders import PAUSE_S, ROUNDS, SEGMENT_NAME
 from batchval.segment.options import Options
 from batchval.segment.partition import Joined, by_folder, join
 from batchval.segment.range_check import RangeResult, was_compacted
@@ -26,11 +26,6 @@ from batchval.segment.replicas import name_of
 from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name
 
 __all__ = ["Engine", "Known", "Work", "due", "list_work", "settled"]
-
-#: times that a partition is read again before its state is taken as it is
-ROUNDS = 6
-#: seconds before it is listed again, doubled each time: Kafka writes some files later than the log
-PAUSE_S = 0.1
 
 #: ranges -> a result for each, in any order
 Engine = Callable[[Sequence[Range]], Iterable[RangeResult]]

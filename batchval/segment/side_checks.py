@@ -16,6 +16,7 @@ import numpy as np
 from batchval.report.units import plural
 from batchval.rules import Rule
 from batchval.segment.findings import Found
+from batchval.segment.folders import LEADER_EPOCHS, PARTITION_METADATA
 from batchval.segment.side_files import (
     ABORTED_ENTRY,
     TIME_ENTRY,
@@ -132,8 +133,8 @@ def check_transactions(data: bytes, base: int) -> Iterator[Found]:
 
 _SMALL: dict[str, tuple[Rule, Callable[[bytes], object]]] = {
     ".snapshot": (Rule.L11, check_producer_snapshot),
-    "leader-epoch-checkpoint": (Rule.L12, epoch_starts),
-    "partition.metadata": (Rule.L14, check_topic_id),
+    LEADER_EPOCHS: (Rule.L12, epoch_starts),
+    PARTITION_METADATA: (Rule.L14, check_topic_id),
 }
 
 
@@ -156,7 +157,7 @@ def check_epochs(
     the last batch. The first batch of an epoch may have been deleted or compacted away.
     """
     found = []
-    side = "leader-epoch-checkpoint"
+    side = LEADER_EPOCHS
     for number, (before, one) in enumerate(itertools.pairwise(starts), 1):
         if one.epoch <= before.epoch or one.offset < before.offset:
             reason = f"epoch {one.epoch} from {one.offset} follows epoch {before.epoch} from {before.offset}"

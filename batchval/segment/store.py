@@ -1,11 +1,12 @@
 """Stores of segments: the disks of this machine, read by pread, or those that pyarrow.fs reaches
 (remote.py).
 
-    <log folder>/<topic>-<partition>/<base offset in 20 digits>.log      .index .timeindex .txnindex
-    .snapshot <log folder>/<topic>-<partition>/leader-epoch-checkpoint
-    partition.metadata <log folder>/cleaner-offset-checkpoint
-    recovery-point-, replication-, log-start- <log folder>/meta.properties the broker and the
-    cluster
+    <log folder>/<topic>-<partition>/<base offset in 20 digits>
+                                      .log .index .timeindex .txnindex .snapshot
+    <log folder>/<topic>-<partition>/ leader-epoch-checkpoint, partition.metadata
+    <log folder>/                     cleaner-offset-, recovery-point-offset-, replication-offset-
+                                      and log-start-offset-checkpoint
+    <log folder>/meta.properties      node.id and cluster.id
 
 A path is a store's own name of a file. A URI names it everywhere, and is what travels to workers.
 
@@ -45,7 +46,11 @@ from batchval.segment.tiered import MANIFEST, is_tiered, partition_of, transform
 from batchval.segment.uris import shown, split, without_secrets
 
 __all__ = [
+    "NOT_A_SEGMENT",
+    "SIDE_SUFFIXES",
     "Checkpoints",
+    "ListedFile",
+    "ListedFolder",
     "LogFolder",
     "SegmentInfo",
     "SideFile",
@@ -65,9 +70,9 @@ _PARTITION = re.compile(r"(?s)(.+)-(\d{1,10})")
 #: folders of logs that Kafka is about to delete, or is moving here from another disk
 _NO_PARTITION = re.compile(r"(?s).+-\d+\.[0-9a-f]{32}-(delete|stray|future)")
 #: files that Kafka writes for each segment, next to it
-_SIDES = (".index", ".timeindex", ".txnindex", ".snapshot")
-#: files that stand in a folder while the cleaner or retention is at work there
+SIDE_SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")
 _SNAPSHOT = re.compile(r"\d{20}\.snapshot")
+#: files that stand in a folder while the cleaner or retention is at work there
 _IN_FLUX = re.compile(r".*\.(cleaned|swap|deleted)")
 _INTERNAL_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
@@ -157,7 +162,6 @@ class LogFolder:
     """The small files of a log folder, as bytes by name."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)
-    names: frozenset[str] = frozenset()
 
     @functools.cached_property
     def cleaned(self) -> frozenset[tuple[str, str]] | None:
@@ -203,7 +207,9 @@ class LogFolder:
         return None if self.cleaned is None else (topic, str(partition)) in self.cleaned
 
 
-class _Entry(NamedTuple):
+class ListedFile(NamedTuple):
+    """A file of a folder, by the store's own name of it."""
+
     path: str
     size: int
     mtime_ns: int
@@ -214,11 +220,11 @@ class _Entry(NamedTuple):
         return os.path.basename(self.path)
 
 
-class _Folder(NamedTuple):
+class ListedFolder(NamedTuple):
     """A folder with files of it, or its error. ``names``: those of all its files."""
 
     path: str
-    entries: list[_Entry] | Unreadable
+    entries: list[ListedFile] | Unreadable
     names: Sequence[str] = ()
 
 
@@ -340,7 +346,7 @@ class Store:
         self,
         topic: str,
         partition: int,
-        entries: list[_Entry],
+        entries: list[ListedFile],
         names: Sequence[str],
         log_folder: LogFolder,
     ) -> Iterator[SegmentInfo | Unreadable]:
@@ -354,7 +360,7 @@ class Store:
                 yield Unreadable(self.uri(entry.path), reason)
                 continue
             tiered = is_tiered(entry.name)
-            sides = [named[stem + suffix] for suffix in _SIDES if stem + suffix in named]
+            sides = [named[stem + suffix] for suffix in SIDE_SUFFIXES if stem + suffix in named]
             is_first = entry.name == all_names[0]
             if is_first:
                 bases = {name[:20] for name in all_names}
@@ -402,9 +408,9 @@ class Store:
                     files[name] = self.read_bytes(os.path.join(path, name))
                 except OSError:
                     continue
-        return LogFolder(files, frozenset(names or ()))
+        return LogFolder(files)
 
-    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[_Folder]:
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[ListedFolder]:
         """Yield folders in order, each with its files in order; ``log_folders`` gets the parents
         before."""
         raise NotImplementedError
@@ -418,7 +424,7 @@ def _partition_of(folder: str, names: Iterable[str]) -> tuple[str, int]:
     return (match[1], int(match[2])) if match and int(match[2]) < 1 << 31 else (name, -1)
 
 
-_NO_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .log"
+NOT_A_SEGMENT = "not a segment: its name must be a base offset of 20 digits and .log"
 
 
 class _Local(Store):
@@ -433,21 +439,25 @@ class _Local(Store):
     def source(self, path: str) -> Source:
         return LocalFile(Path(path))
 
-    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[_Folder]:
+    def _folders(self, path: str, log_folders: dict[str, LogFolder]) -> Iterator[ListedFolder]:
         path = os.path.abspath(path)
         try:
             found = os.stat(path)
         except OSError as error:
-            yield _Folder(path, Unreadable(path, one_line(error)))
+            yield ListedFolder(path, Unreadable(path, one_line(error)))
             return
         if not stat.S_ISDIR(found.st_mode):
             if not SEGMENT_NAME.fullmatch(os.path.basename(path)):
-                yield _Folder(path, Unreadable(path, _NO_SEGMENT))
+                yield ListedFolder(path, Unreadable(path, NOT_A_SEGMENT))
                 return
             folder, name = os.path.split(path)
             self._read_parent(folder, log_folders)
             stem = name.removesuffix(".log")
-            chosen = [name, *(stem + suffix for suffix in (*_SIDES, MANIFEST)), *PARTITION_FILES]
+            chosen = [
+                name,
+                *(stem + suffix for suffix in (*SIDE_SUFFIXES, MANIFEST)),
+                *PARTITION_FILES,
+            ]
             yield from self._entries(folder, chosen, os.listdir(folder))
             return
         problems: list[OSError] = []
@@ -456,7 +466,7 @@ class _Local(Store):
                 self._read_parent(folder, log_folders)
             yield from self._entries(folder, names, names)
         for problem in problems:
-            yield _Folder(
+            yield ListedFolder(
                 str(problem.filename), Unreadable(str(problem.filename), one_line(problem))
             )
 
@@ -465,7 +475,7 @@ class _Local(Store):
         if parent not in log_folders:
             log_folders[parent] = self.log_folder(parent)
 
-    def _entries(self, folder: str, chosen: list[str], names: list[str]) -> Iterator[_Folder]:
+    def _entries(self, folder: str, chosen: list[str], names: list[str]) -> Iterator[ListedFolder]:
         entries = []
         for name in chosen:
             file = os.path.join(folder, name)
@@ -473,10 +483,10 @@ class _Local(Store):
                 about = os.stat(file)
             except OSError as error:
                 if SEGMENT_NAME.fullmatch(name) and os.path.lexists(file):
-                    yield _Folder(folder, Unreadable(file, one_line(error)))
+                    yield ListedFolder(folder, Unreadable(file, one_line(error)))
                 continue
-            entries.append(_Entry(file, about.st_size, about.st_mtime_ns, about.st_ino))
-        yield _Folder(folder, entries, names)
+            entries.append(ListedFile(file, about.st_size, about.st_mtime_ns, about.st_ino))
+        yield ListedFolder(folder, entries, names)
 
 
 _LOCAL = _Local()

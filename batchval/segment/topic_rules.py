@@ -22,8 +22,8 @@ __all__ = [
     "is_json",
     "parse_topic_rules",
     "read_topic_rules",
+    "rules_digest",
     "rules_of",
-    "rules_word",
 ]
 
 #: (pattern, rules), of which the first that matches counts
@@ -99,7 +99,7 @@ def rules_of(rules: TopicRules, topic: str) -> RecordRules | None:
     return None
 
 
-def rules_word(rules: TopicRules) -> str:
+def rules_digest(rules: TopicRules) -> str:
     """Return a digest by which two runs see that they asked the same; empty without rules."""
     if not rules:
         return ""
