@@ -2,8 +2,8 @@
 
     python -m bench                     list the benches
     python -m bench NAME --help         show the options of one
-    python -m bench NAME --quick        a look: short, nothing is saved
-    python -m bench NAME --write        save bench/results, and write docs/benchmarks
+    python -m bench NAME --quick        a short run, where the bench has it; nothing is saved
+    python -m bench NAME --write        save the result, where the bench has it, and render pages
 
 What each needs, and how long it takes: docs/benchmarks/method.md.
 """

@@ -32,16 +32,8 @@ from bench.pages import text as page_text
 ROOT = pages.ROOT
 BUILD = ROOT / "build" / "bench"  # git ignores it
 VERDICTS = MET, NOISE, MISSED = "met", "noise", "missed"
-PACKAGES = [
-    "aiokafka",
-    "kafka-python",
-    "crc32c",
-    "google-crc32c",
-    "lz4",
-    "zstandard",
-    "python-snappy",
-    "numpy",
-]
+PACKAGES = ["aiokafka", "kafka-python", "crc32c", "google-crc32c"]
+PACKAGES += ["lz4", "zstandard", "python-snappy", "numpy"]
 GO_MOD = ROOT / "bench" / "validation" / "go" / "go.mod"
 
 
@@ -74,7 +66,8 @@ def parser(
     if out:
         add("--out", type=Path, default=BUILD / out, help="Output file without its suffix.")
     if is_saved:
-        add("--write", action="store_true", help="Save in bench/results, write docs/benchmarks.")
+        saves = "Save the result in bench/results, and render the pages from it."
+        add("--write", action="store_true", help=saves)
     if is_json:
         add("--json", action="store_true", help="Print JSON instead of the table.")
     return made
@@ -89,26 +82,56 @@ def parse(
     made: argparse.ArgumentParser,
     argv: list[str] | None,
     needs: Callable[[argparse.Namespace], str] = lambda options: "",
+    whole: Sequence[str] = (),
 ) -> argparse.Namespace:
     """Return the options. ``needs`` returns what a run lacks that is to be saved.
 
-    Raises SystemExit if such a run is short, lacks something, or measures sources without commit.
+    Such a run has at least the defaults of the options in ``whole``. Raises SystemExit if it is
+    short, lacks something, or measures sources without commit.
     """
     options = made.parse_args(argv)
     if getattr(options, "write", False):
         if getattr(options, "quick", False):
             made.error("--write needs a whole run: without --quick")
-        if lacking := needs(options):
+        if lacking := needs(options) or _partial(made, options, whole):
             made.error(f"--write needs {lacking}")
         pages.check_commit(describe())
     return options
 
 
+def _partial(
+    made: argparse.ArgumentParser, options: argparse.Namespace, whole: Sequence[str]
+) -> str:
+    """Return the options whose numbers or names are fewer than by default; an empty string if none
+    are.
+    """
+
+    def is_partial(name: str) -> bool:
+        found, default = getattr(options, name), made.get_default(name)
+        if isinstance(default, str):
+            found, default = found.split(","), default.split(",")
+        return bool(set(default) - set(found) if isinstance(default, Sequence) else found < default)
+
+    partial = ["--" + name.replace("_", "-") for name in whole if is_partial(name)]
+    return f"a whole run: at least the default of {', '.join(partial)}" if partial else ""
+
+
 def positive(text: str) -> int:
     """Return a number of at least 1, as an option's type."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"invalid number {text}: expected at least 1")
+    if not text.isdecimal() or (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(
+            f"invalid number {text!r}: expected a whole number of at least 1"
+        )
     return number
+
+
+def add_codecs(
+    made: argparse.ArgumentParser, allowed: Sequence[str], default: Sequence[str] = ()
+) -> None:
+    """Add --codecs, which takes some of these names."""
+    default = tuple(default or allowed)
+    text = f"Codecs, with commas (default: {','.join(default)})."
+    made.add_argument("--codecs", type=names(allowed, "codec"), default=default, help=text)
 
 
 def again(

@@ -115,8 +115,10 @@ def main(argv: list[str] | None = None) -> int:
     made = runs.parser(__doc__, rounds=9, quick="", is_saved=False, is_json=True)
     add = made.add_argument
     add("--rate", type=float, default=0.01, help="Share of batches to verify (default: 0.01).")
-    add("--mb", type=int, default=128, help="Size of a segment in MB (default: 128).")
+    add("--mb", type=runs.positive, default=128, help="Size of a segment in MB (default: 128).")
     options = runs.parse(made, argv)
+    if not 0 <= options.rate <= 1:
+        made.error(f"invalid --rate {options.rate:g}: expected a number from 0 to 1")
     found: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         for codec in CODECS:

@@ -9,7 +9,7 @@
 
 All ways are up at once, in one broker with the agent, whose policy depends on the topic. They take
 turns, round after round. CPU is user and system time of each process, all threads. Needs a JDK and
-Maven. The parts take about 8, 5, 6 and 17 minutes.
+Maven. The time of each part: docs/benchmarks/method.md.
 
 --write replaces the parts that were measured in the saved result, and leaves the others.
 
@@ -94,15 +94,17 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     parts = runs.names(broker_parts.PARTS, "part")
     add("--only", type=parts, default=broker_parts.PARTS, help="Parts, with commas.")
-    codecs = runs.names(CODEC_NAMES, "codec")
-    add("--codecs", type=codecs, default=CODEC_NAMES, help="Codecs, with commas.")
-    add("--rounds", type=int, help="Rounds of each part, in place of its own number.")
+    runs.add_codecs(parser, CODEC_NAMES)
+    add("--rounds", type=runs.positive, help="Rounds of each part, in place of its own number.")
     return runs.parse(parser, argv, needs)
 
 
 def needs(options: argparse.Namespace) -> str:
     """Return what a run lacks that is to be saved."""
-    return "" if set(options.codecs) == set(CODEC_NAMES) else "whole parts: with all codecs"
+    own = max(broker_parts.EFFORTS[part].rounds for part in options.only)
+    if set(options.codecs) == set(CODEC_NAMES) and (options.rounds or own) >= own:
+        return ""
+    return f"whole parts: all codecs, and at least {own} rounds"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,7 +11,8 @@ batch, with the ledger's decisions and the reading of the tag:
     verify    each batch is decompressed by Kafka, and its claims are compared
 
 A ratio is the median of the rounds' ratios; its 95 % confidence interval is that of a median (order
-statistics of the binomial distribution). ``--write`` saves bench/results/broker-validator.json.
+statistics of the binomial distribution). ``--write`` saves bench/results/broker-validator.json, which broker/README.md
+shows.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--ms", type=runs.positive, default=60, help="Milliseconds of a turn (default: 60)."
     )
-    parser.add_argument("--codecs", type=runs.names(CODECS, "codec"), default=CODECS)
-    return runs.parse(parser, argv, needs)
+    runs.add_codecs(parser, CODECS)
+    return runs.parse(parser, argv, needs, ("ms",))
 
 
 def needs(options: argparse.Namespace) -> str:

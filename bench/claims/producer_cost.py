@@ -18,7 +18,7 @@ claims state them: ``tag ids`` and ``payload ids``.
 A JVM compiles the same code differently in each run, and keeps what it has compiled. So a JVM is
 one sample, the median of its rounds, and a ratio is over the stock JVM of the same turn. The 95 %
 confidence interval is that of a median (order statistics of the binomial distribution).
-``--write`` saves bench/results/producer-cost.json.
+``--write`` saves bench/results/producer-cost.json, which broker/producer-agent/README.md shows.
 """
 
 from __future__ import annotations
@@ -61,10 +61,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--jvms", type=runs.positive, default=5, help="JVMs of each variant (default: 5).")
     add("--records", type=runs.positive, default=4000, help="Records of a turn (default: 4000).")
-    codecs = runs.names(CODECS, "codec")
-    add("--codecs", type=codecs, default=CODECS, help="Codecs, with commas.")
+    runs.add_codecs(parser, CODECS)
     add("--schema-ids", action="store_true", help="Values with schema ids, which claims state.")
-    options = runs.parse(parser, argv, needs)
+    options = runs.parse(parser, argv, needs, ("records",))
     options.variants = IDS_VARIANTS if options.schema_ids else VARIANTS
     return options
 

@@ -38,10 +38,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=2.0, help="Seconds of each paced point (default: 2).")
     add("--warm-up", type=float, default=6.0, help="Seconds of each JVM before it (default: 6).")
     add("--batches-fed", type=int, default=streams.BATCHES, help="Batches of a stream.")
-    codecs = runs.names(cells.CODECS, "codec")
-    add("--codecs", type=codecs, default=cells.CODECS, help="Codecs, with commas.")
+    runs.add_codecs(parser, cells.CODECS)
     add("--skip", choices=("single", "paced"), help="Leave one of the two runs out.")
-    options = runs.parse(parser, argv, needs)
+    whole = ("rounds", "samples", "peers", "seconds", "warm_up", "batches_fed")
+    options = runs.parse(parser, argv, needs, whole)
     if options.quick:
         options.rounds, options.samples = 1, min(options.samples, 3)
         options.seconds, options.warm_up = min(options.seconds, 0.2), min(options.warm_up, 1.0)

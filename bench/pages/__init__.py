@@ -7,6 +7,7 @@ measured, not the goals:
     validation claims broker_claims proxy ...        one page each: TITLE, ABOUT, SOURCES, render
     index                                            docs/benchmarks/README.md
     reports                                          docs/reports, from the JSON next to each page
+    agents                                           the figures of the READMEs in broker/
     headline, bars                                   the rows and the chart of the project's README
 
 ``python -m bench.pages`` writes all of it again (`__main__`).
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs" / "benchmarks"
 REPORTS = ROOT / "docs" / "reports"
+AGENTS = ROOT / "broker"
 
 Result = dict[str, Any]
 

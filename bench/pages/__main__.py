@@ -1,12 +1,12 @@
 """Write what is rendered from bench/results and docs/reports/*.json, or check it.
 
-    python -m bench.pages            write docs/benchmarks, docs/reports and the README's figures
+    python -m bench.pages            write docs/benchmarks, docs/reports and the READMEs' figures
     python -m bench.pages --check    exit with 1 if a file differs from the results, and name it
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
 
-A bench that saves a result writes docs/benchmarks, and the figures of docs/concepts/kip.md and
-docs/guide/old-clients.md, itself; README.md is written by this command only.
+A bench that saves a result writes docs/benchmarks, and the figures of docs/concepts/kip.md,
+docs/guide/old-clients.md and broker/, itself; README.md is written by this command only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import bench.pages as place
 from bench.pages import (
+    agents,
     bars,
     broker_chart,
     broker_claims,
@@ -66,6 +67,9 @@ def documents() -> dict[Path, str]:
     found[old] = headline.put(
         old.read_text("utf-8"), old_clients.render(place.read(old_clients.SOURCE))
     )
+    for name, source in agents.SOURCES.items():
+        text = (place.AGENTS / name).read_text("utf-8")
+        found[place.AGENTS / name] = headline.put(text, agents.render(source, place.read(source)))
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
     return found | reports.documents()
@@ -110,15 +114,12 @@ def unknown_commits() -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit with 1 if a file differs"
-    )
-    parser.add_argument(
-        "--commits",
-        action="store_true",
-        help="exit with 1 if a result's commit is not in the history",
-    )
+    about = str(__doc__).splitlines()[0]
+    parser = argparse.ArgumentParser(prog="python -m bench.pages", description=about)
+    check = "Write nothing. Exit with 1 if a file differs from the results."
+    parser.add_argument("--check", action="store_true", help=check)
+    commits = "Write nothing. Exit with 1 if a result's commit is not in the history."
+    parser.add_argument("--commits", action="store_true", help=commits)
     options = parser.parse_args(argv)
     if options.commits:
         for line in (unknown := unknown_commits()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.pages.text import measured, page, paragraph, table
+from tests.hostile_gate import ceilings
 
 TITLE = "Hostile clients"
 ABOUT = "CPU, memory and other clients' latency while strangers attack the gate"
@@ -89,7 +90,14 @@ def render(results: dict[str, dict[str, Any]]) -> str:
         "ordinary byte (120 kB of zstd that is passed on); floods of small requests are counted by",
         "request, attacks that send almost nothing by connection. Memory is the peak over the",
         "idle process, p99 that of an innocent client beyond its p99 before the attack. The",
-        "callback is the longest of the event loop, in CPU time. Above a ceiling is bold:",
-        "100 ×, max_bytes_held + 64 MiB, 50 ms, 5 ms.",
+        "callback is the longest of the event loop, in CPU time.",
     )
-    return page(opening, scope, table_of(result["attacks"]))
+    limits = paragraph(
+        "A figure above its ceiling is bold.",
+        f"CPU: {ceilings.CPU_RATIO:g} × an ordinary byte, {ceilings.REQUEST_RATIO:g} ordinary",
+        f"requests a request or {ceilings.CONNECTION_S * 1e3:g} ms a connection; the first",
+        f"{ceilings.CPU_NOISE_S * 1e3:g} ms do not count.",
+        f"Memory: max_bytes_held + {ceilings.MEMORY_SLACK >> 20} MiB.",
+        f"p99: {ceilings.LATENCY_S * 1e3:g} ms. Callback: {ceilings.CALLBACK_S * 1e3:g} ms.",
+    )
+    return page(opening, scope, limits, table_of(result["attacks"]))

@@ -16,10 +16,15 @@ def _when(results: dict[str, dict[str, Any]], sources: tuple[str, ...]) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
+def _command(of: ModuleType) -> str:
+    """Return the command that measures a page, or a link to the commands of one that has several."""
+    return f"`{of.COMMAND}`" if of.COMMAND else "[several](method.md#to-measure-again)"
+
+
 def render(results: dict[str, dict[str, Any]], pages: dict[str, ModuleType]) -> str:
     """Return the index."""
     rows = (
-        [f"[{of.TITLE}]({name}.md)", of.ABOUT, _when(results, of.SOURCES), f"`{of.COMMAND}`"]
+        [f"[{of.TITLE}]({name}.md)", of.ABOUT, _when(results, of.SOURCES), _command(of)]
         for name, of in pages.items()
     )
     return page(

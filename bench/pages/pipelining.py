@@ -8,7 +8,7 @@ from bench.pages.text import how, load_of, measured, page, paragraph, table, ver
 
 TITLE = "Pipelining"
 ABOUT = "producers with several requests in flight over round trips of up to 140 ms"
-COMMAND = "make bench-pipelining"
+COMMAND = ""  # several
 SOURCES = ("pipelining-table", "pipelining", "pipelining-kafka")
 
 #: cells of the table of producers, as command line flags

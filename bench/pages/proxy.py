@@ -9,7 +9,7 @@ from bench.pages.text import how, load_of, measured, page, paragraph, table, ver
 
 TITLE = "The gate"
 ABOUT = "CPU, latency and memory of the gate, Kroxylicious and kafka-proxy; gate and broker at a fixed rate"
-COMMAND = "make bench-proxy"
+COMMAND = ""  # several
 SOURCES = ("proxy", "ingress")
 
 NAMES = {

@@ -9,7 +9,7 @@ from bench.pages.text import how, load_of, measured, page, paragraph, table, ver
 
 TITLE = "Audit and Spark"
 ABOUT = "audits of segments: plain processes, PySpark, and Kafka's kafka-dump-log"
-COMMAND = "make bench-spark"
+COMMAND = ""  # several
 SOURCES = ("spark", "dump-log", "audit-engines")
 
 WAYS = {

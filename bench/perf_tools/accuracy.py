@@ -150,8 +150,9 @@ def goals(result: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = runs.parser(__doc__, quick="two seconds each: a look, no result")
-    parser.add_argument("--seconds", type=float, default=60, help="of each run at a fixed rate")
-    options = runs.parse(parser, argv)
+    help_of = "Seconds of each run at a fixed rate (default: 60)."
+    parser.add_argument("--seconds", type=float, default=60, help=help_of)
+    options = runs.parse(parser, argv, whole=("seconds",))
     seconds, rest = (2.0, 2.0) if options.quick else (15.0, options.seconds)
     before = runs.load()
     result: dict[str, Any] = {

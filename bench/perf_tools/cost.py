@@ -78,8 +78,9 @@ def goals(result: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = runs.parser(__doc__, rounds=9, quick="two short rounds: a look, no result")
-    parser.add_argument("--records", type=int, default=1_000_000)
-    options = runs.parse(parser, argv)
+    records = "Records of a run (default: 1,000,000)."
+    parser.add_argument("--records", type=runs.positive, default=1_000_000, help=records)
+    options = runs.parse(parser, argv, whole=("records", "rounds"))
     if options.quick:
         options.rounds, options.records = 2, 50_000
     result: dict[str, Any] = {

@@ -64,11 +64,13 @@ class Bench:
     def arguments(self, argv: list[str] | None) -> argparse.Namespace:
         """Parse the options."""
         parser = runs.parser(self.doc, rounds=3)
-        parser.add_argument("--records", type=int, default=self.records)
-        parser.add_argument(
-            "--only", nargs="+", choices=sorted(self.clients), default=list(self.clients)
-        )
-        options = runs.parse(parser, argv, self.needs)
+        add, names = parser.add_argument, sorted(self.clients)
+        records = f"Records of a run (default: {self.records:,})."
+        add("--records", type=runs.positive, default=self.records, help=records)
+        only = f"Clients: {', '.join(names)} (default: all)."
+        every = list(self.clients)
+        add("--only", nargs="+", choices=names, default=every, metavar="CLIENT", help=only)
+        options = runs.parse(parser, argv, self.needs, ("records",))
         if options.quick:
             options.rounds, options.records = 1, self.quick_records
         return options

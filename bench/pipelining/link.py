@@ -58,10 +58,11 @@ def is_possible() -> bool:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add --link and --congestion."""
     default = "tun" if is_possible() else "relay"
-    parser.add_argument("--link", choices=("tun", "relay"), default=default)
-    parser.add_argument(
-        "--congestion", default="cubic", help="of every connection over the link (default cubic)"
-    )
+    add = parser.add_argument
+    link = "TUN devices between network namespaces (root), or a relay (default: tun if possible)."
+    add("--link", choices=("tun", "relay"), default=default, help=link)
+    congestion = "Congestion control of every connection over the link (default: cubic)."
+    add("--congestion", default="cubic", help=congestion)
 
 
 def needs(link: str) -> str:

@@ -24,25 +24,41 @@ from bench.pages.pipelining import one_connection
 from bench.pipelining import link as links
 
 TARGET = 0.75
+RTT_MS = {"sink": [1.0, 70.0, 140.0], "kafka": [140.0]}
 FROM_MS = 70  # shorter round trips allow more than the link's one process can carry: reported, without a target
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = runs.parser(__doc__, rounds=3, out="pipelining")
     add = parser.add_argument
-    add("--rtt", type=float, nargs="+", default=[140.0], help="milliseconds (default 140)")
-    add("--caps", type=int, nargs="+", default=[1, 5])
-    add("--records", type=int, nargs="+", default=[100, 500, 960], help="of 1000 B in a batch")
-    add("--seconds", type=float, default=8, help="measured, after the warm-up")
-    add("--warm-up", type=float, default=6, help="seconds until the window has grown")
-    add("--broker", choices=("sink", "kafka"), default="sink")
+    rtt = "Round trips in milliseconds (default: 1 70 140; 140 with --broker kafka)."
+    add("--rtt", type=float, nargs="+", help=rtt)
+    add("--caps", type=int, nargs="+", default=[1, 5], help="Requests in flight (default: 1 5).")
+    records = "Records of 1,000 bytes in a batch (default: 500 960)."
+    add("--records", type=int, nargs="+", default=[500, 960], help=records)
+    seconds = "Measured seconds of each round, after the warm-up (default: 8)."
+    add("--seconds", type=float, default=8, help=seconds)
+    warm_up = "Seconds until the congestion window has grown (default: 6)."
+    add("--warm-up", type=float, default=6, help=warm_up)
+    broker = "A broker that answers at once, or Apache Kafka (default: sink)."
+    add("--broker", choices=("sink", "kafka"), default="sink", help=broker)
     links.add_options(parser)
-    add("--fixed-buffer", type=int, metavar="BYTES", help="one more row, with this SO_SNDBUF")
-    options = runs.parse(parser, argv, lambda options: links.needs(options.link))
+    buffer = "Measure one more row, with this SO_SNDBUF."
+    add("--fixed-buffer", type=int, metavar="BYTES", help=buffer)
+    whole = ("caps", "records", "seconds", "warm_up", "rounds")
+    options = runs.parse(parser, argv, needs, whole)
+    options.rtt = options.rtt or RTT_MS[options.broker]
     if options.quick:
         options.rounds, options.seconds, options.warm_up = 1, 0.5, 0.2
         options.records = options.records[:1]
     return options
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    if options.rtt and not set(options.rtt) >= set(RTT_MS[options.broker]):
+        return "a whole run: without --rtt"
+    return links.needs(options.link)
 
 
 @contextlib.contextmanager

@@ -2,11 +2,13 @@
 under way on the wire.
 
 Kafka 4.4.0 runs at the end of a delayed link (table_wire.py); each client sends a fixed number of
-records of 1,000 bytes, flushed at 500,000 bytes or 100 ms, and waits for all answers. A run's
-samples are kept, so a table can be made in pieces:
+records of 1,000 bytes, flushed at 500,000 bytes or 100 ms, and waits for all answers.
 
     python -m bench pipelining [--rtt 1 70 140] [--cells one one-1 large acks0 many tls long]
         [--peers batchval Java …] [--rounds 3] [--fresh] [--quick | --write] [--report-only]
+
+The samples of a commit are kept, so a table can be made in pieces; --report-only --write saves it.
+Samples of --quick and of --link relay are kept in files of their own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,39 +44,80 @@ CELLS = {  # partitions, acks, cap, batch, TLS
 }
 ONLY = {"long": ("batchval", figures.TODAY)}
 LONGEST_PATH_ONLY = ("tls", "long")
-SERIAL = (
-    "sarama 1.30.1",
-    "sarama 1.61.1",
-    "librdkafka idempotent",
-)  # one request at a time to a partition: fewer records, or they take minutes
+#: one request at a time to a partition: fewer records, or they take minutes
+SERIAL = ("sarama 1.30.1", "sarama 1.61.1", "librdkafka idempotent")
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = runs.parser(
-        __doc__,
-        rounds=3,
-        quick="few records, one round: a look, no result",
-        out="pipelining-table",
-    )
+    look = "few records, one round: a look, no result"
+    parser = runs.parser(__doc__, rounds=3, quick=look, out="pipelining-table")
     add = parser.add_argument
-    add("--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help="milliseconds")
-    add("--cells", nargs="+", choices=list(CELLS), default=list(CELLS), metavar="CELL")
-    every = list(peers.PEERS)
-    add("--peers", nargs="+", choices=every, default=every, metavar="PEER")
-    add("--brokers", type=int, default=5)
-    add("--heap", default="256m", help="of a broker (default 256m)")
+    rtt = "Round trips in milliseconds (default: 1 70 140)."
+    add("--rtt", type=float, nargs="+", default=[1.0, 70.0, 140.0], help=rtt)
+    cells, every = list(CELLS), list(peers.PEERS)
+    cells_help = f"Cells: {', '.join(cells)} (default: all)."
+    add("--cells", nargs="+", choices=cells, default=cells, metavar="CELL", help=cells_help)
+    peers_help = f"Clients: {', '.join(every)} (default: all)."
+    add("--peers", nargs="+", choices=every, default=every, metavar="PEER", help=peers_help)
+    add("--brokers", type=int, default=5, help="Brokers; a relay has one (default: 5).")
+    add("--heap", default="256m", help="Heap of a broker (default: 256m).")
     links.add_options(parser)
-    add("--nice", type=int, default=0, help="of the clients")
-    add("--fresh", action="store_true", help="forget the samples of earlier runs")
-    add("--report-only", action="store_true", help="measure nothing, write what is kept")
-    options = runs.parse(
-        parser, argv, lambda options: "" if options.report_only else links.needs(options.link)
-    )
+    add("--nice", type=int, default=0, help="Priority of the clients (negative: root).")
+    add("--fresh", action="store_true", help="Forget the samples of earlier runs.")
+    add("--report-only", action="store_true", help="Measure nothing, write what is kept.")
+    options = runs.parse(parser, argv, needs, ("rtt", "cells", "peers", "brokers", "rounds"))
     if options.quick:
         options.rounds = 1
     if options.link == "relay":
         options.brokers = 1
     return options
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    if not options.report_only:
+        return links.needs(options.link)
+    counts = Counter(
+        (one["cell"], one["rtt_ms"], one["peer"])
+        for one in kept(options)
+        if one["congestion"] == "cubic" and one["link"] == "tun"
+    )
+    fewest = min((counts[one] for one in wanted(options, options.peers)), default=0)
+    if fewest >= options.rounds:
+        return ""
+    return f"{options.rounds} samples of each cell and client; of one there are {fewest}"
+
+
+def wanted(options: argparse.Namespace, names: Sequence[str]) -> Iterator[tuple[str, float, str]]:
+    """Yield cell, round trip and client of each run of a round."""
+    for rtt_ms in options.rtt:
+        for cell in options.cells:
+            if cell in LONGEST_PATH_ONLY and rtt_ms != max(options.rtt):
+                continue
+            for peer in names:
+                exists = (cell, peer) != ("acks0", "librdkafka idempotent")
+                if exists and peer in ONLY.get(cell, names):
+                    yield cell, rtt_ms, peer
+
+
+def samples_file(options: argparse.Namespace) -> Path:
+    """Return the file of the samples of runs like this one."""
+    kind = ("-quick" if options.quick else "") + ("-relay" if options.link == "relay" else "")
+    out: Path = options.out
+    return out.with_name(f"{out.stem}{kind}.samples.json")
+
+
+def kept(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the samples of earlier runs. Raises SystemExit if another commit was measured."""
+    path = samples_file(options)
+    if options.fresh or not path.exists():
+        return []
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    others = {str(one.get("commit")) for one in found} - {runs.describe()["commit"]}
+    if others:
+        commits = ", ".join(sorted(others))
+        raise SystemExit(f"{path} is of another commit ({commits}): --fresh forgets its samples")
+    return found
 
 
 class Child:
@@ -148,9 +192,7 @@ def records(peer: str, cell: str, rtt_ms: float, quick: bool) -> int:
         return 2_000
     if cell == "long":
         return 1_000_000
-    if (
-        partitions > 1
-    ):  # sarama's requests have 13 MB then: fewer records were but a handful of them
+    if partitions > 1:  # sarama's requests have 13 MB then: fewer records make too few of them
         return 500_000
     if rtt_ms < 50:
         return 300_000
@@ -181,15 +223,10 @@ def send(
         linger_ms=LINGER_MS,
         certificates=certificates if tls else None,
     )
-    sample: dict[str, Any] = {
-        "peer": peer,
-        "cell": cell,
-        "rtt_ms": rtt_ms,
-        "records": count,
-        "batch": run.batch,
-    }
+    sample: dict[str, Any] = {"peer": peer, "cell": cell, "rtt_ms": rtt_ms}
+    sample |= {"records": count, "batch": run.batch}
     sample |= {"congestion": options.congestion, "link": options.link, "brokers": options.brokers}
-    sample["load"] = runs.load()
+    sample |= {"commit": options.commit, "date": runs.now(), "load": runs.load()}
     command = [
         *prefix,
         *(["nice", "-n", str(options.nice)] if options.nice else []),
@@ -234,31 +271,15 @@ def measure(
         certificates = Path(folder)
         with path(options, certificates) as (prefix, wire, addresses):
             wire.ask(rtt=1)
-            for peer in (
-                asked if not options.quick else []
-            ):  # the brokers' compilers, the topics' first segments
+            for peer in asked if not options.quick else []:  # warms up brokers and topics
                 send(options, prefix, wire, addresses, peer, "one", 1.0, certificates)
             for number in range(options.rounds):
-                for rtt_ms in options.rtt:
+                for cell, rtt_ms, peer in wanted(options, asked):
                     wire.ask(rtt=rtt_ms)
-                    for cell in options.cells:
-                        if cell in LONGEST_PATH_ONLY and rtt_ms != max(options.rtt):
-                            continue
-                        for peer in asked:
-                            if (
-                                cell == "acks0" and peer == "librdkafka idempotent"
-                            ):  # this combination does not exist
-                                continue
-                            if peer not in ONLY.get(cell, asked):
-                                continue
-                            one = send(
-                                options, prefix, wire, addresses, peer, cell, rtt_ms, certificates
-                            )
-                            samples.append(one)
-                            keep.write_text(json.dumps(samples, indent=1) + "\n")
-                            runs.tell(
-                                f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}"
-                            )
+                    one = send(options, prefix, wire, addresses, peer, cell, rtt_ms, certificates)
+                    samples.append(one)
+                    keep.write_text(json.dumps(samples, indent=1) + "\n")
+                    runs.tell(f"  {number + 1}: {rtt_ms:g} ms {cell} {peer}: {summary(one)}")
     return missing
 
 
@@ -276,14 +297,13 @@ def summary(sample: dict[str, Any]) -> str:
 def main(argv: list[str] | None = None) -> int:
     options = arguments(argv)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    keep = options.out.with_suffix(".samples.json")
-    samples: list[dict[str, Any]] = []
-    if keep.exists() and not options.fresh:
-        samples = json.loads(keep.read_text())
-    load = runs.load()
-    missing = {} if options.report_only else measure(options, samples, keep)
+    samples = kept(options)
+    head, load = runs.head(), runs.load()
+    options.commit = head["machine"]["commit"]
+    missing = {} if options.report_only else measure(options, samples, samples_file(options))
     result = {
-        **runs.head(),
+        **head,
+        "date": max((one["date"] for one in samples), default=head["date"]),
         "settings": {"missing": missing, "load": [load, runs.load()], "heap": options.heap},
         "versions": {
             "Kafka": "4.4.0",

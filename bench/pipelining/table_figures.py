@@ -11,12 +11,10 @@ from bench.pages import pipelining as page
 SHARE = 0.85
 TIMES_SARAMA = 5
 CAPS = {"one-1": 1}
-SAME_BATCH = (
-    "Java",
-    "librdkafka",
-    "librdkafka idempotent",
-    "franz-go",
-)  # sarama's batches grow beyond what is asked
+#: sarama's batches grow beyond what is asked
+SAME_BATCH = ("Java", "librdkafka", "librdkafka idempotent", "franz-go")
+#: what the samples of a row have in common
+KEY = ("cell", "rtt_ms", "congestion", "peer", "link", "batch")
 OURS = "batchval"
 TODAY = "sarama 1.61.1"
 
@@ -38,24 +36,22 @@ def steady(sample: dict[str, Any]) -> float | None:
 
 
 def rows(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row for each cell, round trip, congestion control and client, over all rounds."""
+    """Return one row over all rounds for each value of KEY."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in samples:
-        groups.setdefault((one["cell"], one["rtt_ms"], one["congestion"], one["peer"]), []).append(
-            one
-        )
+        groups.setdefault(tuple(one[name] for name in KEY), []).append(one)
     order = list(page.FLAGS)
     return [
-        row(list(key), several)
+        row(dict(zip(KEY, key, strict=True)), several)
         for key, several in sorted(
             groups.items(), key=lambda item: (order.index(item[0][0]), *item[0][1:3])
         )
     ]
 
 
-def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
-    cell, rtt_ms, congestion, peer = key
-    found: dict[str, Any] = {"cell": cell, "rtt_ms": rtt_ms, "congestion": congestion, "peer": peer}
+def row(found: dict[str, Any], several: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of these samples, which have the values of ``found`` in common."""
+    cell, rtt_ms = found["cell"], found["rtt_ms"]
     good = [one for one in several if "error" not in one]
     if not good:
         return found | {"error": several[-1]["error"]}
@@ -65,7 +61,6 @@ def row(key: list[Any], several: list[dict[str, Any]]) -> dict[str, Any]:
         "rounds": len(good),
         "failed_rounds": len(several) - len(good),
         "cap": cap,
-        "batch": good[0]["batch"],
         "brokers": good[0]["brokers"],
         "records": max(one["records"] for one in good),
         "max_records_per_s": max(rates),
@@ -155,7 +150,7 @@ def rated(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         over = max(one["in_flight"] - one["cap"] for one in mine)
         verdict = "met" if over <= 0 else "missed"
         found.append({"figure": "requests above the cap on the wire, every cell", "value": max(over, 0), "target": 0,
-                      "spread": None, "verdict": verdict, "said": f"{len(mine)} cells"})  # fmt: skip
+                      "spread": None, "verdict": verdict, "remark": f"{len(mine)} cells"})  # fmt: skip
     return found
 
 
@@ -165,7 +160,7 @@ def figure(
     """Return a figure and its verdict."""
     verdict = runs.verdict(value, target, "higher", spread or 0.0)
     found = {"figure": name, "value": value, "target": target, "spread": spread}
-    return found | {"verdict": verdict, "said": remark}
+    return found | {"verdict": verdict, "remark": remark}
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -177,7 +172,7 @@ def markdown(result: dict[str, Any]) -> str:
             f"{one['target']:g}",
             "" if one["spread"] is None else f"{one['spread']:.0%}",
             one["verdict"],
-            one["said"],
+            one["remark"],
         )
         for one in result["figures"]
     ]

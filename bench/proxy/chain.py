@@ -188,8 +188,8 @@ def measured(options: argparse.Namespace) -> dict[str, dict[str, list[dict[str, 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. Returns the exit code."""
     parser = runs.parser(__doc__, rounds=3, out="proxy/chain", is_saved=False)
-    add, codecs = parser.add_argument, cells.CODECS[1:]
-    add("--codecs", type=runs.names(codecs, "codec"), default=codecs, help="Codecs, with commas.")
+    add = parser.add_argument
+    runs.add_codecs(parser, cells.CODECS[1:])
     add("--batch", type=int, default=256 << 10, help="Bytes of a batch before compression.")
     add("--batches", type=int, default=1500, help="Batches of a run (default: 1500).")
     options = runs.parse(parser, argv)

@@ -267,10 +267,10 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         __doc__, rounds=3, quick="one short round, slow: a look, no result", out="proxy/ingress"
     )
     add = parser.add_argument
-    add("--mb", type=float, default=30.0, help="MB a second on the wire (default 30)")
-    add("--codecs", type=runs.names(cells.CODECS[1:], "codec"), default=("lz4", "zstd"))
-    add("--seconds", type=float, default=6.0, help="of each run, measured")
-    options = runs.parse(parser, argv)
+    add("--mb", type=float, default=30.0, help="MB a second on the wire (default: 30).")
+    runs.add_codecs(parser, cells.CODECS[1:], ("lz4", "zstd"))
+    add("--seconds", type=float, default=6.0, help="Measured seconds of each run (default: 6).")
+    options = runs.parse(parser, argv, whole=("mb", "codecs", "seconds", "rounds"))
     options.settle, options.warm_up = SETTLE_S, 15.0
     if options.quick:
         options.rounds, options.seconds, options.mb = 1, 0.5, 15.0

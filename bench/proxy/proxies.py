@@ -31,24 +31,27 @@ WARM_UP_S = 8.0  # a size, of a JVM
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = runs.parser(
-        __doc__,
-        rounds=5,
-        quick="one short round, few clients: a look, no result",
-        out="proxy/result",
-    )
+    look = "one short round, few clients: a look, no result"
+    parser = runs.parser(__doc__, rounds=5, quick=look, out="proxy/result")
     add = parser.add_argument
-    add("--seconds", type=float, default=0.8, help="of each cell in each round")
-    add("--nice", type=int, default=0, help="of proxies, client and broker (negative: root)")
-    add("--codecs", type=runs.names(CODECS, "codec"), default=CODECS)
-    add("--kroxylicious", metavar="FOLDER")
-    add("--kafka-proxy", metavar="PROGRAM")
-    add("--clients", type=int, default=1000, help="for memory")
-    needs = "--kroxylicious FOLDER: the README compares with it"
-    options = runs.parse(parser, argv, lambda options: "" if options.kroxylicious else needs)
+    seconds = "Seconds of each cell in each round (default: 0.8)."
+    add("--seconds", type=float, default=0.8, help=seconds)
+    add("--nice", type=int, default=0, help="Priority of all processes (negative: root).")
+    runs.add_codecs(parser, CODECS)
+    add("--kroxylicious", metavar="FOLDER", help="Folder with the jars of Kroxylicious.")
+    add("--kafka-proxy", metavar="PROGRAM", help="Path of grepplabs kafka-proxy.")
+    clients = "Idle clients when memory is measured (default: 1000)."
+    add("--clients", type=int, default=1000, help=clients)
+    options = runs.parse(parser, argv, needs, ("seconds", "codecs", "clients", "rounds"))
     if options.quick:
         options.rounds, options.seconds, options.clients = 1, 0.1, 20
     return options
+
+
+def needs(options: argparse.Namespace) -> str:
+    """Return what a run lacks that is to be saved."""
+    has_peers = options.kroxylicious and options.kafka_proxy
+    return "" if has_peers else "--kroxylicious FOLDER and --kafka-proxy PROGRAM"
 
 
 def peer_versions(options: argparse.Namespace) -> dict[str, str]:

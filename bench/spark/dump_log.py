@@ -109,8 +109,9 @@ def main() -> None:
     parser = runs.parser(
         __doc__, rounds=3, quick="1 GiB, one size of batches, two rounds: a look, no result"
     )
-    parser.add_argument("--gib", type=float, default=4.0)
-    options = runs.parse(parser, None)
+    sizes = "GiB of the segments; those of large batches have four times as many (default: 4)."
+    parser.add_argument("--gib", type=float, default=4.0, help=sizes)
+    options = runs.parse(parser, None, whole=("gib", "rounds"))
     if options.quick:
         options.gib, options.rounds = 1.0, 2
     load = runs.load()

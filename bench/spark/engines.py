@@ -101,8 +101,8 @@ def measure(folder: Path, size: int, rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = runs.parser(__doc__, rounds=3, quick="")
-    parser.add_argument("--gib", type=float, default=4.0)
-    arguments = runs.parse(parser, None)
+    parser.add_argument("--gib", type=float, default=4.0, help="GiB of the segments (default: 4).")
+    arguments = runs.parse(parser, None, whole=("gib", "rounds"))
     with tempfile.TemporaryDirectory(prefix="batchval-engines-") as folder:
         partitions = 4
         each = int(arguments.gib * 2**30) // partitions

@@ -339,13 +339,17 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
         __doc__, rounds=5, quick="8 GiB, three rounds, the ways with a target", out="spark"
     )
     add = parser.add_argument
-    add("--gib", type=float, default=8.0)
-    add("--cores", type=int, default=len(os.sched_getaffinity(0)))
-    add("--split", type=int, default=256 * MIB, metavar="BYTES")
-    add("--only", nargs="+", choices=sorted(WAYS), default=list(WAYS))
-    add("--no-memory", action="store_true", help="without the run for worker memory")
-    add("--large-mib", type=int, default=512, help="bytes of large batches, for worker memory")
-    options = runs.parse(parser, argv, needs)
+    cores, ways = len(os.sched_getaffinity(0)), sorted(WAYS)
+    add("--gib", type=float, default=8.0, help="GiB of the segments (default: 8).")
+    add("--cores", type=int, default=cores, help="Cores of each way (default: all).")
+    split = "Most bytes of a task (default: 256 MiB)."
+    add("--split", type=int, default=256 * MIB, metavar="BYTES", help=split)
+    only = f"Ways to read: {', '.join(ways)} (default: all)."
+    add("--only", nargs="+", choices=ways, default=list(WAYS), metavar="WAY", help=only)
+    add("--no-memory", action="store_true", help="Do not measure the memory of workers.")
+    large = "Size in MiB of the segments with large batches (default: 512)."
+    add("--large-mib", type=int, default=512, help=large)
+    options = runs.parse(parser, argv, needs, ("cores", "split", "large_mib"))
     if options.quick:
         options.gib, options.rounds, options.only, options.no_memory = 8.0, 3, list(QUICK), True
     return options

@@ -1,6 +1,6 @@
 """Measure again, and compare the ratios with a saved baseline: exit code 1 if one got worse.
 
-    python -m bench compare [--baseline FILE] [--new FILE] [run.py's options]
+    python -m bench compare [--baseline FILE] [--new FILE] [options of python -m bench validation]
 
 A ratio is worse when it has lost more than both runs' spreads together, and at least
 ``--tolerance`` (10 %): ratios of one run carry from machine to machine better than times, but not
@@ -42,6 +42,16 @@ def compare(
     return out
 
 
+def read(path: Path) -> dict[str, Any]:
+    """Return a result. Raises SystemExit if the file has none."""
+    try:
+        result: dict[str, Any] = json.loads(path.read_text())
+        result["rows"], result["machine"]["commit"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise SystemExit(f"{path} is not the JSON of a result: {error!r}") from error
+    return result
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = runs.parser(__doc__, quick="", is_saved=False)
     add = parser.add_argument
@@ -50,11 +60,13 @@ def main(argv: list[str] | None = None) -> int:
     add("--tolerance", type=float, default=0.10, help="Least loss that counts (default: 0.10).")
     options, others = parser.parse_known_args(argv)
     if not options.baseline.exists():
-        runs.tell(f"no baseline at {options.baseline}: run.py --write saves one")
+        runs.tell(
+            f"no baseline at {options.baseline}: python -m bench validation --write saves one"
+        )
         return 2
-    old = json.loads(options.baseline.read_text())
+    old = read(options.baseline)
     if options.new is not None:
-        new = json.loads(options.new.read_text())
+        new = read(options.new)
     else:
         from bench.validation import run
 

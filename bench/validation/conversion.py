@@ -122,10 +122,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print. Returns the exit code."""
-    made, codecs = runs.look(__doc__), cells.CODECS[:-1]
-    made.add_argument(
-        "--codecs", type=runs.names(codecs, "codec"), default=codecs, help="Codecs, with commas."
-    )
+    made = runs.look(__doc__)
+    runs.add_codecs(made, cells.CODECS[:-1])
     options = runs.parse(made, argv)
     every = all_cells(options.codecs)
     times = timed([jobs(cell) for cell in every])

@@ -28,6 +28,7 @@ from pathlib import Path
 from bench import runs
 from bench.validation import batches, cells
 
+NO_VALGRIND = "valgrind is not installed: apt-get install valgrind"
 CALLS = 2  # of each cell; the last one counts, when scratch memory is warm
 JOB = """
 import sys
@@ -179,7 +180,7 @@ def main() -> int:
     if unknown := [name for name in options.cells if name not in known]:
         parser.error(f"cells are like v2-none-1-100, not {', '.join(unknown)}")
     if shutil.which("valgrind") is None:
-        runs.tell("valgrind is not here")
+        runs.tell(NO_VALGRIND)
         return 2
     batches.make(cells.BATCHES)
     if options.against:

@@ -147,14 +147,12 @@ def tables(rows: Sequence[Row], claims: ClaimsRow) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Count and print. Returns the exit code."""
-    made, codecs = runs.look(__doc__), cells.CODECS
-    made.add_argument(
-        "--codecs", type=runs.names(codecs, "codec"), default=codecs, help="Codecs, with commas."
-    )
+    made = runs.look(__doc__)
+    runs.add_codecs(made, cells.CODECS)
     made.add_argument("--no-instructions", action="store_true", help="Count allocator calls alone.")
     options = runs.parse(made, argv)
     if not options.no_instructions and shutil.which("valgrind") is None:
-        runs.tell("rule_costs.py: instructions need valgrind: install it or use --no-instructions")
+        runs.tell(f"{instructions.NO_VALGRIND}, or use --no-instructions")
         return 2
     rows = [Row(codec, rules) for codec in options.codecs for rules in KINDS]
     with tempfile.TemporaryDirectory() as folder:

@@ -17,30 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from bench import runs
-from bench.validation import (
-    batches,
-    cells,
-    jmh,
-    native,
-    peers,
-    report,
-    samples,
-)
+from bench.validation import batches, cells, jmh, native, peers, report, samples
 
 SAMPLE_NS = 3e6
-FAST_WITHIN = (
-    1.2  # a sample is of the fast state if its probe is within this of the best probe seen
-)
+#: a sample is of the fast state if its probe is within this of the best probe seen
+FAST_WITHIN = 1.2
 TINY = {(1, 100), (100, 100), (100, 1000)}
 ALLOCATION_CELLS = [(1, 100), (100, 1000), (1000, 100)]
-ALLOCATION_OPERATIONS = [
-    "result_alone",
-    "check_kept",
-    "check",
-    "validate_in_place",
-    "check_ranges",
-    "scan_batches",
-]
+ALLOCATION_OPERATIONS = ["result_alone", "check_kept", "check", "validate_in_place"]
+ALLOCATION_OPERATIONS += ["check_ranges", "scan_batches"]
 
 Raw = dict[str, dict[str, list[dict[str, Any]]]]
 
@@ -58,7 +43,7 @@ def parser(doc: str | None, *, rounds: int, out: str, peer_names: str) -> argpar
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="codec=, records=, value_size=, magic=, cells=NAME,NAME; may be repeated.",
+        help="Cells: codec=, records=, value_size=, magic= or cells=NAME,NAME; may be repeated.",
     )
     add("--peers", default=peer_names, help="Peers, with commas (default: %(default)s).")
     add("--java", help="Java (default: the newest JDK here).")
@@ -81,13 +66,16 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     every = ",".join(["kafka", *peers.STARTERS])
     made = parser(__doc__, rounds=5, out="result", peer_names=every)
     needs = "a whole run: without --only"
-    options = runs.parse(made, argv, lambda options: needs if options.only else "")
+    whole = ("samples", "peers")
+    options = runs.parse(made, argv, lambda options: needs if options.only else "", whole)
     if options.quick:
         options.rounds, options.samples = 1, 5
+    chosen(options)  # before anything is built
     return options
 
 
 def chosen(options: argparse.Namespace) -> list[cells.Cell]:
+    """Return the cells of --only. Raises SystemExit if there are none."""
     every = [*cells.cells(2), *cells.cells(1)]
     if options.quick:
         every = [cell for cell in every if (cell.records, cell.value_size) in TINY]
@@ -101,6 +89,12 @@ def chosen(options: argparse.Namespace) -> list[cells.Cell]:
                 f"--only takes codec=, records=, value_size=, magic= or cells=, not {condition!r}"
             )
         every = [cell for cell in every if str(getattr(cell, key)) == value]
+    if not every:
+        conditions = " ".join(f"--only {condition}" for condition in options.only)
+        raise SystemExit(
+            f"{conditions} selects no cell: codec is one of {', '.join(cells.CODECS)}; records of "
+            f"{cells.RECORDS}; value_size of {cells.VALUE_SIZES}; cells are like v2-none-1-100"
+        )
     return every
 
 
@@ -117,7 +111,9 @@ class Bench:
         wanted = [name for name in options.peers.split(",") if name]
         unknown = set(wanted) - {"kafka", *peers.STARTERS}
         if unknown:
-            raise SystemExit(f"unknown peers: {', '.join(sorted(unknown))}")
+            names = ", ".join(sorted(unknown))
+            every = ", ".join(["kafka", *peers.STARTERS])
+            raise SystemExit(f"unknown peers: {names}: expected {every}")
         self.peers, self.missing = peers.available([name for name in wanted if name != "kafka"])
         self.kafka = self.find_kafka() if "kafka" in wanted else None
         self.batches_by = "Kafka's own builder" if options.batches is None else "others"
@@ -149,9 +145,7 @@ class Bench:
             return jmh.Kafka(
                 java, jar, self.folder.resolve(), self.many.prefix(), self.options.quick
             )
-        except (
-            Exception
-        ) as error:  # whatever keeps the oracle from being built: the other rows can still be had
+        except Exception as error:  # the rows of other peers can still be measured
             self.missing["kafka"] = str(error)
             return None
 
@@ -190,7 +184,7 @@ class Bench:
         finally:
             for process in running.values():
                 process.stop()
-        if not self.options.only or "crc=1" in self.options.only:
+        if not self.options.only:
             self.checksums()
 
     def checksums(self) -> None:

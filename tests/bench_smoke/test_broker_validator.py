@@ -21,7 +21,7 @@ def test_the_interval_is_that_of_a_median() -> None:
     ("options", "complaint"),
     [
         (["--codecs", "none"], "invalid codec 'none': expected zstd, gzip, snappy, lz4"),
-        (["--rounds", "0"], "invalid number 0: expected at least 1"),
+        (["--rounds", "0"], "invalid number '0': expected a whole number of at least 1"),
         (["--write", "--rounds", "19"], "--write needs all codecs and at least 20 rounds"),
     ],
 )
