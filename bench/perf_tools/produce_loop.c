@@ -1,8 +1,9 @@
-/* librdkafka's way to send from C: rd_kafka_produce in a loop, a stamp of the monotonic clock in each message's opaque,
- * the latency of each taken in the delivery report; one line at the end.
+/* librdkafka's way to send from C: rd_kafka_produce in a loop, a stamp of the monotonic clock in
+ * each message's opaque, the latency of each taken in the delivery report.
  *
- *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]  ->  records seconds
- * p50_us p99_us version */
+ *   produce_loop LIBRDKAFKA.so BOOTSTRAP TOPIC RECORDS SIZE [NAME=VALUE...]
+ *
+ * Prints one line at the end: records seconds p50_us p99_us version */
 #include "rdkafka.h"
 
 enum { PRODUCER = 0, COPY = 2 };

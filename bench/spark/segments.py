@@ -1,9 +1,9 @@
 """Segments to audit, as large as asked: */<topic>-<partition>/<base offset>.log and .index, the
 same bytes each time.
 
-A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), about as
-large as stored as it is asked to be. Only the base offset differs from one round to the next: it is
-not under the checksum.
+A batch of each codec in turn, with the bench's own records (bench/validation/batches.py), of about
+``batch_bytes`` as stored. Only the base offset differs from one round to the next: it is not under
+the checksum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 /* Makes hostile batches out of good ones, fast enough that the making does not bound a fuzz run.
  *
- *   a seed:  offset:8 size:4 epoch:4 magic:1 crc:4 ... of magic 2 (61 bytes, then records), or
- * messages of magic 0 and 1
+ *   a seed of magic 2:  offset:8 size:4 epoch:4 magic:1 crc:4 ... (61 bytes), then records
+ *   others:             messages of magic 0 and 1
  *
  * A blind bit flip dies at the checksum. So a change is made where it means something (a varint of
  * a record, a field of a header, the framing of a compressed stream), and sizes and checksums are

@@ -1,8 +1,8 @@
 """Check that a log has the records that it acknowledged: nothing lost, doubled, moved,
 reordered or invented.
 
-    value = uint16 producer, uint32 CRC-32 of "topic-partition", uint64 sequence, 8 bytes of SHA-256
-    of these, padding
+    value = uint16 producer, uint32 CRC-32 of "topic-partition", uint64 sequence,
+            8 bytes of SHA-256 of these, padding
 
 Every acknowledged record has to be in the log exactly once, at the offset that was acknowledged.
 One that was sent and not acknowledged may be there once, where it was sent to. Within a partition a

@@ -19,11 +19,10 @@ import java.util.Map;
  *   request   ProduceRequest.validateRecords
  *   analyze   the broker's batch loop (BatchLoop)
  *   validate  LogValidator.validateMessagesAndAssignOffsets, with the codec that the batch loop
- * found, or cfg.source
+ *             found, or cfg.source
  *   append    the whole way into a real log (AppendStage)
  * "final" is the first of the other three that refuses in the order of a broker, "resize" where
- * only the rebuilt batch is too large,
- * "nothing_to_append" where no whole batch is there, or "ok".
+ * only the rebuilt batch is too large, "nothing_to_append" where no whole batch is there, or "ok".
  */
 public final class Answer {
     private static final int WHOLE_OUTPUT_UP_TO = 256;
