@@ -157,7 +157,7 @@ def test_pytest_rows_are_of_one_batch(tmp_path: Path) -> None:
 
 
 def test_pytest_histograms_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("pygal")  # in requirements/dev.txt
+    pytest.importorskip("pygal", reason="pygal is not installed")  # in requirements/dev.txt
     rows = measured(tmp_path / "out.json", "crc32c", f"--benchmark-histogram={tmp_path / 'chart'}")
     charts = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
     assert sorted(charts) == ["chart-CRC-32C,_16_kB.svg", "chart-CRC-32C,_1_MiB.svg"]

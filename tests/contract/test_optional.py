@@ -74,6 +74,7 @@ def test_an_undeclared_import_is_found(text: str, found: list[str], tmp_path: Pa
 
 
 def test_the_table_names_extras_and_modules_that_exist() -> None:
+    assert EXTRAS
     for start, (extra, names) in EXTRAS.items():
         brought = {normal(one) for one in PROJECT["optional-dependencies"][extra]}
         assert {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in names} <= brought
@@ -82,6 +83,7 @@ def test_the_table_names_extras_and_modules_that_exist() -> None:
 
 
 def test_what_is_installed_is_not_missing() -> None:
+    assert EXTRAS
     for part in EXTRAS:
         require(part)
 

@@ -376,13 +376,13 @@ def scribbles(data: bytes) -> Iterator[bytes]:
         yield bytes(other)
 
 
-@pytest.mark.parametrize("subject", SUBJECTS)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_buffer_that_changes_in_the_middle_of_a_walk(
-    reader: str, subject: str, while_unpacking: Callable[[Callable[[], object]], None]
+    reader: str, while_unpacking: Callable[[Callable[[], object]], None]
 ) -> None:
-    data = SUBJECTS[subject]
-    for other in scribbles(data):
+    changed = 0
+    pairs = ((data, other) for data in SUBJECTS.values() for other in scribbles(data))
+    for data, other in pairs:
         memory = changeable(data)
         changes: list[None] = []
 
@@ -395,8 +395,10 @@ def test_a_buffer_that_changes_in_the_middle_of_a_walk(
         while_unpacking(change)
         with suppress(BatchvalError):
             READERS[reader](memory)
+        changed += len(changes)
         if not changes:  # refused before anything was decompressed
             walk_fetched(SUBJECTS["zstd"])
+    assert changed > 0
 
 
 # ---- what callers pass besides -------------------------------------------------------------------

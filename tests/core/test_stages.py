@@ -318,7 +318,8 @@ def test_no_record_is_read_where_offsets_are_kept(carrier: str, origin: str) -> 
 
 @pytest.mark.parametrize("to_magic", [0, 1])
 def test_a_conversion_needs_the_records(carrier: str, to_magic: int) -> None:
-    slow_decides(carrier, keyed(KEYS, LZ4), TRUE, to_magic=to_magic)
+    result = slow_decides(carrier, keyed(KEYS, LZ4), TRUE, to_magic=to_magic)
+    assert (result.ok, result.claims, result.path) == (True, "honest", "rebuilt")
 
 
 def frame_stating(size: int) -> bytes:

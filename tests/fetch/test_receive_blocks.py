@@ -318,7 +318,7 @@ def resident() -> int:
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/statm is Linux'")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/statm exists on Linux only")
 def test_ten_thousand_blocks_leave_no_memory() -> None:
     receiver, held, before = giving(), deque[memoryview](maxlen=5), 0
     frames = [

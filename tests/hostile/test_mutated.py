@@ -79,8 +79,6 @@ def test_somebody_writes_while_a_function_runs(kind: str) -> None:
             seen.add(validator.check(scene.buffer, now_ms=NOW).ok)
     assert seen == {True, False}
     assert scene.writes > 0
-    writes = scene.writes
-    assert scene.writes == writes, "somebody writes after the end"
 
 
 def test_the_writer_never_writes_poison() -> None:
@@ -137,7 +135,9 @@ def test_undocumented_exceptions_are_found() -> None:
     assert execute(fails(BatchvalError("refused")), scene) == []
 
 
-@pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
+@pytest.mark.skipif(
+    os.environ.get("BATCHVAL_BUILD") == "asan", reason="AddressSanitizer handles SIGSEGV itself"
+)
 @pytest.mark.parametrize("target", KINDS)
 def test_the_fuzzer_names_the_operation_that_crashed(target: str, tmp_path: Path) -> None:
     script = f"""

@@ -170,7 +170,9 @@ def test_slots_end_at_forbidden_pages():
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(os.environ.get("BATCHVAL_BUILD") == "asan", reason="a signal of its own")
+@pytest.mark.skipif(
+    os.environ.get("BATCHVAL_BUILD") == "asan", reason="AddressSanitizer handles SIGSEGV itself"
+)
 def test_the_fuzzer_sees_a_signal(tmp_path):
     """Kill a target: fuzz.py reports a finding, saves its input, and exits with 1."""
     script = f"""

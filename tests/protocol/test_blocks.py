@@ -220,7 +220,7 @@ def run(code: str) -> list[int]:
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status and mremap are Linux'")
+@pytest.mark.skipif(sys.platform != "linux", reason="mremap exists on Linux only")
 def test_a_large_frame_takes_its_size_at_its_peak() -> None:
     before, peak, after = run(
         "before = status('VmRSS:')\nframes = read(96 << 20)\n"
@@ -231,7 +231,7 @@ def test_a_large_frame_takes_its_size_at_its_peak() -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status is Linux'")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status exists on Linux only")
 def test_who_releases_a_large_frame_does_not_wait_for_the_system() -> None:
     """The system takes 8 ms for 96 MiB, which the event loop has not."""
     *nanoseconds, before, after = run("""
@@ -249,7 +249,7 @@ print(before, settled(before + (26 << 20)))
 
 
 @pytest.mark.alone
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status is Linux'")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc/self/status exists on Linux only")
 def test_released_memory_goes_back_to_the_system() -> None:
     """Frames of all sizes, released in another order than they came, with small objects between."""
     before, peak, after = run("""

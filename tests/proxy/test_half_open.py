@@ -29,6 +29,8 @@ SHORT_S = 2.0
 LONG = Limits(idle_s=60, linger_s=30)  # nothing else may end what is tested here
 SHORT = Limits(idle_s=60, linger_s=30, peer_timeout_s=SHORT_S)
 MB = 1 << 20
+FETCH = other_frame(2, key=1, version=11, body=b"\0" * 8)
+NO_NAMESPACES = "network namespaces are needed: run as root on Linux"
 
 
 def options_of(transport) -> dict[str, int]:
@@ -78,7 +80,7 @@ def test_a_broker_that_is_gone_without_a_word():
     # With a request under way to it, and with nothing under way; other brokers' connections go on.
     with neighbour() as there:
         if there is None:
-            return  # test_options_of_sockets shows what the kernel has to do it with
+            pytest.skip(NO_NAMESPACES)
         with (
             ScriptedBroker(lambda _: None, there.listen()) as broker,
             ScriptedBroker() as other,
@@ -94,9 +96,8 @@ def test_a_broker_that_is_gone_without_a_word():
             eventually(lambda: len(broker.frames) == 2)
             there.pull()
             asking.sendall(produce_frame(2, ("t", 0, batch(b"never"))))
-            took = gone(asking, 20)
-            assert SHORT_S * 0.9 < took < SHORT_S * 4
-            assert took + gone(waiting, 20) < SHORT_S * 5
+            assert gone(asking, 20) > SHORT_S * 0.9  # both within 20 s: other limits are longer
+            gone(waiting, 20)
             eventually(lambda: proxy.counters.connections_open == 0)
             assert proxy.counters.bytes_held == 0
             assert len(broker.frames) == 2
@@ -104,32 +105,40 @@ def test_a_broker_that_is_gone_without_a_word():
             assert read_frame(well) == struct.pack(">i", 2)
 
 
-def test_a_client_that_is_gone_without_a_word_and_one_that_only_does_not_read():
-    # Answers under way to it, more than the kernel takes, or none. Who acknowledges may leave his
-    # answers unread.
-    def answer(frame: bytes) -> bytes | None:
-        if frame[:2] == b"\0\1":  # fetch
-            return struct.pack(">i", 4 * MB) + frame[4:8] + bytes(4 * MB - 4)
-        return None if frame[:2] == b"\0\0" else struct.pack(">i", 4) + frame[4:8]
+def answer(frame: bytes) -> bytes | None:
+    """Answer a Fetch request with 4 MB, Produce with nothing, and others with their id."""
+    if frame[:2] == b"\0\1":
+        return struct.pack(">i", 4 * MB) + frame[4:8] + bytes(4 * MB - 4)
+    return None if frame[:2] == b"\0\0" else struct.pack(">i", 4) + frame[4:8]
 
-    fetch = other_frame(2, key=1, version=11, body=b"\0" * 8)
+
+def test_a_client_that_is_gone_without_a_word():
+    # Answers under way to it, more than the kernel takes, or none.
     with neighbour() as there, ScriptedBroker(answer) as broker, contextlib.ExitStack() as open_:
-        host = "127.0.0.1" if there is None else there.here
-        proxy = open_.enter_context(RunningProxy(broker.address, limits=SHORT, listen=(host, 0)))
-        unread = open_.enter_context(connected(proxy))
+        if there is None:
+            pytest.skip(NO_NAMESPACES)
+        listen = (there.here, 0)
+        proxy = open_.enter_context(RunningProxy(broker.address, limits=SHORT, listen=listen))
+        idle, fetching = (open_.enter_context(there.connect(proxy.address)) for _ in range(2))
+        for sock in (idle, fetching):
+            sock.sendall(other_frame(1))
+            read_frame(sock)
+        fetching.sendall(FETCH)
+        eventually(lambda: proxy.counters.answers_total >= 3)
+        there.pull()
+        fetching.close()  # nobody hears of it
+        eventually(lambda: proxy.counters.connections_open == 0, SHORT_S * 6)
+        assert proxy.counters.connections_closed.get("client_gone", 0) >= 1
+
+
+def test_a_client_that_acknowledges_and_does_not_read():
+    with (
+        ScriptedBroker(answer) as broker,
+        RunningProxy(broker.address, limits=SHORT) as proxy,
+        connected(proxy) as unread,
+    ):
         unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-        unread.sendall(fetch * 3)
-        if there is not None:
-            idle, fetching = (open_.enter_context(there.connect(proxy.address)) for _ in range(2))
-            for sock in (idle, fetching):
-                sock.sendall(other_frame(1))
-                read_frame(sock)
-            fetching.sendall(fetch)
-            eventually(lambda: proxy.counters.answers_total >= 3)
-            there.pull()
-            fetching.close()  # nobody hears of it
-            eventually(lambda: proxy.counters.connections_open == 1, SHORT_S * 6)
-            assert proxy.counters.connections_closed.get("client_gone", 0) >= 1
+        unread.sendall(FETCH * 3)
         time.sleep(SHORT_S * 1.5)
         assert proxy.counters.connections_open == 1
         for _ in range(3):

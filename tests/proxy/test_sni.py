@@ -6,7 +6,6 @@ import logging
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,6 @@ from batchval.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
-from batchval.proxy import awaited_brokers
 from batchval.proxy.host_patterns import ServerNames
 from batchval.proxy.options import Limits
 from batchval.proxy.sni import node_asked_for
@@ -230,7 +228,6 @@ def test_a_name_may_come_before_its_broker_is_known(certificates: Certificates) 
     with Rig(certificates, (1,)) as rig:
         eventually(lambda: rig.is_known(1))
         with rig.client(of(2)) as sock:
-            began = time.monotonic()
             sock.sendall(other_frame(7))
             eventually(lambda: len(rig.proxy.proxy.cluster._awaited._waiting) == 1)
             rig.name(1, 2)
@@ -238,7 +235,6 @@ def test_a_name_may_come_before_its_broker_is_known(certificates: Certificates) 
                 rig.proxy.proxy.discovery.learn, 2, *rig.brokers[2].at
             )
             assert read_frame(sock) == struct.pack(">i", 7)
-            assert time.monotonic() - began < awaited_brokers.WAIT_S
         assert rig.asked() == (0, 1)
         eventually(lambda: rig.proxy.proxy.cluster._awaited._waiting == {})
 

@@ -131,7 +131,7 @@ def test_a_slow_answer_ends_in_time(registry: ScriptedRegistry) -> None:
     began = time.monotonic()
     with pytest.raises(RegistryError, match="timed out"):
         RegistryClient(registry.url, timeout_s=0.3).subjects_of(7)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # a limit on a hang
     with pytest.raises(RegistryError, match="refused"):
         RegistryClient("http://127.0.0.1:1").subjects_of(7)
 
