@@ -23,7 +23,6 @@ from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, FetchedBatches, OffsetOutOfRangeError
 from batchval.network.errors import AuthorizationError
 from batchval.protocol.messages.fetch import (
-    AbortedTransaction,
     FetchableTopicResponse,
     FetchResponse,
     PartitionData,
@@ -39,7 +38,15 @@ from tests.fetch.test_scripted import (
     ten,
     two_answers_wait,
 )
-from tests.fetch.test_streams import Ending, Fetch, moving, natives
+from tests.fetch.test_streams import (
+    WITH_ABORTED,
+    Ending,
+    Fetch,
+    moving,
+    natives,
+    offset_1000_is_gone,
+    with_aborted,
+)
 from tests.support.batches import batch, records
 from tests.support.proxy import eventually
 from tests.support.scripted import ScriptedBroker, metadata
@@ -177,17 +184,10 @@ async def test_a_thread_that_ends_is_replaced() -> None:
 
 
 async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
-    def fetch(request: Any) -> Any:
-        return (
-            partition(error=1)
-            if asked(request) == 1000
-            else log_of([ten(n) for n in range(3)])(request)
-        )
-
-    async with native(fetch) as (_, consumer):
+    async with native(offset_1000_is_gone) as (_, consumer):
         await consumer.seek(PLACE, 1000)
         assert len(joined(await read(consumer, 30))) == 3 * len(ten(0))
-    async with native(fetch, auto_offset_reset="none") as (_, consumer):
+    async with native(offset_1000_is_gone, auto_offset_reset="none") as (_, consumer):
         await consumer.seek(PLACE, 1000)
         with pytest.raises(OffsetOutOfRangeError, match="t-0 at offset 1000"):
             await read(consumer, 30)
@@ -302,27 +302,10 @@ asyncio.run(main())
 
 
 async def test_batches_of_aborted_transactions_are_left_out() -> None:
-    mine = {"attributes": 16, "producer_id": 9, "producer_epoch": 0}
-    marker = batch(records(1, key=b"\0\0\0\0"), base_offset=20, **{**mine, "attributes": 48})
-    log = [ten(0, **mine), ten(1), marker, batch(records(10), base_offset=21)]
-
-    async def fetch(request: Any) -> FetchResponse:
-        at = asked(request)
-        data = (
-            b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :])
-            if at < 31
-            else b""
-        )
-        if not data:
-            await asyncio.sleep(0.05)
-        part = PartitionData(0, 0, 31, 31, records=data)
-        part.aborted_transactions = [AbortedTransaction(9, 0)] if at < 21 else None
-        return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[part])])
-
-    async with native(fetch, isolation_level="read_committed") as (_, consumer):
+    async with native(with_aborted, isolation_level="read_committed") as (_, consumer):
         taken = await read(consumer, 31)
-    assert b"".join(log[1:2]) in joined(taken)
-    assert log[0] not in joined(taken)
+    assert WITH_ABORTED[1] in joined(taken)
+    assert WITH_ABORTED[0] not in joined(taken)
 
 
 async def test_what_came_before_a_seek_is_dropped() -> None:

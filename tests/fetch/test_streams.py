@@ -59,6 +59,34 @@ async def started(consumer: Consumer, decode: str = "records", quota: Quota | No
     consumer.resume((TOPIC, 0))
 
 
+def offset_1000_is_gone(request: Any) -> Any:
+    """Answer with 30 records, or OFFSET_OUT_OF_RANGE."""
+    if asked(request) == 1000:
+        return partition(error=1)
+    return log_of([ten(n) for n in range(3)])(request)
+
+
+#: an aborted batch, one of another producer, the marker, and ten records
+ABORTED = {"attributes": 16, "producer_id": 9, "producer_epoch": 0}
+WITH_ABORTED = [
+    ten(0, **ABORTED),
+    ten(1),
+    batch(records(1, key=b"\0\0\0\0"), base_offset=20, **{**ABORTED, "attributes": 48}),
+    batch(records(10), base_offset=21),
+]
+
+
+async def with_aborted(request: Any) -> FetchResponse:
+    """Answer from WITH_ABORTED as a broker does for read_committed."""
+    at = asked(request)
+    first = sum(at >= end for end in (10, 20, 21, 31))
+    if not (data := b"".join(WITH_ABORTED[first:])):
+        await asyncio.sleep(0.05)
+    part = PartitionData(0, 0, 31, 31, records=data)
+    part.aborted_transactions = [AbortedTransaction(9, 0)] if at < 21 else None
+    return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[part])])
+
+
 class Total:
     """What was counted natively, and what came otherwise."""
 
@@ -205,19 +233,12 @@ async def test_the_thread_goes_on_where_a_partition_came_back() -> None:
 
 
 async def test_an_offset_that_is_gone_is_reset_or_raised() -> None:
-    def fetch(request: Any) -> Any:
-        return (
-            partition(error=1)
-            if asked(request) == 1000
-            else log_of([ten(n) for n in range(3)])(request)
-        )
-
     total = Total()
-    async with counting(fetch) as (_, consumer):
+    async with counting(offset_1000_is_gone) as (_, consumer):
         await consumer.seek((TOPIC, 0), 1000)
         await total.until(consumer, 30)
     assert total.records == 30
-    async with counting(fetch, auto_offset_reset="none") as (_, consumer):
+    async with counting(offset_1000_is_gone, auto_offset_reset="none") as (_, consumer):
         await consumer.seek((TOPIC, 0), 1000)
         with pytest.raises(OffsetOutOfRangeError, match="t-0 at offset 1000"):
             await total.until(consumer, 30)
@@ -246,25 +267,8 @@ async def test_damage_is_raised_with_its_place_and_what_came_before_it_is_counte
 
 
 async def test_batches_of_aborted_transactions_are_not_counted() -> None:
-    mine = {"attributes": 16, "producer_id": 9, "producer_epoch": 0}
-    marker = batch(records(1, key=b"\0\0\0\0"), base_offset=20, **{**mine, "attributes": 48})
-    log = [ten(0, **mine), ten(1), marker, batch(records(10), base_offset=21)]
-
-    async def fetch(request: Any) -> FetchResponse:
-        at = asked(request)
-        data = (
-            b"".join(log[0 if at < 10 else 1 if at < 20 else 2 if at < 21 else 3 :])
-            if at < 31
-            else b""
-        )
-        if not data:
-            await asyncio.sleep(0.05)
-        part = PartitionData(0, 0, 31, 31, records=data)
-        part.aborted_transactions = [AbortedTransaction(9, 0)] if at < 21 else None
-        return FetchResponse(responses=[FetchableTopicResponse(TOPIC, partitions=[part])])
-
     total = Total()
-    async with counting(fetch, isolation_level="read_committed") as (_, consumer):
+    async with counting(with_aborted, isolation_level="read_committed") as (_, consumer):
         await total.until(consumer, 31)
     assert total.records == 20
 

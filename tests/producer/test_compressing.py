@@ -15,8 +15,9 @@ from batchval.errors import ErrorCode
 from batchval.producer import BatchDone, Producer, compressing
 from batchval.producer.errors import DeliveryTimeoutError, ProducerClosedError
 from tests.producer.scripted import ScriptedBroker
-from tests.producer.test_sending import VALUES, fill, options, run, until
+from tests.producer.test_sending import VALUES, fill, options, run
 from tests.support.deliveries import acked
+from tests.support.network import until
 
 real = compressing.compress
 

@@ -17,8 +17,9 @@ from batchval.producer import BatchDone, Delivery, DeliveryError, Producer
 from batchval.producer.delivery import Failures, Outcome
 from batchval.producer.errors import ProducerClosedError, ProducerFencedError
 from tests.producer.scripted import ScriptedBroker
-from tests.producer.test_sending import options, run, until
+from tests.producer.test_sending import options, run
 from tests.support.deliveries import acked
+from tests.support.network import until
 
 
 def refuse(partition: int, batch: RecordBatch) -> ErrorCode:

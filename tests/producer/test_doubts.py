@@ -19,7 +19,8 @@ from batchval.producer.batch import PartitionQueue
 from batchval.producer.doubts import TRANSITIONS, Action, Doubt, Event, follow
 from batchval.producer.errors import DeliveryUnknownError
 from tests.producer.scripted import Fault, ScriptedBroker, no_fault
-from tests.producer.test_sending import fill, options, run, until
+from tests.producer.test_sending import fill, options, run
+from tests.support.network import until
 
 #: each value fills a batch
 VALUES = [b"%d" % n * 150 for n in range(10)]

@@ -14,14 +14,9 @@ from batchval.producer import BatchDone, Producer, ProducerOptions
 from tests.interop.kafka_broker import KafkaBroker
 from tests.producer.test_broker import read_all
 from tests.support.deliveries import acked
+from tests.support.network import until
 
 pytestmark = pytest.mark.jvm
-
-
-async def until(condition: Any, timeout_s: float = 60) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("codec", [pytest.param("none", marks=pytest.mark.slow), "lz4"])

@@ -14,8 +14,8 @@ from batchval.producer import Producer, ProducerOptions
 from batchval.producer.errors import TransactionAbortedError
 from tests.interop.kafka_broker import KafkaBroker
 from tests.producer.test_broker import read_all
-from tests.producer.test_restart import until
 from tests.support.deliveries import outcome
+from tests.support.network import until
 from tests.support.topics import make_topic
 
 pytestmark = pytest.mark.jvm

@@ -27,6 +27,7 @@ from batchval.producer.errors import (
 )
 from tests.producer.scripted import ScriptedBroker, no_fault
 from tests.support.deliveries import acked, outcome
+from tests.support.network import until
 
 RETRIED = [
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -43,11 +44,6 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 def options(broker: ScriptedBroker, **more: Any) -> ProducerOptions:
     settings = {"linger_ms": 0, "retry_backoff_ms": 5, "batch_size": 200}
     return ProducerOptions(bootstrap_servers=[broker.bootstrap], **settings | more)
-
-
-async def until(condition: Any) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 async def fill(
@@ -595,6 +591,7 @@ def test_claims_are_in_the_tag_and_true() -> None:
                     batch = RecordBatch(bytes(data.records or b""))
                     assert tag == TAG
                     assert from_tag(carried, batch.crc) == compute(bytes(data.records or b""))
+            assert sorted(broker.values(0)) == sorted(VALUES)
 
     run(work())
 

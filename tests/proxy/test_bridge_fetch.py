@@ -40,8 +40,9 @@ from batchval.proxy.pending import Answer
 from batchval.proxy.session import Session
 from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place
-from tests.proxy.test_session_order import Rig, ids, run, until
+from tests.proxy.test_session_order import Rig, ids, run
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records
+from tests.support.network import until
 from tests.support.old_fetches import (
     Fetched,
     OldConsumer,

@@ -229,9 +229,9 @@ def rows_of(side: Side) -> dict[str | None, dict[int, int]]:
     return {key.client_id: dict(row.uses) for key, row in side.proxy.clients.rows()}
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_both_paths_count_by_api_and_version(short: bool) -> None:
-    side = Side(short=short)
+@pytest.mark.parametrize("uses_fast_path", [True, False])
+async def test_both_paths_count_by_api_and_version(uses_fast_path: bool) -> None:
+    side = Side(uses_fast_path=uses_fast_path)
     frames = [produce_frame(1, ("t", 0, GOOD))] * 3 + [
         asked(FETCH, 12),
         asked(FETCH, 11),
@@ -251,9 +251,9 @@ async def test_both_paths_count_by_api_and_version(short: bool) -> None:
     assert rows_of(side) == {"test": uses | {pair(FETCH, 12): 3}}
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_a_session_may_have_several_client_ids(short: bool) -> None:
-    side = Side(short=short)
+@pytest.mark.parametrize("uses_fast_path", [True, False])
+async def test_a_session_may_have_several_client_ids(uses_fast_path: bool) -> None:
+    side = Side(uses_fast_path=uses_fast_path)
     long = b"x" * 300
     ids = [b"a", b"a", None, b"", b"b", b"a", long, long, long[:-1] + b"y", b"\xff\x1b[2J", b"b"]
     side.read(side.session.client, b"".join(asked(FETCH, 12, one) for one in ids))
@@ -262,10 +262,12 @@ async def test_a_session_may_have_several_client_ids(short: bool) -> None:
     assert found == {"a": 3, None: 1, "": 1, "b": 2, "x" * 100: 3, "\ufffd\x1b[2J": 1}
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("uses_fast_path", [True, False])
 @pytest.mark.parametrize("size", [-2, 5, 0x7FFF])
-async def test_client_ids_that_go_past_the_end_are_not_read(short: bool, size: int) -> None:
-    side = Side(short=short)
+async def test_client_ids_that_go_past_the_end_are_not_read(
+    uses_fast_path: bool, size: int
+) -> None:
+    side = Side(uses_fast_path=uses_fast_path)
     side.read(side.session.client, asked(FETCH, 12))
     frame = struct.pack(">hhih", FETCH, 12, 7, size) + b"abc"
     side.read(side.session.client, struct.pack(">i", len(frame)) + frame)
@@ -274,7 +276,7 @@ async def test_client_ids_that_go_past_the_end_are_not_read(short: bool, size: i
 
 
 async def test_more_versions_than_are_counted_natively() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     pairs = [(api.key, version) for api in APIS.values() for version in range(api.max_version + 1)]
     fetches = [
         (key, version) for key, version in pairs if key in (8, 9, 11, 12, 13, 14, 15, 16, 22)
@@ -289,7 +291,7 @@ async def test_more_versions_than_are_counted_natively() -> None:
 
 
 async def test_the_software_and_the_principal_count_for_earlier_requests_too() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     side.read(side.session.client, asked(METADATA, 0))
     side.read(side.session.client, bytes(introduced("librdkafka", "2.0.2")))
     side.session.identity.authenticated_as("User:alice")
@@ -302,7 +304,7 @@ async def test_the_software_and_the_principal_count_for_earlier_requests_too() -
 
 
 async def test_a_session_that_goes_on_is_collected_from_time_to_time() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     seen = side.session.seen_client
     side.read(side.session.client, asked(FETCH, 12))
     seen.check(4.9)
@@ -313,7 +315,7 @@ async def test_a_session_that_goes_on_is_collected_from_time_to_time() -> None:
 
 async def test_turns_of_the_loop_are_short_however_often_the_client_id_changes() -> None:
     # Each change costs as much as the native path allows for hundreds of requests.
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     side.session.budget.take_turn = lambda _: None  # type: ignore[method-assign]
     ids = [b"%d" % n for n in range(2_000)]
     side.read(side.session.client, b"".join(asked(FETCH, 12, one) for one in ids))
@@ -336,7 +338,7 @@ async def test_of_a_long_client_id_the_beginning_alone_is_decoded(client_id: byt
         def decode(self, *_: Any, **__: Any) -> str:
             raise AssertionError("32 KiB of malformed UTF-8 take 0.3 ms on the loop")
 
-    seen = Side(short=True).session.seen_client
+    seen = Side(uses_fast_path=True).session.seen_client
     seen._change(Counted(client_id))
     assert taken == [400]
     assert seen.client_id == client_id.decode(errors="replace")[:100]
@@ -443,7 +445,7 @@ async def test_when_the_version_is_the_reason(
     found: tuple[int, int] | None,
 ) -> None:
     counts = Uses()
-    seen = SeenClient(Side(short=True).session, counts, ClientTable(), 0.0)
+    seen = SeenClient(Side(uses_fast_path=True).session, counts, ClientTable(), 0.0)
     counts.uses = earlier
     seen.collect()
     counts.uses = uses
@@ -452,7 +454,7 @@ async def test_when_the_version_is_the_reason(
 
 async def test_a_broker_that_never_saw_the_old_version_had_another_reason() -> None:
     counts = Uses()
-    seen = SeenClient(Side(short=True).session, counts, ClientTable(), 0.0)
+    seen = SeenClient(Side(uses_fast_path=True).session, counts, ClientTable(), 0.0)
     counts.uses = {pair(FETCH, 2): 1, pair(2, 0): 1}
     assert seen.rejected((FETCH, 2), 2, {FETCH: Raised(0, 10)}) is None
     counts.uses = {pair(8, 0): 1}

@@ -26,6 +26,7 @@ from batchval.proxy.audit_log import MOST_AT_ONCE, TextFormatter
 from batchval.proxy.connection_log import DEBUG_LINES, ConnectionLog
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters, Limits
+from tests.support.clock import Clock
 from tests.support.log_lines import ended, facts
 from tests.support.network import closed_port
 from tests.support.proxy import (
@@ -43,13 +44,6 @@ from tests.support.proxy import (
 
 HTTP = b"GET / HTTP/1.1\r\n\r\n"
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE, LIST_GROUPS = 18, 17, 36, 16
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Unasked:

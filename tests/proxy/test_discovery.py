@@ -28,7 +28,7 @@ from batchval.proxy.metadata_client import BrokerAddress, ClusterView, SilentBro
 from batchval.proxy.options import Limits
 from batchval.proxy.state_file import State, StateFile
 from tests.auth.gates import RunningSettings
-from tests.support.network import closed_port
+from tests.support.network import closed_port, until
 from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (
     LOOPBACK,
@@ -49,14 +49,6 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
         asyncio.run(asyncio.wait_for(test(*args, **kwargs), 30))
 
     return run
-
-
-async def until(condition: Callable[[], Any], timeout: float = 15.0) -> Any:
-    end = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < end, "the condition did not become true"
-        await asyncio.sleep(0.005)
-    return value
 
 
 class NamingBroker(ScriptedBroker):

@@ -62,9 +62,9 @@ def traffic_of(side: Side) -> Traffic:
     return side.proxy.traffic_of(side.session.listener)
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_the_time_at_the_broker_is_not_the_gates(short: bool) -> None:
-    side = Side(short=short)
+@pytest.mark.parametrize("uses_fast_path", [True, False])
+async def test_the_time_at_the_broker_is_not_the_gates(uses_fast_path: bool) -> None:
+    side = Side(uses_fast_path=uses_fast_path)
     send(side, produce_frame(1, ("t", 0, GOOD)) + other_frame(2))
     await asyncio.sleep(0.03)
     side.answer(0)
@@ -78,9 +78,9 @@ async def test_the_time_at_the_broker_is_not_the_gates(short: bool) -> None:
     assert side.session.fast_path.take_served() == (0, 0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_waiting_for_a_turn_is_the_gates_time(short: bool) -> None:
-    side = Side(short=short)
+@pytest.mark.parametrize("uses_fast_path", [True, False])
+async def test_waiting_for_a_turn_is_the_gates_time(uses_fast_path: bool) -> None:
+    side = Side(uses_fast_path=uses_fast_path)
     side.proxy.budget.spent_s = 100.0  # others have taken this turn of the loop
     side.read(side.session.client, produce_frame(1, ("t", 0, GOOD)))
     assert side.broker.data == b""
@@ -98,26 +98,26 @@ async def test_waiting_for_a_turn_is_the_gates_time(short: bool) -> None:
     assert later - total < 0.49
 
 
-@pytest.mark.parametrize("short", [True, False])
-async def test_acks_0_has_no_duration(short: bool) -> None:
-    side = Side(short=short)
+@pytest.mark.parametrize("uses_fast_path", [True, False])
+async def test_acks_0_has_no_duration(uses_fast_path: bool) -> None:
+    side = Side(uses_fast_path=uses_fast_path)
     send(side, produce_frame(1, ("t", 0, GOOD), acks=0) + produce_frame(2, ("t", 0, GOOD)))
     side.answer(0)
     assert counts(side) == {PRODUCE: (1, 1)}
 
 
 async def test_a_refused_request_never_was_at_the_broker() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     send(side, produce_frame(1, ("t", 0, BAD)) + produce_frame(2, ("t", 0, GOOD), ("t", 1, BAD)))
     side.answer(0)
     assert counts(side) == {PRODUCE: (2, 1)}
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("uses_fast_path", [True, False])
 @pytest.mark.parametrize("before", [0, 0x7FFFFFFF - 700])
-async def test_many_requests_under_way(short: bool, before: int) -> None:
+async def test_many_requests_under_way(uses_fast_path: bool, before: int) -> None:
     # Each gets its own duration, also where correlation ids start anew; too many are counted.
-    side = Side(short=short, limits=Limits(max_waiting=10_000))
+    side = Side(uses_fast_path=uses_fast_path, limits=Limits(max_waiting=10_000))
     path = side.session.fast_path
     path.sent = path.received = before
     for n in range(3_000):
@@ -132,7 +132,7 @@ async def test_many_requests_under_way(short: bool, before: int) -> None:
 
 
 async def test_an_answer_out_of_turn_is_not_measured() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     send(side, other_frame(1) + other_frame(2))
     side.read(side.up, struct.pack(">ii", 4, 2))
     assert side.session.ending == "answer_out_of_turn"
@@ -140,7 +140,7 @@ async def test_an_answer_out_of_turn_is_not_measured() -> None:
 
 
 async def test_a_client_that_takes_no_answers_makes_nobody_slow() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     send(side, other_frame(1) + other_frame(2))
     side.session.client_full()
     side.session.client_drained()
@@ -154,7 +154,7 @@ async def test_a_client_that_takes_no_answers_makes_nobody_slow() -> None:
 
 
 async def test_what_the_budget_holds_up_is_the_gates_time() -> None:
-    side = Side(short=True)
+    side = Side(uses_fast_path=True)
     send(side, other_frame(1))
     side.session.holding.pause()
     side.session.holding.go_on()

@@ -80,7 +80,7 @@ class Place:
 class Side:
     """A connection in a proxy of its own, with wires for sockets."""
 
-    def __init__(self, *, short: bool, **options: Any) -> None:
+    def __init__(self, *, uses_fast_path: bool, **options: Any) -> None:
         self.refusals: list[Refusal] = []
         self.counters = Counters()
         self.proxy = Proxy(
@@ -89,7 +89,7 @@ class Side:
             ),
             self.counters,
         )
-        if not short:
+        if not uses_fast_path:
             self.proxy.fast_routes = Routes({})
         if self.proxy.gate.ledger is not None:
             self.proxy.gate.ledger = ClaimsLedger(
@@ -225,7 +225,7 @@ def test_both_ways_do_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 async def both_ways(rng: random.Random) -> None:
     chosen = settings(rng)
-    sides = [Side(short=short, **chosen) for short in (True, False)]
+    sides = [Side(uses_fast_path=one, **chosen) for one in (True, False)]
     for turn in range(12):
         frames = [one_frame(rng, turn * 10 + n) for n in range(rng.randrange(1, 7))]
         data, split = b"".join(frames), rng.randrange(0, 400)
@@ -241,9 +241,9 @@ async def both_ways(rng: random.Random) -> None:
                     break
                 await asyncio.sleep(0.001)
             side.answer(split)
-        short, long = (side.seen() for side in sides)
-        assert short == long
-        if short["ending"] is not None:
+        fast, full = (side.seen() for side in sides)
+        assert fast == full
+        if fast["ending"] is not None:
             break
     for side in sides:
         side.proxy.validation.stop()
@@ -253,12 +253,12 @@ async def both_ways(rng: random.Random) -> None:
 
 
 def test_the_fast_path_is_taken() -> None:
-    # Else the test above compares the long way with itself.
+    # Without this, the test above would compare the full path with itself.
     asyncio.run(the_fast_path())
 
 
 async def the_fast_path() -> None:
-    side = Side(short=True, claims_in=ClaimsPolicy.parse("audit:0.001"))
+    side = Side(uses_fast_path=True, claims_in=ClaimsPolicy.parse("audit:0.001"))
     # a fixed time, hence a fixed checksum: which batches are sampled depends on it, and 1 of 200 is
     small = batch(b"one" * 50, b"two" * 50, codec=LZ4, timestamp=1_790_000_000_000)
     frames = [claimed(produce_frame(n, ("t", 0, small)), [tag_of(small)]) for n in range(8)]
@@ -282,18 +282,18 @@ async def the_fast_path() -> None:
     side.proxy.validation.stop()
 
 
-@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("uses_fast_path", [True, False])
 @pytest.mark.parametrize("word", ["verify", "audit:0.2", "trust"])
 @pytest.mark.parametrize("sizes", [True, False])
-def test_only_the_whole_limit_makes_a_bomb(short: bool, word: str, sizes: bool) -> None:
+def test_only_the_whole_limit_makes_a_bomb(uses_fast_path: bool, word: str, sizes: bool) -> None:
     # A batch above what the loop decompresses, and within the whole limit, is not a lie; above both
     # it is.
-    asyncio.run(only_the_whole_limit(short, word, sizes))
+    asyncio.run(only_the_whole_limit(uses_fast_path, word, sizes))
 
 
-async def only_the_whole_limit(short: bool, word: str, sizes: bool) -> None:
+async def only_the_whole_limit(uses_fast_path: bool, word: str, sizes: bool) -> None:
     side = Side(
-        short=short,
+        uses_fast_path=uses_fast_path,
         claims_in=ClaimsPolicy.parse(word),
         validator={"max_decompressed_bytes": 3 << 20},
     )
@@ -337,7 +337,7 @@ async def judged(side: Side, frames: list[bytes]) -> None:
 
 def test_frames_are_what_a_splitter_gives() -> None:
     async def wrong() -> None:
-        side = Side(short=True)
+        side = Side(uses_fast_path=True)
         for frames in ([b"x" * 20], [None], [bytearray(20)]):
             with pytest.raises(TypeError, match="memoryviews"):
                 side.session.fast_path.take(frames, 0, 0, [])  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from batchval.proxy import handshakes
 from batchval.proxy.handshakes import Handshakes
 from tests.auth.gates import RunningSettings
 from tests.support.authorities import Authority, pem
+from tests.support.network import until
 from tests.support.proxy import ScriptedBroker, other_frame, read_frame
 from tests.support.secured import SecuredServer
 
@@ -95,12 +95,6 @@ class Peer:
     def reset(self) -> None:
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
-
-
-async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not what():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

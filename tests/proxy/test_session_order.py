@@ -22,6 +22,7 @@ from batchval.proxy.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
 from tests.proxy.test_topic_ids import ORDERS, Broker
 from tests.proxy.test_topic_ids import request as by_id
+from tests.support.network import until
 from tests.support.proxy import (
     BAD,
     GOOD,
@@ -42,7 +43,7 @@ class Rig(Side):
     """A session whose turns on the loop and whose threads go on when the test says so."""
 
     def __init__(self, *, in_threads: bool = False, **options: Any) -> None:
-        super().__init__(short=True, **options)
+        super().__init__(uses_fast_path=True, **options)
         self.go = threading.Event()
         self.go.set()
         work = self.proxy.gate.work
@@ -107,12 +108,6 @@ def frames_of(data: bytes | bytearray) -> list[bytes]:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(test())
-
-
-async def until(what: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not what():
-            await asyncio.sleep(0.001)
 
 
 def ids(frames: list[bytes], at: int = 0) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 
 from batchval.proxy.options import Counters
 from batchval.proxy.validation_queue import AHEAD, MOST_AHEAD, ValidationQueue
+from tests.support.network import until
 
 
 class Verdict:
@@ -82,12 +83,6 @@ def submit(queue: ValidationQueue, one: One, name: str, size: int = MOST_AHEAD +
     request.size = size
     queue.submit(one, name, request, verdict)  # type: ignore[arg-type]
     return verdict
-
-
-async def until(what: Callable[[], Any]) -> None:
-    async with asyncio.timeout(30):
-        while not what():
-            await asyncio.sleep(0.002)
 
 
 def test_who_has_used_least_goes_first() -> None:

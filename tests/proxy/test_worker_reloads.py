@@ -38,7 +38,7 @@ from batchval.proxy.workers.preparing import Outcome, Preparing
 from batchval.proxy.workers.summing import packed
 from batchval.proxy.workers.worker import WorkerGate, _serve, _Worker
 from batchval.proxy.workers.worker_states import WorkerEvent
-from tests.proxy_settings.reloaded import until
+from tests.support.network import until
 
 GATE: dict[str, Any] = {
     "listeners": [{"address": "127.0.0.1:9092"}],

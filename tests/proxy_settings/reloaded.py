@@ -89,10 +89,3 @@ class StayingClient:
         """Return the next answer."""
         size = int.from_bytes(await self.reader.readexactly(4), "big")
         return await self.reader.readexactly(size)
-
-
-async def until(what: Any, seconds: float = 10.0) -> None:
-    """Wait until it is true."""
-    async with asyncio.timeout(seconds):
-        while not what():
-            await asyncio.sleep(0.005)

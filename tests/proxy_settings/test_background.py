@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from batchval.proxy.background import YIELD_S, OneAtATime, in_background
-from tests.proxy_settings.reloaded import until
+from tests.support.network import until
 
 
 async def test_it_returns_and_raises_what_the_work_does() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
 
 import pytest
 
 from batchval.proxy.lifecycle import TRANSITIONS, Event, Life, Phase
+from tests.support.network import until
 
 
 class FakeGate:
@@ -48,11 +48,6 @@ async def lived(
         await until(life.events.empty)
         await asyncio.sleep(0)
     return life, task
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():
-        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize(("phase", "event"), list(itertools.product(Phase, Event)))

@@ -22,7 +22,7 @@ from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.loading import ConfigError, drafted, settings_from, shown
 from batchval.proxy.otlp_settings import Otlp
 from tests.proxy_settings.reloaded import ReloadedGate
-from tests.support.network import closed_port
+from tests.support.network import closed_port, until
 from tests.support.proxy import ScriptedBroker, other_frame
 
 
@@ -73,14 +73,6 @@ def values(otlp: dict[str, Any], upstream: str = "127.0.0.1:1") -> dict[str, Any
     listener = {"address": "127.0.0.1:0", "first_broker_port": 0}
     metrics = {"address": None, "otlp": {"interval_ms": 1_000, **otlp}}
     return {"listeners": [listener], "upstream": {"bootstrap": upstream}, "metrics": metrics}
-
-
-async def until(what: Any) -> None:
-    for _ in range(2_000):
-        if what():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to pass")
 
 
 async def test_a_collector_gets_all_metrics(collector: Collector) -> None:

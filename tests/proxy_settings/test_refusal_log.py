@@ -22,15 +22,9 @@ from batchval.proxy.audit_log import (
 )
 from batchval.proxy.config import Log
 from tests.proxy_settings.refused import Refused
+from tests.support.clock import Clock
 
 GOLDEN = Path(__file__).parents[2] / "fixtures" / "golden"
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def lines(kind: str, *refusals: Refused, per_second: int = 100, level: str = "info") -> list[str]:

@@ -14,7 +14,8 @@ import pytest
 from batchval.proxy.prepared import NotPrepared
 from batchval.proxy.reloading import Reloader
 from batchval.proxy.settings_file import SettingsFile
-from tests.proxy_settings.reloaded import ReloadedGate, until
+from tests.proxy_settings.reloaded import ReloadedGate
+from tests.support.network import until
 from tests.support.proxy import ScriptedBroker
 
 

@@ -18,7 +18,8 @@ from batchval.core.claims import compute, to_tag
 from batchval.protocol.produce import CLAIMS_TAG
 from batchval.proxy.loading import ConfigError, settings_from
 from batchval.proxy.reloading import FileWatch, Reloader
-from tests.proxy_settings.reloaded import ReloadedGate, until
+from tests.proxy_settings.reloaded import ReloadedGate
+from tests.support.network import until
 from tests.support.proxy import BAD, COMPRESSED, GOOD, ScriptedBroker, batch, produce_frame
 
 LARGE = batch(b"x" * 3_000)

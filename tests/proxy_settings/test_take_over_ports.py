@@ -17,7 +17,7 @@ from batchval.proxy.handover import TakeOver
 from batchval.proxy.listening_sockets import ListeningSockets, Port
 from batchval.proxy.loading import settings_from
 from batchval.proxy.state_file import State
-from tests.proxy_settings.reloaded import until
+from tests.support.network import until
 from tests.support.ports import free_ports
 
 LOOPBACK = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""An event loop whose clock passes at once to its next timer.
+"""A clock that a test sets, and an event loop whose clock passes at once to its next timer.
 
 What depends on seconds then depends on nothing else: neither on how busy the machine is, nor on
 how long it takes.
@@ -11,7 +11,16 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any
 
-__all__ = ["run_at_once"]
+__all__ = ["Clock", "run_at_once"]
+
+
+class Clock:
+    """A clock that shows ``now``, which the test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class _Clock(selectors.DefaultSelector):

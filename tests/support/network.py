@@ -216,7 +216,7 @@ def closed_port() -> int:
     return int(held.getsockname()[1])
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Run the loop until the condition holds; fail the test if it never does."""
     async with asyncio.timeout(seconds):
         while not condition():
