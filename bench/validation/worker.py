@@ -1,7 +1,7 @@
 """One peer in a process of its own: a request a line on stdin, an answer a line on stdout, both
 JSON.
 
-    {"operation": "check", "path": "v2-lz4-1-100.bin", "samples": 9, "sample_ns": 3e6, "fast": 28800}
+    {"operation": "check", "path": "v2-lz4-1-100.bin", "samples": 9, "sample_ns": 3e6, "fast": 9000}
     {"ns": [...], "busy": [...], "probe": [...], "records": 100}
 
 ``ns`` is this thread's CPU time a batch; ``busy`` the share of the sample in which it ran;
