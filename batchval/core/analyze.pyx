@@ -29,8 +29,7 @@ cdef enum:
     ALL_RECORDS = 0x7FFFFFFFFFFFFFFF  # for the text of OffsetsOutOfOrderException
 
 
-# ---- the request
-# --------------------------------------------------------------------------------------------------
+# ---- the request ---------------------------------------------------------------------------------
 
 cdef bint validate_first_batch(const uint8_t *p, size_t n, bint claimed, Verdict *v,
         bint *transactional) noexcept nogil:
@@ -77,8 +76,7 @@ cdef bint validate_request(const uint8_t *p, size_t n, const AppendContext *d,
     return True
 
 
-# ---- the batch loop
-# ------------------------------------------------------------------------------------------------
+# ---- the batch loop ------------------------------------------------------------------------------
 
 cdef bint analyze_batches(const uint8_t *p, size_t n, const AppendContext *d, const Policy *policy,
         Scratch *scratch,

@@ -51,9 +51,9 @@ cdef extern from *:
     static inline int batchval_is_immutable(const Py_buffer *view)
     {
         PyObject *exporter = view->obj;
-        if (exporter != NULL && PyMemoryView_Check(exporter)) exporter =
-        PyMemoryView_GET_BUFFER(exporter)->obj; return exporter != NULL &&
-        PyBytes_CheckExact(exporter) && view->readonly;
+        if (exporter != NULL && PyMemoryView_Check(exporter))
+            exporter = PyMemoryView_GET_BUFFER(exporter)->obj;
+        return exporter != NULL && PyBytes_CheckExact(exporter) && view->readonly;
     }
     /* struct's codes b, B and c, with or without a byte order, which one byte does not have */
     static inline int batchval_holds_bytes(const Py_buffer *view)

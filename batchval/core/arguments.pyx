@@ -187,8 +187,7 @@ cdef int origin_number(origin) except -1:
     raise kind(f"origin must be one of {names} or an AppendOrigin, not {shown(origin)}")
 
 
-# ---- buffers and ranges
-# --------------------------------------------------------------------------------------------
+# ---- buffers and ranges --------------------------------------------------------------------------
 
 cdef int take_buffer(buffer, Py_buffer *view, bint writable=False) except -1:
     """Take a contiguous buffer of bytes. Arrays of other items are refused: only the bytes that
@@ -357,8 +356,7 @@ cdef int source_of(const uint8_t *p, size_t n) noexcept nogil:
     return source
 
 
-# ---- claims
-# --------------------------------------------------------------------------------------------------
+# ---- claims --------------------------------------------------------------------------------------
 
 _CLAIMS_POLICIES = {"ignore": IGNORE_CLAIMS, "verify": VERIFY_CLAIMS, "trust": TRUST_CLAIMS}
 

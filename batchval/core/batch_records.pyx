@@ -310,8 +310,7 @@ cdef bint read_records(const uint8_t *p, size_t n, int64_t most, const AppendCon
     return True
 
 
-# ---- at rest
-# --------------------------------------------------------------------------------------------------
+# ---- at rest -------------------------------------------------------------------------------------
 
 cdef bint check_unopened(const Entry *b, Verdict *v) noexcept nogil:
     """Check what a compressed batch of a segment shows without being decompressed: checksum, codec,

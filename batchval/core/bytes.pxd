@@ -20,8 +20,8 @@ cdef extern from *:
 cdef extern from *:
     """
     /* For a bound that is read as it lies: without this the compiler may read it a second time
-    instead of keeping it
-     * in a register. Where bytes are swapped or put together first, it cannot. */
+     * instead of keeping it in a register. Where bytes are swapped or put together first, it
+     * cannot. */
     static inline uint32_t batchval_once(uint32_t v) { __asm__("" : "+r"(v)); return v; }
     """
     uint32_t once "batchval_once"(uint32_t) noexcept nogil
@@ -90,10 +90,12 @@ cdef inline uint64_t span(const uint8_t *at, const uint8_t *end) noexcept nogil:
 cdef extern from *:
     """
     /* The next record starts where the length states it; not to derive it from the fields' ends
-    lets the processor run
-     * ahead into it while these are still being read. */
-    static inline const uint8_t *batchval_hidden(const uint8_t *p) { __asm__("" : "+r"(p)); return
-    p; }
+     * lets the processor run ahead into it while these are still being read. */
+    static inline const uint8_t *batchval_hidden(const uint8_t *p)
+    {
+        __asm__("" : "+r"(p));
+        return p;
+    }
     """
     bint likely "__builtin_expect"(bint, long) noexcept nogil
     const uint8_t *hidden "batchval_hidden"(const uint8_t *p) noexcept nogil

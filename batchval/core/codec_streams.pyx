@@ -76,8 +76,7 @@ cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
 
 
-# ---- common ground
-# -------------------------------------------------------------------------------------------------
+# ---- common ground -------------------------------------------------------------------------------
 
 cdef inline bint ended(Stream *s, const uint8_t *after) noexcept nogil:
     """End the stream as Kafka sees it; bytes that are left are noted."""
@@ -221,8 +220,7 @@ cdef int unpack(Stream *s, Scratch *scratch, int codec, const uint8_t *source, s
             return s.status
 
 
-# ---- gzip
-# --------------------------------------------------------------------------------------------------
+# ---- gzip ----------------------------------------------------------------------------------------
 
 cdef bint open_member(Stream *s, const uint8_t *after_header) noexcept nogil:
     inflate_open(<Inflate *>s.scratch.inflate, after_header, s.source_end)
@@ -284,8 +282,7 @@ cdef bint refill_gzip(Stream *s) noexcept nogil:
     return deliver(s, s.scratch.arena + begin, at - begin)
 
 
-# ---- snappy
-# --------------------------------------------------------------------------------------------------
+# ---- snappy --------------------------------------------------------------------------------------
 
 cdef const uint8_t *SNAPPY_HEADER = b"\x82SNAPPY\x00"
 cdef enum:
@@ -355,8 +352,7 @@ cdef bint refill_snappy(Stream *s) noexcept nogil:
     return snappy_block(s, size)
 
 
-# ---- lz4
-# --------------------------------------------------------------------------------------------------
+# ---- lz4 -----------------------------------------------------------------------------------------
 
 cdef bint open_lz4(Stream *s) noexcept nogil:
     cdef const uint8_t *p = s.source
@@ -476,8 +472,7 @@ cdef bint refill_lz4(Stream *s) noexcept nogil:
     return deliver(s, p, n)
 
 
-# ---- zstd
-# --------------------------------------------------------------------------------------------------
+# ---- zstd ----------------------------------------------------------------------------------------
 
 cdef struct FrameHeader:
     uint64_t size
@@ -765,8 +760,7 @@ cdef void copy_unlocked(uint8_t *to, const uint8_t *source, size_t n) noexcept:
         memcpy(to, source, n)
 
 
-# ---- what a frame says of itself
-# -----------------------------------------------------------------------------------
+# ---- what a frame says of itself -----------------------------------------------------------------
 
 cdef uint64_t stated_size(int codec, const uint8_t *p, uint64_t n) noexcept nogil:
     """Return the decompressed size that the first zstd or lz4 frame states; 0 where none does. It

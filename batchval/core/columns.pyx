@@ -43,21 +43,18 @@ cdef enum:
     FAR = 0x80000000  # offsets: no batch holds as many
 
 cdef Layout LAYOUT = Layout((  # as in Rows
-    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"), ("max_timestamp",
-            "<i8"),
-    ("producer_id", "<i8"),
-    ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc",
-            "<u4"), ("last_offset_delta", "<i4"),
-    ("base_sequence", "<i4"), ("records_count", "<i4"), ("attributes", "<i2"), ("producer_epoch",
-            "<i2"),
-    ("magic", "i1"), ("is_valid", "?"),
-    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record",
-            "<i4"), ("reason", "<i2"),
-    ("rule", "<i2"), ("error_code", "<i2"),
-    ("reports", "<u4"), ("path", "u1"), ("claims", "u1"),
-    ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number",
-            "<i4"), ("null_keys", "i1"),
-    ("max_record_bytes", "<i4"), ("figures", "u1"),
+    ("position", "<i8"), ("base_offset", "<i8"), ("base_timestamp", "<i8"),
+    ("max_timestamp", "<i8"), ("producer_id", "<i8"),
+    ("size_in_bytes", "<i4"), ("partition_leader_epoch", "<i4"), ("crc", "<u4"),
+    ("last_offset_delta", "<i4"), ("base_sequence", "<i4"), ("records_count", "<i4"),
+    ("attributes", "<i2"), ("producer_epoch", "<i2"), ("magic", "i1"), ("is_valid", "?"),
+    # of a check alone
+    ("length", "<i8"), ("reason_a", "<i8"), ("reason_b", "<i8"), ("reason_record", "<i4"),
+    ("reason", "<i2"), ("rule", "<i2"), ("error_code", "<i2"), ("reports", "<u4"),
+    ("path", "u1"), ("claims", "u1"),
+    # of a check at rest alone
+    ("uncompressed_size", "<i8"), ("batch_min_timestamp", "<i8"), ("records_number", "<i4"),
+    ("null_keys", "i1"), ("max_record_bytes", "<i4"), ("figures", "u1"),
 ), SCHEMA_VERSION)
 
 

@@ -1,8 +1,8 @@
 """RecordRules in the form that the walk checks (rule_checks.pxd): numbers, sets and names.
 
-    compiled_rules   once for each RecordRules that is alive
-    ids_keep_rules   whether claims settle the rules
-    ask_legacy_record      a message of magic 0 or 1
+    compiled_rules     once for each RecordRules that is alive
+    ids_keep_rules     whether claims settle the rules
+    ask_legacy_record  a message of magic 0 or 1
 
 The ids and names are those of the topic's owner: a client that sends records cannot make a set
 slow.

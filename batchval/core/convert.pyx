@@ -1,7 +1,9 @@
 """New bytes for a batch that was accepted: written over the old ones, or built anew.
 
-    assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes into a batch
-    rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to be counted anew
+    assign_in_place   base offset, leader epoch, timestamp type, max timestamp: what a broker writes
+                      into a batch
+    rebuild           MemoryRecordsBuilder: other magic, other codec, or inner offsets that have to
+                      be counted anew
 
 Both read the bytes that validate_and_assign read, in memory that nobody else writes to: it has
 found that neither can fail, and that every record parses and can be written. Records are read and
@@ -48,8 +50,7 @@ cdef enum:
     PATCH_FROM = 2048  # bytes after the header from which patching the crc beats computing it
 
 
-# ---- in place
-# --------------------------------------------------------------------------------------------------
+# ---- in place ------------------------------------------------------------------------------------
 
 cdef uint32_t put_max_timestamp(uint8_t *p, bint log_append_time, int64_t timestamp) noexcept nogil:
     """Write the max timestamp into the 61 bytes of a header. Return the change of the checksum,
@@ -194,8 +195,7 @@ cdef int64_t count_and_max(const Entry *b, Scratch *scratch, int64_t *timestamp)
     return count
 
 
-# ---- writing
-# --------------------------------------------------------------------------------------------------
+# ---- writing -------------------------------------------------------------------------------------
 
 cdef bint reserve(Out *out, size_t capacity) noexcept nogil:
     """Reserve memory for ``capacity`` bytes in all. Return False without memory."""
@@ -349,8 +349,7 @@ cdef bint canonical_headers(Out *out, const Record *r) noexcept nogil:
     return True
 
 
-# ---- the builder
-# --------------------------------------------------------------------------------------------------
+# ---- the builder ---------------------------------------------------------------------------------
 
 cdef struct Builder:  # MemoryRecordsBuilder for one batch, or for a set of uncompressed messages
     Out out  # records, without batch header or wrapper

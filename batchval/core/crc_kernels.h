@@ -1,6 +1,6 @@
 /* CRC-32C (Castagnoli: magic 2 batches) and CRC-32 (IEEE: magic 0/1 messages, gzip members).
  * A crc argument and result is the finished value, as written into a header: crc of nothing is 0.
- * */
+ */
 #ifndef BATCHVAL_CRC_KERNELS_H
 #define BATCHVAL_CRC_KERNELS_H
 #include <stddef.h>

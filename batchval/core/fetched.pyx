@@ -1,8 +1,8 @@
 """The records of a Fetch response's partition, counted in place: one batch after the other, the
 last one often cut off.
 
-    walk_fetched(records, fetch_offset) → records and their key and value bytes, and the offset to
-    go on at
+    walk_fetched(records, fetch_offset) → records and their key and value bytes,
+                                          and the offset to go on at
 
 Left out, as Kafka's consumer leaves them out: records below ``fetch_offset`` (a broker sends whole
 batches), control batches (their offsets are counted all the same), and a batch at the end that is

@@ -1,7 +1,8 @@
 """gzip members (RFC 1952), as java.util.zip.GZIPInputStream reads them.
 
-    1F 8B 8 flags:1 mtime:4 xfl:1 os:1 [extra: length:2, bytes] [name 0] [comment 0] [crc-16 of all
-    that:2] deflate data
+    1F 8B 8 flags:1 mtime:4 xfl:1 os:1
+    [extra: length:2, bytes] [name 0] [comment 0] [crc-16 of all that:2]
+    deflate data
     crc-32 of the content:4 LE, its size modulo 2^32:4 LE
 """
 

@@ -47,8 +47,7 @@ cdef int64_t LEGACY_NULL = -1
 cdef int64_t LEGACY_BROKEN = -2
 
 
-# ---- fields of one message
-# -----------------------------------------------------------------------------------------
+# ---- fields of one message -----------------------------------------------------------------------
 
 cdef inline int64_t key_field(const uint8_t *p) noexcept nogil:
     return RECORD_KEY_V0 if p[RECORD_MAGIC] == 0 else RECORD_KEY_V1
@@ -96,8 +95,7 @@ cdef bint is_readable(const LegacyRecord *m) noexcept nogil:
             &length) != LEGACY_BROKEN
 
 
-# ---- the messages of a batch
-# ---------------------------------------------------------------------------------------
+# ---- the messages of a batch ---------------------------------------------------------------------
 
 cdef inline int fails(Facts *f, int32_t record, int reason, int cause, int64_t a=0,
         int64_t b=0) noexcept nogil:
@@ -318,8 +316,7 @@ cdef int next_legacy_record(LegacyRecords *m, LegacyRecord *message, int32_t ind
     return LEGACY_RECORD
 
 
-# ---- the walk
-# --------------------------------------------------------------------------------------------------
+# ---- the walk ------------------------------------------------------------------------------------
 
 cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message, Scratch *scratch,
         const Checks *c, Facts *f,

@@ -2,7 +2,7 @@
 malformed.
 
     length attributes:1 timestamp_delta offset_delta key_length key value_length value
-    headers_count (key_length key value_length value)*                                 lengths: zigzag varints
+    headers_count (key_length key value_length value)*                     lengths: zigzag varints
 
 Kafka has three parsers which do not agree. The skip parser reads a record's length and never uses
 it; the stream and buffer parsers compare the record with it. All three take a negative length for
@@ -39,8 +39,7 @@ from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 cdef enum:
     NO_TIMESTAMP = -1
 
-# ---- one record's rules
-# --------------------------------------------------------------------------------------------
+# ---- one record's rules --------------------------------------------------------------------------
 
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
         int64_t timestamp,
@@ -62,8 +61,7 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
     return True
 
 
-# ---- plain records
-# -------------------------------------------------------------------------------------------------
+# ---- plain records -------------------------------------------------------------------------------
 
 cdef inline int32_t walk_plain(Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
         int32_t i, const Rules *rules, SeenIds *seen) noexcept nogil:
@@ -107,8 +105,7 @@ cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHea
     return take_plain(&p, end, h, c, f, 0, c.rules, NULL) == h.records_count and p == end
 
 
-# ---- the walk
-# --------------------------------------------------------------------------------------------------
+# ---- the walk ------------------------------------------------------------------------------------
 
 cdef inline int32_t size_of_length(int32_t length) noexcept nogil:
     """Return writing.size_of_varint in 32 bits, which saves 2 % of each record's time."""

@@ -6,8 +6,10 @@ arrived, and with UNKNOWN_SERVER_ERROR if the chunk that held them also held the
 the chunks matters only for a batch with both faults; this module then replays the reads, by
 position alone:
 
-    ChunkedBytesStream   fills 16384 bytes (gzip, zstd) or 2048 (snappy); larger wishes go past it, straight down
-    GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end of a member
+    ChunkedBytesStream   fills 16384 bytes (gzip, zstd) or 2048 (snappy); larger wishes go past it,
+                         straight down
+    GZIPInputStream      inflates from 8192 bytes of input at a time, and stops there or at the end
+                         of a member
     SnappyInputStream    goes on into the next chunk until the wish is filled
     ZstdInputStream      stops at the end of a frame; decodes the block after the wish if its bytes
                          are there

@@ -3,7 +3,8 @@
     literal       tag & 3 == 0: length - 1 in the tag's upper 6 bits, or 60-63: in 1-4 bytes after
                   it; then the bytes
     copy, near    tag & 3 == 1: length 4-11 in 3 bits, offset in the tag's upper 3 bits and a byte
-    copy, far     tag & 3 == 2: length 1-64 in 6 bits, offset in 2 bytes; tag & 3 == 3: offset in 4 bytes
+    copy, far     tag & 3 == 2: length 1-64 in 6 bits, offset in 2 bytes; tag & 3 == 3: offset in
+                  4 bytes
 
 Accepts what snappy's own decoder accepts: the elements make exactly the stated length, and nothing
 follows.

@@ -49,8 +49,7 @@ cdef enum:
     NO_PRODUCER_EPOCH = -1
 
 
-# ---- ordinary batches
-# ----------------------------------------------------------------------------------------------
+# ---- ordinary batches ----------------------------------------------------------------------------
 
 cdef inline bint is_plain(const BatchHeader *h, size_t n, const Call *call) noexcept nogil:
     """Return whether this is one whole batch of a current client that no header rule affects, and
@@ -177,8 +176,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
     return True
 
 
-# ---- the stages
-# --------------------------------------------------------------------------------------------------
+# ---- the stages ----------------------------------------------------------------------------------
 
 cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call,
         Verdict *v) noexcept nogil:
@@ -207,8 +205,7 @@ cdef void validate_by_stages(const uint8_t *p, size_t n, const Call *call,
         v.found |= S1_BIT
 
 
-# ---- claims
-# --------------------------------------------------------------------------------------------------
+# ---- claims --------------------------------------------------------------------------------------
 
 cdef inline void note_header(const BatchHeader *h, Verdict *v) noexcept nogil:
     """Note what claims state of records and header together; without clients' checks it may differ.
@@ -452,8 +449,7 @@ cdef void check_stored_entry(const Entry *b, const AppendContext *d, const Polic
             refuse(v, L7, INVALID_RECORD, reasons.LYING_CLAIMS)
 
 
-# ---- the verdict
-# --------------------------------------------------------------------------------------------------
+# ---- the verdict ---------------------------------------------------------------------------------
 
 cdef void validate_partition(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:

@@ -1,9 +1,10 @@
 """The public entry point: LogValidator validates complete buffers.
 
-    check      all rules of the profile; never writes
-    validate   the same, then assigns offsets and what else a broker's append writes
-    check_produce_request   all partitions of a produce request, which may fail as a whole
-    check_request, analyze, validate_messages_and_assign_offsets   the stages alone
+    check                  all rules of the profile; never writes
+    validate               the same, then assigns offsets and what else a broker's append writes
+    check_produce_request  all partitions of a produce request, which may fail as a whole
+    check_request, analyze, validate_messages_and_assign_offsets
+                           the stages alone
 """
 
 cimport cython

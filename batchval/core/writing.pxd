@@ -1,7 +1,8 @@
 """Writing varints, and the record of magic 2 that is made of them.
 
     varint   zigzag, then 7 bits a byte, low ones first: as short as can be, at most 10 bytes
-    record   length attributes:1 timestamp_delta offset_delta key_length key value_length value headers_count headers
+    record   length attributes:1 timestamp_delta offset_delta key_length key value_length value
+             headers_count headers
 
 All but the attributes are varints; -1 is the length of null. (ByteUtils.writeVarint,
 DefaultRecord.writeTo.)
