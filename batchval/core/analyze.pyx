@@ -1,11 +1,11 @@
-"""The first stages of a broker's append, in the order of Kafka's checks.
+"""The first two stages of a broker's append, in the order of Kafka's checks.
 
-    validate_first_batch  RequestUtils.hasTransactionalRecords       rules 2-4, of a whole request
-    validate_request      ProduceRequest.validateRecords             rules 5-8
-    analyze_batches      UnifiedLog.analyzeAndValidateRecords       rules 9-16
+    1  validate_first_batch  RequestUtils.hasTransactionalRecords  rules 2-4, of a whole request
+       validate_request      ProduceRequest.validateRecords        rules 5-8
+    2  analyze_batches       UnifiedLog.analyzeAndValidateRecords  rules 9-16
 
-The third is batchval.core.assign_offsets, the last batchval.core.append; batchval.core.stages puts
-them in order.
+Stage 3 is batchval.core.assign_offsets, stage 4 batchval.core.append; batchval.core.stages calls
+them in this order.
 
 Each stage walks the batches anew with next_batch (rules 1-4), as Kafka does. It returns False once
 it has set the verdict.

@@ -300,7 +300,8 @@ cdef bint claims_in_records(const uint8_t *p, size_t n, Py_ssize_t header, uint6
 
 cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t limit,
         bint schema_ids, Scratch *scratch, Claims *claims) noexcept nogil:
-    """Call ``walk_claims``. The caller has the GIL, which is released when the work is long."""
+    """Call ``claims_in_records``. The caller has the GIL, which is released when the work is long.
+    """
     cdef bint honest
     begin_work(scratch, n >= NOGIL_ABOVE)
     honest = claims_in_records(p, n, header, limit, schema_ids, scratch, claims)

@@ -2,7 +2,7 @@
 
 A scan reads each header and verifies each CRC; it reads no record. Its row is the base row of the
 whole project: ``batchval dump --json`` and Spark show it, checks add ``rule``, ``error_code``,
-``path`` and ``reports``.
+``path``, ``reports``, ``claims`` and ``reason``.
 """
 
 cimport cython

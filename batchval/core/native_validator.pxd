@@ -15,6 +15,6 @@ cdef struct Accepted:  # facts about a batch in addition to the path
 cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
         int produce_version,
         const ClaimsCall *claims, Accepted *found) except -1
-cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
+cdef bint accepted_by_claims(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
         int produce_version,
         const ClaimsCall *claims) noexcept

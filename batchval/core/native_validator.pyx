@@ -1,7 +1,7 @@
 """The validator for native callers, which need only an acceptance for most batches.
 
-    accepts   the path by which a batch is accepted
-    rests     whether its claims alone let it be accepted; settled_by_claims calls it for Python
+    accepts             the path by which a batch is accepted
+    accepted_by_claims  whether the claims alone accept it; settled_by_claims calls it for Python
 
 A refusal has no reason here: the caller calls ``LogValidator.check`` for it.
 """
@@ -51,7 +51,7 @@ cdef int validate_one(const uint8_t *p, size_t n, const Call *call, Verdict *v,
 cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
         int produce_version,
         const ClaimsCall *claims, Accepted *found) except -1:
-    """Return the path by which the batch may enter, 0 for no."""
+    """Return the accepted path, or 0 when LogValidator.check must decide."""
     cdef AppendContext d
     cdef Call c
     cdef BatchHeader h
@@ -75,11 +75,10 @@ cdef int accepts(LogValidator validator, const uint8_t *p, size_t n, int64_t now
     return v.path
 
 
-cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
+cdef bint accepted_by_claims(LogValidator validator, const uint8_t *p, size_t n, int64_t now_ms,
         int produce_version,
         const ClaimsCall *claims) noexcept:
-    """Return whether claims alone accept the batch. Nothing is decompressed, whatever the answer.
-    """
+    """Return whether the claims alone accept the batch. Nothing is decompressed."""
     cdef AppendContext d
     cdef Call c
     cdef BatchHeader h
@@ -98,8 +97,10 @@ cdef bint rests(LogValidator validator, const uint8_t *p, size_t n, int64_t now_
 
 
 def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int produce_version):
-    """Return whether the claims of a batch, in a tag or in its payload, alone let it in. Nothing is
-    decompressed; False decides nothing. ``tag`` may be None.
+    """Return whether the claims alone accept the batch; where not, LogValidator.check must decide.
+
+    The claims are in ``tag``, which may be None, or in the batch's payload. Nothing is
+    decompressed.
     """
     cdef Py_buffer view, tag_view
     cdef ClaimsCall call
@@ -112,7 +113,7 @@ def settled_by_claims(LogValidator validator, batch, tag, int64_t now_ms, int pr
         PyBuffer_Release(&tag_view)
     take_buffer(batch, &view)
     try:
-        return bool(rests(
+        return bool(accepted_by_claims(
                 validator, <const uint8_t *>view.buf, view.len, now_ms, produce_version, &call))
     finally:
         PyBuffer_Release(&view)

@@ -534,8 +534,8 @@ cdef bint rests_on_claims(const uint8_t *p, size_t n, const Call *call,
 
 cdef int validate_row(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
-    """Call ``validate_partition`` for many batches. PATH_FULL, PATH_CLAIMS: an ordinary batch is
-    accepted by this path. 0: the verdict has the answer.
+    """Validate one batch of many. Return PATH_FULL or PATH_CLAIMS for an ordinary batch that this
+    fast path accepts, else 0: the verdict has the answer.
     """
     cdef PlainFacts f
     if n >= RECORDS:

@@ -55,8 +55,8 @@ cdef inline uint8_t *put_nullable(uint8_t *p, const uint8_t *content,
 
 cdef inline size_t size_of_body(const Record *r, int64_t timestamp_delta,
         int32_t offset_delta) noexcept nogil:
-    """Write the fields after the length. Only key, value and headers of the record count, whatever
-    its own offset was.
+    """Return the size of the fields after the length, in bytes. Key, value and headers are the
+    record's; its own offset does not matter.
     """
     return (1 + size_of_varint(timestamp_delta) + size_of_varint(offset_delta) + size_of_nullable(r.key_length)
             + size_of_nullable(r.value_length) + size_of_varint(r.headers_count) + <size_t>r.headers_size)

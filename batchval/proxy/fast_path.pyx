@@ -27,7 +27,7 @@ from batchval.core.claims cimport (
     CLAIMS_TRUSTED, IGNORE_CLAIMS, NO_CLAIMS, TRUST_CLAIMS, ClaimsCall, read_tag,
 )
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, CRC, MAGIC, PATH_CLAIMS
-from batchval.core.native_validator cimport Accepted, accepts, rests
+from batchval.core.native_validator cimport Accepted, accepted_by_claims, accepts
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.sender_trust cimport TRUSTED
 from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
@@ -415,8 +415,8 @@ cdef class FastPath:
                 self.trust = self.ledger.trust_of(self.sender, self.now_ms)
             call.policy = self.trust.decide(<uint32_t>be32(batch + CRC), self.now_ms)
             read_tag(tag, tag_size, &call)
-            if call.policy == TRUST_CLAIMS and rests(whole, batch, size, self.now_ms, version,
-                    &call):
+            if call.policy == TRUST_CLAIMS and accepted_by_claims(
+                    whole, batch, size, self.now_ms, version, &call):
                 self.trust.note(TRUSTED, 1, self.now_ms)
                 return PATH_CLAIMS
             self.decision = "trust" if call.policy == TRUST_CLAIMS else "verify"

@@ -50,7 +50,7 @@ from batchval.core.result cimport message_of_error
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
-from batchval.core.native_validator cimport rests
+from batchval.core.native_validator cimport accepted_by_claims
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport (
     AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, refuse,
@@ -278,7 +278,7 @@ cdef class Verdicts:
             if row.decision != TRUST_CLAIMS or not p[ATTRIBUTES + 1] & CODEC_MASK or p[MAGIC] < 2:
                 continue
             self.read_call(i, &call)
-            if rests(validator, p, n, self.now_ms, self.request.api_version, &call):
+            if accepted_by_claims(validator, p, n, self.now_ms, self.request.api_version, &call):
                 row.done = True
                 row.forwarded = True
                 row.path = PATH_CLAIMS
