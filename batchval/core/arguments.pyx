@@ -284,11 +284,16 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
                         pass
                 pair = ranges[i]
                 try:
-                    pairs[2 * i] = whole_number("start", pair[0], INT64_MIN, INT64_MAX)
-                    pairs[2 * i + 1] = whole_number("length", pair[1], INT64_MIN, INT64_MAX)
-                except (TypeError, ValueError, IndexError, KeyError):
+                    start, length = pair
+                except (TypeError, ValueError):
                     raise ArgumentTypeError(
                         f"range {i} must be a pair (start, length), not {shown(pair)}") from None
+                if not is_small_int(start, &pairs[2 * i]):
+                    pairs[2 * i] = whole_number(
+                        f"start of range {i}", start, INT64_MIN, INT64_MAX)
+                if not is_small_int(length, &pairs[2 * i + 1]):
+                    pairs[2 * i + 1] = whole_number(
+                        f"length of range {i}", length, INT64_MIN, INT64_MAX)
         except BaseException:
             free(pairs)
             raise

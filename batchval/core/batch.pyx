@@ -6,6 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 
+from batchval.core cimport reasons
 from batchval.core.arguments cimport (
     MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
 )
@@ -231,7 +232,8 @@ cdef class RecordBatch:
         self.owner = buffer
         start = whole_number("position", position, INT64_MIN, INT64_MAX)
         if start < 0 or start > self.view.len:
-            raise NotABatch(f"position {position} is outside the buffer")
+            raise NotABatch(
+                f"position {position} is outside the buffer of {self.view.len} bytes")
         found = next_claimed_batch(
                 <const uint8_t *>self.view.buf + start, self.view.len - start, &self.entry)
         if found != BATCH:
@@ -475,7 +477,7 @@ cdef class RecordBatch:
         cdef bytes content = None
         try:
             if codec > ZSTD:
-                raise NotABatch(f"unknown compression codec {codec}")
+                raise NotABatch(sentence(reasons.CODEC_ID, -1, codec, 0))
             if codec != NONE and self.header.records_count != 0:
                 unpack_unlocked(&s, scratch, codec, p, size, limit)
                 if s.status == LIMIT_HIT:

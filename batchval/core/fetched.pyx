@@ -14,14 +14,18 @@ from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from batchval.core cimport reasons
 from batchval.core.arguments cimport MOST_DECOMPRESSED, take_buffer, whole_number
 from batchval.core.bytes cimport be64, span
 from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.codec_streams cimport DAMAGED as STREAM_DAMAGED
 from batchval.core.header cimport (
-    BATCH, NO_MORE, BatchHeader, Entry, has_right_crc, next_batch, read_header,
+    BATCH, NO_MORE, BatchHeader, Entry, computed_crc, has_right_crc, next_batch, read_header,
+    stored_crc,
 )
-from batchval.core.layout cimport CODEC_MASK, CONTROL_BIT, NONE, RECORDS, ZSTD
+from batchval.core.layout cimport (
+    BATCH_SIZE_OVERFLOW, BATCH_SIZE_TOO_SMALL, CODEC_MASK, CONTROL_BIT, NONE, RECORDS, ZSTD,
+)
 from batchval.core.legacy cimport (
     LEGACY_BROKEN, LEGACY_NULL, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords,
     legacy_key, legacy_value, next_legacy_record,
@@ -115,7 +119,7 @@ cdef const uint8_t *past_headers(const uint8_t *p, const uint8_t *end,
 cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader *h, int64_t first,
         Counts *c) noexcept nogil:
     """Count the records p[0:end] of a batch; ``first``: the least offset that counts. Return False
-    where c.record cannot be read.
+    where c.record cannot be read, or bytes are left after the last.
     """
     cdef int32_t i, length = 0, delta = 0, key = 0, value = 0, headers = 0
     cdef const uint8_t *body_end
@@ -149,20 +153,28 @@ cdef bint count_records(const uint8_t *p, const uint8_t *end, const BatchHeader 
         if delta >= least:
             records += 1
             size += <int64_t>key + value
-    c.record = h.records_count
     if p != end:
+        because(c, reasons.BYTES_AFTER_RECORDS, h.records_count)
         return False
     c.records += records
     c.bytes += size
     return True
 
 
-cdef inline int reach(int64_t base, int64_t last, int64_t first) noexcept nogil:
+cdef void because(Counts *c, int reason, int64_t a, int64_t b=0) noexcept nogil:
+    """Note why a batch cannot be read."""
+    c.reason = reason
+    c.a = a
+    c.b = b
+
+
+cdef inline int reach(int64_t base, int64_t last, int64_t first, Counts *c) noexcept nogil:
     """Return WHOLE where some of a batch's offsets may count, BELOW where none does, or
     BAD_OFFSETS.
     """
     # The next offset would be invalid.
-    if base < 0 or last < base or last == <int64_t>0x7FFFFFFFFFFFFFFFLL:
+    if base < 0 or last < base or last == INT64_MAX:
+        because(c, reasons.NO_REASON, base, last)
         return BAD_OFFSETS
     return BELOW if last < first else WHOLE
 
@@ -177,16 +189,18 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
     cdef const uint8_t *records = b.p + RECORDS
     cdef const uint8_t *end = b.p + b.size
     if b.size < RECORDS:
+        because(c, reasons.SMALLER_THAN_HEADER, b.size)
         return BAD_BATCH
     read_header(b.p, &h)
     last = <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>h.last_offset_delta)
-    stopped = reach(h.base_offset, last, first)
+    stopped = reach(h.base_offset, last, first, c)
     if stopped != WHOLE:
         return stopped
     c.next_offset = last + 1
     if h.attributes & CONTROL_BIT:
         return WHOLE
     if h.records_count < 0:
+        because(c, reasons.RECORDS_COUNT_NEGATIVE, h.records_count)
         return BAD_COUNT
     if not walk:
         left = last - first + 1
@@ -197,6 +211,7 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
         return WHOLE
     codec = h.attributes & CODEC_MASK
     if codec > ZSTD:
+        because(c, reasons.CODEC_ID, codec)
         return BAD_CODEC
     if codec != NONE:
         if h.records_count == 0:  # the cleaner has removed all of it
@@ -207,8 +222,7 @@ cdef int count_batch(const Entry *b, int64_t first, bint walk, uint64_t limit, S
         if stopped == NO_MEMORY:
             return OUT_OF_MEMORY
         if stopped == STREAM_DAMAGED:
-            c.reason = s.reason
-            c.a = s.detail
+            because(c, s.reason, s.detail)
             return BAD_STREAM
         records = scratch.arena
         end = records + s.delivered
@@ -225,7 +239,7 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
     cdef int answer
     cdef int32_t i = 0, key_length = 0, value_length = 0
     cdef int64_t key, value, last = be64(b.p)
-    answer = reach(last, last, first)
+    answer = reach(last, last, first, c)
     if answer != WHOLE:
         return answer
     structure_alone(&checks)
@@ -244,7 +258,8 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
         value = legacy_value(message.p, message.size, &value_length)
         if key == LEGACY_BROKEN or value == LEGACY_BROKEN:
             c.record = i
-            return BAD_RECORD
+            because(c, reasons.MESSAGE_FIELDS, 0)
+            return BAD_MESSAGE
         if message.offset >= first:
             c.records += 1
             if walk:
@@ -254,10 +269,8 @@ cdef int count_messages(const Entry *b, int64_t first, bint walk, uint64_t limit
                     c.bytes += value_length
         i += 1
         answer = WALKED
-    c.reason = f.reason
     c.record = f.record
-    c.a = f.a
-    c.b = f.b
+    because(c, f.reason, f.a, f.b)
     return BAD_MESSAGE
 
 
@@ -272,6 +285,15 @@ cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint ch
     return stopped
 
 
+cdef void not_a_batch(int found, const Entry *b, Counts *c) noexcept nogil:
+    if found == BATCH_SIZE_TOO_SMALL:
+        because(c, reasons.SIZE_BELOW_14, b.size_field)
+    elif found == BATCH_SIZE_OVERFLOW:
+        because(c, reasons.SIZE_OVERFLOWS, b.size_field)
+    else:
+        because(c, reasons.MAGIC_NOT_0_1_2, b.magic)
+
+
 cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint check_crcs,
         uint64_t limit, Scratch *scratch, Counts *c) noexcept nogil:
     cdef Entry b
@@ -281,6 +303,7 @@ cdef int count_each(const uint8_t *p, size_t n, int64_t first, bint walk, bint c
         if found == NO_MORE:
             return WHOLE
         if found != BATCH:
+            not_a_batch(found, &b, c)
             return BAD_BATCH
         stopped = count_entry(&b, first, walk, check_crcs, limit, scratch, c)
         if stopped != WHOLE and stopped != BELOW:
@@ -297,6 +320,10 @@ cdef int count_entry(const Entry *b, int64_t first, bint walk, bint check_crcs, 
     """
     cdef int stopped
     if check_crcs and not has_right_crc(b):
+        if b.magic >= 2 and b.size < RECORDS:
+            because(c, reasons.SMALLER_THAN_HEADER, b.size)
+        else:
+            because(c, reasons.WRONG_CRC, stored_crc(b), computed_crc(b))
         return BAD_CRC
     if b.magic >= 2:
         stopped = count_batch(b, first, walk, limit, scratch, c)
@@ -348,14 +375,14 @@ def walk_fetched(buffer, fetch_offset=0, str decode="records", bint check_crcs=F
 
 
 cdef str reason_text(int stopped, const Counts *c, uint64_t limit):
-    if stopped == BAD_STREAM or stopped == BAD_MESSAGE:
-        return sentence(c.reason, c.record, c.a, c.b) or "its messages are damaged"
-    return {
-        BAD_BATCH: "its size or magic is invalid",
-        BAD_OFFSETS: "its offsets",
-        BAD_CRC: "its checksum is wrong",
-        BAD_CODEC: "it has an unknown codec",
-        BAD_COUNT: "its number of records is negative",
-        BAD_RECORD: f"record {c.record}",
-        OVER_LIMIT: f"it decompresses to more than max_decompressed_bytes, {limit}",
-    }[stopped]
+    """Return what is wrong with the batch at which the walk stopped."""
+    if c.reason:
+        return sentence(c.reason, c.record, c.a, c.b)
+    if stopped == BAD_OFFSETS:
+        return (f"base offset {c.a} and last offset {c.b} are not valid: "
+                "expected 0 <= base <= last < 2^63 - 1")
+    if stopped == BAD_RECORD:
+        return f"record {c.record} is malformed"
+    if stopped == OVER_LIMIT:
+        return f"it decompresses to more than max_decompressed_bytes, {limit}"
+    return "its messages are damaged"

@@ -7,14 +7,14 @@ sentence here.
 
 from __future__ import annotations
 
-__all__ = ["REASONS", "sentence"]
+__all__ = ["REASONS", "count_of_broken", "sentence"]
 
 REASONS: dict[str, str] = {
     "NO_REASON": "",
     # batches and stages
     "SIZE_BELOW_14": "batch size field {a} is below 14",
     "SIZE_OVERFLOWS": "batch size field {a} overflows when Kafka adds 12",
-    "MAGIC_NOT_0_1_2": "magic {a} is unknown",
+    "MAGIC_NOT_0_1_2": "magic {a} is unknown: expected 0, 1 or 2",
     "NO_BATCH": "the records hold no batch",
     "MAGIC_NOT_2": "magic is {a}, but produce requests may only contain batches of magic 2",
     "ZSTD_BEFORE_V7": "Produce requests with version {a} are not allowed to use "
@@ -23,10 +23,10 @@ REASONS: dict[str, str] = {
     "LEADER_EPOCH": "partition leader epoch is {a}, but the leader's is {b}",
     "BASE_OFFSET": "base offset is {a}, but must be 0",
     "TOO_SMALL_FOR_FIELDS": "{a} bytes are too few for the fields that Kafka reads",
-    "LARGER_THAN_MAX": "{a} bytes, max.message.bytes is {b}",
+    "LARGER_THAN_MAX": "the batch has {a} bytes, but max.message.bytes is {b}",
     "SMALLER_THAN_HEADER": "{a} bytes are fewer than a batch's header",
-    "WRONG_CRC": "stored crc {a}, computed {b}",
-    "CODEC_ID": "compression codec {a} is unknown",
+    "WRONG_CRC": "Record is corrupt (stored crc = {a}, computed crc = {b})",
+    "CODEC_ID": "compression codec {a} is unknown: expected 0 to 4",
     "LAST_OFFSET_ORDER": "last offset {a} does not follow {b}",
     "OTHER_MAGIC": "magic is {a}, but the first batch has {b}",
     "OFFSET_RANGE": "last_offset_delta is {a}: the range of offsets is empty or overflows",
@@ -45,7 +45,7 @@ REASONS: dict[str, str] = {
     "MARKER_KEY": "a transaction marker's key has {a} bytes, or a version below 0; it takes 4 bytes",
     "MARKER_TYPE": "control type {a}: a producer's marker is 0 (abort) or 1 (commit)",
     "MARKER_VALUE": "a transaction marker's value has {a} bytes, or a version below 0; it takes 6 bytes",
-    "MARKER_ORIGIN": "a transaction marker of producer id {a} from a raft leader",
+    "MARKER_ORIGIN": "a raft leader cannot append a transaction marker (producer id {a})",
     "SEGMENT_RANGE": "the last offset {a} does not fit a segment whose base offset is {b}, or is the largest of all",
     # records of magic 2
     "RECORD_CUT_OFF": "record {i}: the batch ends inside it",
@@ -61,10 +61,10 @@ REASONS: dict[str, str] = {
     "HEADER_KEY_LENGTH": "record {i}: header key length {a} is negative",
     "BYTES_AFTER_RECORDS": "bytes are left after the last of {a} records",
     "RECORDS_COUNT_NEGATIVE": "records_count {a} is negative",
-    "RECORDS_COUNT_NO_ARRAY": "records count {a} is above {b}, the longest array of a JVM",
+    "RECORDS_COUNT_NO_ARRAY": "records_count {a} is above {b}, the longest array of a JVM",
     "OFFSET_DELTAS": "record {i}: offset delta {a}; Kafka would have to rebuild records whose keys it has skipped",
     # record errors
-    "RECORDS_REFUSED": "{a} records refused",
+    "RECORDS_REFUSED": "{a} records were refused",
     # rebuilding
     "REBUILD_TIMESTAMP": "record {i}: timestamp {a} cannot be written",
     "REBUILD_HEADERS": "record {i}: headers cannot be written with magic {a}",
@@ -76,7 +76,7 @@ REASONS: dict[str, str] = {
     "REBUILD_NO_RECORD": "a batch without records has no last offset for LogAppendTime",
     "REBUILD_OFFSET": "record {i}: the offset that follows first_offset {a} is above 2^63 - 1",
     "REBUILD_CLOCK": "now_ms {a} cannot be written as LogAppendTime with magic {b}",
-    "REBUILT_LARGER_THAN_MAX": "rebuilt to {a} bytes, max.message.bytes is {b}",
+    "REBUILT_LARGER_THAN_MAX": "the rebuilt batch has {a} bytes, but max.message.bytes is {b}",
     # magic 0 and 1
     "MESSAGE_FIELDS": "message {i}: its key or value runs past its end",
     "WRAPPER_ZSTD": "a message of magic {a} cannot use zstd",
@@ -87,7 +87,7 @@ REASONS: dict[str, str] = {
     "INNER_SIZE": "message {i}: size field {a} is below 14",
     "INNER_SIZE_ABOVE_MAX": "message {i}: size {a} is above max.decompressed.message.bytes {b}",
     "INNER_SIZE_NO_ARRAY": "message {i}: size {a} is above {b}, the longest array of a JVM",
-    "INNER_CRC": "message {i}: stored crc {a}, computed {b}",
+    "INNER_CRC": "message {i}: Record is corrupt (stored crc = {a}, computed crc = {b})",
     # compressed streams
     "STREAM_EMPTY": "the compressed payload is empty",
     "GZIP_HEADER": "gzip: the member's header is damaged",
@@ -128,25 +128,32 @@ REASONS: dict[str, str] = {
     "CLAIMED_MAX_RECORD_BYTES": "max_record_bytes is claimed to be {a}, but the longest record has {b} bytes",
     "CLAIMED_MAX_TIMESTAMP": "max_timestamp is {a} in a header with claims, but the highest of the records is {b}",
     "CLAIMED_ORDER": "the batch has claims, but its records are not in the required order",
-    # record rules: the first record, how many there are, and what was found; results have the
-    # sentences of batchval.core.record_errors, which know the topic's rules
-    "RECORD_SCHEMA_ID": "record {i}: schema id {b} is not allowed; {a} records break record rules",
-    "RECORD_SCHEMA_FORM": "record {i}: no allowed schema id at its place; {a} records break record rules",
-    "RECORD_KEY_SIZE": "record {i}: key of {b} bytes, max_key_bytes is less; {a} records break record rules",
-    "RECORD_VALUE_SIZE": "record {i}: value of {b} bytes, max_value_bytes is less; {a} records break record rules",
-    "RECORD_HEADERS": "record {i}: {b} headers, max_headers is less; {a} records break record rules",
-    "RECORD_HEADER_MISSING": "record {i}: a required header is missing; {a} records break record rules",
-    "RECORD_HEADER_FORBIDDEN": "record {i}: a header is forbidden; {a} records break record rules",
-    "RECORD_TOMBSTONE": "record {i}: value is null, tombstones are refused; {a} records break record rules",
-    "RECORD_KEY_UTF8": "record {i}: key of {b} bytes is not UTF-8; {a} records break record rules",
+    # record rules: the first record, and what was found; ``sentence`` adds how many there are.
+    # Results have the sentences of batchval.core.record_errors, which know the topic's rules
+    "RECORD_SCHEMA_ID": "record {i}: schema id {b} is not allowed",
+    "RECORD_SCHEMA_FORM": "record {i}: no allowed schema id at its place",
+    "RECORD_KEY_SIZE": "record {i}: key of {b} bytes is longer than max_key_bytes",
+    "RECORD_VALUE_SIZE": "record {i}: value of {b} bytes is longer than max_value_bytes",
+    "RECORD_HEADERS": "record {i}: the number of headers, {b}, is above max_headers",
+    "RECORD_HEADER_MISSING": "record {i}: a required header is missing",
+    "RECORD_HEADER_FORBIDDEN": "record {i}: a header is forbidden",
+    "RECORD_TOMBSTONE": "record {i}: value is null, tombstones are refused",
+    "RECORD_KEY_UTF8": "record {i}: key of {b} bytes is not UTF-8",
 }
 
 _SENTENCES = tuple(REASONS.values())
 _REFUSED = list(REASONS).index("RECORDS_REFUSED")
+_FIRST_RECORD_RULE = list(REASONS).index("RECORD_SCHEMA_ID")
 
 
 def sentence(reason: int, record: int, a: int, b: int) -> str:
     """Return the reason as one line for people."""
     if reason == _REFUSED and a == 1:
-        return "1 record refused"
-    return _SENTENCES[reason].format(i=record, a=a, b=b, n=b + 1)
+        return "1 record was refused"
+    text = _SENTENCES[reason].format(i=record, a=a, b=b, n=b + 1)
+    return text + count_of_broken(a) if reason >= _FIRST_RECORD_RULE else text
+
+
+def count_of_broken(count: int) -> str:
+    """Return how many records break record rules, after the sentence about the first of them."""
+    return "" if count == 1 else f"; {count} records break record rules"

@@ -621,7 +621,7 @@ cdef object problem(int answer, const Walk *w, const Entry *b, int64_t position,
         return NotABatch(f"{where}: its checksum is {stored_crc(b):#010x}, but its bytes have"
                 f" {computed_crc(b):#010x}; check_crcs=False reads it nevertheless")
     if answer == UNKNOWN_CODEC:
-        return NotABatch(f"{where}: compression codec {w.facts.a} is unknown")
+        return NotABatch(f"{where}: {sentence(reasons.CODEC_ID, -1, w.facts.a, 0)}")
     if answer == TOO_MUCH or w.facts.reason == reasons.DECOMPRESSED_LIMIT:
         return NotABatch(f"{where}: more than max_decompressed_bytes={limit} to decompress")
     if answer == BROKEN_MESSAGE:

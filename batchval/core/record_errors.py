@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
+from batchval.core.reasons import count_of_broken
 from batchval.record_rules import RecordRules, SchemaIds
 
 __all__ = ["KINDS", "broken_rule", "broken_rules"]
@@ -32,8 +33,7 @@ _SIGN: Final = 1 << 64
 
 def broken_rules(record: int, message: str, count: int) -> str:
     """Return the reason of a refused batch: the first of its records, and how many there are."""
-    more = "" if count == 1 else f"; {count} records break record rules"
-    return f"record {record}: {message}{more}"
+    return f"record {record}: {message}{count_of_broken(count)}"
 
 
 def broken_rule(

@@ -302,7 +302,7 @@ def test_bad_shows_what_check_refuses(run: Run, tmp_path: Path) -> None:
     crc, attributes, damage = (json.loads(line) for line in out.splitlines())
     assert code == 1
     assert (crc["rule"], crc["slug"], crc["is_valid"]) == ("14", "crc-mismatch", False)
-    assert crc["reason"].startswith("stored crc 5, computed")
+    assert crc["reason"].startswith("Record is corrupt (stored crc = 5, computed crc = ")
     assert (attributes["rule"], attributes["is_valid"]) == ("S5", True)
     assert (damage["type"], damage["damage"]) == ("damage", "partial")
     assert run("dump", "--bad", SEGMENTS / "rolled-0") == (0, "", "")

@@ -178,10 +178,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "a clock": (lambda: LogValidator(clock_ns=5), "clock_ns must be a function"),
     "a policy": (lambda: LogValidator({}), "policy must be a TopicPolicy"),
     "a mode": (lambda: LogValidator(mode=[]), "mode must be strict or kafka"),
-    "ranges": (lambda: STRICT.check_ranges(DATA, [(0.5, 1)], now_ms=NOW), "range 0 must be a pair"),
+    "ranges": (
+        lambda: STRICT.check_ranges(DATA, [(0, 1), (0.5, 1)], now_ms=NOW),
+        r"start of range 1 must be a whole number from .*, not 0.5 \(float\)",
+    ),
     "far ranges": (
         lambda: STRICT.check_ranges(DATA, [(0, 2**70)], now_ms=NOW),
-        "range 0 must be a pair",
+        r"length of range 0 must be a whole number from -2\^63 to 2\^63 - 1, not 1180591",
+    ),
+    "ranges of one number": (
+        lambda: STRICT.check_ranges(DATA, [(0,)], now_ms=NOW),
+        r"range 0 must be a pair \(start, length\), not \(0,\)",
     ),
     "no ranges": (lambda: STRICT.check_ranges(DATA, 5, now_ms=NOW), "ranges must be"),
     "policies": (

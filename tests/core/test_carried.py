@@ -71,12 +71,16 @@ def test_off_by_default_and_then_refused_as_kafka_does(codec: str, word: str) ->
     assert (stock.error_code.name, str(stock.rule), stock.reason) == (
         "CORRUPT_MESSAGE",
         "4 magic-unknown",
-        "magic 3 is unknown",
+        "magic 3 is unknown: expected 0, 1 or 2",
     )
     for policy in (TopicPolicy(), TopicPolicy(accept_claims_header=False)):
         result = LogValidator(policy).check(data, now_ms=NOW, claims=(None, word))
         assert answers(result) == answers(stock)
-        assert (result.reason, result.claims, result.path) == ("magic 3 is unknown", None, None)
+        assert (result.reason, result.claims, result.path) == (
+            "magic 3 is unknown: expected 0, 1 or 2",
+            None,
+            None,
+        )
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -227,7 +231,9 @@ def test_the_verdict_is_the_carried_batchs(how: str, codec: int) -> None:
         assert result.position == slow.position
     if "crc" in HEADERS[how] and len(HEADERS[how]) == 1:
         computed = fields(with_crc(patched))["crc"]
-        assert result.reason == f"stored crc {fields(patched)['crc']}, computed {computed}"
+        assert result.reason == (
+            f"Record is corrupt (stored crc = {fields(patched)['crc']}, computed crc = {computed})"
+        )
 
 
 # ---- hostile bytes -------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ def test_reprs() -> None:
         == f"<ValidationResult ok path=shallow records=3 reports=[] output={len(GOOD)} bytes>"
     )
     assert repr(RESULTS["refused"]()).startswith(
-        "<ValidationResult CORRUPT_MESSAGE rule=14 crc-mismatch: stored crc 1"
+        "<ValidationResult CORRUPT_MESSAGE rule=14 crc-mismatch: Record is corrupt"
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import batchval
-from batchval.core.reasons import REASONS, sentence
+from batchval.core.reasons import REASONS, count_of_broken, sentence
 from batchval.core.result import PATHS, message_of
 from batchval.errors import ErrorCode
 from batchval.rules import EXTRAS, Rule, by_number
@@ -34,7 +34,9 @@ def test_reasons_stand_in_the_same_order() -> None:
 def test_every_reason_is_a_sentence() -> None:
     for i, (name, text) in enumerate(REASONS.items()):
         text_made = sentence(i, 7, 123456, -9)
-        assert text_made == text.format(i=7, a=123456, b=-9, n=-8)
+        assert text_made.removesuffix(count_of_broken(123456)) == text.format(
+            i=7, a=123456, b=-9, n=-8
+        )
         assert "{" not in text_made
         assert bool(text_made) == (name not in ("NO_REASON", "EXTRA_FOUND"))
 

@@ -58,7 +58,7 @@ def test_fields() -> None:
     row = LOG.check_batches(DATA)[22]
     assert type(row) is CheckedRow
     assert (row.base_offset, row.is_valid, row.rule, row.error_code) == (52, False, "14", 2)
-    assert row.reason.startswith("stored crc 1, computed ")
+    assert row.reason.startswith("Record is corrupt (stored crc = 1, computed crc = ")
     row = scan_batches(DATA)[24]
     assert type(row) is BatchRow
     assert (row.compression_type, row.timestamp_type, row.delete_horizon_ms) == (

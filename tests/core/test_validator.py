@@ -279,7 +279,8 @@ def test_a_batch_may_be_too_large_once_it_is_rebuilt(to: str) -> None:
             )
             assert (
                 result.reason
-                == f"rebuilt to {len(out)} bytes, max.message.bytes is {policy.max_message_bytes}"
+                == f"the rebuilt batch has {len(out)} bytes, but max.message.bytes is "
+                f"{policy.max_message_bytes}"
             )
             assert (result.output, result.stats, result.converted) == (None, None, 0)
 
@@ -341,7 +342,7 @@ def test_record_errors_have_text_and_rule() -> None:
         ErrorCode.INVALID_TIMESTAMP,
         0,
     )
-    assert result.reason == "2 records refused"
+    assert result.reason == "2 records were refused"
     with pytest.raises(RejectedBatch, match="INVALID_TIMESTAMP") as caught:
         result.raise_for_error()
     assert caught.value.result is result
@@ -360,7 +361,9 @@ def test_many_record_errors(count: int, mode: Any) -> None:
     assert (result.record_errors_count, again.record_errors_count) == (count, 2)
     assert [i for i, _ in again.record_errors] == [0, 1]
     assert result.meters == {"nokey": count}
-    assert result.reason == ("1 record refused" if count == 1 else f"{count} records refused")
+    assert result.reason == (
+        "1 record was refused" if count == 1 else f"{count} records were refused"
+    )
     assert validator.check(batch(records(1, key=b"k")), now_ms=NOW).record_errors_count == 0
 
 

@@ -203,7 +203,7 @@ async def test_damage_is_raised_with_its_place_after_what_came_before_it() -> No
     batches = [ten(0), ten(1, crc=1), ten(2)]
     async with native(log_of(batches, at_once=3), check_crcs=True) as (_, consumer):
         taken = await read(consumer, 10)
-        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*checksum"):
+        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*crc"):
             await read(consumer, 30)
         assert consumer.position(PLACE) == 10
         await consumer.seek(PLACE, 20)

@@ -211,7 +211,7 @@ async def test_the_group_is_seen_to_while_one_answer_is_read_bit_by_bit() -> Non
 async def test_damage_is_reported_with_its_place_and_can_be_passed() -> None:
     batches = [ten(0), ten(1, crc=1), ten(2)]
     async with consuming(log_of(batches), check_crcs=True) as (_, consumer):
-        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*checksum"):
+        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*crc"):
             await read(consumer, 30)
         assert consumer.position((TOPIC, 0)) == 10
         await consumer.seek((TOPIC, 0), 20)

@@ -253,7 +253,7 @@ async def test_what_is_refused_is_raised() -> None:
 async def test_damage_is_raised_with_its_place_and_what_came_before_it_is_counted() -> None:
     batches, total = [ten(0), ten(1, crc=1), ten(2)], Total()
     async with counting(log_of(batches, at_once=3), check_crcs=True) as (_, consumer):
-        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*checksum"):
+        with pytest.raises(NotABatch, match=r"t-0 at offset 10: the batch at byte 0 .*crc"):
             await total.until(consumer, 30)
         await total.poll(consumer, 0)
         assert (total.native, consumer.position((TOPIC, 0))) == (10, 10)

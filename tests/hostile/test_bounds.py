@@ -142,7 +142,7 @@ def test_record_errors_are_counted_all_and_kept_in_part():
     assert not result.ok
     assert len(result.record_errors) == ERRORS_KEPT
     assert [index for index, _ in result.record_errors[-2:]] == [ERRORS_KEPT - 2, ERRORS_KEPT - 1]
-    assert result.reason == f"{n} records refused"
+    assert result.reason == f"{n} records were refused"
     assert result.record_errors_count == n
 
 
