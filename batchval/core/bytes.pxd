@@ -87,6 +87,14 @@ cdef inline uint64_t span(const uint8_t *at, const uint8_t *end) noexcept nogil:
     return <uint64_t>(end - at)
 
 
+cdef inline bint all_zero(const uint8_t *p, uint64_t n) noexcept nogil:
+    cdef uint64_t i
+    for i in range(n):
+        if p[i]:
+            return False
+    return True
+
+
 cdef extern from *:
     """
     /* The next record starts where the length states it; not to derive it from the fields' ends

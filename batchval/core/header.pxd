@@ -1,6 +1,5 @@
 """The header of a batch, and the steps from one batch to the next."""
 
-from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.bytes cimport be16, be32, be64, once, put_be16, put_be32, put_be64
@@ -33,6 +32,16 @@ cdef struct Entry:
     uint64_t size  # with log overhead; p[0:size] is inside the buffer
     int64_t size_field
     int8_t magic
+
+
+cdef enum:
+    MOST_OFFSETS = 0x80000000  # of one batch: its last_offset_delta is an int32
+
+
+cdef inline bint follows_offset(int64_t offset, int64_t before) noexcept nogil:
+    """Return whether an offset is higher than that of the batch before, by what a batch can hold.
+    """
+    return <uint64_t>offset - <uint64_t>before - 1 < <uint64_t>MOST_OFFSETS - 1
 
 
 cdef inline int next_batch(const uint8_t *p, uint64_t left, Entry *entry) noexcept nogil:

@@ -25,8 +25,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from batchval.core.columns import BatchColumns, follow, resynchronise, scan_batches
+from batchval.core.columns import BatchColumns, scan_batches
 from batchval.core.layout import BATCH_LENGTH, LOG_OVERHEAD, MAGIC, RECORDS
+from batchval.core.search_window import follow, resynchronise
 from batchval.segment.search import Search
 from batchval.segment.source import BLOCK, START, InMemory, LocalFile, Memory, Source
 

@@ -11,8 +11,9 @@ import pytest
 from batchval.core import claims
 from batchval.core.batch import RecordBatch
 from batchval.core.claims import BatchClaims
-from batchval.core.columns import follow, resynchronise, scan_batches
+from batchval.core.columns import scan_batches
 from batchval.core.fetched import walk_fetched
+from batchval.core.search_window import follow, resynchronise
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.protocol.apis import APIS, ApiKey

@@ -9,7 +9,8 @@ import struct
 import numpy as np
 import pytest
 
-from batchval.core.columns import BatchColumns, follow, scan_batches
+from batchval.core.columns import BatchColumns, scan_batches
+from batchval.core.search_window import follow
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from tests.support.batches import GZIP, ZSTD, batch, message, records, with_crc

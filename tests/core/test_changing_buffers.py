@@ -29,8 +29,9 @@ from batchval.compression import packages
 from batchval.core import claims
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
 from batchval.core.builder import BatchBuilder, Given
-from batchval.core.columns import follow, resynchronise, scan_batches
+from batchval.core.columns import scan_batches
 from batchval.core.fetched import walk_fetched
+from batchval.core.search_window import follow, resynchronise
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.policy import TopicPolicy

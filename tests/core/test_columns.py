@@ -14,13 +14,8 @@ import pyarrow
 import pytest
 
 from batchval.core.batch import RecordBatch
-from batchval.core.columns import (
-    BASE_COLUMNS,
-    CHECK_COLUMNS,
-    SCHEMA_VERSION,
-    resynchronise,
-    scan_batches,
-)
+from batchval.core.columns import BASE_COLUMNS, CHECK_COLUMNS, SCHEMA_VERSION, scan_batches
+from batchval.core.search_window import resynchronise
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import TopicPolicy

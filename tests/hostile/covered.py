@@ -51,7 +51,7 @@ _MUTATED: Final = (
         "fetched",
         "fields",
         "codec_streams",
-        *("gzip", "row_loops"),
+        *("gzip", "row_loops", "search_window"),
     ),
     *_core("arrow", "block", "record_columns", "native_validator", "snappy"),
     *(f"batchval.protocol.{name}" for name in _PROTOCOL),
@@ -65,7 +65,8 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "claims": _core("carriers", "claims", "validator", "stages", "row_loops"),
     "core_ranges": _core("columns", "row_loops", "arguments"),
     "core_entry_points": _core(
-        "arrow", "batch", "block", "columns", "fields", "record_columns", "records"
+        *("arrow", "batch", "block", "columns", "fields", "record_columns", "records"),
+        "search_window",
     ),
     "providers": (*_core("codec_streams"), "batchval.compression.native_pointers"),
     "inflate": _core("gzip"),

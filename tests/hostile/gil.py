@@ -30,9 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from batchval import compression
 from batchval.core import claims, fetched
 from batchval.core.batch import RecordBatch
-from batchval.core.columns import follow, scan_batches
+from batchval.core.columns import scan_batches
 from batchval.core.down_conversion import down_convert
 from batchval.core.record_columns import record_columns
+from batchval.core.search_window import follow
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.rules import EXTRAS, Rule

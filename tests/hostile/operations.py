@@ -26,12 +26,13 @@ from batchval.compression.compressors import compress
 from batchval.core import builder as producer_builder
 from batchval.core import claims
 from batchval.core.batch import RecordBatch, batches
-from batchval.core.columns import follow, resynchronise, scan_batches
+from batchval.core.columns import scan_batches
 from batchval.core.crc32c import crc32, crc32c, crc32c_by, usable_kernels
 from batchval.core.down_conversion import NotConverted, down_convert
 from batchval.core.fetched import walk_fetched
 from batchval.core.record_columns import record_columns
 from batchval.core.result import ValidationResult
+from batchval.core.search_window import follow, resynchronise
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.fetch.pieces import FetchPieces, FetchSplitter

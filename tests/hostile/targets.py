@@ -24,9 +24,10 @@ import snappy
 
 from batchval import compression
 from batchval.core.batch import NotABatch, RecordBatch, batches
-from batchval.core.columns import resynchronise, scan_batches
+from batchval.core.columns import scan_batches
 from batchval.core.gzip import inflate
 from batchval.core.record_columns import RecordColumns, RecordRow, record_columns
+from batchval.core.search_window import resynchronise
 from batchval.core.snappy import decode
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy

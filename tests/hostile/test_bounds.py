@@ -5,7 +5,8 @@ import time
 import pytest
 
 from batchval.core.batch import RecordBatch, batches
-from batchval.core.columns import resynchronise, scan_batches
+from batchval.core.columns import scan_batches
+from batchval.core.search_window import resynchronise
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.seeds import NOW, batch, compress, legacy, record, wrapper

@@ -24,8 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from batchval.core import claims
 from batchval.core.batch import batches
-from batchval.core.columns import follow, resynchronise, scan_batches
+from batchval.core.columns import scan_batches
 from batchval.core.fetched import walk_fetched
+from batchval.core.search_window import follow, resynchronise
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.perf.histogram import Histogram
