@@ -18,11 +18,11 @@ from batchval.core.arguments cimport one_each, shown, whole_number
 from batchval.errors import ArgumentTypeError
 
 cdef enum:
-    BREATH = 256  # pairs that are read or made before others may have the GIL
+    GIL_YIELD_INTERVAL = 256  # pairs that are read or made before others may have the GIL
 
 
 cdef inline void breathe(size_t pairs) noexcept:
-    if pairs % BREATH == BREATH - 1:
+    if pairs % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
         with nogil:
             pass
 

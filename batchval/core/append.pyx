@@ -16,7 +16,7 @@ The first record of a control batch with a producer id is a transaction marker
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -24,6 +24,7 @@ from batchval.core cimport reasons
 from batchval.core.bytes cimport be16, be32, be64
 from batchval.core.chunked cimport as_read
 from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
+from batchval.core.fields cimport read_field
 from batchval.core.header cimport BATCH, BatchHeader, Entry, next_batch, read_header
 from batchval.core.layout cimport *
 from batchval.core.records cimport STREAM_PARSER
@@ -34,16 +35,9 @@ from batchval.core.verdict cimport (
 from batchval.core.batch_records cimport read_records
 
 cdef enum:
-    NO_PRODUCER_ID = -1
-    NO_PRODUCER_EPOCH = -1
     NO_COORDINATOR_EPOCH = -1
-    NO_TIMESTAMP = -1
     NAMED_OFFSETS = 10  # records that Kafka reads for the text of UnexpectedAppendOffsetException
     FEW_PRODUCERS = 16
-    MARKER_KEY_SIZE = 4
-    MARKER_COMMIT = 1
-    MARKER_VERSION_SIZE = 2
-    MARKER_VALUE_SIZE = 6
 
 cdef struct Producer:  # ProducerStateEntry
     int64_t id
@@ -182,46 +176,34 @@ cdef const uint8_t *skip_varint(const uint8_t *p, const uint8_t *end) noexcept n
     return NULL
 
 
-cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, int32_t *length) noexcept nogil:
-    """Return the first byte of a field after its length, or NULL where the field is absent."""
-    cdef uint32_t value = 0
-    cdef int shift = 0
-    while p is not NULL and p < end and shift < 35:
-        value |= <uint32_t>(p[0] & 0x7F) << shift
-        shift += 7
-        p += 1
-        if (p - 1)[0] < 0x80:
-            length[0] = <int32_t>(value >> 1) ^ -<int32_t>(value & 1)
-            return p if length[0] <= end - p else NULL
-    return NULL
-
-
 cdef bint take_marker(const uint8_t *p, const uint8_t *end, Verdict *v,
         int32_t *coordinator_epoch) noexcept nogil:
     """Follow EndTransactionMarker.deserialize for the record at p. It has been walked; every read
     is bounded again.
     """
     cdef int32_t length = 0
-    cdef const uint8_t *key
+    cdef const uint8_t *key = NULL
     cdef const uint8_t *value
     p = skip_varint(p, end)
     if p is not NULL and p < end:
         p = skip_varint(skip_varint(p + 1, end), end)
-    key = field_at(p, end, &length)
+    if p is not NULL:
+        key = read_field(p, end, &length)
     if key is NULL or length < 0:
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_KEY, -1)
     if length < MARKER_KEY_SIZE or be16(key) < 0:
         return refuse(v, TRANSACTION_MARKER_MALFORMED, INVALID_RECORD, reasons.MARKER_KEY, length)
-    if not 0 <= be16(key + 2) <= MARKER_COMMIT:
-        return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_TYPE, be16(key + 2))
-    value = field_at(key + length, end, &length)
-    if value is NULL or length < MARKER_VERSION_SIZE:
+    if not MARKER_ABORT <= be16(key + MARKER_TYPE) <= MARKER_COMMIT:
+        return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_TYPE,
+                be16(key + MARKER_TYPE))
+    value = read_field(key + length, end, &length)
+    if value is NULL or length < MARKER_COORDINATOR_EPOCH:
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_VALUE, length)
     if be16(value) < 0:
         return refuse(v, TRANSACTION_MARKER_MALFORMED, INVALID_RECORD, reasons.MARKER_VALUE, length)
     if length < MARKER_VALUE_SIZE:
         return broker_fails(v, TRANSACTION_MARKER_MALFORMED, S9, reasons.MARKER_VALUE, length)
-    coordinator_epoch[0] = be32(value + MARKER_VERSION_SIZE)
+    coordinator_epoch[0] = be32(value + MARKER_COORDINATOR_EPOCH)
     return True
 
 

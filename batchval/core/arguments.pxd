@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core.claims cimport ClaimsCall
 from batchval.core.compiled_rules cimport CompiledRules
-from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample
+from batchval.core.sampling cimport Sample
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport ATTRIBUTES, CODEC_MASK, MAGIC
 
@@ -70,11 +70,11 @@ cdef extern from *:
     bint holds_bytes "batchval_holds_bytes"(const Py_buffer *view) noexcept
 
 cdef enum:
-    BREATH = 1024  # arguments of ranges that are read before others may have the GIL
     # From these sizes on the work is long whatever comes out of the input: the GIL is released
     # before it begins. Below, it is released as soon as the work turns out to be long
     # (batchval.core.scratch).
     NOGIL_COMPRESSED = 8192
+    NOGIL_FETCHED = 16384  # of a Fetch response, whose batches may be compressed or not
     NOGIL_UNCOMPRESSED = 131072
 
 cdef enum:

@@ -24,6 +24,7 @@ from batchval.core.claims cimport IGNORE_CLAIMS, TRUST_CLAIMS, VERIFY_CLAIMS, Cl
 from batchval.core.compiled_rules cimport CompiledRules, compiled_rules
 from batchval.core.header cimport BATCH, Entry, next_batch, next_claimed_batch
 from batchval.core.sampling cimport SAMPLE_KEY_SIZE, Sample
+from batchval.core.scratch cimport GIL_YIELD_INTERVAL
 from batchval.core.verdict cimport Policy
 from batchval.core.layout cimport *
 
@@ -279,7 +280,7 @@ cdef int64_t *copy_pairs(ranges, size_t *count) except NULL:
         pairs = new_pairs(count[0])
         try:
             for i in range(count[0]):
-                if i % BREATH == BREATH - 1:
+                if i % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
                     with nogil:
                         pass
                 pair = ranges[i]

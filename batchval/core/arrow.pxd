@@ -2,7 +2,6 @@
 copy.
 """
 
-from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t
 
 

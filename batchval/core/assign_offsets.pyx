@@ -27,10 +27,6 @@ from batchval.core.batch_records cimport (
     cannot_list, estimate, fill_checks, mark_meters, record_errors, walk_batch,
 )
 
-cdef enum:
-    NO_PRODUCER_ID = -1
-    NO_TIMESTAMP = -1
-
 
 cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d,
         const Policy *policy, Scratch *scratch,

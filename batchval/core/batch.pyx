@@ -8,7 +8,8 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64
 
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    MOST_DECOMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
+    MOST_DECOMPRESSED, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, is_immutable, position_in, take_buffer,
+    whole_number,
 )
 from batchval.core.bytes cimport be32, be64
 from batchval.core.claims cimport ALL_KEYS_NULL, CLAIMED_RECORDS, CLAIMS_MAGIC
@@ -29,15 +30,13 @@ from batchval.core.legacy cimport (
 from batchval.core.records cimport (
     BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
 )
-from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
+from batchval.core.scratch cimport (
+    GIL_YIELD_INTERVAL, Scratch, begin_work, borrow, end_work, give_back,
+)
 
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES, CompressionType, TimestampType
-
-cdef enum:
-    NOGIL_ABOVE = 8192  # bytes
-    BREATH = 1024  # objects that are made before others may have the GIL
 
 
 # Called with the GIL, which is released when the work is long.
@@ -45,7 +44,7 @@ cdef enum:
 cdef int unpack_unlocked(Stream *s, Scratch *scratch, int codec, const uint8_t *p, size_t n,
         uint64_t limit) noexcept nogil:
     cdef int status
-    begin_work(scratch, n > NOGIL_ABOVE)
+    begin_work(scratch, n > NOGIL_COMPRESSED)
     status = unpack(s, scratch, codec, p, n, limit)
     end_work(scratch)
     return status
@@ -53,7 +52,7 @@ cdef int unpack_unlocked(Stream *s, Scratch *scratch, int codec, const uint8_t *
 
 cdef int walk_unlocked(Stream *s, const BatchHeader *h, const Checks *c, Facts *f) noexcept nogil:
     cdef int answer
-    begin_work(s.scratch, s.delivered > NOGIL_ABOVE)
+    begin_work(s.scratch, s.delivered > NOGIL_COMPRESSED)
     answer = walk(s, h, c, f, BUFFER_PARSER)
     end_work(s.scratch)
     return answer
@@ -62,7 +61,7 @@ cdef int walk_unlocked(Stream *s, const BatchHeader *h, const Checks *c, Facts *
 cdef int open_unlocked(LegacyRecords *m, const Entry *b, Scratch *scratch, const Checks *c,
         uint64_t limit, Facts *f) noexcept nogil:
     cdef int answer
-    begin_work(scratch, b.size > NOGIL_ABOVE)
+    begin_work(scratch, b.size > NOGIL_COMPRESSED)
     answer = open_legacy_records(m, b, scratch, c, limit, f)
     end_work(scratch)
     return answer
@@ -185,7 +184,7 @@ cdef class Records:
         cdef DecodedRecord made
         if self.taken >= self.header.records_count:
             raise StopIteration
-        if self.taken % BREATH == BREATH - 1:
+        if self.taken % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
             with nogil:
                 pass
         made = DecodedRecord.__new__(DecodedRecord)
@@ -524,7 +523,7 @@ cdef inline object field_of(const uint8_t *p, Py_ssize_t length):
     """Return the bytes of a key or value; None for a negative length, which is null."""
     if length < 0:
         return None
-    if length <= NOGIL_ABOVE:
+    if length <= NOGIL_COMPRESSED:
         return PyBytes_FromStringAndSize(<const char *>p, length)
     field = PyBytes_FromStringAndSize(NULL, length)
     copy_unlocked(<uint8_t *>PyBytes_AS_STRING(field), p, length)
@@ -547,7 +546,7 @@ cdef list legacy_records(const Entry *entry, uint64_t limit):
         clear_facts(&f)
         answer = open_unlocked(&m, entry, scratch, &c, limit, &f)
         while answer == WALKED:
-            if len(records) % BREATH == BREATH - 1:
+            if len(records) % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
                 with nogil:
                     pass
             answer = next_legacy_record(&m, &message, <int32_t>len(records), &f)

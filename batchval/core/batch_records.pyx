@@ -81,15 +81,14 @@ cdef bint take(int answer, const Facts *f, int magic, Verdict *v) noexcept nogil
     return False
 
 
-cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch, const Checks *c,
-        const AppendContext *d,
-        Facts *f, Verdict *v) noexcept nogil:
+cdef inline bint wrapper_is_damaged(int answer, const Entry *b, Scratch *scratch,
+        const AppendContext *d, Facts *f, Verdict *v) noexcept nogil:
     """Return whether Kafka meets the stream's damage before it sees why the messages of a wrapper
     cannot be opened.
     """
     if answer != MALFORMED and answer != CORRUPT:
         return False
-    if damage_comes_first(b, scratch, c, f, SKIP_PARSER, d.limit) != DAMAGE_FIRST:
+    if damage_comes_first(b, scratch, f, SKIP_PARSER, d.limit) != DAMAGE_FIRST:
         return False
     v.record = f.record
     broker_fails(v, WRAPPER_MALFORMED, S7, f.reason)
@@ -138,7 +137,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
                 f.found |= S7_BIT
             v.walked_size = <uint32_t>f.sizes
             note_broken_batch(scratch, v)
-        elif wrapper_is_damaged(answer, b, scratch, c, d, f, v):
+        elif wrapper_is_damaged(answer, b, scratch, d, f, v):
             return False
         return take(answer, f, b.magic, v)
     if b.size < RECORDS:
@@ -154,7 +153,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
     answer = walk(&s, &h, c, f, parser)
     if not s.halted and answer == MALFORMED and codec != NONE and f.needed:
-        first = damage_comes_first(b, scratch, c, f, parser, d.limit)
+        first = damage_comes_first(b, scratch, f, parser, d.limit)
         if first == DAMAGE_FIRST:
             v.record = f.record
             return broker_fails(v, RECORD_MALFORMED, S7, f.reason)
@@ -231,7 +230,7 @@ cdef bint estimate_messages(const Entry *b, const Checks *c, const AppendContext
     cdef int32_t i = 0, length = 0
     clear_facts(&f)
     answer = open_legacy_records(&m, b, scratch, c, d.limit, &f)
-    if wrapper_is_damaged(answer, b, scratch, c, d, &f, v):
+    if wrapper_is_damaged(answer, b, scratch, d, &f, v):
         return False
     while answer == WALKED:
         if read is not NULL:

@@ -44,7 +44,6 @@ from batchval.core.writing cimport put_record, put_varint, size_of_body, size_of
 from batchval.core.claims import to_tag
 
 cdef enum:
-    NO_TIMESTAMP = -1
     RECORD_OVERHEAD = 36  # at most: five varints of an int32, one of an int64, the attributes
     INITIAL = 16384
 

@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from typing import NamedTuple
 
 from batchval.core.arguments cimport (
-    MOST_DECOMPRESSED, private_bytes, take_buffer, whole_number,
+    MOST_DECOMPRESSED, NOGIL_COMPRESSED, private_bytes, take_buffer, whole_number,
 )
 from batchval.core.carriers cimport (
     LARGEST_CARRIER, attach_to_payload, carried_block, carrier_size, claims_size, find_claims,
@@ -34,9 +34,6 @@ _new_tuple = tuple.__new__
 
 #: The tagged field of PartitionProduceData that carries a tag, in Produce v9 and later.
 TAG = 25206
-
-cdef enum:
-    NOGIL_ABOVE = 8192  # bytes
 
 
 class BatchClaims(NamedTuple):
@@ -303,7 +300,7 @@ cdef bint claims_unlocked(const uint8_t *p, size_t n, size_t header, uint64_t li
     """Call ``claims_in_records``. The caller has the GIL, which is released when the work is long.
     """
     cdef bint honest
-    begin_work(scratch, n >= NOGIL_ABOVE)
+    begin_work(scratch, n >= NOGIL_COMPRESSED)
     honest = claims_in_records(p, n, header, limit, schema_ids, scratch, claims)
     end_work(scratch)
     return honest

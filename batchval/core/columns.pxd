@@ -1,7 +1,7 @@
 """Rows of batches as columns: one block of memory, one run in it for each column."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from batchval.core.block cimport ColumnBlock
 from batchval.core.header cimport BatchHeader, Entry

@@ -44,8 +44,6 @@ from batchval.core.writing cimport (
 from batchval.errors import BatchvalError
 
 cdef enum:
-    NO_TIMESTAMP = -1
-    NO_PRODUCER_ID = -1
     UNLOCK_ABOVE = 65536  # bytes to free
     PATCH_FROM = 2048  # bytes after the header from which patching the crc beats computing it
 

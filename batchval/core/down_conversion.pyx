@@ -34,7 +34,7 @@ from batchval.core.aborted cimport (
     Aborted, AbortedTransactions, end_aborted, is_aborted, reach,
 )
 from batchval.core.arguments cimport (
-    MOST_DECOMPRESSED, is_immutable, position_in, take_buffer, whole_number,
+    MOST_DECOMPRESSED, NOGIL_FETCHED, is_immutable, position_in, take_buffer, whole_number,
 )
 from batchval.core.bytes cimport be16, be64, put_be32
 from batchval.core.chunked cimport as_read
@@ -48,8 +48,8 @@ from batchval.core.header cimport (
 )
 from batchval.core.layout cimport (
     BATCH_SIZE_OVERFLOW, BATCH_SIZE_TOO_SMALL, CODEC_MASK, CONTROL_BIT, GZIP, LEGACY_ATTRIBUTES,
-    LEGACY_OVERHEAD_V0, LEGACY_OVERHEAD_V1, LOG_APPEND_TIME_BIT, NONE, RECORDS, TRANSACTIONAL_BIT,
-    ZSTD,
+    LEGACY_OVERHEAD_V0, LEGACY_OVERHEAD_V1, LOG_APPEND_TIME_BIT, MARKER_ABORT,
+    MARKER_KEY_SIZE, MARKER_TYPE, NONE, NO_TIMESTAMP, RECORDS, TRANSACTIONAL_BIT, ZSTD,
 )
 from batchval.core.legacy cimport (
     LEGACY_BROKEN, LEGACY_RECORD, NO_LEGACY_RECORD, LegacyRecord, LegacyRecords, legacy_key,
@@ -74,12 +74,7 @@ from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef enum:
-    NOGIL_ABOVE = 16384  # bytes
     SET_PIECE = 262144  # bytes of messages that are compressed at a time
-    NO_TIMESTAMP = -1
-    MARKER_KEY_SIZE = 4  # version:2 type:2
-    MARKER_TYPE = 2
-    ABORT_MARKER = 0
 
 cdef enum:  # what a step came to
     CONVERTED  # or left out
@@ -329,7 +324,7 @@ cdef int take_marker(Conversion *d, const Entry *b) noexcept nogil:
         return fails(d, reasons.RECORD_CUT_OFF)
     if r.key_length < MARKER_KEY_SIZE or be16(r.key) < 0:
         return fails(d, reasons.MARKER_KEY, 0, r.key_length)
-    if be16(r.key + MARKER_TYPE) == ABORT_MARKER:
+    if be16(r.key + MARKER_TYPE) == MARKER_ABORT:
         end_aborted(d.aborted, d.header.producer_id)
     return CONVERTED
 
@@ -512,7 +507,7 @@ cdef int convert_on(Conversion *d, size_t most) noexcept nogil:
     Called with the GIL, which is released when the work is long.
     """
     cdef int answer = CONVERTED
-    begin_work(d.scratch, d.inside or d.size - d.at > NOGIL_ABOVE)
+    begin_work(d.scratch, d.inside or d.size - d.at > NOGIL_FETCHED)
     while answer == CONVERTED and goes_on(d, most):
         answer = convert_next(d)
         if answer == CONVERTED:

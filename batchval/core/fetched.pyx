@@ -15,7 +15,9 @@ from libc.stddef cimport size_t
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from batchval.core cimport reasons
-from batchval.core.arguments cimport MOST_DECOMPRESSED, take_buffer, whole_number
+from batchval.core.arguments cimport (
+    MOST_DECOMPRESSED, NOGIL_FETCHED, take_buffer, whole_number,
+)
 from batchval.core.bytes cimport be64, span
 from batchval.core.codec_streams cimport LIMIT_HIT, NO_MEMORY, Stream, unpack
 from batchval.core.codec_streams cimport DAMAGED as STREAM_DAMAGED
@@ -40,9 +42,6 @@ from batchval.core.batch import NotABatch
 from batchval.core.reasons import sentence
 from batchval.errors import BatchvalError
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
-
-cdef enum:
-    NOGIL_ABOVE = 16384  # bytes
 
 Fetched = namedtuple("Fetched", "records key_value_bytes next_offset batches wire_bytes end")
 Fetched.__doc__ = """The counts of ``walk_fetched``.
@@ -279,7 +278,7 @@ cdef int count_all(const uint8_t *p, size_t n, int64_t first, bint walk, bint ch
         Scratch *scratch, Counts *c) noexcept nogil:
     """Count all batches. The caller has the GIL, which is released when the work is long."""
     cdef int stopped
-    begin_work(scratch, n > NOGIL_ABOVE)
+    begin_work(scratch, n > NOGIL_FETCHED)
     stopped = count_each(p, n, first, walk, check_crcs, limit, scratch, c)
     end_work(scratch)
     return stopped

@@ -12,6 +12,7 @@ from libc.string cimport memcpy
 from batchval.core.bytes cimport span
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport LOG_APPEND_TIME_BIT
+from batchval.core.scratch cimport GIL_YIELD_INTERVAL
 
 
 cdef const uint8_t *read_varint(const uint8_t *p, const uint8_t *end,
@@ -109,9 +110,6 @@ cdef const uint8_t *read_record(const uint8_t *p, const uint8_t *end, const Batc
     return p
 
 
-cdef enum:
-    BREATH = 1024  # headers that are made before others may have the GIL
-
 cdef const uint8_t *REPLACEMENT = b"\xef\xbf\xbd"
 
 
@@ -187,7 +185,7 @@ cdef tuple headers_of(const Record *r):
     cdef int32_t _i, size = 0
     headers = []
     for _i in range(r.headers_count):  # read_record has found them whole
-        if _i % BREATH == BREATH - 1:
+        if _i % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
             with nogil:
                 pass
         p = read_field(p, end, &size)

@@ -1,7 +1,7 @@
 """gzip members, and the inflate in them (inflate.c)."""
 
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t
 
 cdef extern from "inflate.h" nogil:
     ctypedef struct Inflate:

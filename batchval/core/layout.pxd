@@ -72,6 +72,21 @@ cdef enum:
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
+cdef enum:  # of a batch or record that has none (RecordBatch)
+    NO_TIMESTAMP = -1
+    NO_PRODUCER_ID = -1
+    NO_PRODUCER_EPOCH = -1
+
+# Key and value of a transaction marker (EndTransactionMarker): version:2 type:2, and version:2
+# coordinator_epoch:4.
+cdef enum:
+    MARKER_TYPE = 2
+    MARKER_KEY_SIZE = 4
+    MARKER_COORDINATOR_EPOCH = 2
+    MARKER_VALUE_SIZE = 6
+    MARKER_ABORT = 0
+    MARKER_COMMIT = 1
+
 cdef enum:  # batchval.types.AppendOrigin
     REPLICATION = 0
     COORDINATOR = 1

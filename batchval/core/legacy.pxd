@@ -1,8 +1,7 @@
-"""LegacyRecords of magic 0 and 1, alone or inside a compressed wrapper."""
+"""Messages of magic 0 and 1, alone or inside a compressed wrapper."""
 
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
-from batchval.core.codec_streams cimport Stream
 from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
@@ -15,7 +14,6 @@ cdef struct LegacyRecord:
 
 cdef struct LegacyRecords:  # of one batch, in order
     bint deep  # inside a wrapper
-    bint zero_offset  # librdkafka once wrote wrapper offset 0
     int8_t magic  # of the batch
     bint log_append_time
     int64_t wrapper_timestamp

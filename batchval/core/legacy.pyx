@@ -1,4 +1,4 @@
-"""LegacyRecords of magic 0 and 1, as LegacyRecord and AbstractLegacyRecordBatch read them.
+"""Messages of magic 0 and 1, as LegacyRecord and AbstractLegacyRecordBatch read them.
 
     crc:4 magic:1 attributes:1 [timestamp:8 if magic 1] key_length:4 key value_length:4 value
 
@@ -25,7 +25,7 @@ from batchval.core.codec_streams cimport (
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport (
     CODEC_MASK, INNER_CRC_MISMATCH, INNER_SIZE_TOO_SMALL, LEGACY_SMALLEST, LOG_APPEND_TIME_BIT,
-    LOG_OVERHEAD, NONE,
+    LOG_OVERHEAD, NONE, NO_TIMESTAMP,
     RECORD_MAGIC_DIFFERS, S5_BIT, S6, S7, S9, S10_BIT, TIMESTAMP_TYPE_BY_PRODUCER,
     WRAPPER_MALFORMED, ZSTD,
 )
@@ -41,7 +41,6 @@ cdef enum:  # offsets in a record, which starts at its crc
     RECORD_TIMESTAMP = 6
     RECORD_KEY_V0 = 6
     RECORD_KEY_V1 = 14
-    NO_TIMESTAMP = -1
 
 cdef int64_t LEGACY_NULL = -1
 cdef int64_t LEGACY_BROKEN = -2

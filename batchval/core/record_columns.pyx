@@ -43,6 +43,7 @@ from batchval.core.legacy cimport (
     legacy_value, next_legacy_record,
     open_legacy_records,
 )
+from batchval.core.plain_records cimport PLAIN_LEAST, PLAIN_TAIL
 from batchval.core.records cimport (
     BUFFER_PARSER, WALKED, Checks, Facts, clear_facts, structure_alone, walk,
 )
@@ -64,8 +65,6 @@ cdef Layout LAYOUT = Layout((
 cdef enum:
     COLUMNS = 8
     RECORD_LEAST = 7  # bytes of the smallest record of magic 2
-    PLAIN_LEAST = 20  # bytes: 13 at most before the key, and 4 more may be read after it
-    PLAIN_TAIL = 4
     ROWS_AT_LEAST = 16
 
 cdef enum:  # how the reading of one batch ends

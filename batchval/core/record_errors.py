@@ -11,6 +11,7 @@ from uuid import UUID
 
 from batchval.core.reasons import count_of_broken
 from batchval.record_rules import RecordRules, SchemaIds
+from batchval.rules import Rule, by_number
 
 __all__ = ["KINDS", "broken_rule", "broken_rules"]
 
@@ -44,25 +45,25 @@ def broken_rule(
     ``rule`` is a number of batchval.rules, ``first`` and ``second`` what was found. Raises
     ValueError and IndexError where the numbers are not those of these rules.
     """
-    name = rule - 90
-    if name == 1:
+    name = by_number(rule)
+    if name is Rule.R1:
         return _schema_id(rules.schema_ids[which], KINDS[kind - 1], first, second)
     if kind == _UNREADABLE:
-        field = "key" if name in (2, 8) else "value"
+        field = "key" if name in (Rule.R2, Rule.R8) else "value"
         return f"{field} cannot be read: it runs past the end of the message"
-    if name == 2:
+    if name is Rule.R2:
         return f"key has {first} bytes, max_key_bytes is {rules.max_key_bytes}"
-    if name == 3:
+    if name is Rule.R3:
         return f"value has {first} bytes, max_value_bytes is {rules.max_value_bytes}"
-    if name == 4:
+    if name is Rule.R4:
         return f"{first} headers, max_headers is {rules.max_headers}"
-    if name == 5:
+    if name is Rule.R5:
         return f"header {rules.required_headers[which]!r} is missing, which is required"
-    if name == 6:
+    if name is Rule.R6:
         return f"header {rules.forbidden_headers[which]!r} is forbidden"
-    if name == 7:
+    if name is Rule.R7:
         return "value is null, tombstones are refused"
-    if name == 8:
+    if name is Rule.R8:
         return f"key of {first} bytes is not UTF-8, utf8_keys requires it"
     raise ValueError(f"rule number {rule} is not a record rule: expected 91 to 98")
 

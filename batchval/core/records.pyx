@@ -22,7 +22,8 @@ from batchval.core.codec_streams cimport (
 )
 from batchval.core.header cimport BatchHeader
 from batchval.core.layout cimport (
-    CONTROL_BIT, KEY_MISSING, LOG_APPEND_TIME_BIT, S3_BIT, S4_BIT, S5_BIT, S7, S9, S10_BIT,
+    CONTROL_BIT, KEY_MISSING, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, S3_BIT, S4_BIT, S5_BIT, S7, S9,
+    S10_BIT,
     TIMESTAMP_OUT_OF_RANGE, TIMESTAMP_TYPE_BY_PRODUCER,
 )
 from batchval.core.plain_records cimport may_be_plain, take_plain
@@ -35,9 +36,6 @@ from batchval.core.rule_checks cimport (
 from batchval.core.scratch cimport Scratch, add_error
 from batchval.core.utf8 cimport is_utf8
 from batchval.core.value_ids cimport SeenIds, note_value, start_ids
-
-cdef enum:
-    NO_TIMESTAMP = -1
 
 # ---- one record's rules --------------------------------------------------------------------------
 

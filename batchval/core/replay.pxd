@@ -1,7 +1,7 @@
 from libc.stdint cimport uint64_t
 
 from batchval.core.header cimport Entry
-from batchval.core.records cimport Checks, Facts
+from batchval.core.records cimport Facts
 from batchval.core.scratch cimport Scratch
 
 cdef enum:
@@ -9,5 +9,5 @@ cdef enum:
     DAMAGE_FIRST
     HALTS_FIRST  # batchval.core.chunked has what Kafka reads then
 
-cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
+cdef int damage_comes_first(const Entry *b, Scratch *scratch, Facts *f, int parser,
         uint64_t limit) noexcept nogil

@@ -32,7 +32,7 @@ from batchval.core.layout cimport (
     ATTRIBUTES, CODEC_MASK, GZIP, LEGACY_ATTRIBUTES, LOG_OVERHEAD, LZ4, NONE, RECORDS, SNAPPY, ZSTD,
 )
 from batchval.core.legacy cimport legacy_value
-from batchval.core.records cimport STREAM_PARSER, Checks, Facts
+from batchval.core.records cimport STREAM_PARSER, Facts
 from batchval.core.scratch cimport Scratch
 
 cdef enum:
@@ -261,7 +261,7 @@ cdef bint arrives(Replay *r, const Entry *b, const uint8_t *data, uint64_t neede
     return bytes_arrive(r, needed)
 
 
-cdef int damage_comes_first(const Entry *b, Scratch *scratch, const Checks *c, Facts *f, int parser,
+cdef int damage_comes_first(const Entry *b, Scratch *scratch, Facts *f, int parser,
         uint64_t limit) noexcept nogil:
     """Return DAMAGE_FIRST where Kafka throws over the stream before it has the `needed` bytes that
     show a record or entry as malformed, HALTS_FIRST where the stream halts before that.

@@ -22,7 +22,7 @@ class RecordValidationStats(NamedTuple):
     num_records_converted: int
     conversion_time_nanos: int | None
 
-def message_of(rule: int, timestamp_known: int, timestamp: int) -> str: ...
+def message_of(rule: int, timestamp: int) -> str: ...
 
 @final
 class ValidationResult:

@@ -59,7 +59,7 @@ class RecordValidationStats(NamedTuple):
     conversion_time_nanos: int | None
 
 
-def message_of(int rule, int timestamp_known, long long timestamp):
+def message_of(int rule, long long timestamp):
     """Return the message of a refused record. Its meaning is Kafka's, its words may differ."""
     if rule == KEY_MISSING:
         return "Compacted topic cannot accept message without key"
@@ -76,7 +76,7 @@ cdef str message_of_error(const RecordError *error, record_rules):
     """Return the message of one record error. ``record_rules``: None where Kafka's rules refused.
     """
     if record_rules is None:
-        return message_of(error.rule, True, error.timestamp)
+        return message_of(error.rule, error.timestamp)
     return broken_rule(record_rules, error.rule, error.which, error.kind, error.timestamp,
             error.second)
 

@@ -58,6 +58,8 @@ cdef struct Scratch:
 cdef enum:
     # Bytes that may be walked with the GIL held. The worst records cost 5 ns a byte.
     WORK_WITH_GIL = 65536
+    # Objects that are made or read before other threads may have the GIL.
+    GIL_YIELD_INTERVAL = 1024
     ERRORS_KEPT = 1000  # of a batch's record errors; all are counted
 
 cdef enum:

@@ -44,10 +44,6 @@ from batchval.core.records cimport (
 from batchval.core.sampling cimport Sample, is_drawn
 from batchval.core.scratch cimport Scratch, copy_reserve, no_errors, none_broken
 
-cdef enum:
-    NO_PRODUCER_ID = -1
-    NO_PRODUCER_EPOCH = -1
-
 
 # ---- ordinary batches ----------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from libc.stdlib cimport free, malloc
 
 from batchval.core cimport reasons
 from batchval.core.arguments cimport (
-    BREATH, NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
+    NOGIL_COMPRESSED, NOGIL_UNCOMPRESSED, CompiledPolicy, check_pairs, compile_policy,
     compiled_policy, copy_pairs, every_batch, is_immutable, is_long, is_one_claim, one_each,
     origin_number, position_in, produce_version_of, read_claims_call, read_sample, refusing, shown,
     source_number, source_of, take_buffer, view_of_bytes, whole_number,
@@ -37,7 +37,9 @@ from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
 from batchval.core.row_loops cimport check_stored_rows, validate_rows
 from batchval.core.sampling cimport Sample
-from batchval.core.scratch cimport Scratch, begin_work, borrow, end_work, give_back
+from batchval.core.scratch cimport (
+    GIL_YIELD_INTERVAL, Scratch, begin_work, borrow, end_work, give_back,
+)
 
 from batchval import kafka_versions
 from batchval.core.continuity import Continuity
@@ -544,7 +546,7 @@ cdef class LogValidator:
                     raise MemoryError()
                 kept = []
                 for i in range(count):
-                    if i % BREATH == BREATH - 1:
+                    if i % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
                         with nogil:
                             pass
                     one = compiled_policy(policies[i])
@@ -565,7 +567,7 @@ cdef class LogValidator:
                 if calls is NULL:
                     raise MemoryError()
                 for i in range(count):
-                    if i % BREATH == BREATH - 1:
+                    if i % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
                         with nogil:
                             pass
                     read_claims_call(claims[i], d.strict, &calls[i])

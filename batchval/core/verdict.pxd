@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
-from batchval.core.bytes cimport be16
 from batchval.core.compiled_rules cimport Rules
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES, RECORD_RULE, RECORDS

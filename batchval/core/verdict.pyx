@@ -9,9 +9,6 @@ from batchval.core.header cimport Entry
 from batchval.core.layout cimport *
 from batchval.core.scratch cimport RecordError, Scratch
 
-cdef enum:
-    NO_TIMESTAMP = -1
-
 cdef Verdict NONE_YET
 memset(&NONE_YET, 0, sizeof(Verdict))
 NONE_YET.record = -1

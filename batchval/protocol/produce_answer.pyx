@@ -57,11 +57,11 @@ cdef enum:
     FLEXIBLE_FROM = 9
     RECORD_ERRORS_FROM = 8
     LOG_START_OFFSET_FROM = 5
-    BREATH = 512  # partitions between which other threads may have the GIL
+    GIL_YIELD_INTERVAL = 512  # partitions between which other threads may have the GIL
 
 
 cdef inline void breathe(Py_ssize_t i):
-    if i % BREATH == BREATH - 1:
+    if i % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
         with nogil:
             pass
 

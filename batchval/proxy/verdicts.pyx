@@ -73,7 +73,7 @@ from batchval.rules import by_number, extras_of
 
 cdef enum:
     NO_LEADER_EPOCH = -1
-    BREATH = 256  # partitions between which others may have the GIL
+    GIL_YIELD_INTERVAL = 256  # partitions between which others may have the GIL
     RELEASED_WORK = 1 << 20  # what a batch counts as that was validated without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
     OWN = -2  # the rule of a partition that Python code has refused
@@ -93,7 +93,7 @@ _CODES = {int(code): code.name for code in ErrorCode}
 
 cdef inline void breathe(Py_ssize_t i):
     """Let others have the GIL now and then."""
-    if i % BREATH == BREATH - 1:
+    if i % GIL_YIELD_INTERVAL == GIL_YIELD_INTERVAL - 1:
         with nogil:
             pass
 

@@ -120,8 +120,6 @@ def test_messages_of_record_errors() -> None:
         Rule.TIMESTAMP_TYPE_BY_PRODUCER,
         Rule.RECORD_MAGIC_DIFFERS,
     ):
-        assert message_of(rule.number, True, 5) != "Invalid record"
-    assert (
-        message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, True, -7) == "Timestamp -7 is out of range"
-    )
-    assert message_of(0, True, 0) == "Invalid record"
+        assert message_of(rule.number, 5) != "Invalid record"
+    assert message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, -7) == "Timestamp -7 is out of range"
+    assert message_of(0, 0) == "Invalid record"

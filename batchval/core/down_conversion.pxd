@@ -1,1 +1,0 @@
-"""Batches of a Fetch response, converted down for old consumers."""
