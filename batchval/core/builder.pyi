@@ -13,7 +13,7 @@ MAX_RECORD_OVERHEAD: Final[int]
 BATCH_OVERHEAD: Final[int]
 
 @final
-class Given:
+class RecordValues:
     count: int
     def __new__(cls, values: _Buffer | Sequence[_Buffer | None], stamps: _Buffer) -> Self: ...
     def close(self) -> None: ...
@@ -49,7 +49,7 @@ class BatchBuilder:
         timestamp: int,
     ) -> bool: ...
     def append_many(
-        self, source: Given, first: int, count: int, step: int, timestamp: int
+        self, source: RecordValues, first: int, count: int, step: int, timestamp: int
     ) -> int: ...
     @property
     def size(self) -> int: ...

@@ -56,7 +56,7 @@ BATCH_OVERHEAD = RECORDS
 
 
 @cython.final
-cdef class Given:
+cdef class RecordValues:
     """The values and stamps of one ``send_many``: buffers that are held until ``close``.
 
     ``values``: one bytes-like, which is the value of every record, or a sequence of bytes-likes,
@@ -274,7 +274,7 @@ cdef class BatchBuilder:
             if has_key:
                 PyBuffer_Release(&k)
 
-    def append_many(self, Given source not None, Py_ssize_t first, Py_ssize_t count,
+    def append_many(self, RecordValues source not None, Py_ssize_t first, Py_ssize_t count,
             Py_ssize_t step, int64_t timestamp):
         """Append the records number first, first + step, …, at most ``count`` of them, without
         keys. Return how many fitted.

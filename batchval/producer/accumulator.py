@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, Given
+from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, BatchBuilder, RecordValues
 from batchval.errors import shown_ms
 from batchval.producer.batch import PartitionQueue, ProducerBatch
 from batchval.producer.delivery import Delivery
@@ -174,7 +174,7 @@ class Accumulator:
     def append_many(
         self,
         queue: PartitionQueue,
-        prepared: Given,
+        prepared: RecordValues,
         first: int,
         count: int,
         step: int,
@@ -208,7 +208,7 @@ class Accumulator:
     def append_in_turn(
         self,
         topic: str,
-        prepared: Given,
+        prepared: RecordValues,
         first: int,
         partitions: int,
         count: int,
@@ -256,7 +256,7 @@ class Accumulator:
         batch.reserved += size
         self.used += size
 
-    def overhead(self, prepared: Given, partitions: int) -> int:
+    def overhead(self, prepared: RecordValues, partitions: int) -> int:
         """Return the most bytes that the headers of the batches of these records can take."""
         filled = (
             prepared.count
@@ -265,7 +265,7 @@ class Accumulator:
         )
         return BATCH_OVERHEAD * (min(partitions, prepared.count) + min(filled, prepared.count))
 
-    def most_that_fit(self, prepared: Given, partitions: int) -> int:
+    def most_that_fit(self, prepared: RecordValues, partitions: int) -> int:
         """Return how many records fit in the free memory, each counted at its largest size.
 
         At least one fits where no memory is in use.

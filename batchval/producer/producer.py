@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, Given
+from batchval.core.builder import BATCH_OVERHEAD, MAX_RECORD_OVERHEAD, RecordValues
 from batchval.errors import ArgumentValueError, BatchvalError, shown_ms
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
@@ -234,7 +234,7 @@ class Producer:
             raise ArgumentValueError(
                 f"invalid partition {partition} of {topic}: expected 0 to {partitions - 1}"
             )
-        prepared = Given(values, stamps)
+        prepared = RecordValues(values, stamps)
         try:
             return self._send_many(topic, prepared, partition, partitions, timestamp_ms)
         finally:
@@ -243,7 +243,7 @@ class Producer:
     def _send_many(
         self,
         topic: str,
-        prepared: Given,
+        prepared: RecordValues,
         partition: int | None,
         partitions: int,
         timestamp_ms: int | None,
@@ -269,7 +269,7 @@ class Producer:
         return count
 
     def _fill_sticky(
-        self, topic: str, prepared: Given, count: int, partitions: int, now: int
+        self, topic: str, prepared: RecordValues, count: int, partitions: int, now: int
     ) -> None:
         taken = 0
         while taken < count:

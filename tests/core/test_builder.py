@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchval.core.batch import RecordBatch
-from batchval.core.builder import BATCH_OVERHEAD, BatchBuilder, Given
+from batchval.core.builder import BATCH_OVERHEAD, BatchBuilder, RecordValues
 from batchval.core.claims import compute, from_tag
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
@@ -78,7 +78,7 @@ def test_many_at_once_with_their_stamps(codec: int, size: int, one: bool) -> Non
     values = [bytes([n % 251]) * size for n in range(count)]
     stamps = array.array("q", range(-5, count - 5))
     builder = BatchBuilder(1 << 30, codec)
-    with_input = Given(values[3] if one else values, stamps)
+    with_input = RecordValues(values[3] if one else values, stamps)
     assert builder.append_many(with_input, 0, count, 1, NOW) == count
     with_input.close()
     assert builder.stamps.tolist() == stamps.tolist()
@@ -92,7 +92,7 @@ def test_many_at_once_with_their_stamps(codec: int, size: int, one: bool) -> Non
 @pytest.mark.parametrize("step", [1, 3, 7])
 def test_a_full_batch_takes_no_more(step: int) -> None:
     stamps = array.array("q", range(1000))
-    source = Given(b"x" * 100, stamps)
+    source = RecordValues(b"x" * 100, stamps)
     builder = BatchBuilder(1200)
     taken = builder.append_many(source, 2, (1000 - 3) // step + 1, step, NOW)
     assert builder.size <= 1200 < builder.size + 110
@@ -117,7 +117,7 @@ def test_splitting_keeps_records_and_stamps(codec: int, count: int) -> None:
     values = [b"%d" % n * n for n in range(count)]
     stamps = array.array("q", range(count))
     builder = BatchBuilder(1 << 20, codec)
-    builder.append_many(Given(values, stamps), 0, count, 1, NOW)
+    builder.append_many(RecordValues(values, stamps), 0, count, 1, NOW)
     halves = builder.split()
     assert [half.count for half in halves] == [count // 2, count - count // 2]
     found: list[bytes] = []
@@ -194,10 +194,10 @@ def test_mistakes_raise_and_change_nothing() -> None:
     with pytest.raises(TypeError):
         builder.append(None, "text", (), NOW)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="int64"):
-        Given(b"x", array.array("i", [1]))
+        RecordValues(b"x", array.array("i", [1]))
     with pytest.raises(ValueError, match="3 values and 2 stamps"):
-        Given([b"x"] * 3, array.array("q", [1, 2]))
-    source = Given([b"x"] * 3, array.array("q", [1, 2, 3]))
+        RecordValues([b"x"] * 3, array.array("q", [1, 2]))
+    source = RecordValues([b"x"] * 3, array.array("q", [1, 2, 3]))
     for first, count, step in [(-1, 1, 1), (0, 4, 1), (0, 2, 0), (1, 2, 2), (0, -1, 1)]:
         with pytest.raises(IndexError):
             builder.append_many(source, first, count, step, NOW)
@@ -210,9 +210,9 @@ def test_mistakes_raise_and_change_nothing() -> None:
 
 def test_how_many_fit() -> None:
     stamps = array.array("q", range(10))
-    assert Given(b"x" * 64, stamps).fitting(1000) == 10
-    assert Given(b"x" * 64, stamps).fitting(299) == 2
-    mixed = Given([b"", b"x" * 1000, *[b""] * 8], stamps)
+    assert RecordValues(b"x" * 64, stamps).fitting(1000) == 10
+    assert RecordValues(b"x" * 64, stamps).fitting(299) == 2
+    mixed = RecordValues([b"", b"x" * 1000, *[b""] * 8], stamps)
     assert mixed.fitting(100) == 1
     assert mixed.fitting(-5) == 0
     assert mixed.largest() == 1000

@@ -28,7 +28,7 @@ from batchval import compression
 from batchval.compression import packages
 from batchval.core import claims
 from batchval.core.batch import DecodedRecord, NotABatch, RecordBatch, batches
-from batchval.core.builder import BatchBuilder, Given
+from batchval.core.builder import BatchBuilder, RecordValues
 from batchval.core.columns import scan_batches
 from batchval.core.fetched import walk_fetched
 from batchval.core.search_window import follow, resynchronise
@@ -462,7 +462,7 @@ def test_a_list_of_claims_that_empties_itself() -> None:
 
 def test_the_list_of_values_is_copied() -> None:
     values = [b"x" * 100 for _ in range(10_000)]
-    stored = Given(values, array("q", [0] * 10_000))
+    stored = RecordValues(values, array("q", [0] * 10_000))
     values.clear()
     gc.collect()
     builder = BatchBuilder(1 << 21)
