@@ -100,8 +100,9 @@ class Consumer:
         await self.close()
 
     async def close(self) -> None:
-        """Commit (with enable_auto_commit), leave the group, close all connections. Twice is
-        once.
+        """Commit (with enable_auto_commit), leave the group, close all connections.
+
+        A second call does nothing.
         """
         self._guard(closing=True)
         if self._closed:
@@ -114,7 +115,7 @@ class Consumer:
         self._fetcher.hold()
         try:
             if self._group is not None:
-                if self.options.enable_auto_commit:
+                if self.options.enable_auto_commit and not self._group.lost:
                     await self._commit_quietly(
                         self._group, self._consumed(), _LAST_COMMIT_MS, "the last commit"
                     )
@@ -187,8 +188,8 @@ class Consumer:
         The group assigns the partitions.
 
         The functions are called inside polls, with lists of partitions, and may be coroutine
-        functions: ``on_revoked`` before they are assigned up, or after they were lost,
-        ``on_assigned`` before they are fetched. Needs a group_id. Raises RuntimeError after
+        functions: ``on_revoked`` before they are revoked, or after they were lost, ``on_assigned``
+        before they are fetched. Needs a group_id. Raises RuntimeError after
         ``assign``.
         """
         self._guard()
@@ -213,7 +214,7 @@ class Consumer:
         self._group.rejoin()
 
     async def unsubscribe(self) -> None:
-        """Leave the group, and gives up all partitions."""
+        """Leave the group and release all partitions."""
         with self._alone():
             if self._subscribed and self._group is not None:
                 await self._group.leave()
@@ -593,8 +594,8 @@ class Consumer:
     ) -> None:
         """Commit these offsets (each that of the next record to be read), or all positions.
 
-        Raises CommitFailedError where the group has moved on, AuthorizationError,
-        RequestTimeoutError.
+        Raises CommitFailedError where the group has moved on or this consumer has lost its
+        membership, AuthorizationError, RequestTimeoutError.
         """
         self._guard()
         if self._group is None:

@@ -1,7 +1,8 @@
 """Membership of a group by the classic protocol: join, sync, heartbeat, commit, leave.
 
-    JoinGroup → generation, and for the leader what every member wants; SyncGroup → what this member
-    gets Heartbeat each heartbeat_interval_ms; error 27 asks everybody to join again
+    JoinGroup → generation, and for the leader the subscription of every member
+    SyncGroup → the partitions of this member
+    Heartbeat each heartbeat_interval_ms; error 27 asks all members to join again
 
 Joining goes on in the background; ``Consumer.poll…`` starts it, takes its result, and tells the
 caller's functions.
@@ -304,7 +305,10 @@ class Membership:
     # --- leaving
 
     async def leave(self) -> None:
-        """Leave at the coordinator, if it is a member; ignore the answer."""
+        """Leave at the coordinator, if it is a member, and drop the subscription.
+
+        The coordinator's answer is ignored.
+        """
         self._stop_heartbeats()
         if self.joining is not None:
             self.joining.cancel()
@@ -314,6 +318,7 @@ class Membership:
                 async with asyncio.timeout(2):
                     await self._send_leave()
         self._forget()
+        self.topics, self.pattern = [], None
         self.lost = False
         self.needs_join = True
 
@@ -328,7 +333,8 @@ class Membership:
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_ms: float) -> None:
         """Commit, and repeat until it is done.
 
-        Raises CommitFailedError where the group has moved on, BrokerError where it is refused.
+        Raises CommitFailedError where the group has moved on or this member has left it,
+        BrokerError where the commit is refused.
         """
         await self._repeated(partial(self._commit_once, offsets), Timer(timeout_ms))
         self.metrics.commits += 1
@@ -344,6 +350,12 @@ class Membership:
             await asyncio.sleep(self.options.retry_backoff_ms / 1000)
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, int], timer: Timer) -> None:
+        if (self.topics or self.pattern is not None) and self.generation < 0:
+            # As ConsumerCoordinator: generation -1 is that of consumers with assigned partitions,
+            # and a group without members takes it.
+            raise CommitFailedError(
+                f"this consumer is not a member of group {self.group_id}: nothing was committed"
+            )
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for (name, number), offset in offsets.items():
             topic = topics.setdefault(name, OffsetCommitRequestTopic(name))
