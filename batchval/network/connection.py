@@ -7,6 +7,7 @@ was opened on: asyncio's, or uvloop's where the caller runs one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import struct
@@ -183,7 +184,8 @@ class Connection(asyncio.BufferedProtocol):
             await waiting.sent
         finally:
             if not waiting.sent.done() or waiting.sent.cancelled():
-                self._waiting.remove(waiting)
+                with contextlib.suppress(ValueError):  # _pump or _die has removed it already
+                    self._waiting.remove(waiting)
                 self._pump()
 
     def send_nowait(
@@ -202,9 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._write(request, callback, timeout_ms, on_written)
 
     async def request(self, request: AnyRequest, *, timeout_ms: float | None = None) -> Any:
-        """Send, and waits for the answer: the simple way, for handshakes. None for acks=0, when it
-        is written.
-        """
+        """Send a request and return the answer; with acks=0, None once it is written."""
         answer: asyncio.Future[Any] = self._loop.create_future()
         await self.produce_async(request, partial(settle, answer), timeout_ms=timeout_ms)
         return await answer

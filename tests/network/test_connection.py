@@ -155,6 +155,27 @@ async def test_turns_are_taken_in_order_and_a_cancelled_one_is_never_sent() -> N
         connection.close()
 
 
+@pytest.mark.parametrize("by", ["close", "pump"])
+async def test_a_cancelled_caller_whose_place_is_gone_gets_the_cancellation(by: str) -> None:
+    async with Peer(silent) as peer:
+        connection, calls = await peer.connect(), Calls()
+        connection.pause_writing()
+        waiting = asyncio.ensure_future(connection.request(Ask()))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        if by == "close":
+            connection.close()
+        else:
+            connection.resume_writing()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert len(connection.in_flight) == 0
+        if by == "pump":
+            connection.send_nowait(Ask(b"next"), calls.of("next"))
+            await until(lambda: peer.bodies == [b"next"])
+        connection.close()
+
+
 async def test_a_slow_callback_delays_only_its_own_connection() -> None:
     """And its own answers stay in the socket, so that its peer's requests in flight are bounded."""
     async with Peer() as peer:
