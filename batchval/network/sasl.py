@@ -8,6 +8,7 @@ As in Kafka, names and passwords are UTF-8 without SASLprep.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -112,14 +113,17 @@ async def authenticate(
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms)
         raise AuthenticationError(
-            f"the broker does not take {mechanism}, but {offered or 'nothing'}"
+            f"the broker refused SASL mechanism {mechanism} ({name_of(handshake.error_code)}): "
+            f"it offers {offered or 'none'}"
         )
     if mechanism == "PLAIN":
         await _exchange(connection, f"\0{username}\0{password}".encode())
         return
     scram = ScramClient(mechanism, username, password)
     answer = await _exchange(connection, scram.first())
-    scram.verify(await _exchange(connection, scram.final(answer)))
+    # a broker may demand a million iterations: seconds of CPU
+    proof = await asyncio.to_thread(scram.final, answer)
+    scram.verify(await _exchange(connection, proof))
 
 
 async def _exchange(connection: Connection, token: bytes) -> bytes:

@@ -33,6 +33,8 @@ MOST_CONNECTIONS: Final = 32
 MOST_OF_ONE_ADDRESS: Final = 8
 MOST_BYTES: Final = 8192
 TIMEOUT_S: Final = 10.0
+#: The methods of HTTP that are answered.
+METHODS: Final = ("GET", "HEAD")
 #: Connections that may be here for a moment until the oldest are closed.
 MOST_OVER: Final = 4
 BACKLOG: Final = 128
@@ -148,8 +150,8 @@ class HealthServer:
 
     async def answer(self, method: str, target: str, accept: str) -> Answer:
         """Return the answer to a request."""
-        if method not in ("GET", "HEAD"):
-            return 405, _PLAIN, b"only GET\n"
+        if method not in METHODS:
+            return 405, _PLAIN, b"method must be GET or HEAD\n"
         path, _, query = target.partition("?")
         match path:
             case "/metrics":
@@ -278,8 +280,12 @@ class _Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         status, kind, body = answer
+        allow = (
+            f"Allow: {', '.join(METHODS)}\r\n" if status == HTTPStatus.METHOD_NOT_ALLOWED else ""
+        )
         head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{allow}"
+            f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n"
         )
         self._transport.write(head.encode("latin-1") + (b"" if method == "HEAD" else body))

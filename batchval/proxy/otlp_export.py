@@ -118,9 +118,7 @@ class OtlpExport:
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        last = await self._take()
-        with contextlib.suppress(queue.Full):
-            self._waiting.put_nowait(last)
+        await self._offer()
         until = time.monotonic() + STOP_S
         while self._waiting.full() and time.monotonic() < until:
             await asyncio.sleep(0.01)
@@ -135,10 +133,16 @@ class OtlpExport:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            try:
-                self._waiting.put_nowait(await self._take())
-            except queue.Full:
-                self._failed("the export before it has not ended")
+            await self._offer()
+
+    async def _offer(self) -> None:
+        """Take the values and hand them to the thread. A failure is counted and logged."""
+        try:
+            self._waiting.put_nowait(await self._take())
+        except queue.Full:
+            self._failed("the export before it has not ended")
+        except Exception as error:  # of whatever makes the values
+            self._failed(str(error) or type(error).__name__)
 
     # ---- in the thread ---------------------------------------------------------------------------
 

@@ -111,7 +111,9 @@ class ClusterTopics:
     asked for at once.
 
     ``read``  reads those of some topics, or of all (None); NetworkError, OSError or ProtocolError
-    where it cannot. What was read last holds until something else is read.
+              where it cannot
+
+    What was read last holds until something else is read. A read that failed is tried again.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class ClusterTopics:
             await self._read_wanted_until(self.read_at + self.refresh_s)
 
     async def _read_wanted_until(self, end: float) -> None:
+        retry_s = self._retry_s[0]
         while (left := end - time.monotonic()) > 0:
             try:
                 async with asyncio.timeout(left):
@@ -191,7 +194,13 @@ class ClusterTopics:
                 found = await self._read(wanted)
             except (NetworkError, OSError, ProtocolError, ConfigError) as error:
                 self._failed(error)
+                self._asked -= wanted
+                self._wanted |= wanted
+                self._more.set()
+                await asyncio.sleep(min(retry_s, max(0.0, end - time.monotonic())))
+                retry_s = min(2 * retry_s, self._retry_s[1])
                 continue
+            retry_s = self._retry_s[0]
             if len(self._known) + len(found) <= MOST_TOPICS:
                 self._known |= found
 

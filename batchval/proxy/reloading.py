@@ -4,10 +4,9 @@
     the file's content is new, ──────┴─▶ read ─▶ checked ─▶ prepared ─▶ applied
     and the same in two looks                └──────┴───────────┴─▶ refused: nothing changes
 
-One reload at a time. Who asks during one gets another one after it. A content that was refused is
-not tried again before it changes, or before somebody asks; but it is where a worker did not answer.
-Symbolic links are followed at each
-look, so Kubernetes may replace the folder of a ConfigMap.
+One reload at a time. A request during a reload starts another one after it. Refused content is
+tried again only when it changes, when a reload is requested, or when a worker did not answer.
+Symbolic links are followed at each look, so Kubernetes may replace the folder of a ConfigMap.
 """
 
 from __future__ import annotations
@@ -172,14 +171,21 @@ class Reloader:
         if not found:
             log.info("settings and files are unchanged")
             return "unchanged"
-        async with asyncio.timeout(self._reading.limit_s):
-            step = await self._target.prepare(checked.settings)
+        step = await self._prepared(checked.settings)
         step.apply()
         self._files = checked.files
         self.applied_s = self._clock()
         more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         log.info("settings reloaded: %s%s", ", ".join(found[:MOST_NAMED]), more)
         return "applied"
+
+    async def _prepared(self, settings: Settings) -> Step:
+        limit_s = self._reading.limit_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._target.prepare(settings)
+        except TimeoutError:
+            raise NotPrepared([f"the settings were not prepared within {limit_s:g} s"]) from None
 
     async def _checked(self, running: Settings) -> Checked:
         if self._file is None:

@@ -58,7 +58,10 @@ log = logging.getLogger("batchval.proxy")
 
 _NEVER = 0x7FFF
 _CHECKED_A_TURN = 250  # sessions whose time is checked in one turn of the loop
-_REMEMBERED_VERSIONS = 100  # answers to ApiVersions, which differ by broker and version only
+#: Answers to ApiVersions that are remembered, which differ by broker and version only, and the
+#: bytes of the largest: Kafka's have some 600.
+_REMEMBERED_VERSIONS: Final = 100
+_REMEMBERED_VERSIONS_BYTES: Final = 16 << 10
 
 #: Sessions that take other settings in one turn of the loop, and the seconds that this may last.
 RENEWED_A_TURN: Final = 250
@@ -437,16 +440,21 @@ class Proxy:
     def intersected(
         self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]
     ) -> Chunks:
-        """Return the answer to ApiVersions for clients. Brokers repeat theirs, so it is kept."""
-        key = bytes(body[4:]), version, frozenset(raised)
-        known = self._versions.get(key)
+        """Return the answer to ApiVersions for clients. Brokers repeat theirs, so it is kept.
+
+        A large answer is not kept: the memory budget does not count it.
+        """
+        is_kept = len(body) <= _REMEMBERED_VERSIONS_BYTES
+        key = bytes(body[4:]) if is_kept else b"", version, frozenset(raised)
+        known = self._versions.get(key) if is_kept else None
         if known is None:
             known = b"".join(
                 intersect_api_versions(body, version, self.carried, correlation_id=0, raised=raised)
             )
-            if len(self._versions) >= _REMEMBERED_VERSIONS:
-                self._versions.clear()
-            self._versions[key] = known
+            if is_kept:
+                if len(self._versions) >= _REMEMBERED_VERSIONS:
+                    self._versions.clear()
+                self._versions[key] = known
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:

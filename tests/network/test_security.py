@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -17,7 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from batchval.network.errors import AuthenticationError
+from batchval.network.sasl import ScramClient, authenticate
 from batchval.network.security import Security, SecurityError
+from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
@@ -231,3 +237,36 @@ def test_what_cannot_be_used_is_reported_in_one_line(
         Security.from_properties(properties)
     assert "\n" not in str(raised.value)
     assert "s3cret" not in str(raised.value)
+
+
+async def test_the_cost_of_scram_is_not_the_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    final, threads = ScramClient.final, []
+
+    def noted(client: ScramClient, server_first: bytes) -> bytes:
+        threads.append(threading.get_ident())
+        return final(client, server_first)
+
+    class Scripted:
+        async def request(self, request: Any) -> Any:
+            if isinstance(request, SaslHandshakeRequest):
+                return SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
+            nonce = bytes(request.auth_bytes).partition(b"r=")[2]
+            return SaslAuthenticateResponse(auth_bytes=b"r=%sx,s=YQ==,i=4096" % nonce)
+
+    monkeypatch.setattr(ScramClient, "final", noted)
+    connection: Any = Scripted()
+    with pytest.raises(AuthenticationError, match="does not know the password"):
+        await authenticate(connection, "SCRAM-SHA-256", "a", "b")
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
+async def test_a_refused_handshake_names_its_error() -> None:
+    class Scripted:
+        async def request(self, _: Any) -> Any:
+            return SaslHandshakeResponse(error_code=34, mechanisms=["PLAIN"])
+
+    connection: Any = Scripted()
+    text = r"refused SASL mechanism PLAIN \(ILLEGAL_SASL_STATE\): it offers PLAIN"
+    with pytest.raises(AuthenticationError, match=text):
+        await authenticate(connection, "PLAIN", "a", "b")

@@ -5,6 +5,7 @@ touched.
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
 from batchval.protocol.messages.metadata import MetadataResponseBroker
+from batchval.proxy.server import Proxy
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs
 
@@ -215,6 +217,17 @@ def test_api_versions_are_intersected(version: int) -> None:
         ApiVersion(18, 0, 5),
     ]
     assert out == frame(broker, version, 3)
+
+
+@pytest.mark.parametrize(("size", "kept"), [(16, 1), (17, 0)])
+def test_a_large_answer_of_api_versions_is_not_kept(size: int, kept: int) -> None:
+    keys = [ApiVersion(key, 0, 1) for key in range(1_000, 1_000 + (size << 10) // 6 - 2)]
+    body = frame(messages.ApiVersionsResponse(api_keys=[ApiVersion(0, 0, 13), *keys]), 0)[4:]
+    proxy: Any = SimpleNamespace(_versions={}, carried=carried_versions())
+    for _ in range(2):
+        answer = b"".join(Proxy.intersected(proxy, memoryview(body), 0, 7, {}))
+        assert answer == frame(messages.ApiVersionsResponse(api_keys=[ApiVersion(0, 0, 13)]), 0, 7)
+        assert len(proxy._versions) == kept
 
 
 def test_a_broker_that_does_not_know_the_version() -> None:

@@ -219,11 +219,16 @@ def test_the_text_has_the_values_of_the_moment_when_they_were_taken() -> None:
 # ---- the port ------------------------------------------------------------------------------------
 
 
-async def ask(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
+async def asked(address: tuple[str, int], request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*address)
     writer.write(request)
     answer = await _read(reader)
     writer.close()
+    return answer
+
+
+async def ask(address: tuple[str, int], request: bytes) -> tuple[int, bytes]:
+    answer = await asked(address, request)
     head, _, body = answer.partition(b"\r\n\r\n")
     return (int(head.split()[1]) if head else 0), body
 
@@ -240,7 +245,9 @@ async def test_metrics_livez_readyz() -> None:
     why[0] = None
     assert await ask(address, b"GET /readyz HTTP/1.1\r\n\r\n") == (200, b"ok\n")
     assert (await ask(address, b"GET / HTTP/1.1\r\n\r\n"))[0] == 404
-    assert (await ask(address, b"POST /metrics HTTP/1.1\r\n\r\n"))[0] == 405
+    refused = await asked(address, b"POST /metrics HTTP/1.1\r\n\r\n")
+    assert refused.startswith(b"HTTP/1.1 405 Method Not Allowed\r\nAllow: GET, HEAD\r\n")
+    assert refused.endswith(b"\r\n\r\nmethod must be GET or HEAD\n")
     assert (await ask(address, b"\x16\x03\x01\r\n\r\n"))[0] == 400
     assert (await ask(address, b"GET /" + b"a" * 10_000))[0] in (431, 0)
     await server.stop()

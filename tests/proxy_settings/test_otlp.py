@@ -20,6 +20,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.durations import BOUNDS_S
 from batchval.proxy.loading import ConfigError, drafted, settings_from, shown
+from batchval.proxy.otlp_export import OtlpExport
 from batchval.proxy.otlp_settings import Otlp
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.network import closed_port, until
@@ -134,6 +135,31 @@ async def test_failures_are_counted_and_logged_once(
     assert "400" in lines[0]
     assert lines[1] == f"metrics are sent to {collector.url}/v1/metrics again"
     assert "batchval_gate_otlp_failures_total" in gate.metrics.page()().decode()
+
+
+async def test_values_that_cannot_be_taken_are_a_failure_and_later_ones_are_sent(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[Any] = [RuntimeError("a worker is gone"), [], ValueError()]
+
+    async def take() -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return lambda: answer
+
+    export = OtlpExport(Otlp(endpoint=collector.url), take)
+    export._interval_s = 0.01
+    export.start()
+    await until(lambda: export.exports_total == 1)
+    await until(lambda: not answers)
+    export._interval_s = 60
+    answers[:] = [ValueError()]
+    await export.stop()  # raises nothing, although the values are missing
+    assert not export._thread.is_alive()
+    lines = [one.getMessage() for one in caplog.records if one.name == "batchval.proxy"]
+    assert lines[0].endswith("/v1/metrics: a worker is gone")
+    assert lines[-1].endswith("/v1/metrics: ValueError")
 
 
 async def test_a_collector_that_does_not_answer_holds_nothing_up() -> None:

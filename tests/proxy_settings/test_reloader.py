@@ -13,7 +13,7 @@ import pytest
 
 from batchval.proxy.prepared import NotPrepared
 from batchval.proxy.reloading import Reloader
-from batchval.proxy.settings_file import SettingsFile
+from batchval.proxy.settings_file import UNREADABLE, SettingsFile
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.network import until
 from tests.support.proxy import ScriptedBroker
@@ -116,6 +116,23 @@ async def test_a_registry_is_closed_when_nobody_waits_for_it(
             assert closed == ["first a"]  # the settings of the second one still use b
             one.gate._close_retired(1)
             assert sorted(closed) == ["b", "first a", "second a"]
+
+
+async def test_settings_that_are_not_prepared_in_time_are_refused_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang(_: Any) -> Any:
+        raise TimeoutError  # as asyncio.timeout does after limit_s
+
+    with ScriptedBroker() as broker:
+        async with ReloadedGate(tmp_path, broker) as one:
+            with monkeypatch.context() as patched:
+                patched.setattr(one.gate, "prepare", hang)
+                assert await one.reload(mode="observe") == "refused"
+            assert "settings refused: the settings were not prepared within 60 s" in caplog.text
+            assert "file system" not in caplog.text
+            assert one.reloader._watch.tried == UNREADABLE
+            assert await one.reload() == "applied"
 
 
 async def test_a_file_system_that_hangs_is_reported_and_ends_no_later_reload(

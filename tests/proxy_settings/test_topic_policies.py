@@ -41,6 +41,7 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from batchval.proxy import policies
 from batchval.proxy.config import TopicRule, Upstream
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_topic_configs
@@ -240,7 +241,8 @@ async def test_a_wrong_password_is_reported_and_not_shown(
             await read_topic_configs(upstream(broker, mechanism, "wrong-s3cret"), None, None)
         assert "s3cret" not in str(refused.value)
         other = "PLAIN" if mechanism != "PLAIN" else "SCRAM-SHA-512"
-        with pytest.raises(AuthenticationError, match=f"does not take {other}, but {mechanism}"):
+        text = rf"mechanism {other} \(UNSUPPORTED_SASL_MECHANISM\): it offers {mechanism}"
+        with pytest.raises(AuthenticationError, match=text):
             await read_topic_configs(upstream(broker, other), None, None)
         monkeypatch.delenv("GATE_NONE", raising=False)
         admin = upstream(broker, mechanism)
@@ -356,6 +358,28 @@ async def test_what_was_read_holds_while_the_cluster_is_away() -> None:
         await until(lambda: topics.failures_total == 3)
         assert topics("a") == UNBOUNDED
         await until(lambda: topics("b"))
+
+
+async def test_a_new_topic_is_asked_for_again_after_a_failed_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policies, "SOON_S", 0.0)
+    answers: list[Any] = [{}, OSError("gone"), ConnectionError(), {"new": UNBOUNDED}]
+    asked: list[Any] = []
+
+    async def read(names: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
+        asked.append(None if names is None else set(names))
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    topics = ClusterTopics(read, 60, retry_s=(0.01, 0.01))
+    async with running(topics):
+        await until(lambda: topics.read_at)
+        assert topics("new") is None
+        await until(lambda: topics("new"))
+        assert asked == [None, {"new"}, {"new"}, {"new"}]
 
 
 async def test_names_that_clients_make_up_cost_no_memory() -> None:
