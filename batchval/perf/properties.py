@@ -11,6 +11,7 @@ and kinds of values; ``rdkafka`` returns librdkafka's names and values for the s
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -111,28 +112,39 @@ def shown(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _boolean(text: str) -> bool:
-    if text.lower() not in {"true", "false"}:
-        raise ValueError
-    return text.lower() == "true"
+# The readers of values raise ValueError with the values that are allowed.
 
 
-def _acks(text: str) -> int:
-    return {"all": -1, "-1": -1, "1": 1, "0": 0}[text.lower()]
+def _one_of(values: Mapping[str, Any]) -> Callable[[str], Any]:
+    *others, last = values
+
+    def read(text: str) -> Any:
+        if text.lower() not in values:
+            raise ValueError(f"{', '.join(others)} or {last}")
+        return values[text.lower()]
+
+    return read
 
 
-def _codec(text: str) -> str:
-    if text.lower() not in {"none", "gzip", "snappy", "lz4", "zstd"}:
-        raise ValueError
-    return text.lower()
+_boolean = _one_of({"true": True, "false": False})
+_acks = _one_of({"all": -1, "-1": -1, "0": 0, "1": 1})
+_codec = _one_of({codec: codec for codec in ("none", "gzip", "snappy", "lz4", "zstd")})
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("an integer") from None
 
 
 def _at_least(least: int, most: int = 2**31 - 1) -> Callable[[str], int]:
     def read(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise ValueError
-        return value
+        with contextlib.suppress(ValueError):
+            value = int(text)
+            if least <= value <= most:
+                return value
+        raise ValueError(f"an integer, {least} to {most}")
 
     return read
 
@@ -145,7 +157,7 @@ def _buffer(text: str) -> int | None:
 def _nodes(text: str) -> list[str]:
     nodes = [node.strip() for node in text.split(",") if node.strip()]
     if not nodes:
-        raise ValueError
+        raise ValueError("HOST:PORT, several with commas")
     return nodes
 
 
@@ -176,14 +188,14 @@ PRODUCER: _Known = {
 #: The same for ConsumerOptions, which looks at most of the values itself.
 CONSUMER: _Known = {
     "client.id": ("client_id", str),
-    "fetch.max.bytes": ("fetch_max_bytes", int),
-    "fetch.min.bytes": ("fetch_min_bytes", int),
-    "fetch.max.wait.ms": ("fetch_max_wait_ms", int),
-    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
+    "fetch.max.bytes": ("fetch_max_bytes", _integer),
+    "fetch.min.bytes": ("fetch_min_bytes", _integer),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", _integer),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", _integer),
     "receive.buffer.bytes": ("receive_buffer_bytes", _buffer),
-    "session.timeout.ms": ("session_timeout_ms", int),
-    "heartbeat.interval.ms": ("heartbeat_interval_ms", int),
-    "max.poll.interval.ms": ("max_poll_interval_ms", int),
+    "session.timeout.ms": ("session_timeout_ms", _integer),
+    "heartbeat.interval.ms": ("heartbeat_interval_ms", _integer),
+    "max.poll.interval.ms": ("max_poll_interval_ms", _integer),
     "request.timeout.ms": ("request_timeout_ms", _at_least(1)),
     "isolation.level": ("isolation_level", str),
     "auto.offset.reset": ("auto_offset_reset", str),
@@ -226,7 +238,7 @@ def _translated(
             ours, read = known[name]
             options[ours] = _read(name, value, read)
         elif name in _LEVELS and "compression.type" in known:
-            level = _read(name, value, int)
+            level = _read(name, value, _integer)
             if name.split(".")[1] == properties.get("compression.type", "none").lower():
                 options["compression_level"] = level
         elif name not in _SERIALIZERS:
@@ -237,8 +249,8 @@ def _translated(
 def _read(name: str, value: str, read: Callable[[str], Any]) -> Any:
     try:
         return read(value)
-    except (ValueError, KeyError):
-        raise PropertyError(f"{name}: {value!r} is not a value it can have") from None
+    except ValueError as allowed:
+        raise PropertyError(f"invalid {name} {value!r}: expected {allowed}") from None
 
 
 _RDKAFKA_NAMES = {

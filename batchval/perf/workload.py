@@ -146,9 +146,9 @@ class Workload(BaseModel):
 def load(path: Path, common: Mapping[str, str], *, own_client: bool) -> Workload:
     """Return the workload of a file. OSError, ConfigError with a line for each fault.
 
-    ``common``       properties of the command line, which hold for all clients
+    ``common``      properties of the command line, which hold for all clients
     ``own_client``  whether batchval's clients run it; librdkafka checks names that are not known
-    here
+                    here
     """
     values, lines, twice = parsed(text_of(read_bytes(path), str(path)), str(path))
     return workload_of(
@@ -231,7 +231,8 @@ def _properties(
         try:
             _, _, unknown = read({name: value})
         except PropertyError as error:
-            yield Fault((where, name), str(error).removeprefix(f"{name}: "))
+            # without the name, which the fault has already
+            yield Fault((where, name), str(error).removeprefix("invalid ").removeprefix(f"{name} "))
             continue
         if unknown and own_client:
             yield Fault(

@@ -223,11 +223,11 @@ cdef class FrameSplitter:
         first = PyBytes_FromStringAndSize(<const char *>data, min(size, 16))
         peer = guessed(data, size)
         if peer is not None:
-            what = f"{peer} was spoken where Kafka is: the stream starts with {first!r}"
+            what = f"expected Kafka's protocol, but the stream starts with {first!r} ({peer})"
         elif stated < 0:
-            what = f"a frame of {stated} bytes was stated"
+            what = f"frame length {stated} is negative"
         else:
-            what = f"a frame of {stated} bytes was stated, above the limit of {self.limit}"
+            what = f"frame length {stated} is above the limit of {self.limit} bytes"
         self.failed = (what, stated, self.limit, first, peer)
         self.block = self.view = None
         self.start = self.end = self.stashed = 0

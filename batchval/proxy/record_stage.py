@@ -149,7 +149,7 @@ class RecordStage:
         all are known by now.
         """
         columns = self._columns(i)
-        if columns is None:
+        if isinstance(columns, str):
             return False
         questions: list[_Question] = []
         for registry in rules.registries:
@@ -219,9 +219,8 @@ class RecordStage:
     def _call(self, i: int, rules: TopicRules) -> None:
         """Call the custom rules of a partition that was accepted, up to the first that refuses."""
         columns = self._columns(i)
-        if columns is None:
-            text = "the records cannot be read for custom rules, or are too many"
-            self._verdicts.refuse(i, CUSTOM_RULE, ErrorCode.INVALID_RECORD, [], text)
+        if isinstance(columns, str):
+            self._verdicts.refuse(i, CUSTOM_RULE, ErrorCode.INVALID_RECORD, [], columns)
             return
         for rule in rules.custom_rules:
             answer = rule.ask(columns)
@@ -235,20 +234,24 @@ class RecordStage:
             self._verdicts.refuse(i, name, code, errors, answer.reason)
             return
 
-    def _columns(self, i: int) -> RecordColumns | None:
-        """Return the records of a partition; None: they cannot be read, or take too much memory."""
+    def _columns(self, i: int) -> RecordColumns | str:
+        """Return the records of a partition, or why they cannot be passed to custom rules."""
         records = self._request.records(i)
         limit = self._gate.validator.max_decompressed_bytes
-        if records is None or limit is None:
-            return None
+        assert limit is not None  # Gate requires it
+        if records is None:
+            return "the records cannot be read for custom rules: they are null"
         if len(records) >= RECORDS and records[MAGIC] == 2:
             count = int.from_bytes(records[RECORDS_COUNT:RECORDS], "big", signed=True)
             if count * ROW_BYTES > limit:
-                return None
+                return (
+                    f"{count} records need {count * ROW_BYTES} bytes for custom rules, "
+                    f"but max_decompressed_bytes is {limit}"
+                )
         try:
             return record_columns(records, check_crcs=False, max_decompressed_bytes=limit)
-        except BatchvalError:
-            return None
+        except BatchvalError as error:
+            return f"the records cannot be read for custom rules: {error}"
 
 
 def _unknown_ids(columns: RecordColumns, schema: SchemaIds, known: frozenset[int]) -> set[int]:

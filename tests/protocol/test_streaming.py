@@ -217,7 +217,7 @@ def test_a_bad_length_after_a_stream_comes_with_its_last_piece(way: str) -> None
     stream = framed(b"a" * 50_000)
     list(WAYS[way](splitter, stream[:20_000]))
     splitter.stream_partial()
-    with pytest.raises(FrameError, match="a frame of -1 bytes") as refused:
+    with pytest.raises(FrameError, match="frame length -1 is negative") as refused:
         list(WAYS[way](splitter, stream[20_000:] + framed(b"next") + b"\xff" * 4))
     assert refused.value.frames == [stream[20_000:], framed(b"next")]
     assert splitter.streaming == splitter.buffered == splitter.held_bytes == 0

@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from batchval.protocol.messages.produce import ProduceResponse
 from batchval.proxy import rule_budget
 from batchval.proxy.glob_policies import TopicRules
 from batchval.proxy.options import TopicPolicies
+from batchval.proxy.record_stage import RecordStage
 from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
 from tests.support.proxy import (
     BAD,
@@ -97,6 +99,31 @@ def test_records_at_fault_are_named_and_the_others_go_on(codec: int, version: in
         ("ruled-a", 1, "custom-rule", "INVALID_RECORD")
     ]
     assert proxy.counters.partitions_refused == {"custom-rule": 1}
+
+
+#: A batch whose attributes state gzip for plain records.
+NOT_GZIP = batch(b"a")[:22] + b"\x01" + batch(b"a")[23:]
+
+
+@pytest.mark.parametrize(
+    ("records", "limit", "text"),
+    [
+        (None, 1 << 20, "the records cannot be read for custom rules: they are null"),
+        (NOT_GZIP, 1 << 20, "the records cannot be read for custom rules: "),
+        (batch(b"a", b"b"), 95, "2 records need 96 bytes for custom rules, but max_decompress"),
+    ],
+    ids=["null", "unreadable", "many"],
+)
+def test_a_refusal_says_why_the_records_cannot_be_passed(
+    records: bytes | None, limit: int, text: str
+) -> None:
+    stage: Any = SimpleNamespace(
+        _request=SimpleNamespace(records=lambda _: records),
+        _gate=SimpleNamespace(validator=SimpleNamespace(max_decompressed_bytes=limit)),
+    )
+    columns = RecordStage._columns(stage, 0)
+    assert isinstance(columns, str)
+    assert columns.startswith(text)
 
 
 def test_no_batch_goes_past_a_rule_by_the_fast_path_or_by_claims() -> None:

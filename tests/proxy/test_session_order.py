@@ -188,7 +188,7 @@ def test_nothing_is_taken_after_a_malformed_request_that_waited_for_its_turn() -
 def _frame_error() -> Any:
     from batchval.protocol.frames import FrameError
 
-    return FrameError("a frame of -1 bytes was stated", -1, 100, b"", None, [])
+    return FrameError("frame length -1 is negative", -1, 100, b"", None, [])
 
 
 def test_a_gate_that_stops_takes_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
