@@ -1,9 +1,10 @@
 """Damaged copies of real segments: one damage each, made from a seed.
 
-    offset  0 base_offset:8   8 batch_length:4  12 partition_leader_epoch:4  16 magic:1  17 crc:4  21 attributes:2
-           23 last_offset_delta:4  27 base_timestamp:8  35 max_timestamp:8  43 producer_id:8  51
-           producer_epoch:2
-           53 base_sequence:4  57 records_count:4  61 records          (the checksum covers 21 to the end)
+    offset  0 base_offset:8         8 batch_length:4    12 partition_leader_epoch:4
+           16 magic:1              17 crc:4             21 attributes:2
+           23 last_offset_delta:4  27 base_timestamp:8  35 max_timestamp:8
+           43 producer_id:8        51 producer_epoch:2  53 base_sequence:4
+           57 records_count:4      61 records           (the checksum covers 21 to the end)
 
 Damage by a disk or a network makes the checksum wrong. A faulty program computes a right checksum
 over wrong content. So a right checksum does not make a batch valid.

@@ -1,8 +1,9 @@
 """Kafka's range assignor, and the bytes of subscriptions and assignments.
 
-subscription  int16 version, array of string topics, nullable bytes user data, later versions'
-fields
-assignment    int16 version, array of (string topic, array of int32 partitions), nullable bytes user data
+subscription  int16 version, array of string topics, nullable bytes user data, and the fields of
+              later versions
+assignment    int16 version, array of (string topic, array of int32 partitions),
+              nullable bytes user data
 """
 
 from __future__ import annotations

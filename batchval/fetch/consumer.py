@@ -325,7 +325,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        """Return the next record; ends when the consumer is closed, also by another task.
+        """Return the next record; end when the consumer is closed, also by another task.
 
         A position moves with each record: ``commit`` in the loop's body commits what was yielded.
         Raises as ``poll``; the loop can be begun again, also after a ``break`` or a cancellation.

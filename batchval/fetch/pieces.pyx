@@ -3,10 +3,9 @@
     answer     int32 correlation_id, tagged fields where flexible (12), int32 throttle_time_ms,
                int16 error_code and int32 session_id (from 7), topics, tagged fields
     topic      name, partitions, tagged fields
-    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset, int64
-    log_start_offset
-               (from 5), aborted transactions, int32 preferred_read_replica (from 11), records,
-               tagged fields
+    partition  int32 index, int16 error_code, int64 high_watermark, int64 last_stable_offset,
+               int64 log_start_offset (from 5), aborted transactions,
+               int32 preferred_read_replica (from 11), records, tagged fields
 
 An answer may have 50 MiB and more. Nobody waits for its end, and it is never whole in memory: who
 reads a partition finds it in the processor's cache, and the memory is used again when it is let go.
@@ -184,9 +183,9 @@ cdef class FetchSplitter:
     """A FrameSplitter, but answers that are expected in pieces are reported as they come.
 
     In the place of such an answer's frame stands its correlation id alone, when it has come whole.
-    ``has_piece``: the last bytes completed a partition. ``max_frame_bytes``
-    as of FrameSplitter, which reads everything else. ProtocolError from ``buffer_updated`` for an
-    answer that cannot be read, and again at every later call.
+    ``has_piece``: the last bytes completed a partition. ``max_frame_bytes`` as of FrameSplitter,
+    which reads everything else. ProtocolError from ``buffer_updated`` for an answer that cannot be
+    read, and again at every later call.
     """
 
     def __cinit__(self, Py_ssize_t max_frame_bytes):
@@ -237,7 +236,7 @@ cdef class FetchSplitter:
         return frames
 
     cdef int begin(self) except -1:
-        """Look whether what is unfinished is such an answer, and takes it over."""
+        """Look whether what is unfinished is such an answer, and take it over."""
         cdef FrameSplitter plain = self.plain
         cdef const uint8_t *data = plain.stash
         cdef Py_ssize_t filled = plain.stashed

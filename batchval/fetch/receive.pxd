@@ -45,7 +45,8 @@ cdef extern from *:
             taken = before < most ? before : most;
             if (taken <= 0) return 0;
         } while (!__atomic_compare_exchange_n(left, &before, before - taken, 1, __ATOMIC_RELAXED,
-        __ATOMIC_RELAXED)); return taken;
+                                              __ATOMIC_RELAXED));
+        return taken;
     }
     """
     int64_t take_some "batchval_take_some"(int64_t *left, int64_t most) noexcept nogil
@@ -57,7 +58,7 @@ cdef extern from *:
         void *before = __atomic_load_n(newest, __ATOMIC_RELAXED);
         do *(void **)element = before;
         while (!__atomic_compare_exchange_n(newest, &before, element, 1, __ATOMIC_RELEASE,
-        __ATOMIC_RELAXED));
+                                            __ATOMIC_RELAXED));
     }
 
     static inline void *batchval_take_list(void **newest) {

@@ -30,8 +30,9 @@ cdef extern from *:
 
     static long batchval_outcome(ssize_t size) {
         if (size > 0) return (long)size;
-        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return
-        BATCHVAL_LATER; return BATCHVAL_ENDED;
+        if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return BATCHVAL_LATER;
+        return BATCHVAL_ENDED;
     }
 
     static long batchval_recv(int socket, void *to, size_t size) {

@@ -150,7 +150,7 @@ cdef void wait(Loop *l) noexcept nogil:
 
 
 cdef int64_t ask_in_time(Loop *l, Line *line, int64_t now) noexcept nogil:
-    """Send what may be sent. Returns when to look again, in milliseconds from now; 0: when
+    """Send what may be sent. Return when to look again, in nanoseconds from now; 0 or less: when
     something comes.
     """
     ask(l, line, now)

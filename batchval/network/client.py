@@ -159,7 +159,7 @@ class ConsumerNetworkClient:
     def send(
         self, node: Node, request: AnyRequest | RequestBuilder, timeout_ms: float | None = None
     ) -> RequestFuture[ClientResponse]:
-        """Queue a request for a node and returns at once; a blocked poll looks again. Safe inside
+        """Queue a request for a node and return at once; a blocked poll looks again. Safe inside
         callbacks.
 
         ``timeout_ms`` (default: the options' request_timeout_ms) limits the wait for being sent,
@@ -406,7 +406,8 @@ class ConsumerNetworkClient:
         self._notify_from_anywhere()
 
     def disconnect(self, node: Node) -> None:
-        """Fail what is unsent for a node, then what is in flight, and ends its connection, soon.
+        """Fail what is unsent for a node, then what is in flight, and end its connection, soon.
+
         From any thread.
         """
         self._pending_disconnects.append(node)
@@ -463,8 +464,8 @@ class ConsumerNetworkClient:
     # --- the end
 
     def close(self) -> None:
-        """Fail everything that is unsent or in flight with ClosedError, tells all, and ends all
-        connections.
+        """Fail all unsent and in-flight requests with ClosedError, call their callbacks, and close
+        all connections.
         """
         self._guard()
         if self._closed:

@@ -318,7 +318,7 @@ class ClusterMetadata:
                 log.exception("a listener of metadata failed")
 
     async def wait_for(self, topic: str, timeout_ms: float = 60_000) -> int:
-        """Follow a topic, and waits until its partitions are known: how many there are.
+        """Follow a topic, wait until its partitions are known, and return their number.
 
         Raises AuthorizationError or BrokerError at once where the topic may not be seen or cannot
         be; after the time UnknownTopicOrPartitionError where brokers do not know it,

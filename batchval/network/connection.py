@@ -162,8 +162,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """Return when the request is handed to the socket; waits for its turn until then, first
-        come, first served.
+        """Wait for the request's turn, first come, first served, and hand it to the socket.
 
         What goes wrong before the first byte is raised, and ``callback`` is never called. From then
         on it is called exactly once, in the order of the answers, with (response, None) or (None,

@@ -1,10 +1,8 @@
-"""RequestFuture: an answer that will come, with listeners; Kafka's class of that name, and
-awaitable.
+"""RequestFuture: an answer that will come, with listeners. Kafka's class of that name, awaitable.
 
-Not a thread's business: completed, listened to and awaited on one loop. Listeners run inside
-``complete`` or
-``raise_error``, in the order they were added; the network client calls those only from its queue of
-completions.
+A future belongs to one loop, which completes it, adds listeners and awaits it. Listeners run inside
+``complete`` or ``raise_error``, in the order they were added; the network client calls those only
+from its queue of completions.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
 A slot is taken before the first byte of a request is written and freed when its answer has
 been read, or, where no answer is expected (acks=0), when its last byte is written. So a broker that
-answers slowly never holds more than
-``cap`` requests. (A cap counted after the write, as in sarama's pull request 2094, lets cap + 1
-through.) No request is written while another is not written whole (Kafka's
-InFlightRequests.canSendMore).
+answers slowly never holds more than ``cap`` requests. (A cap counted after the write, as in
+sarama's pull request 2094, lets cap + 1 through.) No request is written while another is not
+written whole (Kafka's InFlightRequests.canSendMore).
 """
 
 from __future__ import annotations

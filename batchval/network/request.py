@@ -80,8 +80,7 @@ class FrameSplitter(Protocol):
     """A splitter of a stream into frames, read as asyncio.BufferedProtocol reads.
 
     A method ``expect(correlation_id, pieces)``, where it exists, is called for each request that
-    has
-    ``pieces``. It may pass them the answer as that comes; the frame is then the correlation id
+    has ``pieces``. It may pass them the answer as that comes; the frame is then the correlation id
     alone. ``has_piece`` is whether the last bytes completed a piece.
 
     A length that is negative or above the limit is an exception before anything of the frame is

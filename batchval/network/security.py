@@ -1,8 +1,9 @@
 """TLS and SASL from settings of Kafka and librdkafka.
 
 security.protocol  PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
-ssl.truststore.*, ssl.keystore.* (PEM), ssl.ca.location, ssl.certificate.location, ssl.key.location
-… sasl.mechanism, sasl.jaas.config or sasl.username and sasl.password
+ssl.truststore.*, ssl.keystore.* (PEM), ssl.ca.location, ssl.certificate.location,
+    ssl.key.location …
+sasl.mechanism, sasl.jaas.config or sasl.username and sasl.password
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 With half a unit of the last printed place to either side, the change is at least (b - half - (a +
 half)) / a and at most (b + half - (a - half)) / a: 2 to 3 ms is 0 to 100 %, 1.001 to 1.002 about 0
-to 0.2 %. That is the proposal's spread, with a as it is printed below the line. The exact bound,
+to 0.2 %. That is the proposal's spread, with the printed a as the denominator. The exact bound,
 with the smallest a there, is b_hi / a_lo - 1.
 
 That is rounding alone. How much runs differ by themselves is seen where each side has several: the

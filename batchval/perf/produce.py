@@ -238,7 +238,7 @@ class _Worker:
             now = self._stamp(stamps[done + 1 :], self.sent + 1)
 
     def _stamp(self, stamps: memoryview, first: int) -> int:
-        """Note that records from number ``first`` on are sent now; returns the instant."""
+        """Note that records from number ``first`` on are sent now; return the instant."""
         if self.times is None and self.settings.measure:
             return stamp_many(stamps)
         now = now_ns()

@@ -2,8 +2,9 @@
 of its own.
 
     one request holds the first ready batch of each partition that a node leads, up to
-    max_request_size a node has at most max_in_flight requests under way; what is retried waits in
-    its place, with backoff
+        max_request_size
+    a node has at most max_in_flight requests in flight
+    a batch that is retried keeps its place in the queue and waits for its backoff
 
 ``pump`` does all that can be done now. It is called when a batch is full, when something was
 answered, when metadata has changed, and by one timer for what only time makes ready.

@@ -277,8 +277,7 @@ cdef inline void skip_tags(Cursor *c) noexcept nogil:
             return
 
 
-# ---- writing: the caller has reserved the bytes
-# -------------------------------------------------------------------------
+# ---- writing: the caller has reserved the bytes --------------------------------------------------
 
 cdef inline uint8_t *put_int16(uint8_t *p, int16_t value) noexcept nogil:
     cdef uint16_t v = bswap16(<uint16_t>value)

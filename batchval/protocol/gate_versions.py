@@ -33,10 +33,9 @@ CLIENTS_OWN_HOSTS = frozenset({88, 89})
 def carried_versions() -> dict[int, tuple[int, int]]:
     """Return API key -> lowest and highest version that a gate can carry: this Kafka's, from 0 on.
 
-    An API whose answers hold addresses that nobody rewrites here
-    (DescribeQuorum from version 2) ends below that. Lowest versions are the broker's matter: Kafka
-    announces Produce from 0 though it carries 3 (KAFKA-18659), since a client stumbles over
-    anything else.
+    An API whose answers hold addresses that nobody rewrites here (DescribeQuorum from version 2)
+    ends below that. Lowest versions are the broker's matter: Kafka announces Produce from 0 though
+    it carries 3 (KAFKA-18659), since a client stumbles over anything else.
     """
     carried = {}
     for api in APIS.values():
@@ -63,9 +62,8 @@ def intersect_api_versions(
 
     ``api_version`` is the request's; a broker that does not know it answers in version 0 (KIP-511),
     and so does this; where it says so in bytes that no version has, this says it for it. Old
-    versions that are in
-    ``raised`` are added where the broker knows the version that they are raised to.
-    Raises ProtocolError for malformed bytes.
+    versions that are in ``raised`` are added where the broker knows the version that they are
+    raised to. Raises ProtocolError for malformed bytes.
     """
     answer, api_version = _read(frame, api_version)
     kept = []

@@ -1,10 +1,10 @@
 """The base of all generated messages: headers, and frames from messages and back.
 
-    request   int32 length, int16 api_key, int16 api_version, int32 correlation_id, nullable string client_id
-              (never compact), tagged fields where the version is flexible; then the body
+    request   int32 length, int16 api_key, int16 api_version, int32 correlation_id,
+              nullable string client_id (never compact), tagged fields where the version is
+              flexible; then the body
     response  int32 length, int32 correlation_id, tagged fields where the version is flexible (but
-    never for
-              ApiVersions, whose reader may not know the version yet); then the body
+              never for ApiVersions, whose reader may not know the version yet); then the body
 
 Versions, types and defaults are those of Kafka's message definitions; see
 ``batchval.protocol.messages``.

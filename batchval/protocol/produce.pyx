@@ -7,7 +7,7 @@ again if it must be.
 Nothing is decoded but what is asked for. ``rewritten`` gives the frame around untouched slices:
 with another correlation id, without the partitions that were refused, with a claims tag put in or
 taken out of each partition. The tag is 25206 in PartitionProduceData (Produce 9 and up, the
-flexible versions); brokers pass over tags unknown. Versions 0 to 2, which Kafka 4 no longer knows,
+flexible versions); brokers ignore unknown tags. Versions 0 to 2, which Kafka 4 no longer knows,
 are read where the caller allows it; they are written as version 3.
 """
 

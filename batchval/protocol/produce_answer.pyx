@@ -1,15 +1,15 @@
 """The answer to a Produce request (versions 0 to 13): looked at, written without a broker, merged
 with a broker's.
 
-    topics: (name or id, partitions: (index error_code base_offset log_append_time_ms
-    log_start_offset (5+)
-             record_errors error_message (8+) tags) tags) throttle_time_ms tags
-    of versions 0 to 2: topics: (name, partitions: (index error_code base_offset
-             log_append_time_ms (2))) throttle_time_ms (1 and 2)
+    versions 3 to 13  topics: (name or id, partitions: (index error_code base_offset
+                      log_append_time_ms log_start_offset (5+) record_errors error_message (8+)
+                      tags) tags) throttle_time_ms tags
+    versions 0 to 2   topics: (name, partitions: (index error_code base_offset
+                      log_append_time_ms (2))) throttle_time_ms (1 and 2)
 
 A refused partition is answered as a broker answers it: its error, offsets and times -1, and from
-version 8 on the records that were the reason, and a sentence. An answer never says of a partition
-what nobody has decided.
+version 8 on the records that were the reason, and a sentence. An answer has a result only for
+partitions that the gate or the broker has decided on.
 
 No broker of Kafka 4 knows versions 0 to 2. Its answer of version 3 is lowered, with codes that
 clients of the time know (batchval.protocol.old_versions).
@@ -359,9 +359,8 @@ def refuse(ProduceRequestView request not None, refusals, *, correlation_id=None
         int throttle_time_ms=0):
     """Return the frame that answers a request of which nothing was forwarded, in chunks.
 
-    ``refusals``  for each partition (error_code, [(batch_index, message or None), …], error_message
-    or None);
-                  before version 8 only the code is written
+    ``refusals``  for each partition (error_code, [(batch_index, message or None), …],
+                  error_message or None); before version 8 only the code is written
     """
     cdef Splicer s = splicer(b"", b"", request.api_version >= FLEXIBLE_FROM)
     cdef list checked_refusals = checked(request, refusals)
@@ -382,6 +381,7 @@ def merge(ProduceRequestView request not None, refusals, ProduceResponseView ans
     """Return the frame that answers a request that was forwarded in part, in chunks.
 
     ``refusals``  as for ``refuse``, None for the partitions that the broker's ``answer`` is about
+
     Topics and partitions stand in the request's order, the broker's own as it wrote them;
     throttle_time_ms and tagged fields are the broker's.
     """

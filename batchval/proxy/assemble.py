@@ -65,7 +65,8 @@ class RunningGate:
     """The whole gate of one process. Call ``start`` and ``stop`` on a running loop. Raises
     ConfigError where certificates or secrets cannot be read.
 
-    ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None where it is off
+    ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None
+                        where it is off
     ``max_connections`` of clients: fewer than in the settings where open files do not suffice
     ``predecessor``     the gate that this one takes over: this one accepts nothing until ``accept``
     ``succession``      takes over, and is taken over;  ``pages`` what the gate shows

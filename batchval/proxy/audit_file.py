@@ -128,7 +128,8 @@ class AuditFile:
             ("rows", "Refusals written to log.audit_file.", self.rows),
             (
                 "dropped",
-                "Refusals that log.audit_file does not have: its queue was full.",
+                "Refusals missing in log.audit_file: the queue was full, or the gate ended before "
+                "they were written.",
                 self.dropped,
             ),
             ("failures", "Attempts to open or write log.audit_file that failed.", self.failures),

@@ -1,5 +1,5 @@
-"""Jobs in their own threads, for which neither the event loop nor the end of the process waits
-for.
+"""Run jobs in threads of their own. Neither the event loop nor the end of the process waits for
+them.
 """
 
 from __future__ import annotations

@@ -342,9 +342,7 @@ class Budget:
             self._timer = self._loop.call_later(LOOK_S, self._turn)
 
     def _turn(self) -> None:
-        """Let paused sessions go on: those that fit again, and a few of the others
-        in turn.
-        """
+        """Let paused sessions go on: those that fit again, and a few of the others in turn."""
         self._timer = None
         held = self.measure()
         if self._waiting:

@@ -1,7 +1,8 @@
 """The end of one session: why it ends, and when its two connections are closed.
 
     1. the first reason counts: it is counted and logged
-    2. no more requests are taken; what is under way is delivered for ``Limits.linger_s`` at most
+    2. only Produce requests with acks=0 are still taken; requests in progress are completed, within
+       ``Limits.linger_s``
     3. a client that does nothing wrong gets an end of file, and the time to end by itself
        (``parting``)
     4. each side is closed once what is written to it is gone; a session without connections is

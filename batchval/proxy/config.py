@@ -2,8 +2,7 @@
 
 Strict: an unknown key, a number in quotes and an unknown word are errors. Times are milliseconds,
 sizes are bytes. docs/reference/proxy/settings.md has an example with every key. ``loading`` reads
-files,
-``checks`` compares settings with each other.
+files, ``checks`` compares settings with each other.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class Sni(_Model):
 
     @property
     def names(self) -> tuple[str, str]:
-        """Return the paths of both, certificate and key."""
+        """Return the bootstrap name and the pattern of the brokers' names."""
         return self.bootstrap, self.broker
 
 
@@ -121,7 +120,7 @@ class Listener(_Model):
     ``advertised_first_port``  broker n is at this port + n in answers
     ``sni``                one port for all brokers, which clients choose by TLS server name
     ``first_broker_port``  broker n is at this port + n; by default the port after that of
-    ``address``; 0: any free ones
+                           ``address``; 0: any free ones
     ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
     ``max_connections``    of its clients, within ``limits.max_connections`` of all
     ``trusted``            all clients of this listener may make claims, as one sender
@@ -319,16 +318,18 @@ class Limits(_Model):
     ``max_partitions_per_request``  a Produce request with more ends its connection
     ``max_connections``       of all clients together; one more is closed at once
     ``max_connections_per_address``  of one client address; None: half of ``max_connections``
-    ``max_bytes_held``        requests and answers that wait here, of all clients: above it reading pauses
+    ``max_bytes_held``        requests and answers that wait here, of all clients: above it reading
+                              pauses
     ``write_buffer_bytes``    what may wait for one socket before the other side is read no more
     ``max_requests_waiting``  answers that one connection may have open before no more is read from
-    it
+                              it
     ``max_unauthenticated_frame_bytes``  of a request before its sender has authenticated, where
                               the brokers require that
     ``handshake_timeout_ms``  until the first whole request, TLS included
     ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
     ``idle_timeout_ms``       without a request, and with nothing to be answered
-    ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without a word is found so
+    ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without
+                              a word is found so
     ``max_connection_age_ms`` then a client has to connect again, 10 % more or less; None: any
     ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
     ``drain_timeout_ms``      at the end, for what is in flight

@@ -396,7 +396,7 @@ class Discovery:
         return any(task.result() for task in asked)
 
     async def _ask(self, endpoint: Endpoint) -> bool:
-        """Ask one address; returns whether a broker answered, if only by hanging up."""
+        """Ask one address; return whether a broker answered, if only by closing the connection."""
         client_id = f"{self.instance}-{list(self._endpoints).index(endpoint.address)}"
         self._asking[client_id] = endpoint.address
         try:
@@ -466,7 +466,7 @@ class Discovery:
         self._named = named & self.brokers.keys()
 
     async def _refused(self, endpoint: Endpoint, error: Exception) -> bool:
-        """Note why an address did not answer; returns whether a broker is there all the same."""
+        """Note why an address did not answer; return whether a broker is there all the same."""
         protocol = foreign_protocol(error)
         if protocol is None and endpoint.state in (_UNTRIED, _WRONG):
             protocol = await self._probed_protocol(endpoint.address, error)
@@ -508,7 +508,7 @@ class Discovery:
         return None if found is None else found.kind.upper()
 
     def _hung_up(self, endpoint: Endpoint) -> bool:
-        """Note that a broker closed the connection instead of answering; returns whether it serves.
+        """Note that a broker closed the connection instead of answering; return whether it serves.
 
         It requires authentication, or it is about to stop. A cluster that has answered before is
         taken to require authentication after a minute without an answer. So is an address that led
@@ -583,7 +583,7 @@ class Discovery:
         return f"broker {nodes[0]} at {text}" if nodes else text
 
     def _log(self, level: int, text: str) -> bool:
-        """Log a sentence, the same one at most once a minute; returns whether it was logged."""
+        """Log a sentence, the same one at most once a minute; return whether it was logged."""
         now = time.monotonic()
         last = self._logged.get(text)
         if last is not None and now - last < REPEAT_LOG_S:

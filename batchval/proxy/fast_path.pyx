@@ -133,11 +133,12 @@ cdef class FastPath:
     ``topic_names``         {topic id: name} of the topics that brokers have confirmed
     ``spent``               ``take`` has stopped because validating in this turn of the loop took
                             enough
-    ``tried``               the batch at which ``take`` stopped decompresses to much: validate it in
-                            thread
+    ``tried``               the batch at which ``take`` stopped decompresses to too much: validate
+                            it in a thread
     ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last
-    answer
-    ``decision``            what the ledger decided for the claims of the request at which ``take`` stopped, or None
+                            answer
+    ``decision``            what the ledger decided for the claims of the request at which ``take``
+                            stopped, or None
     ``taken_ns``            when the requests came that are being taken
     ``since_ns``            set it where they came before and had to wait for their turn; else 0
     """
@@ -197,14 +198,13 @@ cdef class FastPath:
         self.count_uses()
         self.traffic = traffic
 
-    # ---- requests
-    # ----------------------------------------------------------------------------------------------
+    # ---- requests --------------------------------------------------------------------------------
 
     def take(self, list frames, Py_ssize_t i, int64_t now_ms, list out):
         """Take requests from the i-th on while the fast path suffices, and append what goes to the
         broker to ``out``.
 
-        Gives the number of the first request that was not taken.
+        Return the number of the first request that was not taken.
         """
         cdef uint8_t *p
         cdef Py_ssize_t size
@@ -444,8 +444,7 @@ cdef class FastPath:
         return PyUnicode_DecodeUTF8(<char *>self.base + row[PRODUCE_REQUEST_TOPIC_NAME],
                                     row[PRODUCE_REQUEST_TOPIC_NAME_SIZE], "replace")
 
-    # ---- answers
-    # ----------------------------------------------------------------------------------------------
+    # ---- answers ---------------------------------------------------------------------------------
 
     def give(self, list frames, Py_ssize_t i, list out):
         """Take answers from the i-th on while they pass unchanged, and append what goes to the
@@ -588,8 +587,7 @@ cdef class FastPath:
         self.served.most_ns = max(self.served.most_ns, ns)
         return 0
 
-    # ---- what goes on
-    # ----------------------------------------------------------------------------------------------
+    # ---- what goes on ----------------------------------------------------------------------------
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1:
         """Send consecutive frames on as one slice."""

@@ -127,9 +127,8 @@ class Handshakes:
         task. ``timeout_s`` covers the wait for the ClientHello, the wait for a turn, and the
         handshake. ``look`` is called with the record of the ClientHello when it is whole, and may
         raise HandshakeError. ``protocol`` gets no call meanwhile, and then first what has come by
-        then. To end
-        it earlier, cancel it or abort ``transport``. Awaiting it raises HandshakeError; then the
-        connection is closed, and ``protocol`` never gets a call.
+        then. To end it earlier, cancel it or abort ``transport``. Awaiting it raises
+        HandshakeError; then the connection is closed, and ``protocol`` never gets a call.
         """
         guard = _Guard(self, transport, look)
         transport.set_protocol(guard)

@@ -57,7 +57,7 @@ class HealthServer:
     """The HTTP responder of /metrics, /clients, /livez and /readyz.
 
     ``metrics``  takes the values, on the event loop or by awaiting them; what it returns makes the
-    text, in a thread
+                 text, in a thread
     ``unready``  says why clients cannot be served, None if they can
     ``clients``  takes the rows of /clients, likewise; None: the page is not there
     """

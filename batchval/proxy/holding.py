@@ -76,7 +76,7 @@ class Holding:
 
     @property
     def address(self) -> str:
-        """Return the client's transport."""
+        """Return the client's address, without the port."""
         return self._session.address
 
     @property

@@ -76,7 +76,7 @@ class Listeners:
 
     @property
     def listeners(self) -> list[Listener]:
-        """Return the addresses of all listeners, the bootstrap address first."""
+        """Return all listeners, the bootstrap listener first."""
         first = [] if self.bootstrap is None else [self.bootstrap]
         return first + list(self.brokers.values())
 
@@ -92,7 +92,7 @@ class Listeners:
         return self.bootstrap
 
     def listener_of(self, node_id: int, host: str, port: int) -> Listener:
-        """Return the port of a broker that an answer names; binds it if it is new. Raises OSError.
+        """Return the port of a broker that an answer names; bind it if it is new. Raises OSError.
 
         An answer that names a broker of an unknown id or without an address, as FindCoordinator
         does with an error, gets the bootstrap port.

@@ -71,7 +71,8 @@ _MOST_LABELS = 200
 _HELP = {
     "connections_total": "Client connections that were accepted.",
     "connections_open": "Open client connections.",
-    "connections_refused_total": "Connections refused: over max_connections.",
+    "connections_refused_total": "Connections refused: over a limit on connections, or while the "
+    "gate drains.",
     "connections_refused_by": "Of these, by reason.",
     "frames_evicted_total": "Connections closed over budget: their unfinished frame grew slowest.",
     "answers_evicted_total": "Connections closed over budget: their client read no answers.",
@@ -95,7 +96,8 @@ _HELP = {
     "requests_answered_here_total": "Produce requests that were not sent to a broker.",
     "requests_denied": "Requests that the settings deny (deny), by API.",
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
-    "judged_in_threads_total": "Produce requests validated in a thread: much to decompress.",
+    "judged_in_threads_total": "Produce requests validated in a thread: they are large, have many "
+    "partitions, or cost much to validate.",
     "requests_queued": "Produce requests that wait for a validating thread.",
     "judging_cpu_seconds_total": "CPU time of validation in threads, in seconds.",
     "requests_raised_total": "Requests of versions that Kafka 4 does not serve, raised to others.",

@@ -46,15 +46,18 @@ class Limits:
     ``max_partitions``    of one Produce request, and its topics
     ``max_frame_bytes``   of a request (socket.request.max.bytes)
     ``max_answer_bytes``  of a broker's answer
-    ``max_connections``   of all proxies that share these counters;  ``max_listener_connections`` of one proxy's clients
-    ``max_bytes_held``    frames and answers that wait here, all connections together; above it reading pauses
+    ``max_connections``   of all proxies that share these counters;  ``max_listener_connections`` of
+                          one proxy's clients
+    ``max_bytes_held``    frames and answers that wait here, all connections together; above it
+                          reading pauses
     ``write_buffer``      bytes that may wait for one socket before the other side's reading pauses
     ``max_waiting``       answers that one connection may have open before its reading pauses
-    ``handshake_s``       until the first whole request;  ``idle_s``  between requests, while no answer is awaited
+    ``handshake_s``       until the first whole request;  ``idle_s``  between requests, while no
+                          answer is awaited
     ``connect_s``         for the connection to a broker
-    ``max_partitions``    of one Produce request
-    ``linger_s``          what a closed connection has to write what is left of it
-    ``peer_timeout_s``    how long a peer may leave unacknowledged what the kernel sends it: then it is gone
+    ``linger_s``          for the data that is still to be written when a connection is closed
+    ``peer_timeout_s``    how long a peer may leave unacknowledged what the kernel sends it: then it
+                          is gone
     ``max_address_connections``  of one client address; None: half of ``max_connections``
     ``frame_s``           for a request to come, and a second more for each MiB of it
     ``max_unauthenticated_frame_bytes``  of a request before its client has authenticated, where
@@ -232,7 +235,7 @@ class Counters:
 
     connections_total: int = 0
     connections_open: int = 0
-    connections_refused_total: int = 0  # above max_connections, or max_listener_connections
+    connections_refused_total: int = 0  # above a limit on connections, or while the gate drains
     connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
     frames_evicted_total: int = 0  # in part, above max_bytes_held
     answers_evicted_total: int = 0  # that no client took, above max_bytes_held
@@ -289,7 +292,8 @@ def _nothing(_: object) -> None:
 class ProxyOptions:
     """The options of ``server.Proxy``.
 
-    ``listen``             (host, port) of the listener that clients bootstrap from; port 0: any free one
+    ``listen``             (host, port) of the listener that clients bootstrap from; port 0: any
+                           free one
     ``upstream``           brokers to bootstrap from, tried in order
     ``advertised_host``    in answers, with {node} for the broker's id; None: the host that the
                            client itself has connected to
@@ -297,12 +301,13 @@ class ProxyOptions:
                            both None: the port of the listener
     ``sni``                the server names by which TLS clients choose brokers: there is one port
     ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any
-    free port
+                           free port
     ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
     ``mode``               enforce refuses; observe forwards, counts and logs
     ``observe``            topics and principals that are observed in mode enforce too
     ``deny``               APIs that are answered with an authorization error
-    ``topics``             policies; ``validator`` what LogValidator is made with besides (mode, extras, limits)
+    ``topics``             policies; ``validator`` what LogValidator is made with besides (mode,
+                           extras, limits)
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
     ``claims_secret``      decides which claims are sampled, the same in all processes; None: any
@@ -312,7 +317,8 @@ class ProxyOptions:
     ``quarantine``         gets copies of refused batches; None: nothing is copied
     ``principal``          returns a client's principal, as Kafka writes it, from its verified
                            certificate
-    ``sender``             gives the name that a connection's claims go by (from its certificate); None: the listener
+    ``sender``             gives the name that a connection's claims go by (from its certificate);
+                           None: the listener
     """
 
     listen: tuple[str, int]

@@ -3,7 +3,8 @@
     CONNECTING       the client is here; the broker is connected to at its first whole request
     AUTHENTICATING   the broker is connected, and has not yet authenticated the client
     OPEN             requests and answers pass
-    DRAINING         no request is taken any more; what is under way is delivered
+    DRAINING         only Produce requests with acks=0 are still taken; requests in progress are
+                     completed
     CLOSED           both connections are closed, or close once what is written to them is gone
 
     CONNECTING ──CONNECTED──► AUTHENTICATING ──AUTHENTICATED──► OPEN
@@ -37,7 +38,7 @@ class Event(enum.Enum):
 
     CONNECTED = "connected"  # the broker
     AUTHENTICATED = "authenticated"  # the client, or nobody asks it to
-    END = "end"  # no more requests
+    END = "end"  # no more requests, but for Produce with acks=0
     CLOSE = "close"  # nothing is under way any more, or nothing of it can be delivered
 
 

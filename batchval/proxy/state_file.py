@@ -111,7 +111,7 @@ class StateFile:
             return None
 
     def save(self, state: State) -> bool:
-        """Replace the file's content, whole or not at all; returns whether it could be written."""
+        """Replace the file's content, whole or not at all; return whether it could be written."""
         try:
             # by process: two gates of a hand-over may write at once
             replace_file(self.path, [state.encode()], f".{os.getpid()}.new")

@@ -5,8 +5,9 @@
 
 Each session has its own queue. The session that has used the least CPU so far goes first, so that
 one client's batches wait for each other and not the others for them. A job that decompresses to far
-more than it came with is heavy; heavy jobs leave one thread free for the others. A job that waits
-for a schema registry takes no thread. A job whose client has left is dropped.
+more than it came with is heavy; heavy jobs leave one thread free for the others, if there are two
+or more. A job that waits for a schema registry takes no thread. A job whose client has left is
+dropped.
 """
 
 from __future__ import annotations
