@@ -23,6 +23,9 @@ MODULES = {
 def decode(memory_records: Any, data: bytes) -> int:
     """Return the number of records. An exception of any type is a refusal."""
     records = memory_records(data)
+    if not records.has_next():
+        # before the first batch, both consumers report bytes without a whole batch as an error
+        raise ValueError("no whole batch")
     count = 0
     while records.has_next():
         batch = records.next_batch()
@@ -31,19 +34,7 @@ def decode(memory_records: Any, data: bytes) -> int:
         for record in batch:
             _ = (record.offset, record.timestamp, record.key, record.value, record.headers)
             count += 1
-    if not _has_whole_batch(records, count):
-        # the consumers report bytes without a whole batch as an error
-        raise ValueError("no whole batch")
     return count
-
-
-def _has_whole_batch(records: Any, count: int) -> bool:
-    """Return whether the bytes held a batch. kafka-python counts their bytes; aiokafka does not, so
-    its records are counted.
-    """
-    if hasattr(records, "valid_bytes"):
-        return bool(records.valid_bytes() > 0)
-    return count > 0
 
 
 def main() -> None:

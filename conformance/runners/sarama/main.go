@@ -11,8 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
+	"reflect"
 
 	"github.com/IBM/sarama"
 )
@@ -41,8 +43,8 @@ func response(correlation uint32, batch []byte) []byte {
 	body = binary.BigEndian.AppendUint32(body, 1) // partitions
 	body = binary.BigEndian.AppendUint32(body, 0) // partition_index
 	body = binary.BigEndian.AppendUint16(body, 0) // error_code
-	body = binary.BigEndian.AppendUint64(body, 1) // high_watermark
-	body = binary.BigEndian.AppendUint64(body, 1) // last_stable_offset
+	body = binary.BigEndian.AppendUint64(body, math.MaxInt64) // high_watermark
+	body = binary.BigEndian.AppendUint64(body, math.MaxInt64) // last_stable_offset
 	body = binary.BigEndian.AppendUint32(body, 0) // aborted_transactions
 	body = binary.BigEndian.AppendUint32(body, uint32(len(batch)))
 	body = append(body, batch...)
@@ -78,20 +80,31 @@ func decode(address string, config *sarama.Config) (int, error) {
 		return 0, err
 	}
 	count := 0
-	for _, records := range fetched.GetBlock(topic, 0).RecordsSet {
+	block := fetched.GetBlock(topic, 0)
+	for _, records := range block.RecordsSet {
 		if records.RecordBatch != nil {
 			count += len(records.RecordBatch.Records)
 		}
 		if records.MsgSet != nil {
-			for _, block := range records.MsgSet.Messages {
-				count += len(block.Messages())
+			for _, message := range records.MsgSet.Messages {
+				count += len(message.Messages())
 			}
 		}
 	}
-	if count == 0 { // the consumer takes this for a part of a batch, and asks for more bytes
+	if count == 0 && !isPassed(block) {
 		return 0, errors.New("no record")
 	}
 	return count, nil
+}
+
+// isPassed returns whether the consumer goes on after bytes without a record, as its parseResponse
+// does after a whole batch. After a part of a batch it stays at its offset and asks for more bytes.
+func isPassed(block *sarama.FetchResponseBlock) bool {
+	if block.Partial || len(block.RecordsSet) > 0 { // without a record, only a part is in the set
+		return false
+	}
+	next := reflect.ValueOf(block).Elem().FieldByName("recordsNextOffset")
+	return !next.IsNil() && next.Elem().Int() <= block.HighWaterMarkOffset
 }
 
 func must(err error) {
