@@ -41,8 +41,9 @@ def read_cases(
     """Yield every case of the files, and of the .jsonl files below the folders, in order of their
     names.
 
-    ``kafka_version`` is that of cases that name none. A line that is not a case is yielded as a
-    NotACase: one bad line does not hide the others.
+    ``kafka_version`` is that of cases that name none.
+    A line that is not a case is yielded as a NotACase: one bad line does not hide the others. A
+    file whose first line is not JSON, or is a case of batchval-fixtures, is not read further.
     """
     for path in paths:
         if path.is_dir():
@@ -72,11 +73,20 @@ def _cases(path: Path, kafka_version: str) -> Iterator[Case | NotACase]:
             yield NotACase(f"{path}: {foreign}")
             return
         lines.seek(0)
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
+        filled = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+        for place, (number, line) in enumerate(filled):
             try:
-                yield _case(json_of_line(line), f"{path.name}:{number}", kafka_version)
+                document = json_of_line(line)
+            except ValueError as error:
+                yield NotACase(f"{path}:{number}: not a case: {error}")
+                if place:
+                    continue
+                return  # the file holds something else
+            if isinstance(document, dict) and {"schema", "batch"} <= document.keys():
+                yield NotACase(f"{path}: these are cases of batchval-fixtures: use --exec CMD")
+                return
+            try:
+                yield _case(document, f"{path.name}:{number}", kafka_version)
             except ValueError as error:
                 yield NotACase(f"{path}:{number}: not a case: {error}")
 

@@ -15,6 +15,7 @@ from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
 from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
 from batchval.cli.output import print_json
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:
@@ -34,7 +35,11 @@ _PROFILES = ("broker", "reader")
     ),
 )
 @optional_paths_argument
-@kafka_version_option("Kafka that answered the cases that name no kafka_version.")
+@kafka_version_option(
+    "Kafka that answered the cases that name no kafka_version, without --exec. Default: "
+    f"{DEFAULT_KAFKA_VERSION}.",
+    default=None,
+)
 @click.option(
     "--exec",
     "command_line",
@@ -61,7 +66,7 @@ _PROFILES = ("broker", "reader")
 @json_option
 def command(
     paths: tuple[Path, ...],
-    kafka_version: str,
+    kafka_version: str | None,
     command_line: str | None,
     profile: str | None,
     timeout: float | None,
@@ -71,16 +76,21 @@ def command(
     """Compare answers with Apache Kafka's own, for .jsonl and .jsonl.gz files of cases, or folders
     of them.
 
-    Prints each disagreement; the last line is ``conformance: N of M agree`` (with --json on stderr,
+    Prints each disagreement; the last line is `conformance: N of M agree` (with --json on stderr,
     after the summary on stdout). Exit code 0 only if all agree; 3 without cases, or if a
     line is not a case.
 
     With --exec it writes one case a line to the standard input of CMD, reads one verdict a line
     from its standard output, and prints a score by rule. The cases are those of the package
-    batchval-fixtures unless PATHs are named. Exit code 0 if all verdicts are right; 3 without
-    cases, or if the runner does not answer.
+    batchval-fixtures unless PATHs are named. Exit code 0 if no verdict is wrong and none failed
+    (skipped cases are allowed); 1 otherwise; 3 without cases, or if the runner stops answering.
     """
     if command_line is not None:
+        if kafka_version is not None:
+            raise click.UsageError(
+                "--kafka-version cannot be combined with --exec: each case names its version in"
+                ' "kafka"'
+            )
         return _ask_runner(
             paths, command_line, profile or "broker", timeout or 20.0, page_path, as_json
         )
@@ -89,7 +99,7 @@ def command(
             raise click.UsageError(f"{name} needs --exec CMD")
     if not paths:
         raise click.UsageError("missing PATH: expected files or folders of cases, or --exec CMD")
-    return _compare(paths, kafka_version, as_json)
+    return _compare(paths, kafka_version or DEFAULT_KAFKA_VERSION, as_json)
 
 
 def _ask_runner(
@@ -111,22 +121,26 @@ def _ask_runner(
     if not words:
         raise click.UsageError("--exec is empty: expected a command")
     check_outputs(page_path)
-    score, runner, stopped = scores.Score(profile), Runner(words, timeout), False
+    score, runner = scores.Score(profile), Runner(words, timeout)
+    stopped: str | None = None
     try:
         cases = scores.read(paths or (scores.installed_cases(),), profile)
         for outcome in scores.run(runner, cases, score):
             if as_json and outcome.outcome != "right":
                 print_json({"type": "verdict", **asdict(outcome)})
-        if page_path is not None:
-            write_text(page_path, scores.page(score, command_line, runner.faults))
+    except BrokenPipeError:  # that of standard output
+        raise
     except (scores.CasesError, RunnerStopped, OSError) as error:
-        stopped = True
-        text = str(error)
-        if isinstance(error, OSError) and error.filename:
-            text = f"{error.filename}: {error.strerror}"
-        click.echo(f"batchval conformance: {printable(text)}", err=True)
-    for fault in runner.faults:
+        stopped = _say_why(error)
+    if page_path is not None:
+        try:
+            write_text(page_path, scores.page(score, command_line, runner.faults, stopped))
+        except (scores.CasesError, OSError) as error:
+            stopped = _say_why(error)
+    for fault in runner.faults[:_SHOWN]:
         click.echo(f"batchval conformance: the runner wrote {printable(fault)}", err=True)
+    if len(runner.faults) > _SHOWN:
+        click.echo(f"batchval conformance: … and {len(runner.faults) - _SHOWN:,} more", err=True)
     if runner.stderr and (stopped or score.total.failed):
         click.echo(
             f"batchval conformance: its standard error ends with: {printable(runner.stderr[-400:])}",
@@ -141,6 +155,18 @@ def _ask_runner(
     if stopped:
         return UNREADABLE
     return FINDINGS if score.total.wrong or score.total.failed or runner.faults else 0
+
+
+def _say_why(error: Exception) -> str:
+    """Print why the score or its page is missing, and return the text."""
+    from batchval.report.units import printable
+
+    text = str(error)
+    if isinstance(error, OSError) and error.filename:
+        text = f"{error.filename}: {error.strerror}"
+    text = printable(text)
+    click.echo(f"batchval conformance: {text}", err=True)
+    return text
 
 
 def _print_score(score: scores.Score) -> None:

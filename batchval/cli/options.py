@@ -181,12 +181,14 @@ def mode_option(command: F) -> F:
     )(command)
 
 
-def kafka_version_option(help: str) -> Callable[[F], F]:
+def kafka_version_option(
+    help: str, *, default: str | None = DEFAULT_KAFKA_VERSION
+) -> Callable[[F], F]:
     return click.option(
         "--kafka-version",
         type=click.Choice(list(KAFKA_VERSIONS)),
-        default=DEFAULT_KAFKA_VERSION,
-        show_default=True,
+        default=default,
+        show_default=default is not None,
         help=help,
     )
 

@@ -1,8 +1,10 @@
 """A runner: a program that judges cases for another implementation, one JSON line each way.
 
 ``Runner.ask`` writes one case a line and reads one verdict a line, with up to WINDOW cases under
-way. A runner that ends, stays silent or writes another line is stopped and started again. The cases
-that were under way are then asked one at a time, so that one of them is at fault for certain.
+way. A runner that ends, stays silent or writes another line is stopped and started again.
+The cases that were under way are then asked one at a time. A line that answers none of them counts
+for a case only if a new process writes it at its first case. A second verdict on a case is a fault
+of the runner, and is skipped.
 """
 
 from __future__ import annotations
@@ -47,6 +49,10 @@ class _Fault(Exception):
     """The process cannot be used any more. The text says why."""
 
 
+class _BadLine(_Fault):
+    """The process wrote a line that answers no case."""
+
+
 class _Process:
     """A started runner with its three pipes, none of which blocks."""
 
@@ -85,15 +91,14 @@ class _Process:
             self._selector.register(stdin, selectors.EVENT_WRITE)
         self._unsent += line
 
-    def receive(self, timeout: float) -> list[bytes]:
-        """Return at least one line. Raises _Fault."""
-        end = time.monotonic() + timeout
+    def receive(self, end: float) -> list[bytes]:
+        """Return the lines that have come, none after ``end`` (monotonic). Raises _Fault."""
         while b"\n" not in self._received:
             if len(self._received) > _LONGEST_LINE:
-                raise _Fault(f"a line of more than {_LONGEST_LINE:,} bytes")
+                raise _BadLine(f"a line of more than {_LONGEST_LINE:,} bytes")
             left = end - time.monotonic()
             if left <= 0:
-                raise _Fault(f"no verdict within {timeout:g} s (a runner must flush each line)")
+                return []
             for key, _ in self._selector.select(left):
                 self._exchange(key.fileobj)
         *lines, rest = self._received.split(b"\n")
@@ -141,13 +146,28 @@ class _Process:
         if code is None:
             return "closed its standard output"
         if code < 0:
-            return f"ended by {signal.Signals(-code).name}"
+            with suppress(ValueError):  # a real-time signal has no name
+                return f"ended by {signal.Signals(-code).name}"
+            return f"ended by signal {-code}"
         return f"ended with exit status {code}"
+
+    def last_lines(self) -> list[bytes]:
+        """Close standard input and return the next lines, if any come."""
+        self._close_stdin()
+        with suppress(_Fault):
+            return self.receive(time.monotonic() + _END_SECONDS)
+        return []
+
+    def _close_stdin(self) -> None:
+        stdin: Any = self._process.stdin
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(stdin)
+        with suppress(OSError):
+            stdin.close()
 
     def close(self, patience: float = 0) -> None:
         """Close standard input, wait, and kill the process and its children."""
-        with suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+        self._close_stdin()
         with suppress(subprocess.TimeoutExpired):
             if patience:
                 self._process.wait(patience)
@@ -163,7 +183,7 @@ class Runner:
     """Asks a command for verdicts. ``stderr`` is the end of what a failed process wrote there.
 
     ``timeout``: seconds of silence, with a case under way, after which a process has failed.
-    ``faults``: what was wrong outside any case, for example an answer to no case.
+    ``faults``: what was wrong outside any case, for example an answer to no case, once each.
     """
 
     def __init__(self, command: Sequence[str], timeout: float) -> None:
@@ -171,6 +191,8 @@ class Runner:
         self._timeout = timeout
         self._process: _Process | None = None
         self._failures = 0
+        self._answered: set[str] = set()
+        self._is_new = True  # the process has not answered yet
         self.faults: list[str] = []
         self.stderr = ""
 
@@ -187,25 +209,39 @@ class Runner:
                 try:
                     yield from self._exchange(alone or queue, under_way, 1 if alone else WINDOW)
                 except _Fault as fault:
-                    self._stop(str(fault))
-                    if len(under_way) > 1:
+                    self._stop()
+                    if isinstance(fault, _BadLine) and not (self._is_new and len(under_way) == 1):
+                        self._add_fault(fault)
+                        alone.extendleft(reversed(under_way.values()))
+                    elif len(under_way) > 1:
                         alone.extend(under_way.values())
-                    elif under_way:
+                    else:
                         yield next(iter(under_way)), Failure(fault)
                         self._failures += 1
-                    else:
-                        self.faults.append(str(fault))
                     under_way.clear()
                     if self._failures >= MOST_FAILURES:
                         raise RunnerStopped(
                             f"the runner failed {MOST_FAILURES} times in a row: {fault}"
                         ) from None
+            self._read_last_lines()
         finally:
             if self._process is not None:
                 self._process.close(0 if under_way else _END_SECONDS)
                 self._process = None
 
-    def _stop(self, fault: str) -> None:
+    def _add_fault(self, fault: object) -> None:
+        if str(fault) not in self.faults:
+            self.faults.append(str(fault))
+
+    def _read_last_lines(self) -> None:
+        """Note what comes after the last verdict: each such line is a fault."""
+        for line in self._process.last_lines() if self._process else ():
+            try:
+                self._verdict(line, {})
+            except _BadLine as fault:
+                self._add_fault(fault)
+
+    def _stop(self) -> None:
         assert self._process is not None
         self.stderr = self._process.stderr
         self._process.close()
@@ -216,35 +252,60 @@ class Runner:
     ) -> Iterator[tuple[str, Document | Failure]]:
         """Ask what the source holds, with at most ``window`` cases under way. Raises _Fault."""
         if self._process is None:
-            self._process = _Process(self._command)
+            self._process, self._is_new = _Process(self._command), True
+        end = time.monotonic() + self._timeout
         while source or under_way:
             while source and len(under_way) < window:
                 question = source.popleft()
                 under_way[question["id"]] = question
                 self._process.send(json.dumps(question).encode() + b"\n")
-            for line in self._process.receive(self._timeout):
-                name, verdict = _verdict(line, under_way)
-                del under_way[name]
-                self._failures = 0
-                yield name, verdict
+            lines = self._process.receive(end)
+            if not lines:
+                raise _Fault(
+                    f"no verdict within {self._timeout:g} s (a runner must flush each line)"
+                )
+            for line in lines:
+                found = self._verdict(line, under_way)
+                if found is not None:
+                    del under_way[found[0]]
+                    self._answered.add(found[0])
+                    self._failures, self._is_new = 0, False
+                    yield found
+                    end = time.monotonic() + self._timeout
+
+    def _verdict(
+        self, line: bytes, under_way: dict[str, Document]
+    ) -> tuple[str, Document | Failure] | None:
+        """Return the case that a line answers and its verdict, None for a second verdict.
+
+        Raises:
+            _BadLine: the line answers no case that was asked.
+        """
+        shown = line[:80].decode("utf-8", "backslashreplace")
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError):
+            raise _BadLine(f"a line that is not JSON: {shown!r}") from None
+        if not isinstance(document, dict) or not isinstance(document.get("id"), str):
+            raise _BadLine(f"a line without an id: {shown!r}")
+        name = document["id"]
+        if name in self._answered:
+            self._add_fault(f"a second verdict for the id {name[:80]!r}")
+            return None
+        if name not in under_way:
+            raise _BadLine(f"a verdict for the id {name[:80]!r}, which was not asked")
+        return name, _usable(document, shown)
 
 
-def _verdict(line: bytes, under_way: dict[str, Document]) -> tuple[str, Document | Failure]:
-    """Return the case that a line answers, and its verdict. Raises _Fault where it answers none."""
-    shown = line[:80].decode("utf-8", "backslashreplace")
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError):
-        raise _Fault(f"a line that is not JSON: {shown!r}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("id"), str):
-        raise _Fault(f"a line without an id: {shown!r}")
-    name = document["id"]
-    if name not in under_way:
-        raise _Fault(f"a verdict for the id {name[:80]!r}, which was not asked")
+def _usable(document: Document, shown: str) -> Document | Failure:
+    """Return a document that is a verdict, or a failure that shows its line."""
+    for name in ("error", "skip"):
+        if isinstance(document.get(name), str):  # JSON may hold half a surrogate pair
+            document[name] = document[name].encode("utf-8", "backslashreplace").decode()
     accept, records = document.get("accept"), document.get("records")
     if isinstance(document.get("skip"), str) and accept is None:
-        return name, document
+        return document
     fitting = isinstance(accept, bool) and isinstance(document.get("error"), str | None)
     if not fitting or not (records is None or type(records) is int):
-        return name, Failure(f"not a verdict: {shown!r}")
-    return name, document
+        return Failure(f"not a verdict: {shown!r}")
+    return document

@@ -89,21 +89,34 @@ def _case(case: object) -> Document:
     """Return a case of version 1. ValueError names the field that is wrong."""
     if not isinstance(case, dict):
         raise ValueError("expected an object")
+    if "batch_hex" in case and "schema" not in case:
+        raise ValueError("this is a case for batchval itself: leave out --exec")
     if case.get("schema") != 1:
         raise ValueError(f"schema is {case.get('schema')!r}, expected 1")
     expect = case.get("expect")
     if not isinstance(expect, dict) or not isinstance(expect.get("accept"), bool):
         raise ValueError("expect.accept must be true or false")
     for name in ("id", "profile", "batch"):
-        if not isinstance(case.get(name), str):
+        if not _is_text(case.get(name)):
             raise ValueError(f"{name} must be a string")
-    if not isinstance(case.get("rule"), str | None):
-        raise ValueError("rule must be a string or null")
+    for name, holder in (("rule", case), ("error", expect)):
+        if holder.get(name) is not None and not _is_text(holder[name]):
+            raise ValueError(f"{name} must be a string or null")
     try:
         base64.b64decode(case["batch"], validate=True)
     except ValueError:
         raise ValueError("batch is not base64") from None
     return case
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a string that can be written: JSON may hold half a surrogate
+    pair.
+    """
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +186,8 @@ class Score:
     total: RuleScore = field(default_factory=RuleScore)
     #: those that are not right
     outcomes: list[Outcome] = field(default_factory=list)
+    #: cases that there are, where the run ended before all were asked
+    planned: int | None = None
 
     def add(self, outcome: Outcome) -> None:
         """Count a case."""
@@ -209,7 +224,10 @@ class Score:
 
     def __str__(self) -> str:
         one = self.total
-        return f"{one.right} of {one.cases} right, {one.wrong} wrong, {one.failed} failed, {one.skipped} skipped"
+        right = f"{one.right} of {one.cases} right"
+        if self.planned is not None:
+            right = f"{one.right} right of {one.cases} asked ({self.planned} cases)"
+        return f"{right}, {one.wrong} wrong, {one.failed} failed, {one.skipped} skipped"
 
 
 def run(runner: Runner, cases: list[Document], score: Score) -> Iterator[Outcome]:
@@ -218,10 +236,12 @@ def run(runner: Runner, cases: list[Document], score: Score) -> Iterator[Outcome
     questions = [
         {key: case[key] for key in case if key not in ("expect", "note")} for case in cases
     ]
+    score.planned = len(cases)
     for name, verdict in runner.ask(questions):
         outcome = _outcome(by_id[name], verdict)
         score.add(outcome)
         yield outcome
+    score.planned = None
 
 
 def table(score: Score) -> str:
@@ -241,10 +261,14 @@ def table(score: Score) -> str:
     return render(shown)
 
 
-def page(score: Score, command: str, faults: list[str]) -> str:
-    """Return the score as one self-contained HTML page. Raises CasesError without jinja2."""
+def page(score: Score, command: str, faults: list[str], stopped: str | None = None) -> str:
+    """Return the score as one self-contained HTML page. Raises CasesError without jinja2.
+
+    ``stopped``: why the run ended before all cases were asked.
+    """
     from batchval.report.charts import stacked
     from batchval.report.pages import render
+    from batchval.report.units import printable
 
     columns = [(rule, [getattr(one, name) for name in OUTCOMES]) for rule, _, one in score.rows()]
     chart = stacked(
@@ -254,7 +278,8 @@ def page(score: Score, command: str, faults: list[str]) -> str:
         return render(
             _TEMPLATE,
             title=f"batchval conformance, profile {score.profile}",
-            subtitle=f"{command}: {score}",
+            subtitle=f"{printable(command)}: {score}",
+            stopped=stopped,
             chart=chart,
             rows=score.rows(),
             outcomes=score.outcomes,

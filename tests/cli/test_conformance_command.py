@@ -215,10 +215,23 @@ def test_a_line_that_is_not_a_case(run: Run, tmp_path: Path, what: str) -> None:
 
 
 def test_many_bad_lines_are_counted_not_listed(run: Run, tmp_path: Path) -> None:
-    code, out, err = run("conformance", write(tmp_path, *["junk"] * 500))
-    assert (code, out) == (3, "conformance: 0 of 0 agree\n")
+    code, out, err = run("conformance", write(tmp_path, CASE, *["junk"] * 500))
+    assert (code, out) == (3, "conformance: 1 of 1 agree\n")
     assert err.splitlines()[-1] == "batchval conformance: … and 480 more"
     assert len(err.splitlines()) == 21
+
+
+def test_a_file_of_something_else_has_one_line(run: Run, tmp_path: Path) -> None:
+    texts = write(tmp_path, *["# a text"] * 30)
+    other = write(tmp_path, *[{"schema": 1, "batch": ""}] * 30, name="other.jsonl")
+    code, out, err = run("conformance", texts, other)
+    assert (code, out) == (3, "conformance: 0 of 0 agree\n")
+    assert err.splitlines() == [
+        f"batchval conformance: {texts}:1: not a case: not JSON (column 1)",
+        f"batchval conformance: {other}: these are cases of batchval-fixtures: use --exec CMD",
+    ]
+    code, _, err = run("conformance", "--exec", "true", write(tmp_path, CASE))
+    assert (code, "this is a case for batchval itself: leave out --exec" in err) == (3, True)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from batchval.cli import scores
+from batchval.cli import runner, scores
+from tests.cli.conftest import COMMAND, ROOT
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -36,7 +39,7 @@ for line in sys.stdin:
     if len(late) == acts.get("at once", 1):
         print(*reversed(late), sep="\\n", flush=True)
         late = []
-print(*late, sep="\\n", end="\\n" if late else "")
+print(*late, *acts.get("last", []), sep="\\n", end="\\n" if late or "last" in acts else "")
 """
 
 
@@ -54,6 +57,10 @@ def case(name: str, *, accept: bool = True, rule: str | None = "14", **more: Any
 
 
 CASES = [case(f"c{number}") for number in range(40)]
+
+
+def _id(one: dict[str, Any]) -> str:
+    return str(one["id"])
 
 
 @pytest.fixture
@@ -121,6 +128,7 @@ def test_verdicts_may_come_in_another_order(score: Run, at_once: int) -> None:
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "exit": ({"exit": 7}, "ended with exit status 7"),
     "crash": ({"signal": 11}, "ended by SIGSEGV"),
+    "signal without a name": ({"signal": 35}, "ended by signal 35"),
     "text": ({"write": "WARN no logger"}, "a line that is not JSON: 'WARN no logger'"),
     "list": ({"write": "[1]"}, "a line without an id: '[1]'"),
     "no id": ({"write": '{"accept": true}'}, "a line without an id: "),
@@ -148,22 +156,96 @@ def test_a_silent_runner_is_stopped(score: Run) -> None:
     assert out.startswith("c0: rule 14: expected accept; failed: no verdict within 0.3 s")
 
 
-def test_a_second_verdict_on_a_case_is_a_fault(score: Run) -> None:
-    twice = '{"id": "c0", "accept": true}\n{"id": "c0", "accept": true}'
-    code, out, err = score(CASES[:1], {"c0": {"write": twice}})
-    assert (code, last(out)) == (1, "1 of 1 right, 0 wrong, 0 failed, 0 skipped")
-    assert (
-        err
-        == "batchval conformance: the runner wrote a verdict for the id 'c0', which was not asked\n"
-    )
+def accepted(name: str) -> str:
+    return json.dumps({"id": name, "accept": True})
 
 
-def test_a_runner_that_never_answers(score: Run) -> None:
-    code, out, err = score(CASES, {one["id"]: {"exit": 1} for one in CASES})
-    assert (code, last(out)) == (3, "0 of 5 right, 0 wrong, 5 failed, 0 skipped")
-    assert err.startswith(
-        "batchval conformance: the runner failed 5 times in a row: ended with exit status 1\n"
+WROTE = "batchval conformance: the runner wrote "
+
+
+@pytest.mark.parametrize("cases", [CASES[:1], CASES], ids=["alone", "under way"])
+def test_a_second_verdict_on_a_case_is_a_fault(score: Run, cases: list[dict[str, Any]]) -> None:
+    twice = f"{accepted('c0')}\n{accepted('c0')}"
+    code, out, err = score(cases, {"c0": {"write": twice}})
+    right = f"{len(cases)} of {len(cases)} right, 0 wrong, 0 failed, 0 skipped"
+    assert (code, last(out), err) == (1, right, f"{WROTE}a second verdict for the id 'c0'\n")
+
+
+def test_a_runner_that_answers_twice_fails_no_case(score: Run) -> None:
+    acts = {name: {"write": f"{accepted(name)}\n{accepted(name)}"} for name in map(_id, CASES)}
+    code, out, err = score(CASES, acts)
+    assert (code, last(out)) == (1, "40 of 40 right, 0 wrong, 0 failed, 0 skipped")
+    assert len(err.splitlines()) == 21
+    assert err.endswith("batchval conformance: … and 20 more\n")
+
+
+def test_a_runner_that_repeats_one_verdict_is_stopped(
+    score: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "MOST_FAILURES", 1)
+    flood = {"write": "\n".join([accepted("c0")] * 10)}
+    code, out, err = score(CASES, {_id(one): flood for one in CASES}, "--timeout", "0.3")
+    assert (code, last(out)) == (3, "1 right of 2 asked (40 cases), 0 wrong, 1 failed, 0 skipped")
+    assert err.splitlines() == [
+        "batchval conformance: the runner failed 1 times in a row: no verdict within 0.3 s (a"
+        " runner must flush each line)",
+        f"{WROTE}a second verdict for the id 'c0'",
+    ]
+
+
+FOREIGN = {
+    "foreign": (accepted("zz"), "a verdict for the id 'zz', which was not asked"),
+    "no id": ("{}", "a line without an id: '{}'"),
+    "text": ("INFO c5", "a line that is not JSON: 'INFO c5'"),
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize("after", ["c5", "last"])
+def test_a_line_after_a_verdict_is_a_fault_of_no_case(score: Run, what: str, after: str) -> None:
+    line, text = FOREIGN[what]
+    acts = {"c5": {"write": f"{accepted('c5')}\n{line}"}} if after == "c5" else {"last": [line]}
+    code, out, err = score(CASES, acts)
+    assert (code, last(out)) == (1, "40 of 40 right, 0 wrong, 0 failed, 0 skipped")
+    assert err == f"{WROTE}{text}\n"
+
+
+def test_a_runner_that_never_answers(score: Run, tmp_path: Path) -> None:
+    page = tmp_path / "score.html"
+    page.write_text("old")
+    code, out, err = score(CASES, {_id(one): {"exit": 1} for one in CASES}, "--page", page)
+    sum_of_all = "0 right of 5 asked (40 cases), 0 wrong, 5 failed, 0 skipped"
+    assert (code, last(out)) == (3, sum_of_all)
+    reason = "the runner failed 5 times in a row: ended with exit status 1"
+    assert err.startswith(f"batchval conformance: {reason}\n")
+    text = page.read_text("utf-8")
+    assert f"The run ended early: {reason}" in text
+    assert sum_of_all in text
+
+
+def test_an_error_that_is_not_unicode(score: Run, tmp_path: Path) -> None:
+    page = tmp_path / "score.html"
+    acts = {"c0": {"accept": False, "error": "\ud800"}, "c1": {"accept": None, "skip": "\udfff"}}
+    code, out, _ = score(CASES[:2], acts, "--page", page)
+    assert (code, out.splitlines()[0]) == (
+        1,
+        "c0: rule 14: expected accept; wrong: refuse, \\ud800",
     )
+    assert "refuse, \\ud800" in page.read_text("utf-8")
+
+
+def test_the_reader_of_the_output_may_leave(tmp_path: Path) -> None:
+    path = tmp_path / "cases.jsonl"
+    path.write_text(json.dumps(CASES[0]))
+    words = ["conformance", "--json", "--exec", "true", str(path)]
+    with subprocess.Popen(
+        [*COMMAND, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE
 
 
 @pytest.mark.parametrize(
@@ -176,6 +258,10 @@ def test_a_runner_that_never_answers(score: Run) -> None:
         (["--exec", "true", "--profile", "reader"], "no case of profile reader in "),
         (["--exec", "'"], "invalid --exec"),
         (["--exec", ""], "--exec is empty"),
+        (
+            ["--exec", "true", "--kafka-version", "4.4"],
+            "--kafka-version cannot be combined with --exec: each case names its version",
+        ),
         (["--profile", "reader"], "--profile needs --exec CMD"),
         (["--page", "a.html"], "--page needs --exec CMD"),
         (["--timeout", "3"], "--timeout needs --exec CMD"),
@@ -207,6 +293,9 @@ NO_CASES: dict[str, object] = {
     "id": CASES[0] | {"id": 5},
     "rule": CASES[0] | {"rule": 5},
     "base64": CASES[0] | {"batch": "?"},
+    "half a pair": CASES[0] | {"id": "\ud800"},
+    "error": CASES[0] | {"expect": {"accept": False, "error": "\ud800"}},
+    "of batchval itself": {"id": "a", "batch_hex": "00", "expect": {}},
 }
 
 
