@@ -80,6 +80,14 @@ def test_the_examples_are_right_usage(path: str) -> None:
             ("--verison",),
             "batchval: unknown option '--verison', did you mean --version? (see batchval --help)",
         ),
+        (
+            ("check", "--now"),
+            "batchval check: Option '--now' requires an argument. (see batchval check --help)",
+        ),
+        (
+            ("perf", "produce", "--seed"),
+            "batchval perf produce: Option '--seed' requires an argument. (see batchval perf ",
+        ),
         (("dump",), "batchval dump: Missing argument 'PATH…'. (see batchval dump --help)"),
     ],
 )
