@@ -8,7 +8,9 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,22 +83,49 @@ def test_the_schema_of_verdicts() -> None:
     assert not fits({"id": "a", "accept": "yes"}, form)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_every_rule_has_a_case_that_obeys_and_one_that_breaks(profile: str) -> None:
+def verdicts_by_rule(profile: str) -> dict[str | None, set[bool]]:
     verdicts: dict[str | None, set[bool]] = {}
     for case in batchval_fixtures.cases(profile):
         verdicts.setdefault(case.rule, set()).add(case.accept)
-    if profile == "reader":
-        assert {rule: {True, False} for rule in make_cases.READER_RULES} | {
-            None: {True}
-        } == verdicts
-    assert verdicts[None] == {True}
+    return verdicts
+
+
+def test_every_rule_of_readers_has_a_case_that_obeys_and_one_that_breaks() -> None:
+    both = {rule: {True, False} for rule in make_cases.READER_RULES}
+    assert both | {None: {True}} == verdicts_by_rule("reader")
+
+
+#: rules of readers that no accepted append of the cases is about
+NEVER_OBEYED = {"21", "30", "32", "33", "34"}
+#: rules 1 and 11 refuse nothing, and Kafka accepts the batches that break these extras
+NEVER_BROKEN = {None, "1", "11", "S1", "S2", "S3", "S4", "S5", "S7", "S8", "S10"}
+
+
+def test_other_rules_of_brokers_have_a_case_that_obeys_and_one_that_breaks() -> None:
+    verdicts = verdicts_by_rule("broker")
+    assert {rule for rule, found in verdicts.items() if found == {False}} == NEVER_OBEYED
+    assert {rule for rule, found in verdicts.items() if found == {True}} == NEVER_BROKEN
+
+
+def test_readers_refuse_the_golden_batches_that_were_broken() -> None:
+    """Compare with what the generator broke: the verdicts themselves come from batchval."""
+    golden = {
+        f"reader/{line['id']}": line["rule"]["broken"]
+        for path in (ROOT / "fixtures" / "golden").glob("*/cases.jsonl")
+        for line in map(json.loads, path.read_text("utf-8").splitlines())
+    }
+    found = {case.id: case.accept for case in batchval_fixtures.cases("reader")}
+    compared = golden.keys() & found.keys()
+    assert len(compared) > 30
+    assert [name for name in compared if found[name] == golden[name]] == []
 
 
 def test_the_module_reads_cases() -> None:
     (first, *_) = batchval_fixtures.cases("broker", rules=["14"])
     (document, *_) = [one for one in lines("broker") if one["rule"] == "14"]
     assert first.document == document
+    (*_, last) = batchval_fixtures.cases("broker", rules="14")
+    assert last.rule == "14"
     assert first.batch == base64.b64decode(document["batch"])
     assert set(document) - set(first.question) == {"expect", "note"}
     with pytest.raises(ValueError, match="invalid profile 'both': expected one of broker, reader"):
@@ -115,6 +144,28 @@ def test_the_page_has_the_figures() -> None:
         len(lines(profile)) for profile in PROFILES
     ]
     assert f"\n{batchval_fixtures.__version__}.\n" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (None, "a.py::test_a: kafka_case needs @pytest.mark.kafka_cases"),
+        ([], "missing 1 required positional argument: 'profile'"),
+        (["reader", ["99"]], "no case of profile reader is about"),
+        (["both"], "invalid profile 'both'"),
+    ],
+)
+def test_a_wrong_mark_is_an_error_of_usage(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[Any] | None, message: str
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "fixtures")
+    plugin = import_module("batchval_fixtures.pytest_plugin")
+    mark = None if arguments is None else SimpleNamespace(args=arguments, kwargs={})
+    definition = SimpleNamespace(nodeid="a.py::test_a", get_closest_marker=lambda name: mark)
+    with pytest.raises(pytest.UsageError, match=re.escape(message)):
+        plugin.pytest_generate_tests(
+            SimpleNamespace(fixturenames=["kafka_case"], definition=definition)
+        )
 
 
 def test_the_plugin_runs_a_test_for_each_case() -> None:
