@@ -116,10 +116,10 @@ hostile: build  ## runs every fuzz target for 60 seconds, then bombs, sanitizers
 hostile-long: build  ## runs the same targets for HOURS (6) CPU hours in all, into docs/reports/hostile-runs
 	$(PY) tests/hostile/fuzz.py --cpu-hours $(HOURS) --report
 
-# No bench writes README.md: bench-pages does.
 kills: build  ## sends 10^6 records through 100 kills of gate and broker (Java, Maven; KILLS='--records N --kills N')
 	$(PY) -m tests.chain.kills $(KILLS)
 
+# No bench writes README.md: bench-pages does.
 bench: build  ## measures validation and its peers into docs/benchmarks (Java, Maven; BENCH=--quick: a short look)
 	$(PY) -m bench validation $(BENCH)
 

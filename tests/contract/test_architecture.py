@@ -77,6 +77,23 @@ def test_a_missing_and_a_lost_file_are_found(tmp_path: Path) -> None:
     ]
 
 
+def test_the_files_to_read_first_exist() -> None:
+    """Resolve the bare names of the table of packages: each is in one of its row's packages."""
+    rows = re.findall(
+        r"^\| (`.*`) \| .* \| (`.*`) \|$", ARCHITECTURE.read_text("utf-8"), re.MULTILINE
+    )
+    names = [[re.findall(r"`([\w.]+)`", cell) for cell in row] for row in rows]
+    first = [row for row in names if row[0] and (PACKAGE / row[0][0]).is_dir()]
+    assert len(first) > 10
+    gone = [
+        name
+        for packages, files in first
+        for name in files
+        if not any((PACKAGE / package / name).exists() for package in packages)
+    ]
+    assert gone == []
+
+
 @pytest.mark.parametrize("page", NAMING, ids=lambda page: page.name)
 def test_paths_exist(page: Path) -> None:
     """Resolve paths from the root, or from the package in records and where the page states it."""

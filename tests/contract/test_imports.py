@@ -34,8 +34,7 @@ STRANGERS = {
     ("network", "rules"),
 }
 
-#: what native code may ask of Python; a package below perf has no clock either (perf/histogram is
-#: the one that may)
+#: what native code may ask of Python; only WITH_A_CLOCK may ask for a clock
 PYTHON = {
     "__future__",
     "collections",
@@ -49,7 +48,7 @@ PYTHON = {
     "cython",
 }
 CLOCKS = {"time", "libc.time", "cpython.time", "datetime", "cpython.datetime", "posix.time"}
-#: They measure how long requests take.
+#: They measure how long requests take. ON_SOCKETS has a clock in C, for deadlines.
 WITH_A_CLOCK = {"perf/histogram", "proxy/durations"}
 LIBC = {"libc.stddef", "libc.stdint", "libc.string", "libc.limits", "libc.stdlib"}
 LIBC_STDLIB = {"malloc", "calloc", "realloc", "free", "abs", "qsort", "bsearch"}
@@ -69,7 +68,7 @@ HEADERS |= {"arm_acle.h", "arm_neon.h", "sys/auxv.h", "sys/sysctl.h"}
 HEADERS |= {
     "sys/mman.h"
 }  # anonymous memory for the arena; mapping a file would need a descriptor, which nothing here has
-# blocks.pyx: a thread that ends after it has released a block, and that takes no signal
+# frame_memory.pyx: a thread that ends after it has released a block, and that takes no signal
 HEADERS |= {"pthread.h", "signal.h"}
 #: The one module that makes system calls on sockets that Python has connected, and what it includes
 #: for that (docs/adr/0015): 230 microseconds of Python for each megabyte were most of what a
