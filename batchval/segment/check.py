@@ -22,8 +22,9 @@ from batchval.core.columns import BatchColumns
 from batchval.core.result import CLAIMS, PATHS
 from batchval.errors import BatchvalError
 from batchval.rules import by_number, extras_of
+from batchval.segment.file_names import SEGMENT_NAME
 from batchval.segment.findings import Finding, Level, damage_reason
-from batchval.segment.folders import SEGMENT_NAME, walk
+from batchval.segment.folders import walk
 from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.options import Options, validator_of
 from batchval.segment.partition import Joined, by_folder, join

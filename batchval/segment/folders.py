@@ -15,41 +15,14 @@ from collections.abc import Iterator
 from batchval.segment.reader import SegmentReader
 
 __all__ = [
-    "CHECKPOINTS",
-    "CLEANER_CHECKPOINT",
-    "LEADER_EPOCHS",
-    "LOG_START_CHECKPOINT",
-    "META_PROPERTIES",
-    "PARTITION_FILES",
-    "PARTITION_METADATA",
     "PAUSE_S",
-    "RECOVERY_POINT_CHECKPOINT",
-    "REPLICATION_CHECKPOINT",
     "ROUNDS",
-    "SEGMENT_NAME",
     "cleaned_partitions",
     "properties",
     "read_small",
     "walk",
 ]
 
-#: the first group is the base offset; in tiered storage (tiered.py) the segment's id follows
-SEGMENT_NAME = re.compile(r"([0-9]{20})(?:-[A-Za-z0-9_-]{22})?\.log")
-RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
-#: high watermarks
-REPLICATION_CHECKPOINT = "replication-offset-checkpoint"
-LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
-CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
-#: files of a log folder that have a line for each partition
-CHECKPOINTS = (
-    *(RECOVERY_POINT_CHECKPOINT, REPLICATION_CHECKPOINT),
-    *(LOG_START_CHECKPOINT, CLEANER_CHECKPOINT),
-)
-META_PROPERTIES = "meta.properties"
-LEADER_EPOCHS = "leader-epoch-checkpoint"
-PARTITION_METADATA = "partition.metadata"
-#: files of a partition's folder that describe all its segments
-PARTITION_FILES = (LEADER_EPOCHS, PARTITION_METADATA)
 #: times that a partition is listed again, because a broker changes it, before it is taken as it is
 ROUNDS = 6
 #: seconds before it is listed again, doubled each time: Kafka writes some files later than the log

@@ -9,7 +9,7 @@ import struct
 from pathlib import PurePath
 from typing import Any
 
-from batchval.segment.folders import (
+from batchval.segment.file_names import (
     CHECKPOINTS,
     LEADER_EPOCHS,
     META_PROPERTIES,

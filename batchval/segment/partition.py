@@ -21,6 +21,7 @@ from batchval.core.transaction_index import check_transaction_index
 from batchval.core.transactions import Transactions
 from batchval.rules import Rule
 from batchval.segment.entry import OF_THE_LOG, Entry, Seen, is_whole, log_results
+from batchval.segment.file_names import SEGMENT_NAME
 from batchval.segment.findings import (
     BREAKS,
     BROKEN,
@@ -31,7 +32,6 @@ from batchval.segment.findings import (
     fold,
     found_between,
 )
-from batchval.segment.folders import SEGMENT_NAME
 from batchval.segment.index import covers
 from batchval.segment.options import Options
 from batchval.segment.range_check import RangeResult, was_compacted

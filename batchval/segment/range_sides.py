@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from batchval.rules import Rule
+from batchval.segment.file_names import LEADER_EPOCHS
 from batchval.segment.findings import Found, Level
-from batchval.segment.folders import LEADER_EPOCHS
 from batchval.segment.index import (
     Places,
     index_entries,

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, urlunsplit
 
 from batchval.optional import require
-from batchval.segment.folders import PARTITION_FILES, SEGMENT_NAME
+from batchval.segment.file_names import PARTITION_FILES, SEGMENT_NAME
 from batchval.segment.reader import Source
 from batchval.segment.schemes import root_of
 from batchval.segment.store import (

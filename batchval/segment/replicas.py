@@ -19,13 +19,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from batchval.rules import Rule
+from batchval.segment.file_names import LOG_START_CHECKPOINT, REPLICATION_CHECKPOINT
 from batchval.segment.findings import BROKEN, Finding, Level
-from batchval.segment.folders import (
-    LOG_START_CHECKPOINT,
-    PAUSE_S,
-    REPLICATION_CHECKPOINT,
-    ROUNDS,
-)
+from batchval.segment.folders import PAUSE_S, ROUNDS
 from batchval.segment.options import Options, Replica
 from batchval.segment.partition import Joined, Part
 from batchval.segment.range_check import was_compacted

@@ -31,7 +31,7 @@ import numpy as np
 from batchval.core.columns import BatchColumns
 from batchval.errors import BatchvalError
 from batchval.rules import Rule
-from batchval.segment.folders import (
+from batchval.segment.file_names import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,

@@ -15,8 +15,8 @@ import numpy as np
 
 from batchval.report.units import plural
 from batchval.rules import Rule
+from batchval.segment.file_names import LEADER_EPOCHS, PARTITION_METADATA
 from batchval.segment.findings import Found
-from batchval.segment.folders import LEADER_EPOCHS, PARTITION_METADATA
 from batchval.segment.side_files import (
     ABORTED_ENTRY,
     TIME_ENTRY,

@@ -28,17 +28,14 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from batchval.errors import BatchvalError
-from batchval.segment.folders import (
+from batchval.segment.file_names import (
     CHECKPOINTS,
     CLEANER_CHECKPOINT,
     META_PROPERTIES,
     PARTITION_FILES,
     SEGMENT_NAME,
-    cleaned_partitions,
-    properties,
-    read_small,
-    walk,
 )
+from batchval.segment.folders import cleaned_partitions, properties, read_small, walk
 from batchval.segment.reader import LocalFile, SegmentReader, Source
 from batchval.segment.schemes import plain_uri, refusal, root_of
 from batchval.segment.side_files import Malformed, offsets_of
