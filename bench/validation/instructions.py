@@ -32,7 +32,10 @@ NO_VALGRIND = "valgrind is not installed: apt-get install valgrind"
 CALLS = 2  # of each cell; the last one counts, when scratch memory is warm
 JOB = """
 import sys
-import batchval  # of that tree; the benches are of this one
+sys.path.insert(0, sys.argv[1])
+import batchval
+del sys.path[0]  # the package is that tree's; the benches are of this one
+assert batchval.__file__.startswith(sys.argv[1] + "/"), batchval.__file__
 from bench.validation import worker
 for path in sys.argv[4:]:
     with open(path, "rb") as file:
