@@ -80,6 +80,11 @@ class Shell:
         """Return a text of a page with the ports of this shell."""
         return _PORTS.sub(lambda found: self._ports + (found[1] or "0"), text)
 
+    @staticmethod
+    def _shown_port(found: re.Match[str]) -> str:
+        """Return the port that the pages show for a port of this shell."""
+        return "9464" if found[1] == "0" else f"909{found[1]}"
+
     def run(self, command: str) -> str:
         """Return what a command prints, and a line ``exit code N`` where it is not 0."""
         assert self._process.stdin
@@ -92,6 +97,7 @@ class Shell:
             lines.append(line)
         printed = "".join(lines).removesuffix("\n")
         printed = "".join(f"{one.rstrip()}\n" for one in printed.splitlines())
-        printed = printed.replace(f"{self._ports}0", "9464").replace(self._ports, "909")
+        # whole numbers only: 2026 can be the first digits of the ports, and a year
+        printed = re.sub(rf"\b{self._ports}(\d)\b", self._shown_port, printed)
         code = int(line.removeprefix(_MARK))
         return printed + (f"exit code {code}\n" if code else "")
