@@ -103,6 +103,8 @@ def unknown_commits() -> list[str]:
         (path.name, json.loads(path.read_text("utf-8"))["machine"]["commit"])
         for path in sorted(place.RESULTS.glob("*.json"))
     ]
+    scores = place.ROOT / "docs/reports/conformance-scores.json"
+    commits.append((scores.name, json.loads(scores.read_text("utf-8"))["commit"]))
     for name in reports.NAMES:
         commits += [(f"{name}.json", one["machine"]["commit"]) for one in reports.read(name)]
     for name, commit in commits:
