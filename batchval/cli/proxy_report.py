@@ -6,7 +6,8 @@ mode observe, 2026-11-16 10:00:00 to 2026-11-23 16:12:44 UTC, written 4 s ago
 
 batches  outcome   topic   principal   rule          first (UTC)          last (UTC)
       3  observed  orders  User:alice  crc-mismatch  2026-11-17 09:12:00  2026-11-22 20:00:11
-         partition 3 from 10.0.0.7:51324, client_id c-1: CORRUPT_MESSAGE: stored 1, computed 2
+         partition 3 from 10.0.0.7:51324, client_id c-1: CORRUPT_MESSAGE: Record is
+         corrupt (stored crc = 1, computed crc = 2)
 
 crc-mismatch (14): the checksum is wrong, or the batch is smaller than its own header
 """

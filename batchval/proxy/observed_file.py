@@ -3,7 +3,8 @@
     {"version": 1, "mode": "observe", "since_ms": 1769850000000, "until_ms": 1769850600000,
      "judged": 1204330, "rows": [
     ["orders", "User:alice", "crc-mismatch", false, 3, 1769850000000, 1769850600000,
-     "10.0.0.7:51324", "client-1", 3, "CORRUPT_MESSAGE", "stored 1, computed 2"]
+     "10.0.0.7:51324", "client-1", 3, "CORRUPT_MESSAGE",
+     "Record is corrupt (stored crc = 1, computed crc = 2)"]
     ]}
 
 One row a line: the fields of RowKey, then those of Row.
