@@ -97,7 +97,9 @@ class ClusterMetadata:
         self.retry_backoff_ms = retry_backoff_ms
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.cluster_id: str | None = None
-        self.updates = 0
+        #: requests that were sent, and the latest of them that has an answer: what changed after a
+        #: request was sent need not be in its answer
+        self.asked = self.answered = 0
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[int, Node] = {}
         self._topics: dict[str, _Topic] = {}
@@ -251,12 +253,14 @@ class ClusterMetadata:
             return MetadataRequest(names, allow_auto_topic_creation=creating, api_version=version)
 
         self._last_s = self._loop.time()
+        self.asked += 1
+        number = self.asked
         answer: MetadataResponse = (
             await self.client.send(node, Build(MetadataRequest.api_key, _VERSIONS, make))
         ).response
-        self._take(answer, every)
+        self._take(answer, every, number)
 
-    def _take(self, answer: MetadataResponse, every: bool) -> None:
+    def _take(self, answer: MetadataResponse, every: bool, number: int) -> None:
         self.cluster_id = answer.cluster_id
         if answer.brokers:  # none: a broker that has just started knows of nobody yet
             self._nodes = {
@@ -271,7 +275,7 @@ class ClusterMetadata:
                 name for name in self._topics if name not in there and name not in self._followed
             ]:
                 del self._topics[name]
-        self.updates += 1
+        self.answered = max(self.answered, number)
         if not self._closed:
             if self._aged is not None:
                 self._aged.cancel()

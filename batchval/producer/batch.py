@@ -134,7 +134,7 @@ class PartitionQueue:
     )  # have a sequence and no answer that settles them
     doubt: Doubt = Doubt.NONE
     doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these
-    doubted_at: int = 0  # how many metadata answers there had been
+    doubted_at: int = 0  # how many metadata requests had been sent
     known_by: Leader | None = None  # the leader that has shown that it knows the producer
     unresolved: bool = False  # it is not known whether the broker has an expired batch
     rewind_at: tuple[int, ...] | None = None  # number of the first that gets another sequence

@@ -203,7 +203,7 @@ class Doubts:
         """Doubt a batch. The first one of a partition makes the client ask for metadata."""
         queue, metadata = batch.partition, self.leaders.metadata
         if not queue.doubted:
-            queue.doubted_at = metadata.updates
+            queue.doubted_at = metadata.asked
             metadata.request_update()
         self.move(queue, Event.DOUBTED)
         queue.doubted.append(batch)
@@ -225,7 +225,7 @@ class Doubts:
         if queue.doubted:
             if not self.leaders.is_known(queue):
                 self.move(queue, Event.LEADER_CHANGED)
-            elif self.leaders.metadata.updates != queue.doubted_at:
+            elif self.leaders.metadata.answered > queue.doubted_at:  # asked after the doubt began
                 self.move(queue, Event.CONFIRMED)
             return
         while queue.queue and (first := queue.queue[0]).passed is not Passed.NO:

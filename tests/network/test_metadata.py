@@ -95,6 +95,23 @@ async def test_a_topic_is_waited_for_until_it_is_made() -> None:
         known.close()
 
 
+async def test_an_answer_is_that_of_its_request() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def answer(b: ScriptedBroker) -> MetadataResponse:
+        seen.append((known.asked, known.answered))
+        return metadata({1: b.port}, {"t": [(1, 4)]})
+
+    async with answering(answer) as broker, client() as c:
+        known = of(broker, c)
+        assert await known.wait_for("t", 10_000) == 1
+        assert (known.asked, known.answered) == (1, 1)
+        known.request_update()
+        await until(lambda: known.answered == 2)
+        assert seen == [(1, 0), (2, 1)]
+        known.close()
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [(3, UnknownTopicOrPartitionError), (29, AuthorizationError), (17, BrokerError)],

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from batchval.errors import ErrorCode
 from batchval.network.errors import BrokerError
 from batchval.producer import Producer
 from batchval.producer.batch import PartitionQueue
-from batchval.producer.doubts import TRANSITIONS, Action, Doubt, Event, follow
+from batchval.producer.doubts import TRANSITIONS, Action, Doubt, Doubts, Event, follow
 from batchval.producer.errors import DeliveryUnknownError
 from tests.producer.scripted import Fault, ScriptedBroker, no_fault
 from tests.producer.test_sending import fill, options, run
@@ -44,6 +45,26 @@ def test_transitions(state: Doubt, event: Event) -> None:
     queue = PartitionQueue("t", 0, doubt=state)
     assert (follow(queue, event), queue.doubt) == (expected[1], expected[0])
     assert TRANSITIONS[state][event] == expected
+
+
+def test_metadata_that_was_asked_for_before_the_doubt_confirms_no_leader() -> None:
+    """The leader may have changed after the broker made that answer."""
+    asked_again: list[bool] = []
+    metadata: Any = SimpleNamespace(
+        asked=3, answered=2, request_update=lambda: asked_again.append(True)
+    )
+    leaders: Any = SimpleNamespace(metadata=metadata, is_known=lambda queue: True)
+    queue = PartitionQueue("t", 0)
+    batch: Any = SimpleNamespace(partition=queue)
+    doubts = Doubts(leaders, lambda batch: None, lambda batch, error, is_lost: None)
+    doubts.add(batch)
+    assert asked_again == [True]
+    metadata.answered = 3
+    doubts.look(queue)
+    assert queue.doubt is Doubt.CONFIRMING
+    metadata.asked = metadata.answered = 4
+    doubts.look(queue)
+    assert queue.doubt is Doubt.ASKING
 
 
 def then(action: Callable[[], object], code: ErrorCode | None = ErrorCode.NONE) -> Fault:
