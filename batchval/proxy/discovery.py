@@ -356,6 +356,9 @@ class Discovery:
             except Exception:  # a defect in one round must not end discovery
                 log.exception("the cluster could not be asked for its brokers")
                 answered = False
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    return  # a TaskGroup raises an error of its tasks in place of CancelledError
             ended = loop.time()
             backoff_s = FIRST_WAIT_S if answered else min(2 * backoff_s, MAX_WAIT_S)
             with contextlib.suppress(TimeoutError):

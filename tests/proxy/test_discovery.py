@@ -705,6 +705,23 @@ async def test_brokers_of_another_cluster_are_not_used(
     assert (file.load() or State()).brokers == {1: ("a", 1)}
 
 
+@on_a_loop
+async def test_a_stop_in_a_round_that_fails_is_not_lost() -> None:
+    """An error of one request is heavier than the cancellation of all."""
+    asked = asyncio.Event()
+
+    async def find(_: BrokerAddress, __: str) -> ClusterView:
+        asked.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            raise KeyError
+
+    async with asyncio.timeout(10):
+        async with running(("a", 1), find_brokers=find):
+            await asked.wait()
+
+
 def test_ports_listen_again_while_the_cluster_is_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
