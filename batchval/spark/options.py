@@ -125,49 +125,36 @@ def size(passed: SparkOptions, name: str, default: int, least: int = 1) -> int:
     return number
 
 
-def _whole(text: str) -> int:
-    """Return a number of decimal digits; -1 for any other text."""
+def _whole(passed: SparkOptions, name: str, allowed: range, expected: str) -> int | None:
+    """Return the option as a number of decimal digits; None if it is not set."""
+    text = passed.get(name)
+    if text is None:
+        return None
     found = _NUMBER.fullmatch(text)
-    return int(found[1]) if found else -1
+    number = int(found[1]) if found else -1
+    if number not in allowed:
+        raise BatchvalError(f"option {name} is {text!r}: expected {expected}")
+    return number
 
 
 def count(passed: SparkOptions, name: str, default: int) -> int:
     """Return a number of offsets, at least 1. Raises BatchvalError."""
-    text = passed.get(name)
-    if text is None:
-        return default
-    number = _whole(text)
-    if not 1 <= number <= LARGEST_LONG:
-        raise BatchvalError(
-            f"option {name} is {text!r}: expected a whole number of offsets, at least 1"
-        )
-    return number
+    expected = "a whole number of offsets, at least 1"
+    number = _whole(passed, name, range(1, LARGEST_LONG + 1), expected)
+    return default if number is None else number
 
 
 def milliseconds(passed: SparkOptions, name: str, default: int) -> int:
     """Return milliseconds, at least 1: ``86400000``. Raises BatchvalError."""
-    text = passed.get(name)
-    if text is None:
-        return default
-    number = _whole(text)
-    if not 1 <= number < 1 << 31:
-        raise BatchvalError(
-            f"option {name} is {text!r}: expected milliseconds, from 1 to 2147483647"
-        )
-    return number
+    expected = "milliseconds, from 1 to 2147483647"
+    number = _whole(passed, name, range(1, 1 << 31), expected)
+    return default if number is None else number
 
 
 def seed(passed: SparkOptions) -> int | None:
     """Return the option ``seed``; None for a random one. Raises BatchvalError."""
-    text = passed.get("seed")
-    if text is None:
-        return None
-    number = _whole(text)
-    if not 0 <= number <= LARGEST_SEED:
-        raise BatchvalError(
-            f"option seed is {text!r}: expected a whole number from 0 to {LARGEST_SEED}"
-        )
-    return number
+    expected = f"a whole number from 0 to {LARGEST_SEED}"
+    return _whole(passed, "seed", range(LARGEST_SEED + 1), expected)
 
 
 def rate(passed: SparkOptions, name: str) -> float | None:
