@@ -43,6 +43,7 @@ LEFT_TO_OTHERS = (
     "in_many_threads",
     "is_read_here",
     "let_go_of_the_gil",
+    "released_after_the_interpreter",  # lines are not traced then
     "more_policies",
     "policy_that_died",
     "another_expectation",

@@ -87,36 +87,31 @@ cdef struct RecordRuns:
     int32_t *headers_count
 
 
-cdef struct LastHeader:
-    const uint8_t *value  # NULL: null, or there is none
-    int32_t size
-    bint is_cut
+cdef bint find_last(const uint8_t *p, const uint8_t *end, int32_t count, const uint8_t *key,
+        Py_ssize_t key_size, const uint8_t **value, int32_t *size) noexcept nogil:
+    """Find the last of ``count`` headers from ``p`` on whose key has these bytes. Return False if
+    the headers are cut off.
 
-
-cdef LastHeader last_of(const uint8_t *p, const uint8_t *end, int32_t count, const uint8_t *key,
-        Py_ssize_t key_size) noexcept nogil:
-    """Return the last of ``count`` headers from ``p`` on whose key has these bytes."""
-    cdef LastHeader found
+    ``value``: NULL where it is null, or there is none.
+    """
     cdef int32_t length = 0, _i
     cdef bint is_it
-    found.value = NULL
-    found.size = 0
-    found.is_cut = True
+    value[0] = NULL
+    size[0] = 0
     for _i in range(count):
         if p is not NULL:
             p = read_field(p, end, &length)
         if p is NULL or length < 0:  # the key of a header is never null
-            return found
+            return False
         is_it = length == key_size and memcmp(p, key, key_size) == 0
         p = read_field(p + length, end, &length)
         if p is NULL:
-            return found
+            return False
         if is_it:
-            found.value = p if length >= 0 else NULL
-            found.size = max(length, 0)
+            value[0] = p if length >= 0 else NULL
+            size[0] = max(length, 0)
         p += length if length > 0 else 0
-    found.is_cut = p is NULL
-    return found
+    return p is not NULL
 
 
 RecordRow = namedtuple("RecordRow", "batch offset timestamp key value headers_count")
@@ -241,8 +236,9 @@ cdef class RecordColumns(ColumnBlock):
         cdef const uint8_t *key = <const uint8_t *>PyBytes_AS_STRING(wanted)
         cdef Py_ssize_t key_size = PyBytes_GET_SIZE(wanted)
         cdef int64_t at
-        cdef int32_t length = 0
-        cdef LastHeader found
+        cdef int32_t length = 0, size = 0
+        cdef const uint8_t *value = NULL
+        cdef bint is_whole
         cdef Py_ssize_t i = self.checked_row(row)
         if self.runs.headers_count[i] <= 0:
             return None
@@ -254,11 +250,10 @@ cdef class RecordColumns(ColumnBlock):
             end = <const uint8_t *>view.buf + view.len
             p = read_field(<const uint8_t *>view.buf + at, end, &length)
             with nogil:
-                found = last_of(p, end, length, key, key_size)
-            if found.is_cut:
+                is_whole = find_last(p, end, length, key, key_size, &value, &size)
+            if not is_whole:
                 raise self.outside(at, view.len - at)
-            return None if found.value is NULL else PyBytes_FromStringAndSize(
-                    <const char *>found.value, found.size)
+            return None if value is NULL else PyBytes_FromStringAndSize(<const char *>value, size)
         finally:
             PyBuffer_Release(&view)
 

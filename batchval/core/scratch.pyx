@@ -26,6 +26,16 @@ from batchval.core.layout cimport (
 )
 from batchval.core.value_ids cimport want_ids
 
+cdef extern from *:
+    """
+    #if defined(CYTHON_TRACE) && CYTHON_TRACE
+    #define BV_TRACED 1
+    #else
+    #define BV_TRACED 0
+    #endif
+    """
+    const bint TRACED "BV_TRACED"  # by BATCHVAL_BUILD=trace
+
 cdef extern from "sys/mman.h" nogil:
     void *mmap(void *address, size_t size, int protection, int flags, int fd, long offset) noexcept
     int munmap(void *address, size_t size) noexcept
@@ -71,7 +81,9 @@ cdef Scratch *borrow() except NULL:
 
 cdef void release_gil(Scratch *scratch) noexcept nogil:
     scratch.work_left = UNLIMITED_WORK
-    scratch.thread_state = PyEval_SaveThread()
+    # Cython traces the lines of a function that is not nogil as if it held the GIL.
+    if not TRACED:
+        scratch.thread_state = PyEval_SaveThread()
 
 
 cdef void take_gil(Scratch *scratch) noexcept nogil:
