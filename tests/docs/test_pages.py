@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,13 @@ def pages_of(entries: Any) -> Iterator[str]:
 def test_a_page_has_at_most_250_lines(page: str) -> None:
     lines = (DOCS / page).read_text("utf-8").count("\n")
     assert lines <= LONGEST, f"{page} has {lines} lines: split it by what a reader looks for"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_in_lists_are_indented_by_four_spaces(page: str) -> None:
+    """The site ends a list before a block with fewer, GitHub does not."""
+    text = re.sub(r"^```.*?^```$", "", (DOCS / page).read_text("utf-8"), flags=re.DOTALL | re.M)
+    assert re.findall(r"^ {1,3}(?:```|\|).*", text, flags=re.M) == []
 
 
 def test_each_page_is_in_the_navigation_once() -> None:
