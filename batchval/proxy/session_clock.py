@@ -133,12 +133,11 @@ class SessionClock:
 
     def _check_frame(self, elapsed_s: float) -> None:
         """End a session whose client does not finish its request in time."""
+        session = self.session
         self.frame_s += elapsed_s
-        if (
-            self.frame_s
-            > self.session.limits.frame_s + self.session.holding.partial_size() / LEAST_RATE
-        ):
-            self.session.end("frame_timeout")
+        size = session.client.splitter.partial_size
+        if self.frame_s > session.limits.frame_s + size / LEAST_RATE:
+            session.end("frame_timeout")
 
     def _check_peer(self, now: float) -> None:
         """Ask the kernel about a client that is not read, and so not heard when it leaves."""

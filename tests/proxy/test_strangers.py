@@ -245,6 +245,26 @@ def test_a_request_that_drips_is_ended_too():
         assert proxy.counters.connections_closed == {"frame_timeout": 1}
 
 
+def test_a_large_answer_gives_its_client_no_more_time_for_a_request():
+    def begins(frame: bytes) -> bytes | None:
+        is_produce = frame[:2] == struct.pack(">h", 0)
+        return struct.pack(">i", 16 << 20) + frame[4:8] if is_produce else answered(frame)
+
+    limits = Limits(frame_s=0.2, idle_s=60.0)
+    with (
+        ScriptedBroker(begins) as broker,
+        RunningProxy(broker.address, limits=limits) as proxy,
+        connected(proxy) as sock,
+    ):
+        sock.sendall(other_frame(1))
+        read_frame(sock)
+        sock.sendall(produce_frame(2, ("t", 0, GOOD)))
+        (session,) = proxy.proxy.connections
+        eventually(lambda: session.broker.splitter.partial_size)
+        sock.sendall(other_frame(3)[:-1])
+        eventually(lambda: proxy.counters.connections_closed == {"frame_timeout": 1})
+
+
 def test_a_slow_request_that_waits_for_the_gate_is_not_ended():
     # While the gate does not read the client, the time of its request stands still.
     limits = Limits(frame_s=0.3, idle_s=60.0, handshake_s=1.0)
