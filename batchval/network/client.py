@@ -47,7 +47,7 @@ log = logging.getLogger("batchval.network")
 
 
 class PollCondition(Protocol):
-    """Asked by ``poll`` before it waits; a RequestFuture is one."""
+    """A condition that ``poll`` asks before it waits; a RequestFuture is one."""
 
     def should_block(self) -> bool:
         """Return whether there is still something to wait for."""
@@ -114,7 +114,7 @@ def check_heartbeat(interval_ms: float, session_timeout_ms: float) -> None:
 
 
 class ConsumerNetworkClient:
-    """Made inside a running loop, whose thread is its own. ``async with`` closes it."""
+    """A client of one running loop and its thread. ``async with`` closes it."""
 
     def __init__(
         self, options: ClientOptions, *, clock_ms: Callable[[], float] | None = None
@@ -177,9 +177,7 @@ class ConsumerNetworkClient:
         return future
 
     def try_send(self, now_ms: float) -> float:
-        """Send whatever can be sent; how long until it is worth trying again, in milliseconds, if
-        nothing happens.
-        """
+        """Send what can be sent; return the ms until another try, if nothing happens before."""
         self._guard()
         delay = self.max_poll_timeout_ms
         for node in self.unsent.nodes():
@@ -239,21 +237,18 @@ class ConsumerNetworkClient:
         finally:
             self._polls -= 1
             if not self._polls and self._service is None:
-                self._service = self._loop.call_soon(
-                    self._serve
-                )  # what this round left is the loop's
+                # what this round left is the loop's
+                self._service = self._loop.call_soon(self._serve)
         self.maybe_throw_authentication_error()
 
     def _before_io(self) -> float:
-        """Return a round's first steps; how long to wait at most, in milliseconds."""
+        """Take a round's first steps; return the ms to wait at most."""
         self._fire_pending_completions()
         self._handle_pending_disconnects()
         return self.try_send(self._clock_ms())
 
     def _after_io(self) -> float:
-        """Return a round's last steps; how long until the next is due, in milliseconds, if nothing
-        happens.
-        """
+        """Take a round's last steps; return the ms until the next, if nothing happens before."""
         delay = self.try_send(self._clock_ms())
         self.fail_expired_requests(self._clock_ms())
         self.unsent.clean()
@@ -266,9 +261,7 @@ class ConsumerNetworkClient:
         timer: Timer | float | None = None,
         disable_wakeup: bool = False,
     ) -> bool:
-        """Poll until the future is done (True) or the timer has expired. Its failure is not
-        raised.
-        """
+        """Poll until the future is done (True) or the timer expires; a failure is not raised."""
         self._guard()
         if not isinstance(timer, Timer):
             timer = Timer(timer, self._clock_ms)
@@ -305,9 +298,7 @@ class ConsumerNetworkClient:
             self._service = self._loop.call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Run a round without I/O, which the loop has just done, and without waiting or
-        WakeupError.
-        """
+        """Run a round without waiting or WakeupError, after the loop has done its I/O."""
         self._service = None
         if self._polls:
             return
@@ -328,9 +319,7 @@ class ConsumerNetworkClient:
     # --- the steps
 
     def check_disconnects(self, now_ms: float) -> None:
-        """Fail all that is unsent for nodes whose connection ended; what was in flight has failed
-        with it.
-        """
+        """Fail unsent requests of nodes whose connection ended; those in flight have failed."""
         self._guard()
         for node in self.unsent.nodes():
             if self.network.connection_failed(node):
@@ -372,9 +361,7 @@ class ConsumerNetworkClient:
         self._notify()
 
     def _fire_pending_completions(self) -> None:
-        """Report everyone, in the order things ended; those that end meanwhile, too, but never one
-        inside another.
-        """
+        """Report outcomes in their order, also those that follow, but never one inside another."""
         if self._firing:
             return
         self._firing = True
@@ -399,9 +386,7 @@ class ConsumerNetworkClient:
     # --- wakeups and disconnects, from any thread
 
     def wakeup(self) -> None:
-        """Make the poll that waits now, or else the next one, raise WakeupError once. From any
-        thread.
-        """
+        """Make the poll that waits, or else the next one, raise WakeupError. From any thread."""
         self._wakeup = True
         self._notify_from_anywhere()
 
@@ -455,18 +440,14 @@ class ConsumerNetworkClient:
         return len(self.unsent) + self.network.in_flight_count()
 
     def least_loaded_node(self, nodes: Iterable[Node]) -> Node | None:
-        """Return the one of them that would answer soonest, by what is in flight; None if none can
-        be reached now.
-        """
+        """Return the node with the fewest requests in flight; None if none can be reached now."""
         self._guard()
         return self.network.least_loaded_node(nodes)
 
     # --- the end
 
     def close(self) -> None:
-        """Fail all unsent and in-flight requests with ClosedError, call their callbacks, and close
-        all connections.
-        """
+        """Fail all requests with ClosedError, call their callbacks, and close all connections."""
         self._guard()
         if self._closed:
             return

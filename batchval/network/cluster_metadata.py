@@ -72,15 +72,11 @@ class _Topic:
     error: ErrorCode | None = None
     internal: bool = False
     count: int = 0
-    leaders: dict[int, tuple[int, int]] = field(
-        default_factory=dict
-    )  # partition: (leader's id, its epoch)
+    leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition: (id, epoch)
 
 
 class ClusterMetadata:
-    """The metadata of a cluster, for the loop (and thread) of its client. ``close`` ends what it
-    does in the background.
-    """
+    """The metadata of a cluster, for its client's loop. ``close`` ends what it does there."""
 
     def __init__(
         self,
@@ -115,21 +111,19 @@ class ClusterMetadata:
     # --- what is known
 
     def follow(self, topic: str) -> None:
-        """Add a topic to the metadata requests; send one at once if the topic is unknown. Does not
-        wait.
-        """
+        """Add a topic to the metadata requests, and send one if it is unknown; does not wait."""
         if topic not in self._followed:
             self._followed[topic] = None
             if topic not in self._topics:
                 self.request_update()
 
     def partitions(self, topic: str) -> int:
-        """Return how many; 0: unknown."""
+        """Return how many partitions a topic has; 0: unknown."""
         known = self._topics.get(topic)
         return known.count if known is not None else 0
 
     def leader(self, topic: str, partition: int) -> Node | None:
-        """Return the broker that leads it; None: nobody known to."""
+        """Return the leader of a partition; None: not known."""
         known = self._topics.get(topic)
         return (
             self._nodes.get(known.leaders.get(partition, (-1, -1))[0])
@@ -350,9 +344,7 @@ class ClusterMetadata:
     async def matching(
         self, pattern: str | re.Pattern[str], timeout_ms: float = 60_000
     ) -> list[str]:
-        """Return all topics whose whole names match, without internal ones. Does not change which
-        topics are followed.
-        """
+        """Return the topics whose whole names match, without internal ones; follow none of them."""
         compiled = re.compile(pattern)
         await self._update(None, timeout_ms, every=True)
         return sorted(
@@ -383,9 +375,7 @@ class ClusterMetadata:
                     self._wanted = True
                 if any(self._is_unsettled(topic) for topic in self._followed):
                     self._wanted = True
-        except (
-            NetworkError
-        ) as error:  # refused for good: a waiting caller gets the error from its own request
+        except NetworkError as error:  # refused for good: callers get it from their own requests
             log.warning("metadata is not refreshed: %s", error)
         finally:
             self._task = None

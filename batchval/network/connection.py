@@ -62,9 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self.options = options
         self.metrics = ConnectionMetrics()
         self.in_flight = InFlightRequests(options.max_in_flight)
-        self.on_sendable: Callable[[], None] | None = (
-            None  # called when a slot or the socket has become free
-        )
+        self.on_sendable: Callable[[], None] | None = None  # when a slot or the socket is free
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -79,19 +77,15 @@ class Connection(asyncio.BufferedProtocol):
         self._expect = getattr(self._splitter, "expect", None)
         self._transport: asyncio.Transport | None = None
         self.error: BaseException | None = None
-        self._gone: asyncio.Future[None] = (
-            self._loop.create_future()
-        )  # the transport has let go of all buffers
-        self._owned: InFlightRequest | None = (
-            None  # what was being written when the connection died
-        )
+        # done when the transport has let go of all buffers
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self._owned: InFlightRequest | None = None  # being written when the connection died
         self._correlation_id = 0
         self._write_paused = False
         self._waiting: deque[_Waiting] = deque()
         self._frames: deque[memoryview] = deque()
-        self._finished: deque[tuple[InFlightRequest | None, Any, BaseException | None]] = (
-            deque()
-        )  # None: on_lost
+        # entries of callbacks to call; the request is None for on_lost
+        self._finished: deque[tuple[InFlightRequest | None, Any, BaseException | None]] = deque()
         self._delivering = False
         self._delivery: asyncio.Task[None] | None = None
         self._backlog = options.max_in_flight or FRAMES_PER_WAKEUP
@@ -141,9 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         return max(0.0, self._throttled_until_ms - self._now_ms())
 
     def can_send_more(self) -> bool:
-        """Return whether ``send_nowait`` would write now: open, not throttled, the last request
-        written whole, a slot free.
-        """
+        """Return whether ``send_nowait`` would write now: open, not throttled, a slot free."""
         return not self._waiting and self._can_write()
 
     def _can_write(self) -> bool:
@@ -195,9 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         on_written: Callable[[], None] | None = None,
     ) -> None:
-        """Send a request; the callback gets the outcome. Raises RuntimeError unless
-        ``can_send_more``.
-        """
+        """Send a request; the callback gets the outcome. Raises RuntimeError if it would wait."""
         if self._waiting:
             raise RuntimeError("others wait for their turn")
         self._write(request, callback, timeout_ms, on_written)
@@ -209,15 +199,11 @@ class Connection(asyncio.BufferedProtocol):
         return await answer
 
     def close(self, error: BaseException | None = None) -> None:
-        """End it now. Everything outstanding fails with ``error`` (default: ClosedError), oldest
-        first.
-        """
+        """End it now. All outstanding requests fail with ``error`` (default: ClosedError)."""
         self._die(error or ClosedError("the connection was closed"))
 
     async def wait_closed(self) -> None:
-        """Wait until the transport is closed, all callbacks have returned and no buffer is in
-        use.
-        """
+        """Wait until the transport is closed, callbacks have returned and buffers are free."""
         await asyncio.shield(self._gone)
         while self._delivery is not None:
             await asyncio.wait([self._delivery])
@@ -255,9 +241,8 @@ class Connection(asyncio.BufferedProtocol):
             raise RuntimeError("a connection is used on its loop's thread alone")
         correlation_id = self._correlation_id
         chunks = list(request.encode(correlation_id, self.options.client_id))
-        size = sum(
-            memoryview(chunk).nbytes for chunk in chunks
-        )  # TypeError here, not in the middle of a write
+        # TypeError here, not in the middle of a write
+        size = sum(memoryview(chunk).nbytes for chunk in chunks)
         timeout_ms = self.options.request_timeout_ms if timeout_ms is None else timeout_ms
         now = self._now_ms()
         entry = InFlightRequest(
@@ -277,9 +262,8 @@ class Connection(asyncio.BufferedProtocol):
             # before the call: a peer on the same machine may answer before it returns
             entry.written_ns = time.monotonic_ns()
         self._transport.writelines(chunks)
-        if (
-            not self._write_paused and not self._transport.is_closing()
-        ):  # closing: the write itself met the end
+        # a transport that closes has met the end in this write
+        if not self._write_paused and not self._transport.is_closing():
             self._written()
 
     def pause_writing(self) -> None:
@@ -335,9 +319,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport (asyncio)."""
-        self._transport = transport = cast(
-            asyncio.Transport, transport
-        )  # uvloop's is none by its class
+        # uvloop's transport is not a subclass of asyncio's
+        self._transport = transport = cast(asyncio.Transport, transport)
         # any unwritten byte pauses, none resumes; not high=0, with which asyncio's TLS would pause
         # on nothing (its >=)
         transport.set_write_buffer_limits(high=1, low=0)
@@ -345,17 +328,13 @@ class Connection(asyncio.BufferedProtocol):
             self._first_bytes = FirstBytes(transport)
 
     def _stamped_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer to read into (asyncio's get_buffer); the transport reads just after
-        it.
-        """
+        """Return the buffer to read into (asyncio); the transport reads just after this call."""
         if self._first_bytes is not None:
             self._first_bytes.peek()
         return self._splitter.get_buffer(sizehint)
 
     def _stamp(self, first_ns: int, frames: int) -> None:
-        """Note when the first byte came of each frame of a read, whose own first byte came at
-        ``first_ns``.
-        """
+        """Note when each frame of a read began to come; the read began at ``first_ns``."""
         for n in range(frames):
             self._arrivals.append(self._partial_ns or (time.monotonic_ns() if n else first_ns))
             self._partial_ns = 0
@@ -385,9 +364,7 @@ class Connection(asyncio.BufferedProtocol):
             self._read_frames()
 
     def _breathe(self) -> None:
-        """Pause reading for one iteration, so that the receiver of a piece handles it before more
-        is read: uvloop would read on while bytes are available.
-        """
+        """Pause reading for one iteration: uvloop would read on before a piece is handled."""
         assert self._transport is not None
         if not self._breathing:
             self._breathing = True
@@ -400,9 +377,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _read_frames(self, limit: int = FRAMES_PER_WAKEUP) -> None:
-        """Deliver answers. Stops after ``limit`` frames, for the sake of other connections, and
-        while too many callbacks wait.
-        """
+        """Deliver at most ``limit`` answers, and none while too many callbacks wait."""
         self._more = None
         while self._frames and self.error is None and limit and len(self._finished) < self._backlog:
             limit -= 1
@@ -449,9 +424,8 @@ class Connection(asyncio.BufferedProtocol):
         self.metrics.throttle_time_ms += throttle_ms
         self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, throttle_ms)
         if wait:
-            self._excused_ms += (
-                wait  # the broker reads nothing in this time, so it counts for no request's timeout
-            )
+            # the broker reads nothing in this time, so it counts for no request's timeout
+            self._excused_ms += wait
             self._throttled_until_ms = max(self._throttled_until_ms, self._now_ms() + wait)
             if self._unthrottle is not None:
                 self._unthrottle.cancel()
@@ -477,9 +451,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
         else:
             assert self._read_paused_ms is not None
-            self._excused_ms += (
-                now - self._read_paused_ms
-            )  # answers may have lain unread: not the broker's fault
+            # answers may have lain unread, which is not the broker's fault
+            self._excused_ms += now - self._read_paused_ms
             self._read_paused_ms = None
             self._transport.resume_reading()
 
@@ -545,9 +518,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(deadline_ms / 1000, self._expire)
 
     def _expire(self) -> None:
-        """Close the connection if the oldest request timed out: its late response may come at any
-        moment.
-        """
+        """Close the connection if the oldest request timed out: its answer may come later."""
         self._timer = None
         now, left = self._now_ms(), None
         excused = self._excused_ms + (
@@ -575,9 +546,7 @@ class Connection(asyncio.BufferedProtocol):
         *,
         expired: InFlightRequest | None = None,
     ) -> None:
-        """Stop sending and reading. Fail all outstanding requests once, oldest first, then all
-        waiters.
-        """
+        """Stop sending and reading; fail outstanding requests, oldest first, then waiters."""
         if self.error is not None:
             return
         error.__cause__ = error.__cause__ or cause
@@ -603,9 +572,7 @@ class Connection(asyncio.BufferedProtocol):
                 one.sent.set_exception(error)
 
     def eof_received(self) -> bool:
-        """Close at once (asyncio): a broker that stops sending is gone, and a graceful close would
-        wait until it has read all.
-        """
+        """Close at once (asyncio): a graceful close would wait until the broker has read all."""
         self._lost(DisconnectError("the connection was closed by the broker"))
         return False
 

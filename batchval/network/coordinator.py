@@ -39,7 +39,6 @@ async def find_coordinator(
 
     Raises AuthorizationError, BrokerError or AuthenticationError where another request is of no
     use, RequestTimeoutError (with the last reason) when the time is over.
-
     """
     what = f"{'transactional id' if kind == TRANSACTION else 'group'} {key}"
     return await metadata.ask_any(

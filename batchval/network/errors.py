@@ -1,6 +1,4 @@
-"""Errors between a client and a broker. Each has ``retriable``: whether the request may be sent
-again.
-"""
+"""Errors between a client and a broker. ``retriable``: the request may be sent again."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ __all__ = [
 
 
 class NetworkError(BatchvalError):
-    """A request that has no answer. ``retriable``: the same request may succeed later (Kafka's
-    RetriableException).
-    """
+    """A request has no answer. ``retriable``: it may succeed later (RetriableException)."""
 
     retriable: bool = True
 
@@ -45,15 +41,11 @@ class DisconnectError(NetworkError, ConnectionError):
 
 
 class CorrelationIdMismatchError(DisconnectError):
-    """An answer that is not the one to the oldest outstanding request: nothing on this connection
-    can be believed.
-    """
+    """An answer is not that to the oldest request: the connection cannot be trusted any more."""
 
 
 class RequestTimeoutError(NetworkError, TimeoutError):
-    """The request was not sent in its time, so the broker never saw it (Kafka's
-    TimeoutException).
-    """
+    """A result did not come in time; a request may have been sent (Kafka's TimeoutException)."""
 
 
 class AuthenticationError(NetworkError):
@@ -75,15 +67,11 @@ class ClosedError(NetworkError):
 
 
 class WakeupError(Exception):
-    """Another thread called ``wakeup``. Raised by ``poll``, never by a request (Kafka's
-    WakeupException).
-    """
+    """Another thread called ``wakeup``; raised by ``poll`` alone (Kafka's WakeupException)."""
 
 
 class BrokerError(NetworkError):
-    """A broker answered with an error code. ``code`` is the number; ``retriable`` as Kafka's Errors
-    has it.
-    """
+    """A broker answered with the error ``code``; ``retriable`` is as in Kafka's Errors."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -96,7 +84,7 @@ class AuthorizationError(BrokerError):
 
 
 class UnknownTopicOrPartitionError(BrokerError):
-    """No such topic, none that may be seen, or none yet (codes 3 and 100)."""
+    """A topic does not exist, or not yet, or may not be seen (codes 3 and 100)."""
 
 
 _AUTHORIZATION = {
@@ -121,7 +109,6 @@ def broker_error(code: int, what: str, reported: str | None = None) -> BrokerErr
     """Return the error for a code, with Kafka's name of it.
 
     ``what`` was requested; ``reported`` is the broker's own message.
-
     """
     message = f"{what}: {name_of(code)}" + (f" ({reported})" if reported else "")
     if code in _AUTHORIZATION:

@@ -29,9 +29,7 @@ _OPEN = _Open()
 
 
 class RequestFuture(Generic[T]):
-    """Open, then either succeeded with a value (None is one) or failed with an exception, once and
-    for good.
-    """
+    """An outcome that comes once: a value (None is one) or an exception."""
 
     __slots__ = ("_error", "_listeners", "_value")
 
@@ -108,7 +106,7 @@ class RequestFuture(Generic[T]):
     def add_callbacks(
         self, on_success: Callable[[T], None], on_failure: Callable[[BaseException], None]
     ) -> None:
-        """Call one of two functions at the end, once; at once if that has been."""
+        """Call one of two functions, once, when it is done; now if it is done already."""
         self._listeners.append((on_success, on_failure))
         if self.is_done:
             self._fire()

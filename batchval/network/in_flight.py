@@ -29,9 +29,7 @@ Callback = Callable[[Any, BaseException | None], Awaitable[None] | None]
 
 @dataclass(slots=True, eq=False)
 class InFlightRequest:
-    """A request that holds a slot. It owns the chunks of its frame until they are written or the
-    connection is dead.
-    """
+    """A request that holds a slot, and its chunks until they are written or the connection ends."""
 
     request: AnyRequest
     correlation_id: int
@@ -70,9 +68,7 @@ class InFlightRequests:
         return len(self._awaiting) + (writing is not None and not writing.request.expects_response)
 
     def __iter__(self) -> Iterator[InFlightRequest]:
-        """Yield requests that await an answer, oldest first, then one without answer that is being
-        written.
-        """
+        """Yield requests that await an answer, oldest first, then one with acks=0 being written."""
         yield from self._awaiting
         if self.writing is not None and not self.writing.request.expects_response:
             yield self.writing
@@ -82,9 +78,7 @@ class InFlightRequests:
         return self.writing is None and (self.cap is None or len(self._awaiting) < self.cap)
 
     def take(self, entry: InFlightRequest) -> None:
-        """Take a slot, before anything of the request is written. Raises RuntimeError if all are in
-        use.
-        """
+        """Take a slot before a request is written. Raises RuntimeError if all are in use."""
         if not self.can_send_more():
             raise RuntimeError(f"no slot: {len(self)} in flight, cap {self.cap}")
         if entry.request.expects_response:

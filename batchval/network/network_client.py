@@ -1,5 +1,4 @@
-"""Connections to all nodes, opened when something is to be sent; Kafka's NetworkClient without its
-selector.
+"""Connections to all nodes, opened when needed: Kafka's NetworkClient without its selector.
 
 ``ready`` starts a connection, ``send`` passes a request to one that takes it. ``on_complete`` gets
 each outcome, never from inside ``send``. Everything else happens on the loop; ``on_change`` reports
@@ -56,12 +55,10 @@ class NetworkOptions:
     """The options of making connections. Times in milliseconds."""
 
     connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    api_versions: ApiVersionsOf | None = field(
-        default_factory=ApiVersions
-    )  # None: a node is believed to speak whatever it is sent
-    authenticate: Callable[[Connection], Awaitable[None]] | None = (
-        None  # SASL, on a fresh connection
-    )
+    # None: a node is believed to speak whatever it is sent
+    api_versions: ApiVersionsOf | None = field(default_factory=ApiVersions)
+    # SASL, on a fresh connection
+    authenticate: Callable[[Connection], Awaitable[None]] | None = None
     reconnect_backoff: Backoff = RECONNECT_BACKOFF
     setup_timeout: Backoff = SETUP_TIMEOUT
     resolve: Resolve = resolve
@@ -135,9 +132,7 @@ class NetworkClient:
         return self.state(node).connection_delay_ms(now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: float) -> float:
-        """Return how long a request for this node need not be looked at again, unless ``on_change``
-        is called before.
-        """
+        """Return the ms for which a node's requests may wait, unless ``on_change`` is called."""
         state = self.state(node)
         if state.state.is_disconnected:
             return state.connection_delay_ms(now_ms)

@@ -24,7 +24,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 class ConnectionState(enum.Enum):
-    """Kafka's, of the same names."""
+    """The states of a connection, with Kafka's names."""
 
     DISCONNECTED = enum.auto()
     CONNECTING = enum.auto()
@@ -40,7 +40,7 @@ class ConnectionState(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class Backoff:
-    """first_ms · 2^failures, at most last_ms, times a random factor within ``jitter`` of 1."""
+    """A wait: first_ms · 2^failures, at most last_ms, times a random 1 ± ``jitter``."""
 
     first_ms: float
     last_ms: float
@@ -62,9 +62,7 @@ async def resolve(host: str, port: int) -> list[str]:
 
 @dataclass(slots=True, eq=False)
 class NodeState:
-    """One node, by its id. A node that moves to another host or port is another node of the same
-    id.
-    """
+    """The state of one node, by its id."""
 
     node: Node
     state: ConnectionState = ConnectionState.DISCONNECTED
@@ -82,9 +80,7 @@ class NodeState:
     failure_unseen: bool = False  # check_disconnects has to look before anyone connects again
 
     def connection_delay_ms(self, now_ms: float) -> float:
-        """Return how long until a connection may be tried; 0 if it may be, infinite while there is
-        one or one is made.
-        """
+        """Return the ms until a connection may be tried; infinite while one exists or is made."""
         if not self.state.is_disconnected:
             return float("inf")
         return max(0.0, self.last_attempt_ms + self.backoff_ms - now_ms) if self.backoff_ms else 0.0

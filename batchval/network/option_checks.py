@@ -1,6 +1,4 @@
-"""Checks of all clients' options. An ArgumentValueError has the name, the value and what is
-allowed.
-"""
+"""Check the options of all clients. Errors have the name, the value and what is allowed."""
 
 from __future__ import annotations
 

@@ -60,7 +60,6 @@ async def connected(
     """Return a protocol on a new connection, with TLS if the options have a context.
 
     Raises OSError (ssl.SSLError is one).
-
     """
     loop = asyncio.get_running_loop()
     name = (options.server_hostname or host) if options.ssl else None
@@ -86,7 +85,6 @@ async def _connected_socket(
     """Return a connected socket.
 
     The receive buffer is set before connecting: TCP's window scale is fixed by then.
-
     """
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(

@@ -35,21 +35,15 @@ class AnyRequest(Protocol):
         """Return whether a response follows: False for a Produce request with acks=0."""
 
     def encode(self, correlation_id: int, client_id: str | None) -> Sequence[bytes | memoryview]:
-        """Return the chunks of one whole frame, its length first. They must not change until they
-        are written.
-        """
+        """Return the chunks of a whole frame, length first; they must not change until written."""
 
     def decode(self, frame: memoryview) -> Any:
-        """Return the response in a frame, which starts with the correlation id (the length is cut
-        off).
-        """
+        """Return the response in a frame without length, which starts with the correlation id."""
 
 
 @runtime_checkable
 class RequestBuilder(Protocol):
-    """A request whose version is chosen when the node's versions are known: the highest that both
-    speak.
-    """
+    """A request whose version is chosen later: the highest that both sides speak."""
 
     @property
     def api_key(self) -> int:
@@ -91,9 +85,7 @@ class FrameSplitter(Protocol):
         """Return the buffer to read into, at least one byte."""
 
     def buffer_updated(self, nbytes: int) -> Sequence[memoryview]:
-        """Return the frames that those bytes complete, without their lengths; each is valid for as
-        long as it is kept.
-        """
+        """Return the frames that those bytes complete, without lengths; each may be kept."""
 
 
 class Node(NamedTuple):
@@ -120,9 +112,7 @@ class ClientRequest:
 
 @dataclass(slots=True, frozen=True)
 class ClientResponse:
-    """An answer. ``response`` is what the request's ``decode`` made of it, None where none was
-    expected (acks=0).
-    """
+    """An answer. ``response`` is what ``decode`` returned; None where none comes (acks=0)."""
 
     node: Node
     request: AnyRequest
@@ -132,7 +122,5 @@ class ClientResponse:
 
     @property
     def request_latency_ms(self) -> float:
-        """Return the time from ``send`` to the answer, with the waits for a connection and a
-        slot.
-        """
+        """Return the ms from ``send`` to the answer, with waits for a connection and a slot."""
         return self.received_time_ms - self.created_time_ms

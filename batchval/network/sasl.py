@@ -33,7 +33,6 @@ _ITERATIONS: Final = range(4_096, 1_000_001)
 class ScramClient:
     """One SCRAM exchange. Raises AuthenticationError where the server breaks the protocol or does
     not know the password.
-
     """
 
     def __init__(
@@ -105,7 +104,6 @@ async def authenticate(
     """Authenticate a new connection with SASL.
 
     Raises AuthenticationError (its message has no credentials), NetworkError.
-
     """
     handshake: SaslHandshakeResponse = await connection.request(
         SaslHandshakeRequest(mechanism, api_version=1)

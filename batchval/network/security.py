@@ -203,9 +203,8 @@ def _identify(context: tls.SSLContext, settings: Mapping[str, str]) -> None:
             raise SecurityError("a key is configured without a certificate: set both or neither")
         return
     password = settings.get("ssl.key.password", "")
-    with tempfile.NamedTemporaryFile(
-        "w", suffix=".pem"
-    ) as file:  # OpenSSL's wrapper reads files alone; mode 600
+    # OpenSSL's wrapper reads files alone; this one has mode 600
+    with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(chain + "\n" + (key or ""))
         file.flush()
         try:

@@ -52,7 +52,6 @@ def throttle_time_ms(api_key: int, api_version: int, response: Any) -> tuple[int
     """Return (the response's throttle time, how much of it the client has to wait itself).
 
     Both are in milliseconds and never below 0.
-
     """
     stated = getattr(response, "throttle_time_ms", 0)
     if not isinstance(stated, int) or stated <= 0:

@@ -39,9 +39,7 @@ class UnsentRequests:
         heapq.heappush(self._deadlines, (deadline, next(self._counter), entry))
 
     def nodes(self) -> list[Node]:
-        """Return the nodes with waiting requests, as a copy: callers may put and remove
-        meanwhile.
-        """
+        """Return the nodes with waiting requests: a copy, so that callers may put and remove."""
         return [node for node, queue in self._queues.items() if queue]
 
     def count(self, node: Node) -> int:
@@ -66,9 +64,7 @@ class UnsentRequests:
             heapq.heapify(self._deadlines)
 
     def remove(self, node: Node) -> list[ClientRequest]:
-        """Remove a node's queue before any listener is called: listeners may put new requests for
-        the same node.
-        """
+        """Remove and return a node's queue: listeners may then put new requests for the node."""
         requests = self._queues.pop(node, deque())
         for request in requests:
             self._forget(request)

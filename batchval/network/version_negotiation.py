@@ -39,9 +39,7 @@ class _Ask(ApiVersionsRequest):
 
 
 class ApiVersions:
-    """A factory of ApiVersions requests. Name and version of the software are for brokers' metrics
-    (KIP-511).
-    """
+    """A factory of ApiVersions requests with the name and version of the software (KIP-511)."""
 
     latest = ApiVersionsRequest.max_version
 

@@ -27,7 +27,7 @@ _OLDEST_NS: Final = 60_000_000_000  # an older stamp is a clock that was set mea
 
 
 def ask_for_stamps(sock: socket.socket) -> bool:
-    """Have the kernel stamp what this socket receives; whether it does."""
+    """Ask the kernel to stamp what this socket receives; return whether it does."""
     if sys.platform != "linux":
         return False
     try:
@@ -41,7 +41,6 @@ def arrived_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
     """Return when the bytes of these control messages arrived, in ns of the monotonic clock.
 
     0 without a timestamp.
-
     """
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPNS and len(data) >= _TIMESPEC.size:
