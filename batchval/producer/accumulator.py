@@ -1,5 +1,4 @@
-"""Records on their way into batches, and the memory they take: Kafka's RecordAccumulator and
-BufferPool.
+"""Batches that are filled, and their memory: Kafka's RecordAccumulator and BufferPool.
 
 A batch is ready when it is full, when its oldest record has waited linger_ms, when somebody waits
 for memory, or while the producer is flushed. Memory is counted as written, before compression, from
@@ -43,17 +42,14 @@ class Accumulator:
         self.used = 0
         self.flushing = 0
         self.partitions: dict[tuple[str, int], PartitionQueue] = {}
-        self.active: dict[
-            PartitionQueue, None
-        ] = {}  # those with batches whose result was not reported
+        self.active: dict[PartitionQueue, None] = {}  # those with batches that are not reported
         self._ratios: dict[str, float] = {}
         self._number = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._turn = 0  # bytes of the waiter that goes on in this step of the loop
         self._refused = False  # send_many met a full buffer, and nothing was freed since
-        self._stirred = (
-            False  # a batch was begun or is full: there may be something to send, or to wait for
-        )
+        # a batch was begun or is full: there may be something to send, or to wait for
+        self._stirred = False
         self._turns: dict[str, list[PartitionQueue]] = {}  # a topic's, by partition
         self._spare: list[bytearray] = []
         self._spare_limit = max(1, options.buffer_memory // max(options.batch_size, 16_384))
@@ -329,9 +325,8 @@ class Accumulator:
         parts[-1].reserved += reserved
         batch.reserved = 0
         batch.partition.replace(batch, parts)
-        self._ratios[batch.partition.topic] = (
-            1.0  # no compression is believed in until it is seen again
-        )
+        # no compression is expected until it is measured again
+        self._ratios[batch.partition.topic] = 1.0
 
     def incomplete(self) -> Iterator[ProducerBatch]:
         """Yield all batches whose result was not reported."""

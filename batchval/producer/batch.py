@@ -1,5 +1,4 @@
-"""A batch, and the queue of its partition: batches that wait, are in flight, or are not reported
-yet.
+"""A batch, and the queue of its partition: waiting, in flight, or not reported yet.
 
 A partition's batches are reported in the order of their creation, whatever the order they end in.
 """
@@ -42,15 +41,11 @@ class _Result(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """A batch of one partition. Times in milliseconds of the loop's clock; ``reserved``: bytes of
-    buffer memory it holds.
-    """
+    """A batch of one partition. Times: ms of the loop's clock. ``reserved``: buffer bytes."""
 
     partition: PartitionQueue
     builder: BatchBuilder
-    number: tuple[
-        int, ...
-    ]  # in the order they were begun; parts of a batch that was split have one more
+    number: tuple[int, ...]  # in order of creation; parts of a split batch have one more
     created_ms: float
     many: bool
     deliveries: list[Delivery] = field(default_factory=list)
@@ -119,9 +114,7 @@ class PartitionQueue:
     topic: str
     partition: int
     queue: deque[ProducerBatch] = field(default_factory=deque)  # to be sent, oldest first
-    unreported: deque[ProducerBatch] = field(
-        default_factory=deque
-    )  # all that are not reported, oldest first
+    unreported: deque[ProducerBatch] = field(default_factory=deque)  # oldest first
     on_the_wire: int = 0
     # --- idempotence
     producer_id: int = -1
@@ -129,9 +122,8 @@ class PartitionQueue:
     next_sequence: int = 0
     last_acked_sequence: int = -1
     last_acked_offset: int = -1
-    sequenced: list[ProducerBatch] = field(
-        default_factory=list
-    )  # have a sequence and no answer that settles them
+    # have a sequence and no answer that settles them
+    sequenced: list[ProducerBatch] = field(default_factory=list)
     doubt: Doubt = Doubt.NONE
     doubted: list[ProducerBatch] = field(default_factory=list)  # the first of these
     doubted_at: int = 0  # how many metadata requests had been sent

@@ -39,9 +39,7 @@ def _timed(codec: int, records: memoryview, level: int | None) -> tuple[bytes, i
 
 
 class Compressing:
-    """The compression of one producer. ``finish`` takes what was compressed; ``done`` is called
-    after each batch of a thread.
-    """
+    """The compression of one producer: ``finish`` takes bytes, ``done`` ends a thread's batch."""
 
     def __init__(
         self,

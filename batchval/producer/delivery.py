@@ -24,9 +24,7 @@ log = logging.getLogger("batchval.producer")
 
 
 class RecordMetadata(NamedTuple):
-    """The position of a record in the log. ``offset`` -1: not known (acks=0, or a batch that the
-    broker had already).
-    """
+    """A record's position in the log. ``offset`` is -1 where it is not known, as with acks=0."""
 
     topic: str
     partition: int
@@ -130,7 +128,7 @@ class Delivery:
             outcome.failures.returned(outcome)
 
     def settle(self, outcome: Outcome, n: int) -> None:
-        """Tell those who wait. For the batch alone."""
+        """Settle the record and wake those who wait. Called by the batch alone."""
         self._outcome = outcome
         self._n = n
         self._received = outcome.error is None

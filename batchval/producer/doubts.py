@@ -1,4 +1,4 @@
-"""Resolves OUT_OF_ORDER_SEQUENCE_NUMBER: whether the log holds a batch that was sent, not answered.
+"""Resolve OUT_OF_ORDER_SEQUENCE_NUMBER: whether the log holds a batch that was sent, not answered.
 
     NONE ─out of order→ CONFIRMING ─metadata: the same leader→ ASKING ─acknowledged→ NONE (stored)
 
@@ -44,9 +44,7 @@ __all__ = [
 
 
 class Leader(NamedTuple):
-    """A partition's leader as a request met it. Another connection may lead to another process of
-    the same node.
-    """
+    """A partition's leader as a request met it; another connection may be another process."""
 
     node_id: int
     connection: object
@@ -147,16 +145,12 @@ class Leaders:
         )
 
     def is_known(self, queue: PartitionQueue) -> bool:
-        """Return whether the partition's leader now is the one that has shown that it knows the
-        producer.
-        """
+        """Return whether the partition's leader now has shown that it knows the producer."""
         node = self.metadata.leader(queue.topic, queue.partition)
         return node is not None and self.now(node, queue) == queue.known_by
 
     def still_leads(self, batch: ProducerBatch) -> bool:
-        """Return whether metadata names the leader that the batch was sent to, in the same
-        epoch.
-        """
+        """Return whether metadata names the leader that the batch was sent to, unchanged."""
         queue, asked = batch.partition, batch.asked
         node = self.metadata.leader(queue.topic, queue.partition)
         if asked is None or node is None:

@@ -56,16 +56,11 @@ class BufferExhaustedError(ProducerError, TimeoutError):
 
 
 class DeliveryTimeoutError(ProducerError, TimeoutError):
-    """A record was not acknowledged in delivery_timeout_ms; a request in flight may still store
-    it.
-    """
+    """A record was not acknowledged in delivery_timeout_ms; a broker may still store it."""
 
 
 class DeliveryUnknownError(ProducerError):
-    """It cannot be known whether the records are in the log: the leader changed, and later records
-    are in it.
-
-    """
+    """Nobody knows if the log has the records: the leader changed, and later ones are in it."""
 
 
 class RecordTooLargeError(ProducerError, ValueError):
@@ -81,10 +76,7 @@ class TransactionAbortedError(ProducerError):
 
 
 class TransactionStateError(ProducerError):
-    """A call does not fit the producer's state: no transaction, one that can only be aborted, or a
-    fatal error before.
-
-    """
+    """A call does not fit the producer's state, such as a transaction that can only be aborted."""
 
 
 class ProducerFencedError(BrokerError):

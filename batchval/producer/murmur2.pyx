@@ -1,5 +1,4 @@
-"""The hash by which Kafka's producers give a key its partition: murmur2 of 32 bits with the seed
-0x9747b28c.
+"""Hash keys as Kafka's producers do: murmur2 of 32 bits with the seed 0x9747b28c.
 
 As org.apache.kafka.common.utils.Utils.murmur2 has it: words little-endian, the result taken as
 positive by cutting off its sign (Utils.toPositive), not by its absolute value.
@@ -49,9 +48,7 @@ def murmur2(data):
 
 
 def partition_of(key, int32_t partitions):
-    """Return the partition that Kafka's producer chooses for a key.
-
-    Raises ValueError for less than one partition."""
+    """Return the partition that Kafka's producer chooses. Raises ValueError below 1 partition."""
     if partitions < 1:
-        raise ValueError(f"a topic has at least one partition, not {partitions}")
+        raise ValueError(f"invalid number of partitions {partitions}: expected at least 1")
     return (murmur2(key) & 0x7FFFFFFF) % partitions

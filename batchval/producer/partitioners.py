@@ -25,9 +25,7 @@ class Partitioner(Protocol):
     """The partitioner of one producer."""
 
     def partition(self, topic: str, key: Buffer | None, partitions: int) -> int:
-        """Return the partition of the topic's next record. The topic has ``partitions``
-        partitions.
-        """
+        """Return the partition of the topic's next record: 0 to ``partitions`` - 1."""
 
     def on_new_batch(self, topic: str, partition: int) -> None:
         """Note that a batch of records without keys is full: the next record begins another."""

@@ -39,9 +39,7 @@ log = logging.getLogger("batchval.producer")
 
 
 class Producer:
-    """Made inside a running loop, and used on its thread alone. ``async with`` flushes and closes
-    it.
-    """
+    """A producer of one running loop and its thread. ``async with`` flushes and closes it."""
 
     def __init__(self, options: ProducerOptions) -> None:
         self.options = options
@@ -50,9 +48,8 @@ class Producer:
         self._closing = False
         self._wanted: dict[str, None] = {}  # topics that send_many knew nothing of
         self._refused = 0  # bytes that send_many had no space for
-        self._settled = (
-            asyncio.Event()
-        )  # set when a batch was reported or the producer closed, cleared by ``_flush``
+        # set when a batch was reported or the producer closed, cleared by ``_flush``
+        self._settled = asyncio.Event()
         self._client = ConsumerNetworkClient(options.client_options())
         self._metadata = ClusterMetadata(
             self._client,

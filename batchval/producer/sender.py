@@ -49,9 +49,8 @@ _OLDEST, _LATEST = 3, 12  # from v13 on topics go by id
 _LATEST_IN_TRANSACTIONS = 11  # v12 adds partitions to a transaction by itself (KIP-890)
 _ZSTD_FROM = 7
 _TAGS_FROM = 9
-_ONE_IN_FLIGHT_UP_TO = (
-    3  # brokers 0.11 speak no later one, and remember one batch of a producer (KAFKA-5494)
-)
+# brokers 0.11 speak no later one, and remember one batch of a producer (KAFKA-5494)
+_ONE_IN_FLIGHT_UP_TO = 3
 _LEADER_IS_ANOTHER = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -69,9 +68,7 @@ log = logging.getLogger("batchval.producer")
 
 @dataclass(slots=True)
 class ProducerMetrics:
-    """Counts since the producer was made. ``highest_in_flight``: per node id, requests of any
-    API.
-    """
+    """Counts since the producer was made. ``highest_in_flight``: requests of any API, by node."""
 
     records_acked: int = 0
     records_failed: int = 0
@@ -93,9 +90,7 @@ class ProducerMetrics:
 
 
 class Sender:
-    """The sender of one producer. ``hold`` returns whether a partition must wait (for its
-    transaction).
-    """
+    """The sender of one producer. ``hold`` returns whether a partition waits for a transaction."""
 
     def __init__(
         self,
@@ -114,9 +109,8 @@ class Sender:
         self.failures = Failures(options.transactional_id is not None)
         self.on_batch: Callable[[BatchDone], object] | None = None
         self.on_settled: Callable[[], None] = lambda: None  # called after a batch was reported
-        self.on_failed: Callable[[Exception], None] = lambda error: (
-            None
-        )  # for good, and not by the caller's wish
+        # called for final failures that the caller did not ask for
+        self.on_failed: Callable[[Exception], None] = lambda error: None
         self.need_id: Callable[[], None] = lambda: None
         self.hold: Callable[[PartitionQueue], bool] = lambda queue: False
         self.fatal: Exception | None = None
@@ -259,9 +253,7 @@ class Sender:
             self._send(node, batches)
 
     def _take(self, node: Node, queues: list[PartitionQueue], now: float) -> list[ProducerBatch]:
-        """Take at most one batch of each partition. The first partition rotates, so that none
-        starves.
-        """
+        """Take one batch of each partition at most; the first rotates, so that none starves."""
         taken: list[ProducerBatch] = []
         size = 0
         self._turn = (self._turn + 1) % len(queues)
@@ -490,9 +482,7 @@ class Sender:
             batch.attempts -= 1
             self.accumulator.split(batch)
             self.metrics.splits += 1
-            level = (
-                logging.WARNING if self.metrics.splits == 1 else logging.DEBUG
-            )  # the others are counted
+            level = logging.WARNING if self.metrics.splits == 1 else logging.DEBUG
             log.log(
                 level, "%s: a batch of %d bytes was split", batch.partition, batch.builder.wire_size
             )

@@ -140,9 +140,7 @@ class Sequences:
                 queue.last_acked_offset = base_offset + batch.builder.count - 1
 
     def is_current(self, batch: ProducerBatch) -> bool:
-        """Return whether the batch was last sent with the producer id and epoch that its partition
-        has.
-        """
+        """Return whether the batch was last sent with the partition's producer id and epoch."""
         queue, builder = batch.partition, batch.builder
         return batch.sequence >= 0 and (builder.producer_id, builder.producer_epoch) == (
             queue.producer_id,
@@ -154,8 +152,7 @@ class Sequences:
             batch.partition.sequenced.remove(batch)
 
     def doubts(self, batch: ProducerBatch) -> bool:
-        """Return whether the leader may have this batch although it calls it out of order, and
-        another will tell.
+        """Return whether the leader may have a batch that it calls out of order; a later one shows.
 
         (Kafka's client raises the epoch and sends all again: they are in the log twice.)
         """

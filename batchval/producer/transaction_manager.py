@@ -58,9 +58,7 @@ class State(Enum):
 
 
 class Transactions:
-    """The states and requests of transactions; without transactional_id, of the producer id
-    alone.
-    """
+    """The states and requests of transactions, or of the producer id alone without them."""
 
     def __init__(
         self,
@@ -106,9 +104,7 @@ class Transactions:
             self._bump_at_the_end = True
 
     def failed_in_abort(self, error: Exception) -> None:
-        """Note that a record of a transaction that is being aborted failed: its sequence is
-        missing.
-        """
+        """Note that a record failed while its transaction is aborted: its sequence is missing."""
         self._bump_at_the_end = True
 
     def _is_fatal(self, error: Exception) -> None:

@@ -38,5 +38,5 @@ def test_as_another_client_has_it(key: bytes, partitions: int) -> None:
 
 
 def test_no_partition() -> None:
-    with pytest.raises(ValueError, match="at least one partition"):
+    with pytest.raises(ValueError, match="partitions 0: expected at least 1"):
         partition_of(b"key", 0)
