@@ -35,9 +35,7 @@ def write_subscription(topics: Iterable[str]) -> bytes:
 
 
 def read_subscription(data: bytes) -> list[str]:
-    """Return the topics; whatever later versions add is for other assignors. Raises
-    ProtocolError.
-    """
+    """Return the topics, without the fields of later versions. Raises ProtocolError."""
     r = Reader(data)
     r.int16()
     return [r.string() for _ in range(r.count())]
@@ -81,7 +79,6 @@ def assign_range(
 
     Kafka's RangeAssignor, without racks and static members: for each topic, members in order of
     name get a range each, the first ones one partition more if the count does not divide.
-
     """
     assigned: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
     members_of: dict[str, list[str]] = {}

@@ -1,5 +1,4 @@
-"""Isolation level read_committed: a Fetch answer without the batches of aborted
-transactions.
+"""Isolation level read_committed: a Fetch answer without the batches of aborted transactions.
 
     aborted_transactions: (producer_id, first_offset) …, those that reach into the answer's records
     records: batches; the control batch "abort" of a producer ends its aborted transaction

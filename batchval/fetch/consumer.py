@@ -48,8 +48,9 @@ log = logging.getLogger("batchval.fetch")
 
 
 class Consumer:
-    """``async with Consumer(options) as consumer``. RuntimeError where two threads, or two tasks,
-    use it at once.
+    """A consumer, opened by ``async with``.
+
+    Raises RuntimeError where two threads, or two tasks, use it at once.
     """
 
     def __init__(self, options: ConsumerOptions) -> None:
@@ -241,9 +242,7 @@ class Consumer:
         return state
 
     def position(self, partition: tuple[str, int]) -> int | None:
-        """Return the next offset that a poll gives; None where it is not known yet. FetchError
-        unless assigned.
-        """
+        """Return the next offset of a poll, None: not known. Raises FetchError unless assigned."""
         return self._state(partition).position
 
     async def seek(self, partition: tuple[str, int], offset: int) -> None:
@@ -296,9 +295,7 @@ class Consumer:
     async def offsets_for(
         self, wanted: Mapping[tuple[str, int], int | str], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offsets for "earliest", "latest", or the first record at a timestamp (ms) or
-        later (-1: none).
-        """
+        """Return offsets: "earliest", "latest", or the first from a time (ms) on (-1: none)."""
         self._guard()
         timer = Timer(self._limit(timeout_ms))
         left = {TopicPartition(*tp): what for tp, what in wanted.items()}
@@ -414,9 +411,8 @@ class Consumer:
             timer = Timer(math.inf if timeout_ms is None else timeout_ms)
             records: list[ConsumerRecord] = []
             while len(records) < max_records:
-                if (
-                    not records or self._open is None
-                ):  # first of all the group is seen to, whatever is left to read
+                # first of all the group is seen to, whatever is left to read
+                if not records or self._open is None:
                     taken = (
                         self._fetcher.take(1)
                         if records
@@ -478,9 +474,8 @@ class Consumer:
         """Poll for batches; return [] at once while an answer is open."""
         deadline = self._loop.time() + timeout_ms / 1000
         if self._open is None:
-            await asyncio.sleep(
-                0
-            )  # sockets are read, heartbeats sent, however often the caller asks
+            # sockets are read and heartbeats sent, however often the caller asks
+            await asyncio.sleep(0)
         while True:
             if self._group is not None:
                 self._group.last_poll_s = self._loop.time()
@@ -611,9 +606,7 @@ class Consumer:
     async def committed(
         self, partitions: Iterable[tuple[str, int]] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Return what the group has committed, of these or of all that is assigned; those without
-        are left out.
-        """
+        """Return the committed offsets, of these or of all assigned; those without are left out."""
         self._guard()
         if self._group is None:
             raise RuntimeError("committed offsets need a group_id")

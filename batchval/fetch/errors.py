@@ -8,22 +8,16 @@ __all__ = ["CommitFailedError", "FetchError", "NoOffsetForPartitionError", "Offs
 
 
 class FetchError(BatchvalError):
-    """Something about fetching or the group; its subclasses say what."""
+    """A consumer cannot go on by itself; subclasses say why."""
 
 
 class NoOffsetForPartitionError(FetchError):
-    """A partition has no committed offset, and auto_offset_reset is "none" (Kafka's exception of
-    that name).
-    """
+    """A partition has no committed offset, and auto_offset_reset is "none"."""
 
 
 class OffsetOutOfRangeError(FetchError):
-    """The position is not in the log, and auto_offset_reset is "none" (Kafka's exception of that
-    name).
-    """
+    """The position is not in the log, and auto_offset_reset is "none"."""
 
 
 class CommitFailedError(FetchError):
-    """The group has moved on: these partitions may be another's by now (Kafka's
-    CommitFailedException).
-    """
+    """The group has moved on: these partitions may be another member's by now."""

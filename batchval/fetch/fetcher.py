@@ -1,5 +1,6 @@
-"""Fetches records from leaders, one Fetch a node at a time, the next while the last answer is read.
-With plain sockets a native thread does so (``streams``), and what it returns is asked for here.
+"""Fetch records from leaders: one Fetch a node at a time, the next while an answer is read.
+
+With plain sockets a native thread does so (``streams``); what it returns is asked for here.
 
     FetchRequest v4–12 (offset, max bytes of each partition) → records: batches, the last often cut
     off
@@ -68,9 +69,7 @@ class _Fetch:
 
 
 class Fetcher:
-    """The Fetch requests of one consumer. ``wake`` is called when a poll has something to
-    return.
-    """
+    """The Fetch requests of one consumer. ``wake`` is called when a poll can return something."""
 
     def __init__(
         self,
@@ -319,9 +318,7 @@ class Fetcher:
         data: PartitionData,
         ended: bool,
     ) -> None:
-        """Take one partition of an answer. Sends nothing; after the answer's end the next request
-        goes first.
-        """
+        """Take one partition of an answer; send nothing, since the next request goes first."""
         known = asked.get(TopicPartition(topic, data.partition_index))
         if known is None or known[0].token != known[1]:
             return
@@ -400,9 +397,8 @@ class Fetcher:
         what = f"{topic}-{partition} at offset {state.fetch_position}"
         self._later(state)
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if (
-                state.buffered
-            ):  # records that came before are returned first; then it is requested again
+            # records that came before are returned first; then it is requested again
+            if state.buffered:
                 return
             policy = self.options.auto_offset_reset
             if policy == "none":

@@ -59,9 +59,8 @@ __all__ = ["Membership"]
 
 _PROTOCOL: Final = "consumer"
 _RANGE: Final = "range"
-_JOIN_SLACK_MS: Final = (
-    5_000  # a JoinGroup is answered when all have come: rebalance timeout, and this
-)
+# a JoinGroup is answered when all have come: rebalance timeout, and this
+_JOIN_SLACK_MS: Final = 5_000
 _HEARTBEAT_VERSIONS: Final = (0, 3)  # see join_requests
 _LEAVE_VERSIONS: Final = (0, 2)
 _LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}

@@ -24,9 +24,7 @@ _FRAME: Final = 100 << 20  # bytes: the splitter's own limit
 
 @dataclass(slots=True, kw_only=True)
 class ConsumerOptions:
-    """The options of a consumer. Times in milliseconds, sizes in bytes. Raises
-    ArgumentValueError.
-    """
+    """The options of a consumer. Times in ms, sizes in bytes. Raises ArgumentValueError."""
 
     bootstrap_servers: Sequence[str] = ("localhost:9092",)
     group_id: str | None = None

@@ -60,7 +60,7 @@ cdef class FetchPieces:
 
     def __init__(self, int api_version, on_partition):
         if not FIRST <= api_version <= LAST:
-            raise ProtocolError(f"FetchResponse version {api_version} is not cut up here (but {FIRST} to {LAST} are)")
+            raise ProtocolError(f"Fetch version is {api_version}: expected {FIRST} to {LAST}")
         self.api_version = api_version
         self.on_partition = on_partition
         self.throttle_time_ms = self.error_code = 0
@@ -195,7 +195,7 @@ cdef class FetchSplitter:
         self.leave()
 
     def expect(self, int32_t correlation_id, FetchPieces pieces not None):
-        """Return the answer to this request is to be cut up."""
+        """Report the answer to this request in pieces, as it comes."""
         self.expected[correlation_id] = pieces
 
     def get_buffer(self, Py_ssize_t size_hint=-1):
@@ -207,9 +207,7 @@ cdef class FetchSplitter:
         return self.view[self.end:self.end + self.read_size()]
 
     def buffer_updated(self, Py_ssize_t count):
-        """Take ``count`` bytes read into ``get_buffer``'s memory; return the frames that are whole
-        now.
-        """
+        """Take ``count`` bytes read into ``get_buffer``'s memory; return frames that are whole."""
         cdef list frames = []
         self.has_piece = False
         if self.failed:
@@ -282,9 +280,7 @@ cdef class FetchSplitter:
         return [frame]
 
     cdef int make_space(self) except -1:
-        """Make space for the rest of the next piece, or as much of it as the bytes that have come
-        allow; for at least one byte.
-        """
+        """Make space for the next piece, as far as the bytes that have come allow; never none."""
         cdef int64_t held = self.end - self.at
         cdef int64_t wanted = min(<int64_t>self.pieces.wanted, held + self.coming)
         cdef int64_t spare = min(<int64_t>SPARE, held + self.coming - wanted)

@@ -1,6 +1,4 @@
-"""One connection that fetches: the partitions it asks for, its request, and what comes of the
-answer.
-"""
+"""One connection that fetches: its partitions, its request, and what comes of the answer."""
 
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t

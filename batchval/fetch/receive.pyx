@@ -1,4 +1,4 @@
-"""Reads answers to Fetch (4 to 12) without the GIL. Their records are counted (``receive_count``)
+"""Read answers to Fetch (4 to 12) without the GIL. Their records are counted (``receive_count``)
 or handed over (``receive_blocks``).
 
     answer     int32 length, int32 correlation_id, tagged fields where flexible (12),
@@ -59,9 +59,7 @@ cdef inline bint is_direct(const Stream *s) noexcept nogil:
 
 
 cdef bint stream_fed(Stream *s, size_t size, Scratch *scratch) noexcept nogil:
-    """Take bytes that were put into the space. True: the answer is whole, and another request may
-    follow.
-    """
+    """Take bytes put into the space. True: the answer is whole, another request may follow."""
     cdef int came = TAKEN
     if is_direct(s):
         s.block.size += size
@@ -247,9 +245,7 @@ cdef void take_partition(Stream *s, Cursor *c) noexcept nogil:
 
 
 cdef int32_t slot_of(Stream *s, int32_t index) noexcept nogil:
-    """Return the slot that was asked for, nearly always the next of the request; -1: nobody
-    asked.
-    """
+    """Return the slot that was asked for, nearly always the next one; -1: nobody asked."""
     cdef int32_t i, slot
     cdef const Share *share
     if s.topic < 0:
@@ -308,9 +304,7 @@ cdef void return_all(Stream *s) noexcept nogil:
 
 
 cdef void make_space(Stream *s) noexcept nogil:
-    """Make space for the rest of what is awaited, or as much of it as the bytes that have come
-    allow; for at least one byte.
-    """
+    """Make space for what is awaited, as far as the bytes that have come allow; never none."""
     cdef int64_t held = s.end - s.at, size = s.wanted + SPARE
     cdef uint8_t *grown
     if held == 0:

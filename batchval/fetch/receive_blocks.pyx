@@ -1,4 +1,4 @@
-"""Receives the records of each partition into a block of memory that the caller gets.
+"""Receive the records of each partition into a block of memory that the caller gets.
 
     received   what the buffer has already is copied; the rest comes into the block itself, which
                grows with it

@@ -1,6 +1,6 @@
-"""Counts the records of an answer to Fetch, batch by batch as they come.
+"""Count the records of an answer to Fetch, batch by batch as they come.
 
-Of a batch whose header is believed no more than that header need be there at once.
+Where headers are believed, no more than a batch's header has to be there at once.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -1,4 +1,4 @@
-"""Runs receivers on their sockets: one thread without the GIL, from first Fetch to last answer.
+"""Run receivers on their sockets: one thread without the GIL, from first Fetch to last answer.
 
 The one native module that makes system calls on descriptors (docs/adr/0015): recv, send, poll
 and setsockopt on sockets that Python has connected, read and write on two pipes that Python has
@@ -114,9 +114,7 @@ cdef bint take_in(Loop *l) noexcept nogil:
 
 
 cdef void wait(Loop *l) noexcept nogil:
-    """Send what may be sent, then let others in until there is something to read, or a time is
-    over.
-    """
+    """Send what may be sent, then wait until something can be read or a time is over."""
     cdef int i, awaited, ready
     cdef int64_t now = now_ns(), rest, soonest = LONGEST_NS
     cdef Line *line
@@ -150,9 +148,7 @@ cdef void wait(Loop *l) noexcept nogil:
 
 
 cdef int64_t ask_in_time(Loop *l, Line *line, int64_t now) noexcept nogil:
-    """Send what may be sent. Return when to look again, in nanoseconds from now; 0 or less: when
-    something comes.
-    """
+    """Send what may be sent; return the ns until the next look, 0 or less: when something comes."""
     ask(l, line, now)
     if not line.stream.under_way:
         return line.silent_until_ns - now
@@ -277,7 +273,7 @@ cdef class ReceiveLoop:
         return 0
 
     def run(self):
-        """Serve the sockets until ``stop``. RuntimeError where a thread does so already."""
+        """Serve the sockets until ``stop``. Raises RuntimeError where a thread does so already."""
         cdef Scratch *scratch
         self.begin()
         before = self.loop.turns.is_running
@@ -302,7 +298,7 @@ cdef class ReceiveLoop:
         ring(self.wake_end)
 
     def add(self, Receiver receiver not None, int socket):
-        """Run a receiver on this socket from now on. RuntimeError where a loop runs it already."""
+        """Run a receiver on this socket from now on. Raises RuntimeError if a loop runs it."""
         cdef Line *line
         if receiver.keeper is not None:
             raise RuntimeError("a loop runs this receiver already")
@@ -321,9 +317,7 @@ cdef class ReceiveLoop:
         self.wake()
 
     def remove(self, Receiver receiver not None):
-        """Touch its socket no more; what is under way is lost. It can be asked for positions
-        still.
-        """
+        """Stop using its socket; what is under way is lost. Positions can still be asked for."""
         cdef Line *line = <Line *><size_t>self.lines.pop(receiver)
         self.begin()
         line.stream = NULL

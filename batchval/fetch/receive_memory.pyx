@@ -101,9 +101,7 @@ cdef Block *new_block(int64_t size) noexcept nogil:
 
 
 cdef Block *grown_block(Block *block, int64_t size) noexcept nogil:
-    """Return a block with the same bytes that holds so many; NULL: no memory, nothing has
-    changed.
-    """
+    """Return a block with the same bytes that holds so many; NULL: no memory, no change."""
     cdef int64_t whole = (size + <int64_t>sizeof(Block) + PAGE - 1) // PAGE * PAGE
     cdef Block *grown = NULL
     if whole_size(block) >= MAPPED and whole >= MAPPED:
@@ -121,9 +119,7 @@ cdef Block *grown_block(Block *block, int64_t size) noexcept nogil:
 
 
 cdef void release_block(Block *block) noexcept nogil:
-    """Keep the memory for the next blocks in place of what was kept longest, or let the system have
-    it.
-    """
+    """Keep the memory for the next blocks in place of what was kept longest, or unmap it."""
     global kept_count, kept_total
     cdef Block *unused = NULL
     cdef Block *following
@@ -152,9 +148,7 @@ cdef void release_block(Block *block) noexcept nogil:
 
 @cython.final
 cdef class ReceivedRecords:
-    """Whole batches of one partition as they were received, read-only. Their memory is released
-    with the last view of it.
-    """
+    """Whole batches of one partition as received, read-only; freed with the last view of them."""
 
     cdef Block *block
 

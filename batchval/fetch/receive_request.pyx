@@ -1,4 +1,4 @@
-"""Writes the next Fetch (4 to 12) of a stream without the GIL.
+"""Write the next Fetch (4 to 12) of a stream without the GIL.
 
     frame      int32 length, int16 api_key 1, int16 version, int32 correlation_id, client_id,
                tagged fields (12)

@@ -44,9 +44,7 @@ latencies are, where no loop reads.
 
 @cython.final
 cdef class Quota:
-    """How many records may still be counted, by all receivers that share it, whatever threads they
-    run in.
-    """
+    """The records that may still be counted, by all receivers that share it, in any threads."""
 
     def __cinit__(self, int64_t left):
         self.left = left
@@ -82,11 +80,11 @@ cdef class Receiver:
         cdef bytes name = client_id.encode() if client_id is not None else b""
         if not FIRST_VERSION <= version <= LAST_VERSION:
             raise BatchvalError(
-                f"version of Fetch is {version}: {FIRST_VERSION} to {LAST_VERSION} is possible")
+                f"version of Fetch is {version}: expected {FIRST_VERSION} to {LAST_VERSION}")
         if decode not in MODES:
-            raise BatchvalError(f"decode is {decode!r}: headers, records or blocks is possible")
+            raise BatchvalError(f"decode is {decode!r}: expected headers, records or blocks")
         if len(name) > 0x7fff:
-            raise BatchvalError(f"client_id has {len(name)} bytes: at most 32767 are possible")
+            raise BatchvalError(f"client_id has {len(name)} bytes: expected at most 32767")
         memset(&self.stream, 0, sizeof(Stream))
         self.turns = NULL
         if open_turns(&self.own_turns):
@@ -209,7 +207,7 @@ cdef class Receiver:
         cdef int32_t slot
         if not 0 < len(name) <= MOST_TOPIC_BYTES:
             raise BatchvalError(
-                f"topic has {len(name)} bytes: 1 to {MOST_TOPIC_BYTES} are possible")
+                f"topic has {len(name)} bytes: expected 1 to {MOST_TOPIC_BYTES}")
         self.begin()
         try:
             slot = self.free_slot()
@@ -238,9 +236,7 @@ cdef class Receiver:
         give_turn(self.turns)
 
     def pause(self, int32_t slot, bint is_paused):
-        """Ask for it no more, or again. What is under way for the partition is not counted; a block
-        comes all the same.
-        """
+        """Ask for it no more, or again. What is under way is not counted; a block still comes."""
         self.begin()
         share = self.share(slot)
         if share.state != RETURNED:
@@ -249,9 +245,7 @@ cdef class Receiver:
         give_turn(self.turns)
 
     def drop(self, int32_t slot):
-        """Free a slot, and return the partition's position, which is before the blocks that were
-        not taken.
-        """
+        """Free a slot; return the partition's position, before the blocks that were not taken."""
         self.begin()
         share = self.share(slot)
         position = drop_blocks(&self.stream, slot, share.position)
@@ -263,9 +257,7 @@ cdef class Receiver:
         return position
 
     def returned(self):
-        """Free the slots that came back: [(slot, code, position)]. ``code`` is the broker's, or
-        below -1. Waits for nobody where none has.
-        """
+        """Free returned slots: [(slot, code, position)]. ``code`` is the broker's, or below -1."""
         cdef int32_t slot
         cdef list found = []
         if not seen(&self.stream.returned):
@@ -302,9 +294,7 @@ cdef class Receiver:
         return found
 
     def used(self, int32_t slot):
-        """Note that one of a partition's blocks waits no more. True: its loop has to be woken to
-        ask for the partition. Waits for nobody.
-        """
+        """Note that a block was used. True: wake the loop to ask for more. Waits for nobody."""
         if not 0 <= slot < self.stream.share_count:
             raise BatchvalError(f"slot {slot} has no partition")
         if added(&self.stream.shares[slot].waiting, -1) != MOST_WAITING - 1:
@@ -358,9 +348,7 @@ cdef class Receiver:
         return self.stream.size + (0 if self.stream.block is NULL else self.stream.block.space)
 
     def request(self):
-        """Return the next request; None where nothing is asked for, or an answer is still
-        awaited.
-        """
+        """Return the next request; None where none is needed, or an answer is awaited."""
         cdef size_t size = 0
         self.begin_alone()
         if not self.stream.under_way and self.stream.failure is NULL:

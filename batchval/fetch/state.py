@@ -42,9 +42,7 @@ class FetchedBatches(NamedTuple):
 
 
 class ConsumerRecord(NamedTuple):
-    """One record, decompressed. Timestamps in milliseconds, -1 where magic 0 has none; key and
-    value None for null.
-    """
+    """One decompressed record. Timestamps in ms, -1 in magic 0; key and value None for null."""
 
     topic: str
     partition: int
@@ -76,9 +74,7 @@ class ConsumerMetrics:
 
 @dataclass(slots=True, eq=False)
 class PartitionState:
-    """One assigned partition. ``token`` changes when what was asked for before is not wanted any
-    more.
-    """
+    """One assigned partition. ``token`` changes when earlier requests are not wanted any more."""
 
     tp: TopicPartition
     position: int | None = None  # offset of the next record to return to the caller

@@ -56,7 +56,7 @@ log = logging.getLogger("batchval.fetch")
 
 
 class Streams:
-    """Those of one consumer, with one thread.
+    """The leaders' connections of one consumer, with one thread.
 
     ``on_block`` is called with each block, ``on_change`` when partitions came back.
     """
@@ -396,7 +396,7 @@ class Streams:
 
 
 def _pipes() -> tuple[int, int, int, int]:
-    """Return the ends of two pipes, the one to read first; none of them blocks. OSError."""
+    """Return the ends of two pipes, that to read first; none blocks. Raises OSError."""
     first = os.pipe()
     try:
         ends = first + os.pipe()

@@ -292,5 +292,5 @@ def test_frames_that_come_before_a_broken_one_are_not_lost() -> None:
 
 @pytest.mark.parametrize("version", [3, 13])
 def test_versions_that_are_not_cut_up(version: int) -> None:
-    with pytest.raises(ProtocolError, match=f"version {version}"):
+    with pytest.raises(ProtocolError, match=f"version is {version}: expected 4 to 12"):
         FetchPieces(version, print)
