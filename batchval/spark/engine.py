@@ -119,9 +119,7 @@ def run_on(
 
 
 def _for_user(error: Exception) -> Exception:
-    """Return the error with a text for a user. A task's error about its outputs is an OSError here
-    too.
-    """
+    """Return the error with a text for users; a task's error about outputs is an OSError."""
     name, words = python_cause(str(error)) or ("", "")
     kind = getattr(builtins, name, None)
     if isinstance(kind, type) and issubclass(kind, OSError):
@@ -178,8 +176,7 @@ Run = Callable[[Sequence[Task], Options, "str | None"], "list[RangeResult]"]
 
 
 def _runner(spark: SparkSession) -> tuple[Run, int, Callable[[], int]]:
-    """Return how this session runs a wave, how many tasks it runs at once, and what says how many
-    bytes tasks have read that came to their end."""
+    """Return (runner of a wave, tasks at once, function of the bytes that ended tasks read)."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         return (
             lambda wave, options, out: _connected(spark, wave, options, out),

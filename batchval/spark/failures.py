@@ -1,6 +1,4 @@
-"""Spark's errors as one line: of a JVM's stderr, or of an error with Java's and
-Python's traces.
-"""
+"""Put Spark's errors into one line: a JVM's stderr, or an error with Java's and Python's traces."""
 
 from __future__ import annotations
 

