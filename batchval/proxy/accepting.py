@@ -1,9 +1,9 @@
-"""Accept connections on a listening socket, a few at a time, and only while there may be more.
+"""Accept connections on a listening socket, a few at a time, as long as there may be more.
 
-asyncio and uvloop accept all that waits in the backlog before the first of these connections is
-seen by anybody: a burst takes all descriptors of the process, and the loop leaves every listener
-alone for a second or hangs up on those that wait. Here a connection above the limit is closed
-before anything is made for it.
+asyncio and uvloop accept the whole backlog before the first of these connections is handled: a
+burst takes all descriptors of the process, and then the loop leaves every listener alone for a
+second or closes what waits. Here a connection above the limit is closed before any object is made
+for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from batchval.proxy.open_files import SpareFiles
 
 __all__ = ["Acceptor"]
 
-#: At a time: the loop looks after its other connections in between.
+#: Connections that are accepted in one turn of the loop.
 MOST_AT_ONCE: Final = 16
 PAUSE_S: Final = 0.1
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -33,8 +33,8 @@ class Acceptor:
     """The acceptor of one listening socket, which it owns, until ``close``.
 
     ``factory``  makes the protocol of a connection
-    ``free``     how many connections more there may be; one that is beyond is closed at once, which
-                 ``refused`` counts; it gets the client's socket address
+    ``free``     how many more connections there may be; one above that is closed at once
+    ``refused``  called with the socket address of each client that was closed for that reason
     ``spare``    descriptors that connections may take when the process has no others
     ``opening``  protocols of accepted connections that their owner does not count yet: until
                  ``opened``, or until the connection has failed
@@ -67,7 +67,7 @@ class Acceptor:
         self._loop.add_reader(sock.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening. Connections are not touched, but for those that are in a handshake."""
+        """Stop listening, and cancel TLS handshakes. Other connections stay open."""
         if self._paused is not None:
             self._paused.cancel()
         if self.sock.fileno() >= 0:
@@ -87,7 +87,7 @@ class Acceptor:
             self._loop.add_reader(self.sock.fileno(), self._accept)
 
     def opened(self, protocol: asyncio.BaseProtocol) -> None:
-        """Count a connection no longer, because its owner counts it from now on.
+        """Stop counting a connection, because its owner counts it from now on.
 
         asyncio ends the task of a connection some turns after ``connection_made``; a connection
         that counted twice in between would take the place of another.

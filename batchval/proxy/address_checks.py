@@ -1,6 +1,4 @@
-"""The addresses that one listener sends to its clients: keys that contradict each other, or under
-which no client would find a broker.
-"""
+"""Check the addresses that one listener sends to its clients against each other."""
 
 from __future__ import annotations
 

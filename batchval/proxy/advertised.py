@@ -39,7 +39,7 @@ class Advertised:
     def broker(self, node_id: int, port: int, *, is_wanted: bool) -> tuple[str, int]:
         """Return the address of a broker whose listener is at ``port``.
 
-        ``is_wanted``  whether that is the port of the settings: no NAT maps another
+        ``is_wanted``  whether that is the port of the settings: a NAT maps only those
         """
         if self._port is not None:
             port = self._port

@@ -13,18 +13,14 @@ LOOKED_A_TURN: Final = 500
 
 
 class Ages:
-    """The time for which the first request of each queue has waited. It is measured from outside,
-    so that requests cost nothing more.
-    """
+    """The time for which the oldest request has waited, measured outside of the sessions."""
 
     def __init__(self) -> None:
         self.oldest_s = 0.0
         self._first: dict[object, tuple[object, float]] = {}
 
     async def look(self, connections: Sequence[Any]) -> None:
-        """Look at all, some in each turn of the event loop. To be called now and then, not again
-        before it returns; ages are known as exactly as that.
-        """
+        """Look at all connections, some in each turn of the loop. Calls must not overlap."""
         now = oldest = asyncio.get_running_loop().time()
         before, self._first = self._first, {}
         for begin in range(0, len(connections), LOOKED_A_TURN):

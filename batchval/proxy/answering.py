@@ -21,7 +21,7 @@ from batchval.proxy.streaming import AnswerStream, stream_of
 
 __all__ = ["Answering", "Asking"]
 
-#: An answer that is larger is passed on while it comes, where nothing else in it changes.
+#: Bytes of an answer above which it is passed on while it comes, if only its end changes.
 STREAMED_FROM: Final = 64 << 10
 
 _INT = struct.Struct(">i")
@@ -86,9 +86,7 @@ class Answering:
     # ---- the broker's ----------------------------------------------------------------------------
 
     def take(self, frames: list[memoryview]) -> None:
-        """Pass the broker's answers on. The first items are pieces, where an answer is passed on
-        while it comes.
-        """
+        """Pass the broker's answers on; while ``stream`` is set, the first items are its pieces."""
         answers, give = self.answers, self._give
         out: Out = []
         i, end = 0, len(frames)
@@ -118,7 +116,7 @@ class Answering:
             self.session.client.write(out)
 
     def _answered(self, frame: memoryview, out: Out) -> bool:
-        """Handle an answer that is not just passed on. False: the session has ended."""
+        """Handle an answer that may change; return False if the session has ended."""
         counters = self.session.counters
         counters.answers_total += 1
         counters.answer_bytes_total += len(frame)
@@ -141,7 +139,7 @@ class Answering:
         self.session.abort(why, "" if error is None else str(error))
 
     def _is_next(self, frame: memoryview, out: Out, size: int) -> bool:
-        """Check that a frame answers the oldest request. False: the session has ended."""
+        """Check that a frame answers the oldest request; return False if the session has ended."""
         path = self.session.fast_path
         first = self.answers[0] if self.answers else None
         if isinstance(first, Answer) and not first.has_id:
@@ -197,9 +195,7 @@ class Answering:
             self.session.client.write(out)
 
     def _stream(self, frames: list[memoryview], out: Out) -> int:
-        """Pass pieces on; return the number of the first item that is a whole frame, -1: the
-        session has ended.
-        """
+        """Pass pieces on; return the index of the first whole frame, -1 if the session ended."""
         i = 0
         while self.stream is not None and i < len(frames):
             if not self._pass_piece(frames[i], out):

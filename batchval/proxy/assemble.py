@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RunningGate"]
 
-#: Between looks at how long requests have waited, and whether the cluster can be reached.
+#: Seconds between looks at the ages of requests and at the lines that the log left out.
 LOOK_S: Final = 1.0
-#: Until the registries of settings before are closed: batches may wait for their answers.
+#: Seconds until the parts of earlier settings are closed: batches may wait for their answers.
 RETIRE_S: Final = 60.0
 
 log = logging.getLogger("batchval.proxy")
@@ -65,11 +65,12 @@ class RunningGate:
     """The whole gate of one process. Call ``start`` and ``stop`` on a running loop. Raises
     ConfigError where certificates or secrets cannot be read.
 
-    ``addresses``       where each listener is, by its name;  ``metrics_at`` where /metrics is, None
-                        where it is off
-    ``max_connections`` of clients: fewer than in the settings where open files do not suffice
-    ``predecessor``     the gate that this one takes over: this one accepts nothing until ``accept``
-    ``succession``      takes over, and is taken over;  ``pages`` what the gate shows
+    ``addresses``        where each listener is, by its name
+    ``metrics_at``       where /metrics is; None where it is off
+    ``max_connections``  of clients: fewer than in the settings where open files do not suffice
+    ``predecessor``      the gate that this one takes over; nothing is accepted before ``accept``
+    ``succession``       takes over, and is taken over
+    ``pages``            what the gate shows
     """
 
     #: Whether this process validates batches; the parent of several workers does not.
@@ -81,7 +82,7 @@ class RunningGate:
         self.settings = settings
         self.counters = Counters()
         self.refusals = RefusalLog(settings.log.refusals_per_second)
-        # one more, so that denied requests hide no refused batch
+        # a log of its own: denied requests must not hide refused batches
         self.denials = RefusalLog(settings.log.refusals_per_second, what="denied requests")
         self.connection_log = ConnectionLog(settings.log.connections_per_second)
         self.audit_file = (
@@ -117,7 +118,7 @@ class RunningGate:
         for proxy in self.proxies.values():
             proxy.accepts = predecessor is None
             if proxy.gate.ledger is not None:
-                # a lie that came by one listener is known at the others
+                # a false claim on one listener is known at the others
                 self.ledger = proxy.gate.ledger = self.ledger or proxy.gate.ledger
                 self.metrics.add_ledger(self.ledger)
         self.pages = self._pages()
@@ -136,7 +137,7 @@ class RunningGate:
     # ---- what it is made of ----------------------------------------------------------------------
 
     def hold(self, parts: Parts) -> None:
-        """Use these parts from now on, in what asks for them each time."""
+        """Use these parts from now on: they are looked up at each use."""
         self.parts = parts
         self.settings = parts.settings
         self.upstream_tls = parts.upstream_tls
@@ -216,9 +217,7 @@ class RunningGate:
     # ---- its life --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen on every listener's addresses. Raises OSError where a port cannot be bound; the
-        sockets that were opened are closed again.
-        """
+        """Listen on all addresses. Raises OSError where one cannot be bound, and opens none."""
         if self.observed_file is not None and self.succession.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
@@ -258,7 +257,7 @@ class RunningGate:
         self.record_parts.start()
 
     def _export(self, version: str) -> OtlpExport | None:
-        """Return what sends metrics to a collector, where the settings name one. ConfigError."""
+        """Return the exporter of metrics to a collector, if one is set. Raises ConfigError."""
         return self.pages.export(version)
 
     def _log_unbounded(self) -> None:
@@ -293,9 +292,7 @@ class RunningGate:
         self.shared.budget.bound_connections(self.max_connections)
 
     def connections_for(self, settings: Settings) -> int:
-        """Raise the limit of open files, and return how many clients it suffices for. Raises
-        OSError.
-        """
+        """Raise the limit of open files; return the clients it suffices for. Raises OSError."""
         return connections_of(settings)
 
     # ---- the hand-over ---------------------------------------------------------------------------
@@ -307,9 +304,7 @@ class RunningGate:
         return self.unready()
 
     def accept(self) -> None:
-        """Accept connections at the sockets of the gate that is taken over, and close those that
-        are not used.
-        """
+        """Accept connections at the sockets of the gate that is taken over; close unused ones."""
         for proxy in self.proxies.values():
             proxy.accept()
         self.health.accept(self._metrics_sockets)
@@ -327,9 +322,7 @@ class RunningGate:
         self.is_draining = True
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Stop accepting, deliver pending answers for at most ``drain_s`` (default: the settings'),
-        and end.
-        """
+        """Stop accepting, deliver answers for ``drain_s`` (None: the settings'), and end."""
         self.is_draining = True  # /readyz says so first, for as long as it lasts
         drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
         await asyncio.gather(*(proxy.stop(drain_s) for proxy in self.proxies.values()))
@@ -359,9 +352,7 @@ class RunningGate:
     # ---- other settings --------------------------------------------------------------------------
 
     async def prepare(self, settings: Settings) -> Step:
-        """Build what other settings need, in a thread. Nothing changes before it is applied.
-        ConfigError.
-        """
+        """Prepare other settings, in a thread; ``apply`` takes them. Raises ConfigError."""
         return await in_background(partial(Prepared, self, settings))
 
     def read_topics_anew(self) -> None:
@@ -379,9 +370,7 @@ class RunningGate:
         asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired, 1)
 
     def _close_retired(self, count: int) -> None:
-        """Close the oldest of what was retired; a thread frees it, which takes long for many
-        policies.
-        """
+        """Close the oldest of what was retired; a thread frees it, since that may take long."""
         retired, self._retired = self._retired[:count], self._retired[count:]
         used = [parts.record_parts for parts, _ in self._retired]
         for parts, _ in retired:

@@ -210,9 +210,7 @@ class AuditFile:
         return self._piece.rfind(b"\n", 0, self._piece_at) + 1
 
     def _cut(self) -> None:
-        """Take half a row off the end of the file: another process may append the next one, or the
-        file may be rotated. A pipe keeps it, and gets the rest.
-        """
+        """Cut half a row off the file, where another process may append. A pipe gets the rest."""
         begins = self._row_begins()
         with contextlib.suppress(OSError):
             end = os.lseek(self._descriptor, 0, os.SEEK_CUR)  # where this process has written last

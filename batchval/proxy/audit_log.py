@@ -49,9 +49,9 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class RefusalLog:
-    """A logger of refusals: writes at most ``per_second`` a second, and counts the others.
+    """A logger of refusals: at most ``per_second`` lines a second, MOST_AT_ONCE of them at once.
 
-    MOST_AT_ONCE of them at once, because the event loop writes them. ``what`` it counts in words.
+    The others are counted. ``what`` names them in the line that has their number.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class RefusalLog:
         return log.isEnabledFor(logging.WARNING)
 
     def flush(self) -> None:
-        """Log how many records were left out, if any were. Call it now and then, and at the end."""
+        """Log how many lines were left out, if any were. Call it now and then, and at the end."""
         if self._left_out:
             facts = {"count": self._left_out}
             log.warning(f"{self._what} left out of the log", extra={"facts": facts})
@@ -135,7 +135,7 @@ def _known(facts: Mapping[str, object]) -> dict[str, object]:
 
 
 def short(text: str, longest: int = _LONGEST) -> str:
-    """Return a text, short if it is longer than ``longest``."""
+    """Return a text, cut to ``longest`` characters where it has more."""
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
@@ -185,7 +185,7 @@ class JsonFormatter(_LineFormatter):
     """One object a line."""
 
     def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
-        """Escape a text to ASCII, so that nothing in it can be taken for the end of the line."""
+        """Return the line in ASCII, so that nothing in it can be taken for its end."""
         row = {"time": _time(record), "level": record.levelname}
         return json.dumps(row | facts, default=str)
 
@@ -196,7 +196,7 @@ def encoded(line: str) -> bytes:
 
 
 def _longest(facts: Mapping[str, object]) -> str | None:
-    """Return which text of several characters takes the most bytes."""
+    """Return the name of the longest text; None where none has more than 8 characters."""
     texts = {
         name: len(json.dumps(fact))
         for name, fact in facts.items()

@@ -1,6 +1,4 @@
-"""Run jobs in threads of their own. Neither the event loop nor the end of the process waits for
-them.
-"""
+"""Run jobs in threads of their own. The loop and the end of the process do not wait for them."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ class OneAtATime:
         self._works = False
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns. TimeoutError, at once where an earlier one still hangs."""
+        """Return what ``work`` returns. Raises TimeoutError, at once while an earlier one hangs."""
         if self._works:
             raise TimeoutError
 

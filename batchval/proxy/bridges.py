@@ -36,7 +36,7 @@ _RAISED: Final[Mapping[str, Mapping[ApiKey, Raised]]] = {
 INLINE: Final = 4 << 10
 #: Bytes of a Fetch answer: what a consumer holds here at most, but for a batch that is larger.
 MOST_FETCHED: Final = 8 << 20
-#: One session's part of what all may hold.
+#: A session's Fetch answer takes at most 1/SHARE of max_bytes_held, or LEAST_FETCHED.
 SHARE: Final = 16
 LEAST_FETCHED: Final = 64 << 10
 
@@ -55,7 +55,7 @@ def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
 def take(
     session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
 ) -> None:
-    """Raise a request of an old version, and send it on. ProtocolError."""
+    """Raise a request of an old version, and send it on. Raises ProtocolError."""
     session.counters.requests_raised_total += 1
     answer = Answer(correlation_id, key, version, _lower_fetch if key == ApiKey.FETCH else _lower)
     work = _Raising(session, frame, answer)
@@ -74,7 +74,7 @@ def take(
 
 
 class _Raising(OneSlice):
-    """A job that raises one request; a job for ``ValidationQueue``.
+    """A job that raises one request, for ``ValidationQueue``.
 
     ``questions``  requests of the gate's own that go to the broker first, and their places
     """
@@ -126,7 +126,7 @@ class _Raising(OneSlice):
             self.session.keep(self.answer, self._held)
 
     def raised(self) -> memoryview:
-        """Return the frame of the raised request, without its correlation id. ProtocolError."""
+        """Return the raised request's frame, without its correlation id. Raises ProtocolError."""
         frame, answer = self._frame, self.answer
         if len(frame) < _HEADER.size:
             raise ProtocolError("the bytes end before the field does", len(frame))
@@ -208,14 +208,14 @@ def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | 
 
 
 class _Lowering(Lowering):
-    """A job that lowers a large answer other than Fetch's; a job for ``ValidationQueue``."""
+    """A job that lowers a large answer other than Fetch's, for ``ValidationQueue``."""
 
     def make(self) -> None:
         """Lower the answer, in a thread."""
         self._ready = self.lowered()
 
     def lowered(self) -> Chunks:
-        """Return the answer in the client's version. ProtocolError."""
+        """Return the answer in the client's version. Raises ProtocolError."""
         answer = self.answer
         body: memoryview | bytes = self._frame[_ANSWER_HEADER:]
         if answer.key == ApiKey.LIST_OFFSETS:

@@ -1,7 +1,8 @@
 """The connection to a broker for one client: requests out as they come, answers in, in their order.
 
-It decides nothing. It has no queue: the client's own window bounds what is under way. A broker that
-does not read fills the transport's buffer, and then the session stops reading the client.
+The session decides everything. Only the parts of large pieces are queued here: the client's window
+bounds what is under way. A broker that does not read fills the transport's buffer, and then the
+session stops reading the client.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.transport: asyncio.Transport | None = None
         self.address = self.problem = ""
         self.is_full = self.ends = False
-        # of large pieces, that are still to be written
+        # the parts of large pieces that are still to be written
         self.parts: deque[bytes | memoryview] = deque()
         self.holds = 0  # why it is not read, a bit for each reason
 

@@ -7,10 +7,11 @@ listeners.
 
 Above the limit on bytes, a session that holds something is paused: neither its client nor its
 broker is read. Paused sessions go on in turn, a few at a time, so that incomplete requests and
-answers never wait for each other: one that grows goes on until it is whole, others go on for a
-moment. A session whose client does not use its moment, although its request is incomplete, is
-closed: its request grows slowest. Large requests come one after the other, as far as all of each
-fits. Sessions that hold much stop earlier than others, so that small requests pass. Above the
+answers never wait for each other: one that grows goes on until it is whole, others for GRANT_S. One
+whose incomplete request does not grow in that time is closed. Large requests come one after the
+other, as far as all of each fits. Sessions that hold much stop earlier than others, so that small
+requests pass. Above the limit, a client that has taken nothing of its answers for UNTAKEN_S is
+closed.
 limit, a client that has taken nothing of its answers for UNTAKEN_S is closed.
 """
 
@@ -29,8 +30,7 @@ from batchval.proxy.options import Counters, Limits
 
 __all__ = ["Budget", "Holder"]
 
-#: Connections of one address that are allowed where no setting says otherwise, though half of all
-#: are fewer.
+#: Connections that one address may have at least, where no setting bounds them.
 LEAST_ADDRESS_CONNECTIONS: Final = 100
 #: Bytes that a session may hold and still use the share that is reserved for small ones.
 SMALL: Final = 2 << 20
@@ -133,9 +133,7 @@ class Budget:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Bind to the loop. Blocks that frames are read into become smaller as the limit comes
-        near.
-        """
+        """Bind to the loop. Blocks for frames become smaller as the limit comes near."""
         self._loop = loop
         limit_memory(self.limit)
 
@@ -247,7 +245,7 @@ class Budget:
         if session in self._paused or session in self._waiting:
             return
         own = session.held()
-        # a client that has sent a whole request before may go further than a stranger
+        # a client that has sent a whole request before may hold more than one that has not
         limit = self.limit + self.beyond if session.spoke else self.threshold
         if own and (held > limit or own > SMALL):
             self._pause(session)
@@ -306,9 +304,7 @@ class Budget:
             self._start_timer()
 
     def end_large(self, session: Holder) -> None:
-        """Note that a large request is whole, or that its client has left. Others may fit
-        now.
-        """
+        """Note that a large request is whole, or that its client has left: others may fit now."""
         self._waiting.pop(session, None)
         if self._large.pop(session, None) is None or self._loop is None:
             return
@@ -325,7 +321,7 @@ class Budget:
         return not self._large or coming + size <= self.threshold
 
     def _close_silent_large(self) -> None:
-        """Close those for which others wait, and which do not grow."""
+        """Close large requests that do not grow while others wait."""
         assert self._loop is not None
         now = self._loop.time()
         for session, one in list(self._large.items()):
@@ -371,9 +367,7 @@ class Budget:
                 session.go_on()
 
     def _grant(self) -> None:
-        """Let a few sessions go on whose requests or answers are here in part; close one that does
-        not use its time.
-        """
+        """Let a few sessions with frames in part go on; close one that does not use its time."""
         assert self._loop is not None
         now = self._loop.time()
         self._end_grants(now)
@@ -449,9 +443,7 @@ class Budget:
     # ---- turns -----------------------------------------------------------------------------------
 
     def note_work(self, seconds: float) -> None:
-        """Note time that a session has used on the loop. Above TURN_S the others wait for the next
-        turn.
-        """
+        """Note time that a session used on the loop; above TURN_S others wait for the next turn."""
         if not self.spent_s and self._loop is not None:
             self._loop.call_soon(self._new_turn)
         self.spent_s += seconds
@@ -477,9 +469,7 @@ class Budget:
         self.spare.shorten(False)
 
     def take_turn(self, work: Callable[[], None]) -> None:
-        """Call ``work`` in a later turn of the loop; one piece of work a turn, first come, first
-        served.
-        """
+        """Call ``work`` in a later turn of the loop: one call a turn, first come, first served."""
         assert self._loop is not None
         if not self._turns:
             self._loop.call_soon(self._next_turn)

@@ -99,7 +99,7 @@ def _covers(kind: str, value: str, host: str) -> bool:
             return ipaddress.ip_address(value) == ipaddress.ip_address(host)
         return False
     value, host = value.lower(), host.lower()
-    if value.startswith("*."):  # NODE in the rest equals nothing
+    if value.startswith("*."):  # does not match a NODE after the first label
         return value[2:] == host.partition(".")[2]
     if NODE in host:  # which brokers there are is not known here
         return HostPattern.parse(host).node_of(value) is not None

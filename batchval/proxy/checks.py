@@ -346,9 +346,7 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
 
 
 def _log(settings: Settings) -> Iterator[Fault]:
-    """Refuse a log level that leaves out refused batches and ended connections: they are
-    warnings.
-    """
+    """Find rate limits of log lines that level error leaves out: the lines are warnings."""
     log = settings.log
     for key, what in (
         ("refusals_per_second", "refused batches"),

@@ -1,6 +1,6 @@
 """A client's connection: bytes become frames for its session, and the session's bytes go out.
 
-It decides nothing: what a frame means, and when the connection ends, is the session's matter.
+The session decides what a frame means, and when the connection ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ClientSide(Protocol):
 class ClientConnection(asyncio.BufferedProtocol):
     """Frames in and out on the client's side of one session.
 
-    ``holds``  why it is not read, a bit for each reason: see ``holds``
+    ``holds``  why it is not read: a bit for each reason of the module ``holds``
     """
 
     __slots__ = ("get_buffer", "holds", "session", "splitter", "transport")
@@ -78,7 +78,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             transport.writelines(pieces)
 
     def end_writing(self) -> None:
-        """Send an end of file once all is written, and still read. TLS has no such thing."""
+        """Send an end of file once all is written, and still read. TLS cannot send one."""
         transport = self.transport
         if transport is not None and not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()

@@ -27,7 +27,7 @@ _HOST_NAME: Final = 0
 _LONGEST_NAME: Final = 255  # of OpenSSL too
 _NAME_HEADERS: Final = 5
 
-#: Fewer than 100 are registered; a record can hold 4,000 empty ones.
+#: Extensions that are read: fewer than 100 are registered, a record can hold 4,000 empty ones.
 MOST_EXTENSIONS: Final = 128
 
 _extension = struct.Struct(">HH").unpack_from

@@ -64,9 +64,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Software(NamedTuple):
-    """The software of a client as ApiVersions 3 and later report it; "" where it is not
-    reported.
-    """
+    """The software that a client reports in ApiVersions 3 and later; "" where it reports none."""
 
     name: str = ""
     version: str = ""
@@ -125,7 +123,7 @@ class Latency(NamedTuple):
 class Client(NamedTuple):
     """The counts of one client. Times are milliseconds since 1970, UTC.
 
-    ``uses``     API key << 16 | version -> requests, which another Client replaces: never changed
+    ``uses``     API key << 16 | version -> requests; replaced with the Client, never changed
     ``others``   requests in versions for which ``uses`` has no place
     ``is_old``   whether Kafka 4 turns any of them away
     ``stalls``   how often it did not take its answers, so that it was not read
@@ -246,9 +244,7 @@ class ClientTable:
         return self._rows.copy().items()
 
     def recent_old(self) -> Iterable[tuple[tuple[str], int]]:
-        """Return an iterable for any thread: ((software name,), clients of the last 24 hours that
-        Kafka 4 turns away).
-        """
+        """Return ((software name,), old clients of the last 24 hours), counted in any thread."""
         return turned_away_by_software(self.rows(), self.now_ms() - RECENT_MS)
 
 

@@ -61,7 +61,7 @@ class Asked(NamedTuple):
 
 
 def asked_for(query: str, accept: str = "") -> Asked:
-    """Return what the query of a URL and an Accept header ask for. ValueError."""
+    """Return what the query of a URL and an Accept header ask for. Raises ValueError."""
     text = "text/plain" in accept and JSON not in accept
     old, limit, order = False, SHOWN, "name"
     for name, value in parse_qsl(query, keep_blank_values=True, max_num_fields=10):
@@ -89,7 +89,7 @@ def asked_for(query: str, accept: str = "") -> Asked:
 def page_of(
     table: ClientTable, raised: Mapping[int, Raised], asked: Asked
 ) -> Callable[[], tuple[str, bytes]]:
-    """Take the rows. What is returned makes (content type, text), in any thread."""
+    """Take the rows; return a function for any thread that makes (content type, text)."""
     taken = table.rows()
     now_ms = table.now_ms()
     summary = {"since_ms": table.since_ms, "now_ms": now_ms, "evicted": table.evicted_total}
@@ -181,7 +181,7 @@ def _use(pair: int, requests: int, raised: Mapping[int, Raised]) -> Document:
 
 
 def lines_of(summary: Document, rows: Iterable[Document]) -> Iterator[str]:
-    """Yield the table of documents as /clients has them. KeyError, TypeError: they are others."""
+    """Yield the table of documents of /clients. Raises KeyError or TypeError for others."""
     cells = [_cells(row) for row in rows]
     since = _time(summary["since_ms"])
     known = plural(summary["known"], "client")

@@ -149,9 +149,7 @@ class Closing:
         self.close_broker()
 
     def close_broker(self) -> None:
-        """Close the broker's side: the client is gone, or will be. The broker still gets what was
-        taken.
-        """
+        """Close the broker's side. The broker still gets the requests that were taken."""
         session = self._session
         self._set_deadline()
         if session.is_busy:

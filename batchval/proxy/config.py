@@ -86,9 +86,7 @@ class ListenerTls(_Model):
 
     @property
     def client_certificates(self) -> Literal["none", "optional", "required"]:
-        """Return what is required of clients: a certificate where there is a ``client_ca``, unless
-        client_auth is set.
-        """
+        """Return what clients must show; by default a certificate where ``client_ca`` is set."""
         return self.client_auth or ("required" if self.client_ca else "none")
 
 
@@ -140,16 +138,12 @@ class Listener(_Model):
 
     @property
     def gives_senders(self) -> bool:
-        """Return whether each client of the listener is a sender whose claims can be held against
-        it.
-        """
+        """Return whether each client is a sender whose claims can be held against it."""
         return self.trusted or (self.tls is not None and self.tls.client_certificates == "required")
 
     @property
     def broker_range(self) -> range:
-        """Return the ports of brokers; empty where they get any free ones, or have no ports of
-        their own.
-        """
+        """Return the ports of brokers; empty where they get any free ones, or share one."""
         if self.sni is not None:
             return range(0)
         first = self.first_broker_port
@@ -169,9 +163,7 @@ class UpstreamTls(_Model):
 
 
 class Admin(_Model):
-    """The credentials with which the gate itself reads topic configurations; clients keep their
-    own.
-    """
+    """The gate's own credentials, which find brokers and read topic configurations."""
 
     mechanism: Literal["NONE", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     username: Annotated[str, Field(min_length=1)] | None = None
@@ -269,17 +261,13 @@ class TopicRule(_Model):
         return value
 
     def policy(self, kafka_version: str = DEFAULT_KAFKA_VERSION) -> TopicPolicy:
-        """Return the policy for the engine. Keys that are not set have the defaults of
-        ``kafka_version``.
-        """
+        """Return the policy for the engine; keys that are not set have the version's defaults."""
         config = self.model_dump(by_alias=True, exclude=set(OWN_KEYS), exclude_none=True)
         return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)
 
     @property
     def leaves_configuration(self) -> bool:
-        """Return whether the topic's configuration is the cluster's: this rule has only record
-        rules.
-        """
+        """Return whether the topic's configuration is the cluster's: only record rules are set."""
         has_keys = any(
             getattr(self, name) is not None
             for name in type(self).model_fields
@@ -328,9 +316,8 @@ class Limits(_Model):
     ``handshake_timeout_ms``  until the first whole request, TLS included
     ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
     ``idle_timeout_ms``       without a request, and with nothing to be answered
-    ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; one that is gone without
-                              a word is found so
-    ``max_connection_age_ms`` then a client has to connect again, 10 % more or less; None: any
+    ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; then it is gone
+    ``max_connection_age_ms`` until a client has to connect again, 10 % more or less; None: never
     ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
     ``drain_timeout_ms``      at the end, for what is in flight
     ``threads``               that validate what would hold the others up
@@ -433,9 +420,7 @@ class Settings(_Model):
 
     @property
     def state_folder(self) -> Path | None:
-        """Return the folder of state; None: no state is kept. systemd sets STATE_DIRECTORY to a
-        list with colons.
-        """
+        """Return the folder of state, or None. Of several in $STATE_DIRECTORY the first is used."""
         if self.state_directory is not None:
             return self.state_directory
         first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
@@ -455,9 +440,7 @@ class Settings(_Model):
         return self.upstream.admin is not None if wanted is None else wanted
 
     def claims_in_of(self, listener: Listener) -> ClaimsPolicy:
-        """Return the claims policy of a listener. Claims of clients that are not known senders are
-        ignored.
-        """
+        """Return the claims policy of a listener: audit and trust need known senders."""
         if self.claims_in.word in ("audit", "trust") and not listener.gives_senders:
             return ClaimsPolicy()
         return self.claims_in

@@ -156,9 +156,7 @@ class ConnectionLog:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
     def flush(self) -> None:
-        """Write how many lines were left out, if any were; to be called now and then, and at the
-        end.
-        """
+        """Write how many lines were left out, if any were. Call it now and then, and at the end."""
         self.is_debug = log.isEnabledFor(logging.DEBUG)
         self._written.clear()
         if self._new:

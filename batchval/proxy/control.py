@@ -53,7 +53,7 @@ __all__ = [
 
 CONTROL: Final[SocketKey] = (":control", None)
 
-#: Until a new gate has sent its first message, has prepared, and accepts.
+#: Seconds until a new gate has sent its first message, has prepared, and accepts.
 HELLO_S: Final = 5.0
 PREPARE_S: Final = 120.0
 TAKE_S: Final = 10.0
@@ -145,7 +145,7 @@ class Control(StateMachine[State, Event]):
         self._taker_pid = 0
 
     def open(self, inherited: socket.socket | None = None) -> None:
-        """Listen, or use the control socket of the gate that this one has taken over. OSError."""
+        """Listen, or use the control socket of the gate that is taken over. Raises OSError."""
         self._sock = _listening(self.path) if inherited is None else inherited
         self._file = _identity(self.path)
 
@@ -362,10 +362,9 @@ async def _send(sock: socket.socket, data: bytes, descriptors: Sequence[int]) ->
 
 
 def credentials(sock: Any) -> tuple[int, int]:
-    """Return the process and the user at the other end: (0, this user) where the kernel cannot
-    tell.
+    """Return the other end's process and user; (0, this user) where the kernel reports neither.
 
-    The file's mode and its folder keep others out there.
+    There the mode of the socket and of its folder keeps other users out.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, os.geteuid()

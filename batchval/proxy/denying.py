@@ -88,12 +88,12 @@ class Denier(Queue, Protocol):
 def refuse_denied(
     session: Denier, frame: memoryview, key: int, version: int, correlation_id: int
 ) -> bool:
-    """Answer a request whose API is denied to its client; return whether it was. ProtocolError.
+    """Answer a request that is denied to its client; return whether it was. Raises ProtocolError.
 
     A request that comes before the broker has authenticated the client ends the connection: clients
     wait for that.
     """
-    if (deny_list := session.proxy.deny_list) is None:  # no more, since a reload
+    if (deny_list := session.proxy.deny_list) is None:  # a reload has removed it
         return False
     is_asked = any(
         isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers
@@ -136,9 +136,7 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
 
 
 class _Denying(OneSlice):
-    """A job that makes the answer to one denied request, for ``ValidationQueue`` where that takes
-    long.
-    """
+    """A job that makes the answer to one denied request, for ``ValidationQueue``."""
 
     def __init__(self, session: Denier, frame: memoryview, answer: Answer) -> None:
         super().__init__(frame)
@@ -149,7 +147,7 @@ class _Denying(OneSlice):
         self._ready: Chunks = []
 
     def made(self) -> Chunks:
-        """Return the answer. ProtocolError."""
+        """Return the answer. Raises ProtocolError."""
         frame, key, version = self._frame[4:], self.answer.key, self.answer.version
         code = unauthorized(frame, key, version)
         is_short = len(frame) <= INLINE or not reads_request(key)

@@ -85,11 +85,9 @@ cdef class FastPath:
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1
     cdef int flush(self, list out) except -1
     cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version,
-            int32_t correlation_id,
-            list out) except -1
+            int32_t correlation_id, list out) except -1
     cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version,
-            int32_t correlation_id,
-            list out) except -1
+            int32_t correlation_id, list out) except -1
     cdef int validate(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1
     cdef list with_claims(self, object frame, Py_ssize_t size, const int32_t *row, int version)

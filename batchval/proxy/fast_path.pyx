@@ -97,9 +97,7 @@ cdef inline void forget_rows(Tables *t) noexcept nogil:
 
 cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags,
         Py_ssize_t end) noexcept:
-    """Empty the tagged fields at base[tags:end] of a frame (base: after its length). Return the
-    frame's new size.
-    """
+    """Empty the tagged fields at base[tags:end], base after the length; return the new size."""
     cdef uint8_t *base = p + 4
     base[tags] = 0
     memmove(base + tags + 1, base + end, size - 4 - end)
@@ -110,9 +108,7 @@ cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags,
 
 @cython.final
 cdef class Routes:
-    """The APIs that pass through: {key: (first version, last version, the version from which
-    answers are changed)}.
-    """
+    """The APIs that pass through: {key: (first version, last, first with changed answers)}."""
 
     def __init__(self, routes):
         cdef int key
@@ -264,8 +260,7 @@ cdef class FastPath:
         return i
 
     cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version,
-            int32_t correlation_id,
-            list out) except -1:
+            int32_t correlation_id, list out) except -1:
         if key == API_VERSIONS or version >= self.routes.of[key].changed_from:
             return False
         if key == FETCH:
@@ -279,8 +274,7 @@ cdef class FastPath:
         return True
 
     cdef int produce(self, object frame, uint8_t *p, Py_ssize_t size, int version,
-            int32_t correlation_id,
-            list out) except -1:
+            int32_t correlation_id, list out) except -1:
         cdef Cursor c
         cdef TaggedField tag
         cdef const int32_t *row
@@ -312,8 +306,7 @@ cdef class FastPath:
         tag.content = tag.size = 0
         if version >= FLEXIBLE_FROM:
             if not find_tag(base, row[PRODUCE_REQUEST_PARTITION_TAGS],
-                    row[PRODUCE_REQUEST_PARTITION_END],
-                            CLAIMS_FIELD, &tag):
+                    row[PRODUCE_REQUEST_PARTITION_END], CLAIMS_FIELD, &tag):
                 return False
             if (tag.found and tag.fields != 1) or (tag.fields and self.makes_claims):
                 return False  # others' fields stay, or new claims take the place of those
@@ -324,8 +317,7 @@ cdef class FastPath:
                 return False
             if tag.found:
                 path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size,
-                        version,
-                                    base + tag.content, tag.size)
+                        version, base + tag.content, tag.size)
             else:
                 path = self.validate(base + row[PRODUCE_REQUEST_PARTITION_RECORDS], batch_size,
                         version, NULL, 0)
@@ -335,8 +327,9 @@ cdef class FastPath:
             self.partitions += 1
         if tag.found:
             self.dropped += 1
-            size = drop_tag(p, size, row[PRODUCE_REQUEST_PARTITION_TAGS],
-                    row[PRODUCE_REQUEST_PARTITION_END])
+            size = drop_tag(
+                p, size, row[PRODUCE_REQUEST_PARTITION_TAGS], row[PRODUCE_REQUEST_PARTITION_END]
+            )
         self.produced += 1
         if row_of(&self.t.tables[0], 0,
                 PRODUCE_REQUEST_ROOT_COLUMNS)[PRODUCE_REQUEST_ROOT_ACKS] == 0:
@@ -385,9 +378,7 @@ cdef class FastPath:
 
     cdef int validate(self, const uint8_t *batch, Py_ssize_t size, int version, const uint8_t *tag,
             Py_ssize_t tag_size) except -1:
-        """Return the path by which the batch was accepted; 0 means that the full check must decide.
-        ``tag`` may be NULL.
-        """
+        """Return the path by which the batch was accepted; 0: the full check must decide."""
         cdef ClaimsCall call
         cdef LogValidator quick = self.quick, whole = self.whole
         cdef bint is_compressed = batch[ATTRIBUTES + 1] & CODEC_MASK
@@ -479,10 +470,10 @@ cdef class FastPath:
                     at = 8 if version < FETCH_FLEXIBLE_FROM else 9
                 else:
                     key = PRODUCE
-                    if version >= NODE_ENDPOINTS_FROM and not self.names_nobody(p + 4, size - 4,
-                            version):
+                    if (version >= NODE_ENDPOINTS_FROM
+                            and not self.names_nobody(p + 4, size - 4, version)):
                         break
-                    # before the tagged fields: there are none
+                    # throttle_time_ms comes last, before the empty tagged fields
                     at = size - (4 if version < FLEXIBLE_FROM else 5)
                 if ANSWER_HEADER <= at <= size - 4 and be32(p + at) > 0:
                     self.counters.throttled(key, be32(p + at))
@@ -563,9 +554,7 @@ cdef class FastPath:
             self.traffic.unmeasured_client += found
 
     def take_served(self):
-        """Return request bytes, answer bytes, answers, their ns and the longest since the last
-        call.
-        """
+        """Return bytes in, bytes out, answers, their ns and the longest, since the last call."""
         cdef Served s = self.served
         self.served = Served(0, 0, 0, 0, 0)
         return s.request_bytes, s.answer_bytes, s.answers, s.total_ns, s.most_ns
@@ -591,7 +580,7 @@ cdef class FastPath:
 
     cdef int add(self, object frame, uint8_t *start, uint8_t *end, list out) except -1:
         """Send consecutive frames on as one slice."""
-        # blocks of their own may be next to each other in memory, too
+        # different blocks may be adjacent in memory, too
         if (self.run.frames and start == self.run.end
                 and PyMemoryView_GET_BASE(frame) == PyMemoryView_GET_BASE(self.run_first)):
             self.run.end = end
@@ -622,9 +611,7 @@ cdef class FastPath:
     # ---- who asks for what -----------------------------------------------------------------------
 
     cdef bint is_same_client(self, const uint8_t *p, Py_ssize_t size) noexcept:
-        """Return whether a request has the client id of the one before it, or none that can be
-        read.
-        """
+        """Return whether the client id is that of the request before, or cannot be read."""
         cdef Py_ssize_t length
         if size < CLIENT_ID:
             return True

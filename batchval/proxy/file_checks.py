@@ -38,9 +38,7 @@ _LARGEST_KEY: Final = 1 << 20
 
 
 def file_faults(settings: Settings, source: Path | None) -> Iterator[Fault]:
-    """Find files that cannot be used and secrets that others can read. ``source`` is the settings
-    file.
-    """
+    """Find unusable files, and secrets that others can read; ``source`` is the settings file."""
     for loc, secret in _secrets(settings):
         yield from _secret(loc, secret, source)
     for i, listener in enumerate(settings.listeners):
@@ -123,9 +121,7 @@ def _readable_by_others(loc: Loc, path: Path) -> Iterator[Fault]:
 
 
 def _mode(path: Path) -> int:
-    """Return the permissions of a regular file; 0 for pipes and what cannot be found, which is
-    another fault.
-    """
+    """Return the permissions of a regular file; 0 for any other, and where there is none."""
     try:
         found = path.stat().st_mode
     except OSError:

@@ -1,6 +1,4 @@
-"""The number of clients that a gate may have by its settings and by the open files of its
-process.
-"""
+"""Count the clients that a gate may have by its settings and by its process's open files."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ def reserve_of(settings: Settings, threads: int) -> int:
 
 
 def connections_of(settings: Settings) -> int:
-    """Raise the limit of open files, and return how many clients it suffices for. Raises
-    OSError.
-    """
+    """Raise the limit of open files; return the clients it suffices for. Raises OSError."""
     limit, wanted = raise_limit(), settings.limits.max_connections
     reserve = reserve_of(settings, settings.limits.threads)
     allowed = connections_allowed(limit, wanted, reserve)
@@ -43,7 +39,7 @@ def connections_of(settings: Settings) -> int:
 
 def log_fewer(settings: Settings, allowed: int, why: str) -> None:
     """Log that there may be fewer clients than in the settings."""
-    # nobody has asked for the default
+    # the default is only information: nobody has chosen it
     level = (
         logging.WARNING if "max_connections" in settings.limits.model_fields_set else logging.INFO
     )

@@ -1,14 +1,13 @@
-"""Validation of one Produce request: which partitions go on, with which claims, and how the others
-are answered.
+"""Validate one Produce request: which partitions go on, with which claims; refuse the others.
 
     frame → ProduceRequestView → Verdicts → RequestVerdict
     validate (loop) → work (thread, until "done") → settle (loop)
                    with "waiting" → the answers of a schema registry → work
 
-Nothing is changed here, but for Produce 0 to 2: their message sets are converted to batches of
-magic 2, which go on as Produce 3. What costs little is validated at once. A request of many
-partitions, much data or long decompression goes to a thread: ``validate`` returns a RequestVerdict
-that is not ``done``.
+The received bytes are not changed: message sets of Produce 0 to 2 become new batches of magic 2,
+which go on as Produce 3, and so do batches whose claims are replaced. What costs little is
+validated at once. A request of many partitions, much data or long decompression goes to a thread:
+``validate`` returns a RequestVerdict that is not ``done``.
 """
 
 from __future__ import annotations
@@ -169,8 +168,7 @@ class Gate:
     ``topic_names``  the name of a topic id (16 bytes), None where it is not known; for any thread
     """
 
-    #: False: nothing is validated that need not be (for a bench, which asks what passing on alone
-    #: costs)
+    #: False skips validation that is not needed, for a bench of the cost of passing on.
     validates = True
 
     def __init__(self, options: ProxyOptions, counters: Counters) -> None:
@@ -214,18 +212,15 @@ class Gate:
         self.counters = counters
 
     def validators_of(self, topic: str | None) -> tuple[LogValidator | None, LogValidator]:
-        """Return the validator of the fast path and the one with the whole limit, of a topic. The
-        first is None where custom rules look at the records: no batch goes by the fast path then.
-        """
+        """Return a topic's validators: the fast path's (None with custom rules), the full one."""
         if self.topics.only_one:
             return self.quick, self.validator
         policy = self.topics.of(topic)
         pair = self._by_policy.get(policy)
         if pair is None:
             _check_policy(policy)
-            if (
-                len(self._by_policy) >= MOST_POLICIES
-            ):  # a cluster may change its topics' configurations for years
+            # a cluster may change its topics' configurations for years
+            if len(self._by_policy) >= MOST_POLICIES:
                 self._by_policy.clear()
             pair = self._by_policy[policy] = (
                 self.quick.with_policy(policy),
@@ -350,7 +345,7 @@ class Gate:
     def _prepare(
         self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts
     ) -> None:
-        """Put down what follows from the verdicts for each partition."""
+        """Note what follows from the verdicts for each partition."""
         if request.is_raised or not self.observe.everything:
             # what cannot be converted cannot go on, whatever is observed
             observes = self._observed_in(request, verdict)
@@ -369,9 +364,7 @@ class Gate:
     def _observed_in(
         self, request: ProduceRequestView, verdict: RequestVerdict
     ) -> Callable[[int], bool] | None:
-        """Return a function that says of a partition that breaks a rule whether it goes on all the
-        same; None: none does.
-        """
+        """Return whether a partition that breaks a rule goes on, by its index; None: none does."""
         if not self.observe.everything and not self.observe.rules:
             return None
         return lambda i: self.observe.observes(self.topic_of(request, i), verdict.principal)
@@ -398,9 +391,7 @@ class Gate:
     def _outgoing(
         self, request: ProduceRequestView, verdict: RequestVerdict, verdicts: Verdicts
     ) -> Outgoing:
-        """Return the tag and the batch of each partition that goes on; None: none, and as it
-        came.
-        """
+        """Return the tag and the batch of each partition that goes on; None: none, as it came."""
         has_tags = request.api_version >= _TAGS_FROM
         return verdicts.outgoing(self.validator, self.claims_out, verdict.keep, has_tags)
 
@@ -497,9 +488,7 @@ class Gate:
                 )
 
     def topic_of(self, request: ProduceRequestView, i: int) -> str | None:
-        """Return the name of a partition's topic, one that is too long in part; None for an id
-        without a name.
-        """
+        """Return the name of a partition's topic, cut if it is too long; None for an unknown id."""
         topic_id = request.topic_id(i)
         return request.topic(i, MOST_OF_NAME) if topic_id is None else self.topic_names(topic_id)
 

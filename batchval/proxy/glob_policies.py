@@ -1,5 +1,4 @@
-"""The rules for records of the topics that one glob matches, and the policies that follow from
-them.
+"""The record rules of the topics that one glob matches, and the policies that follow.
 
 record rules ── + ids that a registry has for the topic's subject ──▶ TopicPolicy.record_rules
 custom rules ── are called by record_stage

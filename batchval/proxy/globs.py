@@ -75,9 +75,7 @@ def _guesses(glob: str) -> Iterable[str]:
 
 
 class _Names(NamedTuple):
-    """The names that may be matched. One of ``kept`` characters that starts with ``prefix`` is
-    allowed.
-    """
+    """The names that may be matched: one with ``prefix`` and ``kept`` characters in all is."""
 
     allowed: Callable[[str], bool]
     prefix: str
@@ -115,9 +113,7 @@ def _elements(glob: str) -> list[_Element]:
 
 
 def _alphabet(globs: Iterable[str]) -> str:
-    """Return characters that stand for all others: those of the globs, their neighbours and a few
-    more.
-    """
+    """Return characters that stand for all: those of the globs, neighbours and a few more."""
     own = {
         chr(min(max(ord(c) + step, 32), 0x10FFFF))
         for glob in globs
@@ -130,9 +126,7 @@ def _alphabet(globs: Iterable[str]) -> str:
 
 
 def _representatives(globs: list[list[_Element]], alphabet: str) -> list[str]:
-    """Return one character of each kind that no glob tells apart; ``.`` and the letters of
-    ``User:`` always.
-    """
+    """Return one character of each kind that globs tell apart, and those of ``.`` and ``User:``."""
     patterns = {
         element.pattern: element for glob in globs for element in glob if element is not None
     }

@@ -94,7 +94,7 @@ def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Hand
 
 
 def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | None:
-    """Return what the client gets of an answer, None for nothing. ProtocolError, OSError."""
+    """Return what the client gets of an answer, or None. Raises ProtocolError and OSError."""
     correlation_id, key, version = facts_of(first)
     answer = (
         first
@@ -313,7 +313,7 @@ def produce(
     inline: bool,
     out: Out,
 ) -> None:
-    """Validate a Produce request, and send on what passes. ProtocolError.
+    """Validate a Produce request, and send on what passes. Raises ProtocolError.
 
     ``decision`` is the ledger's, where the fast path has asked it; ``inline`` is False where it
     found that the batch decompresses to too much for the event loop.

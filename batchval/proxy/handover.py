@@ -31,9 +31,9 @@ from batchval.proxy.state_file import State
 
 __all__ = ["TakeOver", "taken_over"]
 
-#: For each message of the running gate.
+#: Seconds for each message of the running gate.
 ANSWER_S: Final = 15.0
-#: For the new gate to become ready, and between two looks.
+#: Seconds for the new gate to become ready, and between two looks.
 PREPARE_S: Final = 60.0
 LOOK_S: Final = 0.02
 _READ: Final = 64 << 10
@@ -143,13 +143,13 @@ class TakeOver:
     # ---- on the event loop -----------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Report that this gate has all that it needs; return when it may accept. HandOverError."""
+        """Report that this gate can serve; return when it may accept. Raises HandOverError."""
         async with _answering():
             await self._send("ready")
             _expected(await self._received(), "go")
 
     async def took(self) -> None:
-        """Report that this gate accepts connections: the other one drains now. HandOverError."""
+        """Report that this gate accepts, so that the other one drains. Raises HandOverError."""
         async with _answering():
             await self._send("took")
 
@@ -175,7 +175,7 @@ class TakeOver:
         self.close()
 
     def close(self) -> None:
-        """Close the connection to the other gate. The sockets belong to who has taken them."""
+        """Close the connection to the other gate. The listening sockets stay open."""
         self._sock.close()
 
     async def _send(self, kind: str) -> None:
@@ -240,7 +240,7 @@ async def taken_over(predecessor: TakeOver, gate: Successor) -> None:
 
 
 async def _asked(gate: Successor, predecessor: TakeOver) -> bool:
-    """Return when a gate may accept: whether the other one lives. HandOverError."""
+    """Wait until a gate may accept; return whether the other one lives. Raises HandOverError."""
     try:
         await _prepared(gate, predecessor)
         await predecessor.ready()
@@ -250,7 +250,7 @@ async def _asked(gate: Successor, predecessor: TakeOver) -> bool:
 
 
 async def _prepared(gate: Successor, predecessor: TakeOver) -> None:
-    """Wait until a gate can serve clients, unless the other one cannot either. GoneError."""
+    """Wait until a gate can serve clients, unless the other one cannot. Raises GoneError."""
     until = asyncio.get_running_loop().time() + PREPARE_S
     while predecessor.unready is None and (why := gate.preparing()) is not None:
         if asyncio.get_running_loop().time() > until:

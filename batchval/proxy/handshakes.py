@@ -48,7 +48,7 @@ __all__ = [
     "NoHandshakeError",
 ]
 
-#: Of what is read from the socket at once.
+#: Bytes that are read from the socket at once.
 LARGEST_TLS_READ: Final = 64 << 10
 
 START_INTERVAL_S: Final = 0.001
@@ -172,12 +172,12 @@ class Handshakes:
     # ---- turns -----------------------------------------------------------------------------------
 
     def queue(self, guard: _Guard) -> None:
-        """Let it wait for its turn."""
+        """Let a handshake wait for its turn."""
         self._waiting.setdefault(guard.network, deque()).append(guard)
         self._grant()
 
     def started(self, guard: _Guard) -> None:
-        """Note that the answer to its ClientHello is computed: the next handshake may start."""
+        """Note that the answer to a ClientHello is computed: the next handshake may start."""
         if guard is self._starting:
             self._starting = None
             self._grant()
@@ -244,16 +244,14 @@ class Handshakes:
     # ---- what failed -----------------------------------------------------------------------------
 
     def _failed(self, error: HandshakeError) -> HandshakeError:
-        """Count it."""
+        """Count a failed handshake."""
         failed = self.counters.handshakes_failed
         failed[error.reason] = failed.get(error.reason, 0) + 1
         return error
 
 
 class _Awaitable:
-    """A coroutine that is made when it is awaited: it may never be, where its task is cancelled
-    first.
-    """
+    """A coroutine that is created when it is awaited: a cancelled task may never await it."""
 
     def __init__(self, coroutine: Callable[[], Coroutine[Any, Any, asyncio.Transport]]) -> None:
         self._coroutine = coroutine
@@ -330,7 +328,7 @@ class _Guard(asyncio.BufferedProtocol):
         return secured
 
     def fail(self, error: HandshakeError) -> None:
-        """End it, unless it has ended."""
+        """End the handshake, unless it has ended."""
         if self._failure is None:
             self._failure = error
         if self._task is not None:
@@ -481,9 +479,7 @@ class _ComputedObject(ssl.SSLObject):
 
 
 class _Early(asyncio.BufferedProtocol):
-    """A buffer of what comes before the client's protocol has its transport: a first request may
-    follow the handshake at once.
-    """
+    """A buffer for what comes before the client's protocol has its transport."""
 
     def __init__(self, scratch: memoryview) -> None:
         self.lost: tuple[Exception | None] | None = None
@@ -529,9 +525,7 @@ def _do_handshake(tls: ssl.SSLObject) -> Exception | None:
 
 
 def _record_length(data: bytearray) -> int:
-    """Return the bytes of the first record with its header; while the header is incomplete, the
-    header's length.
-    """
+    """Return the bytes of the first record; of its header, while that is incomplete."""
     return (
         _RECORD_HEADER + int.from_bytes(data[3:5], "big")
         if len(data) >= _RECORD_HEADER
@@ -540,9 +534,7 @@ def _record_length(data: bytearray) -> int:
 
 
 def _problem(data: bytearray) -> HandshakeError | None:
-    """Return why this cannot become a ClientHello in one record, as all clients send it; None if it
-    can.
-    """
+    """Return why this cannot become a ClientHello in one record; None if it can."""
     if data[0] != _HANDSHAKE or (len(data) > 1 and data[1] != 3):
         return HandshakeError("plaintext", "the client does not speak TLS")
     if len(data) < _RECORD_HEADER:

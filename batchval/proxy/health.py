@@ -172,9 +172,7 @@ class HealthServer:
 
 
 class _Texts:
-    """The texts of one page. Each is made in a thread, one at a time, for all requests of it that
-    came before.
-    """
+    """The texts of one page: each is made in a thread, for all requests that came before."""
 
     def __init__(self, take: Callable[[Asked], Awaitable[Callable[[], Text]]], name: str) -> None:
         self._take = take

@@ -85,9 +85,7 @@ class Holding:
         return self._session.spoke
 
     def held(self) -> int:
-        """Return the bytes that this session holds, about: the memory of frames in part, and what
-        waits.
-        """
+        """Return about how many bytes this session holds: frames in part, and what waits."""
         session = self._session
         held = (
             self.partial_held()
@@ -106,9 +104,7 @@ class Holding:
         return self._session.client.splitter.buffered
 
     def answer_bytes(self) -> int:
-        """Return what has come of an answer that is not passed on before it is whole, where only
-        the budget keeps it from growing.
-        """
+        """Return what has come of an answer that must be whole, if only the budget holds it up."""
         broker = self._session.broker
         return 0 if broker is None or broker.holds & ~BUDGET else broker.splitter.buffered
 
@@ -121,16 +117,12 @@ class Holding:
         return unread(self._session.client.transport)
 
     def partial_held(self) -> int:
-        """Return the memory that an unfinished request takes, or an answer that is not passed on
-        before it is whole.
-        """
+        """Return the memory of an unfinished request, and of an answer that must be whole."""
         held, broker = self._session.client.splitter.held_bytes, self._session.broker
         return held if broker is None else held + broker.splitter.held_bytes
 
     def partial_size(self) -> int:
-        """Return the size that the client's unfinished request states, or the broker's unfinished
-        answer, whichever is larger; 0: not known yet.
-        """
+        """Return the larger size that an unfinished request or answer states; 0: not known yet."""
         size, broker = self._session.client.splitter.partial_size, self._session.broker
         return max(size, broker.splitter.partial_size) if self.answer_bytes() and broker else size
 

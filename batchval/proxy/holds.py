@@ -1,6 +1,4 @@
-"""The reasons for which a session's client is not read, a bit each; some hold the broker as
-well.
-"""
+"""Name the reasons for which a client is not read, a bit each; some hold the broker, too."""
 
 from __future__ import annotations
 

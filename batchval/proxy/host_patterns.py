@@ -26,9 +26,7 @@ _NODE_ID = re.compile(rf"0|[1-9][0-9]{{0,{_MOST_DIGITS - 1}}}")
 
 
 class HostPattern(NamedTuple):
-    """The texts before and after the broker's id; ``after`` is None where all brokers share the
-    host.
-    """
+    """The texts before and after a broker's id; ``after`` is None where all share the host."""
 
     before: str
     after: str | None = None
@@ -122,9 +120,7 @@ def _with_longest_id(text: str) -> str:
 
 
 def _a_labels(text: str) -> str:
-    """Return the ASCII form of an international name (RFC 5890), or what to use where there is
-    none.
-    """
+    """Return the ASCII form of an international name (RFC 5890), else what may be used."""
     try:
         name = text.replace(NODE, "node-placeholder").encode("idna").decode()
     except UnicodeError:

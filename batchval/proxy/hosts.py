@@ -59,9 +59,7 @@ def addresses_of(host: str) -> frozenset[Ip]:
 
 
 def is_local(address: Ip) -> bool:
-    """Return whether an interface of this machine has the address: only then can a socket be bound
-    to it.
-    """
+    """Return whether an interface of this machine has the address, so that it can be bound."""
     if address.is_loopback:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

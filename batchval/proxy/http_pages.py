@@ -107,7 +107,7 @@ class Pages:
         return lambda: families
 
     def export(self, version: str) -> OtlpExport | None:
-        """Return what sends metrics to a collector, where the settings name one. ConfigError."""
+        """Return the exporter of metrics to a collector, if one is set. Raises ConfigError."""
         settings = self.gate.settings
         otlp = settings.metrics.otlp
         if otlp is None:

@@ -1,7 +1,8 @@
 """The identity of one session's client, from which the size of its requests and its APIs follow.
 
-A client is not authenticated until its broker has shown that it is, or that it asks nobody to be.
-Its principal is its certificate's or, once the broker has accepted it, that of SASL.
+Where brokers require authentication, requests are limited until the broker has accepted the client;
+while that is not known, large ones wait. The principal is that of the certificate or, once the
+broker has accepted it, that of SASL.
 """
 
 from __future__ import annotations
@@ -75,9 +76,7 @@ class Identity:
         )
 
     def look(self) -> None:
-        """Decide about a client that came before the gate knew whether brokers authenticate: its
-        requests are limited from now on, or not, or a large one waits.
-        """
+        """Decide on a client that came before it was known whether brokers authenticate."""
         session = self._session
         requires = session.proxy.discovery.requires_authentication
         most = session.limits.max_unauthenticated_frame_bytes
@@ -98,9 +97,7 @@ class Identity:
                 )
 
     def authenticate(self) -> None:
-        """Lift the limits of a client that nobody knows: it has shown who it is, or nobody asks it
-        to.
-        """
+        """Lift the limits: the broker has accepted the client, or requires no authentication."""
         session = self._session
         session.authenticated = True
         session.is_unknown = session.sasl.is_open = False

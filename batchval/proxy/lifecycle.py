@@ -12,7 +12,7 @@
                     └──────DRAINED──► ENDED                              │
     ENDED ◄───────────────────────TERMINATE, INTERRUPT, DRAINED──────────┘
 
-RELOAD is served while clients are, and changes no phase.
+RELOAD is served in SERVING and LEAVING, and changes no phase.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Life(StateMachine[Phase, Event]):
     """The phases of one gate, which serves already.
 
     ``events``     what happens: signals, and the hand-over to a new gate
-    ``stop_delay_s``  returns the settings' of now, in seconds
+    ``stop_delay_s``  returns limits.stop_delay_ms as it is now, in seconds
     ``leaving``    called when the gate begins to end: it cannot be taken over from then on
     ``draining``   called when it drains: it takes no other settings from then on
     """
@@ -112,9 +112,7 @@ class Life(StateMachine[Phase, Event]):
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self) -> bool:
-        """Return when the gate has ended: whether SIGINT, or a signal while it drained, has ended
-        it.
-        """
+        """Run until the gate has ended; return whether a signal has interrupted it."""
         is_interrupted = False
         while self.state is not Phase.ENDED:
             event = await self.events.get()

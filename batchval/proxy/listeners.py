@@ -121,9 +121,7 @@ class Listeners:
         return self._advertised.broker(node_id, port, is_wanted=is_wanted)
 
     def named(self, node_id: int | None) -> Listener:
-        """Return the listener of a broker that a client chose by its server name, known or not;
-        None: of any.
-        """
+        """Return the listener of a broker by its server name, known or not; None: of any broker."""
         assert self.bootstrap is not None
         if node_id is None:
             return self.bootstrap
@@ -228,9 +226,7 @@ class Listeners:
         )
 
     def _numbers(self, node_id: int) -> list[int]:
-        """Return the ports to try: the one of the configuration, if it is one of ``broker_ports``,
-        then the one of the state file, so that it is the same after a restart, then any.
-        """
+        """Return the ports to try: the configured one, that of the last start, then any."""
         kept = self.discovery.kept_port(self.options.listener_name, node_id)
         wanted = self._wanted(node_id)
         last = min(self._wanted(self.options.broker_ports - 1), 0xFFFF)

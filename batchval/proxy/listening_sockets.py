@@ -86,9 +86,7 @@ class ListeningSockets:
         self.sockets |= {(METRICS, n): sock for n, sock in enumerate(socks)}
 
     def close_unused(self) -> None:
-        """Close inherited sockets that nothing has opened: their addresses are not in the
-        settings.
-        """
+        """Close inherited sockets that nothing has opened: the settings lack their addresses."""
         for sock in self._inherited.values():
             sock.close()
         self._inherited.clear()
@@ -120,15 +118,11 @@ class ListeningSockets:
         return self._at(key, host, last)
 
     def _may_be_shared(self, key: SocketKey) -> bool:
-        """Return whether the other gate of a hand-over may have bound a port: not one whose socket
-        was sent.
-        """
+        """Return whether the other gate may have bound a port: not one whose socket was sent."""
         return key not in self._inherited and time.monotonic() < self.shared_until
 
     def _at(self, key: SocketKey, host: str, number: int) -> socket.socket:
-        """Return an inherited socket at this address, its own one where any port will do, or a new
-        one.
-        """
+        """Return an inherited socket at this address (for any port its own), or a new one."""
         keys = [key] if key in self._inherited else []
         if number:  # a listener may have another name now
             keys += [one for one in self._inherited if one != key]

@@ -74,35 +74,31 @@ class Draft:
         return any(loc[:i] in self._wrong for i in range(1, len(loc) + 1))
 
     def readable(self) -> tuple[Settings, list[str]]:
-        """Return settings whose values are right, and a line for each other fault. ConfigError."""
+        """Return settings with valid values, and the lines of other faults. Raises ConfigError."""
         values, others = self.faults[: self._wrong_values], self.faults[self._wrong_values :]
         if values or self.settings is None:
             raise ConfigError(lines_of(self.faults, self.source))
         return self.settings, lines_of(others, self.source)
 
     def finished(self) -> Settings:
-        """Return the settings. ConfigError with all faults, where there are any."""
+        """Return the settings. Raises ConfigError with all faults, where there are any."""
         if self.faults or self.settings is None:
             raise ConfigError(lines_of(self.faults, self.source))
         return self.settings
 
 
 def load(path: Path, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Return the settings of a file. ``overrides``: values of the command line, which win. OSError,
-    ConfigError.
-    """
+    """Return the settings of a file; ``overrides`` win. Raises OSError and ConfigError."""
     return drafted_file(path, overrides).finished()
 
 
 def drafted_file(path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
-    """Return the draft of a file. OSError, ConfigError where it is not YAML."""
+    """Return the draft of a file. Raises OSError, and ConfigError where it is not YAML."""
     return drafted_bytes(read_bytes(path), path, overrides)
 
 
 def drafted_bytes(data: bytes, path: Path, overrides: Mapping[str, Any] | None = None) -> Draft:
-    """Return the draft of what was read of a file. ConfigError where it is not YAML, or too
-    long.
-    """
+    """Return the draft of a file's bytes. Raises ConfigError for other than YAML, or too many."""
     values, lines, twice = parsed(text_of(data, str(path)), str(path))
     overrides = overrides or {}
     source = Source(str(path), lines, frozenset(tuple(key.split(".")) for key in overrides))
@@ -112,7 +108,7 @@ def drafted_bytes(data: bytes, path: Path, overrides: Mapping[str, Any] | None =
 
 
 def settings_from(values: Mapping[str, Any]) -> Settings:
-    """Return settings from what a YAML file would hold. ConfigError."""
+    """Return settings from what a YAML file would hold. Raises ConfigError."""
     return drafted(values).finished()
 
 
@@ -155,9 +151,7 @@ def _without_effect(model: type[BaseModel], key: str) -> str:
 
 
 def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Set ``{"log.format": "json"}`` into the values. A part that is not a mapping stays: it will
-    be an error.
-    """
+    """Set ``{"log.format": "json"}`` into the values, but not into what is not a mapping."""
     for key, value in overrides.items():
         *parents, last = key.split(".")
         target: Any = values
@@ -176,9 +170,7 @@ def overridden(values: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str
 
 
 def _place_in(values: Any, loc: Loc) -> Loc:
-    """Return the place of a fault in the values themselves: one mapping may stand for a list of
-    it.
-    """
+    """Return a fault's place in the values, where a mapping may stand for a list of it."""
     found: list[str | int] = []
     place: Any = values
     for part in loc:
@@ -190,9 +182,7 @@ def _place_in(values: Any, loc: Loc) -> Loc:
 
 
 def _copied(value: Any) -> Any:
-    """Copy mappings and lists; a value that YAML shares (``*anchor``) gets a copy for each
-    place.
-    """
+    """Copy mappings and lists; what YAML shares (``*anchor``) gets a copy for each place."""
     if isinstance(value, Mapping):
         return {key: _copied(one) for key, one in value.items()}
     return [_copied(one) for one in value] if isinstance(value, list) else value
@@ -260,9 +250,7 @@ def _stand_in(annotation: Any) -> Any:
 
 
 def shown(settings: Settings) -> str:
-    """Return all settings as YAML with their defaults. Secrets that stand in the file are
-    hidden.
-    """
+    """Return all settings as YAML with their defaults. Secrets in the file are hidden."""
     text: str = yaml.safe_dump(
         _plain(settings), sort_keys=False, default_flow_style=False, allow_unicode=True
     )

@@ -45,11 +45,11 @@ class LineWriter:
         self.left_out = 0
         self._descriptor = descriptor
         self._count_line = count_line
-        # a line, and how many left out it reports; as the lock, it may be entered again by a thread
-        # in it: the cycle collector comes anywhere, and what it frees may log
+        # (line, lines left out that it reports); queue and lock are reentrant: the cycle collector
+        # runs anywhere, and what it frees may log
         self._queue: SimpleQueue[tuple[bytes, int]] = SimpleQueue()
         self._lock = threading.RLock()
-        self._waiting = 0  # bytes in the queue and in the thread's hands
+        self._waiting = 0  # bytes in the queue and being written
         self._reported = 0  # of left_out
         self._rest = b""  # of a line that was written in part
         self._is_late = False
@@ -149,7 +149,7 @@ class ThreadHandler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait for FLUSH_S at most; the interpreter does at its end."""
+        """Wait until all is written, for FLUSH_S at most; the interpreter does so at its end."""
         self.writer.flush()
 
 

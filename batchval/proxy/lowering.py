@@ -104,7 +104,7 @@ class _Fault(NamedTuple):
 
 
 def is_empty(body: memoryview) -> bool:
-    """Return whether no partition of an answer has records. ProtocolError."""
+    """Return whether no partition of an answer has records. Raises ProtocolError."""
     return not any(fetched.records for fetched in read_answer(body).partitions)
 
 
@@ -147,7 +147,7 @@ class FetchConversion(Lowering):
         return self._size
 
     def work(self) -> tuple[str, float]:
-        """Convert for one slice, in a thread. ProtocolError."""
+        """Convert for one slice, in a thread. Raises ProtocolError."""
         began = time.thread_time()
         if self.cancelled:
             return "done", 0.0
@@ -204,9 +204,7 @@ class FetchConversion(Lowering):
     # ---- in a thread -----------------------------------------------------------------------------
 
     def _convert(self) -> Iterator[bool]:
-        """Convert the partitions one by one; another job may run where this yields whether the next
-        batch is heavy.
-        """
+        """Convert the partitions; yield between slices whether the next batch is heavy."""
         request = self._facts.request()
         read = read_answer(self._frame[_ANSWER_HEADER:])
         writer = AnswerWriter(read, request.version, self.answer.correlation_id)
@@ -242,7 +240,7 @@ class FetchConversion(Lowering):
                     )
             writer.put(fetched, code, output)
         self._ready = writer.finish()
-        # the loop may take a while to ask for it: what it was made of is of no use
+        # free the broker's answer: the loop may ask for this one much later
         self._frame = memoryview(b"")
 
 

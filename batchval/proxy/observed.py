@@ -112,9 +112,7 @@ class Row(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """All counts at one moment. ``judged``: all validated batches, refused or not, since
-    ``since_ms``.
-    """
+    """All counts at one moment. ``judged``: batches validated since ``since_ms``."""
 
     mode: str
     since_ms: int

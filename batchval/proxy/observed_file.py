@@ -33,11 +33,11 @@ _VERSION: Final = 1
 _MOST_BYTES: Final = 64 << 20
 _MOST_ROWS: Final = 20_000
 _ROWS_A_PIECE: Final = 50
-#: Between two writes: after a refusal, and where only the number of validated batches has risen.
+#: Seconds between two writes: after a refusal, and where only validated batches have risen.
 _CHANGED_S: Final = 10.0
 _UNCHANGED_S: Final = 60.0
 
-#: Of the fields of a row, as they are in the file.
+#: Types of a row's fields, in the order of the file.
 _TYPES: Final[tuple[type | tuple[type, ...], ...]] = (
     *(str, str, str, bool),
     *(int, int, int, str, (str, type(None)), int, str, str),

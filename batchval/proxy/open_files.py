@@ -17,8 +17,7 @@ __all__ = ["SpareFiles", "connections_allowed", "raise_limit", "reserve_for", "t
 
 #: More is useless, and some libraries walk over all descriptors that a process may have.
 MOST: Final = 1 << 20
-#: The interpreter, the loop, look-ups of names, certificates that are read again, the broker that
-#: is asked for topics.
+#: Those of the interpreter, the loop, look-ups of names, certificates, and requests for topics.
 LIBRARIES: Final = 64
 
 
@@ -45,9 +44,7 @@ def reserve_for(listening: int, threads: int, health: int) -> int:
 
 
 def connections_allowed(limit: int, wanted: int, reserve: int) -> int:
-    """Return how many clients there may be, two open files each; 0 or less where the reserve takes
-    all.
-    """
+    """Return how many clients there may be, two open files each; 0 or less: none."""
     return min(wanted, (limit - reserve) // 2)
 
 
@@ -69,9 +66,7 @@ class SpareFiles:
         return len(self._files)
 
     def take(self) -> None:
-        """Close one, if there is one left: the next descriptor that is opened can have its
-        place.
-        """
+        """Close one, if any is left, so that another descriptor can be opened."""
         if self._files:
             os.close(self._files.pop())
 

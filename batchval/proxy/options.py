@@ -1,7 +1,6 @@
 """Runtime options of the proxy. Values are already validated by proxy.config.
 
-Times are in seconds, sizes in bytes. The configuration file, its words and its units are another
-module's matter.
+Times are in seconds, sizes in bytes; the configuration file has words and units of its own.
 """
 
 from __future__ import annotations
@@ -46,18 +45,17 @@ class Limits:
     ``max_partitions``    of one Produce request, and its topics
     ``max_frame_bytes``   of a request (socket.request.max.bytes)
     ``max_answer_bytes``  of a broker's answer
-    ``max_connections``   of all proxies that share these counters;  ``max_listener_connections`` of
-                          one proxy's clients
+    ``max_connections``   of all proxies that share these counters
+    ``max_listener_connections``  of one proxy's clients
     ``max_bytes_held``    frames and answers that wait here, all connections together; above it
                           reading pauses
     ``write_buffer``      bytes that may wait for one socket before the other side's reading pauses
     ``max_waiting``       answers that one connection may have open before its reading pauses
-    ``handshake_s``       until the first whole request;  ``idle_s``  between requests, while no
-                          answer is awaited
+    ``handshake_s``       until the first whole request
+    ``idle_s``            between requests, while no answer is awaited
     ``connect_s``         for the connection to a broker
     ``linger_s``          for the data that is still to be written when a connection is closed
-    ``peer_timeout_s``    how long a peer may leave unacknowledged what the kernel sends it: then it
-                          is gone
+    ``peer_timeout_s``    after which a peer that acknowledges nothing is gone
     ``max_address_connections``  of one client address; None: half of ``max_connections``
     ``frame_s``           for a request to come, and a second more for each MiB of it
     ``max_unauthenticated_frame_bytes``  of a request before its client has authenticated, where
@@ -139,18 +137,14 @@ class TopicPolicies:
 
 
 class ObserveGlobs(NamedTuple):
-    """Topics and principals that are observed although the mode is enforce: both globs match
-    (fnmatchcase).
-    """
+    """Globs (fnmatchcase) of topics and principals that mode enforce observes: both match."""
 
     topics: str
     principals: str
 
 
 class DenyRule(NamedTuple):
-    """APIs that are denied: ``keys`` to the principals and on the listeners whose globs match
-    (fnmatchcase), but not to those of ``exceptions``.
-    """
+    """Denied API keys; globs (fnmatchcase) of principals, those excepted, and listeners."""
 
     keys: frozenset[int]
     principals: str = "*"
@@ -182,9 +176,7 @@ class Facts(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """One partition of a request that was refused, or would have been: for a log line; never a byte
-    of payload.
-    """
+    """One partition that was refused, or would have been, for a log line; no byte of payload."""
 
     listener: str
     client: str
@@ -229,9 +221,7 @@ class Denied(NamedTuple):
 
 @dataclass(slots=True)
 class Counters:
-    """The counters of the data path. An exporter of metrics reads them, or passes an object with
-    the same attributes.
-    """
+    """The counters of the data path; an exporter of metrics may pass an object like it."""
 
     connections_total: int = 0
     connections_open: int = 0
@@ -239,9 +229,7 @@ class Counters:
     connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
     frames_evicted_total: int = 0  # in part, above max_bytes_held
     answers_evicted_total: int = 0  # that no client took, above max_bytes_held
-    connections_closed: dict[str, int] = field(
-        default_factory=dict
-    )  # by reason, where the proxy closed
+    connections_closed: dict[str, int] = field(default_factory=dict)  # by reason
     handshakes_total: int = 0  # TLS, with clients
     handshakes_failed: dict[str, int] = field(default_factory=dict)  # by reason
     upstream_failures_total: int = 0
@@ -255,9 +243,8 @@ class Counters:
     partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
     batches_converted_total: int = 0  # of Produce 0 to 2
-    batches_by_path: dict[str, int] = field(
-        default_factory=dict
-    )  # of accepted ones: claims, shallow, full, rebuilt
+    # accepted batches by claims, shallow, full, rebuilt
+    batches_by_path: dict[str, int] = field(default_factory=dict)
     requests_answered_here_total: int = 0
     requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
@@ -271,9 +258,7 @@ class Counters:
     claims_tags_added_total: int = 0
     claims_payloads_added_total: int = 0
     claims_payloads_dropped_total: int = 0
-    answers_throttled: dict[int, int] = field(
-        default_factory=dict
-    )  # by API key, of Produce and Fetch
+    answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key
     throttle_time_ms: dict[int, int] = field(default_factory=dict)  # of these answers
     bytes_held: int = 0
     reading_paused_total: int = 0
@@ -297,8 +282,8 @@ class ProxyOptions:
     ``upstream``           brokers to bootstrap from, tried in order
     ``advertised_host``    in answers, with {node} for the broker's id; None: the host that the
                            client itself has connected to
-    ``advertised_port``    in answers, of all brokers; ``advertised_first_port`` + n: of broker n;
-                           both None: the port of the listener
+    ``advertised_port``    in answers, of all brokers; None: the port of the listener
+    ``advertised_first_port``  plus the broker's id is its port in answers
     ``sni``                the server names by which TLS clients choose brokers: there is one port
     ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any
                            free port
@@ -306,8 +291,8 @@ class ProxyOptions:
     ``mode``               enforce refuses; observe forwards, counts and logs
     ``observe``            topics and principals that are observed in mode enforce too
     ``deny``               APIs that are answered with an authorization error
-    ``topics``             policies; ``validator`` what LogValidator is made with besides (mode,
-                           extras, limits)
+    ``topics``             policies
+    ``validator``          further arguments of LogValidator: mode, extras, limits
     ``claims_in``          what to make of claims that come in
     ``claims_out``         where the claims go that are computed here
     ``claims_secret``      decides which claims are sampled, the same in all processes; None: any

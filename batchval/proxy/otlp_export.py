@@ -66,7 +66,8 @@ _CUMULATIVE = AggregationTemporality.CUMULATIVE
 class OtlpExport:
     """An exporter of metrics to one collector. ``start`` and ``stop`` it on a running loop.
 
-    ``exports_total``   requests that the collector has taken;  ``failures_total``  all others
+    ``exports_total``   requests that the collector has taken
+    ``failures_total``  all others
     """
 
     def __init__(self, settings: Otlp, take: Take, *, version: str = "", mode: str = "") -> None:
@@ -91,7 +92,7 @@ class OtlpExport:
         self._fails = False
 
     def renewed(self) -> OTLPMetricExporter:
-        """Return an exporter with the headers that files hold now. ValueError. For any thread."""
+        """Return an exporter with the headers of now, for any thread. Raises ValueError."""
         return OTLPMetricExporter(
             endpoint=self._url,
             headers={name: secret.reveal() for name, secret in self._settings.headers.items()},

@@ -77,9 +77,7 @@ class Outbox(deque[Item]):
             self.send_ready()
 
     def send_ready(self) -> None:
-        """Send the requests on that wait for nothing any more, for SEND_S in one turn of the
-        loop.
-        """
+        """Send on the requests that wait for nothing, for SEND_S in one turn of the loop."""
         session = self._session
         out: list[bytes | memoryview] = []
         end = time.perf_counter() + SEND_S
@@ -147,9 +145,7 @@ class Outbox(deque[Item]):
         self.drop(self.index(item))
 
     def drop_unvalidated(self) -> None:
-        """Drop what is being validated for a client that is gone, unless nobody waits for the
-        answer anyway (acks=0).
-        """
+        """Drop what a client that is gone waits for; requests without an answer go on (acks=0)."""
         for n, item in enumerate(self):
             if item.waits and item.answer is not None:
                 self.drop(n)

@@ -183,7 +183,8 @@ def throttle_ms(key: int, version: int, body: memoryview) -> int:
 class Lowering(OneSlice):
     """A job that makes the client's answer of the broker's.
 
-    ``answer``  its place;  ``held``  bytes that the session holds for it
+    ``answer``  its place in the queue
+    ``held``    bytes that the session holds for it
     """
 
     def __init__(self, session: Queue, answer: Answer, frame: memoryview) -> None:
@@ -206,7 +207,8 @@ class Lowering(OneSlice):
 class Item:
     """A request that cannot go on yet: its own verdict is awaited, or that of a request before it.
 
-    ``frame``      as it came;  ``answer``  its place, None where no answer comes (acks=0)
+    ``frame``      as it came
+    ``answer``     its place, None where no answer comes (acks=0)
     ``request``, ``verdict``  of a Produce request
     ``waits``      True until its verdict is known
     ``copied``     bytes of batches that go on with other claims, once they are made

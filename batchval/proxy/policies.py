@@ -74,9 +74,7 @@ RequestT = TypeVar("RequestT", bound=Request[Any])
 
 
 class TopicLookup:
-    """The policy of a topic by name, None where nothing is known. Answers of the globs are
-    remembered.
-    """
+    """The policy of a topic by name, None where nothing is known. Globs' answers are kept."""
 
     def __init__(
         self,
@@ -110,8 +108,7 @@ class ClusterTopics:
     """Topic configurations of the cluster, read again every ``refresh_s``; a topic that is new is
     asked for at once.
 
-    ``read``  reads those of some topics, or of all (None); NetworkError, OSError or ProtocolError
-              where it cannot
+    ``read``  reads those of some topics, or of all (None), as ``read_topic_configs``
 
     What was read last holds until something else is read. A read that failed is tried again.
     """
@@ -124,9 +121,8 @@ class ClusterTopics:
         self._retry_s = retry_s
         self._known: dict[str, TopicPolicy] = {}
         self._wanted: set[str] = set()
-        self._asked: set[str] = (
-            set()
-        )  # since all were read: they do not exist, or may not be described
+        # since all were read: they do not exist, or may not be described
+        self._asked: set[str] = set()
         self._more = asyncio.Event()
         self.read_at: float | None = None
         self.failures_total = 0

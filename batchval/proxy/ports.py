@@ -105,9 +105,7 @@ def _upstream_faults(settings: Settings, own: list[_Ports]) -> Iterator[Fault]:
 
 
 def _reaches(host: str, listening: str) -> bool:
-    """Return whether a connection to ``host`` reaches a listener on ``listening``, on this
-    machine.
-    """
+    """Return whether a connection to ``host`` reaches a listener on ``listening`` here."""
     addresses = addresses_of(host)
     if wildcard(listening) is not None:
         return any(listens(listening, address) and is_local(address) for address in addresses)

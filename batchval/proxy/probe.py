@@ -19,9 +19,8 @@ from batchval.proxy.metadata_client import is_tls
 
 __all__ = ["Kind", "Probe", "http_at", "probe", "tls_at"]
 
-#: ``plaintext``: Kafka without TLS where TLS was expected.  ``untrusted``: a TLS handshake that one
-#: side refused.
-#: ``silent``: closes connections without an answer.
+#: ``plaintext``: Kafka without TLS where TLS was expected. ``untrusted``: a TLS handshake that one
+#: side refused. ``silent``: closes connections without an answer.
 Kind = Literal["kafka", "unreachable", "silent", "http", "tls", "plaintext", "untrusted", "other"]
 
 _CORRELATION: Final = 0x6261_7463
@@ -38,9 +37,7 @@ _NOT_TLS: Final = (
 
 
 class Probe(NamedTuple):
-    """The result of a probe; ``reason`` says why an address cannot be reached, or what it
-    answered.
-    """
+    """The result of a probe. ``reason``: why nothing can be reached, or what it answered."""
 
     kind: Kind
     reason: str = ""
@@ -146,9 +143,7 @@ async def tls_at(address: tuple[str, int]) -> Probe | None:
 
 
 async def _answer(address: tuple[str, int], tls: ssl.SSLContext | None, request: bytes) -> bytes:
-    """Send some bytes and return the first 16 of the answer; none where the peer closes the
-    connection.
-    """
+    """Send bytes; return the first 16 of the answer, none where the peer closes."""
     reader, writer = await asyncio.open_connection(*address, ssl=tls, limit=1 << 16)
     try:
         writer.write(request)

@@ -156,7 +156,7 @@ class Quarantine:
         return True
 
     def _try(self, write: Callable[[], None]) -> bool:
-        """Return whether it could be done; what is wrong is logged once, until it can be done."""
+        """Return whether a write succeeded; of several failures in a row the first is logged."""
         try:
             write()
         except Exception as error:  # one batch must not end the thread

@@ -1,4 +1,4 @@
-"""The files of quarantined batches: two of each, and none that goes over a number of bytes.
+"""The files of quarantined batches: two for each, within a number of bytes in all.
 
     20261126T081500.123Z-orders-3-4711-000017.log    the batch, as it came
     20261126T081500.123Z-orders-3-4711-000017.json   the verdict on it, written last
@@ -25,7 +25,7 @@ __all__ = ["MOST_BATCHES", "QuarantineFolder"]
 
 #: Batches that are kept, however small they are: a look at the folder takes 5 us for each file.
 MOST_BATCHES: Final = 10_000
-#: The folder is read again when this part of its bytes was written, for what other workers do.
+#: The folder is read again after 1/16 of its bytes or batches: other workers write, too.
 _LOOKS: Final = 16
 _LONGEST_TOPIC: Final = 100
 _HASHED: Final = 16  # digits
@@ -64,7 +64,7 @@ class QuarantineFolder:
         return f"{stamp}-{_safe(topic)}-{max(0, partition)}-{os.getpid()}-{self._number:06d}"
 
     def write(self, name: str, batch: memoryview | None, verdict: bytes) -> None:
-        """Write both files of a batch, of ``None`` the verdict alone. Oldest ones make place.
+        """Write the files of a batch; without one, the verdict alone. The oldest are deleted.
 
         A folder that somebody has removed is made again.
         """

@@ -1,6 +1,4 @@
-"""Make the parts that check records from settings: registries with their ids, custom rules, and the
-rules of each topic.
-"""
+"""Make registries with their ids, custom rules and the rules of each topic from settings."""
 
 from __future__ import annotations
 
@@ -140,7 +138,7 @@ class _Authorities:
 
 
 def _context(settings: SchemaRegistry) -> ssl.SSLContext:
-    """Return a context of what the file of authorities holds now. ConfigError."""
+    """Return a context of what the file of authorities holds now. Raises ConfigError."""
     name, ca = settings.name, settings.ca
     try:
         if ca is not None:
@@ -153,7 +151,7 @@ def _context(settings: SchemaRegistry) -> ssl.SSLContext:
 
 
 def _credentials(settings: SchemaRegistry) -> tuple[str, str]:
-    """Return user name and password, read anew. ValueError."""
+    """Return user name and password, read anew. Raises ValueError."""
     assert settings.password is not None
     return settings.username or "", settings.password.reveal()
 

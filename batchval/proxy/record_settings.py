@@ -1,6 +1,4 @@
-"""The settings of record rules, of the registries that hold schema ids, and of custom rules'
-budgets.
-"""
+"""The settings of record rules, of schema registries and of custom rules' budgets."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ class SchemaIdRule(_Model):
         return self.subject or f"{TOPIC}-{described}"
 
     def schema_ids(self) -> SchemaIds:
-        """Return the ids for the engine; those of a registry are to be put in. BatchvalError."""
+        """Return the ids for the engine, for a registry still none. Raises BatchvalError."""
         keys = ("place", "header", "of", "ids", "guids")
         found = SchemaIds.from_mapping({key: getattr(self, key) for key in keys})
         return found if self.registry is None else replace(found, ids=frozenset())
@@ -120,7 +118,7 @@ class RecordRulesRule(_Model):
         return value
 
     def record_rules(self) -> RecordRules:
-        """Return the rules for the engine. BatchvalError where keys do not go together."""
+        """Return the rules for the engine. Raises BatchvalError where keys do not fit together."""
         values = self.model_dump(exclude={"schema_id"}, exclude_none=True)
         rules = RecordRules.from_mapping(values)
         return replace(rules, schema_id=tuple(one.schema_ids() for one in self.schema_id) or None)

@@ -145,9 +145,7 @@ class RecordStage:
     # ---- registries ------------------------------------------------------------------------------
 
     def _ask(self, i: int, topic: str, rules: TopicRules) -> bool:
-        """Ask for the ids of a partition that are not known. Return whether it is reopened, because
-        all are known by now.
-        """
+        """Ask for a partition's unknown ids; return whether it is reopened: all are known now."""
         columns = self._columns(i)
         if isinstance(columns, str):
             return False
@@ -181,7 +179,7 @@ class RecordStage:
                 if question.subject not in answer.result():
                     return False
                 continue
-            # who asks too much at once must not pass by that
+            # too many questions at once must not let batches pass
             is_down = question.registry.subjects.is_down and not isinstance(
                 error, RegistryBusyError
             )
@@ -255,9 +253,7 @@ class RecordStage:
 
 
 def _unknown_ids(columns: RecordColumns, schema: SchemaIds, known: frozenset[int]) -> set[int]:
-    """Return the ids at one place that are not known: not all of them where there are more than
-    MOST_ASKED.
-    """
+    """Return unknown ids at one place; where they exceed MOST_ASKED, not all of them."""
     if schema.place == "header":
         return _unknown_in_headers(columns, schema, known)
     lengths, places = columns[f"{schema.place}_length"], columns[f"{schema.place}_position"]

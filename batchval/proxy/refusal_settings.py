@@ -35,7 +35,7 @@ _BY_NAME: Final = {api.name.lower(): api for api in APIS.values()}
 
 
 def _api(value: Any) -> Any:
-    """Return the name of an API as Kafka writes it. ValueError."""
+    """Return the name of an API as Kafka writes it. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError("must be the name of an API, for example DeleteTopics")
     api = _BY_NAME.get(value.lower())

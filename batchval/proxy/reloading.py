@@ -56,13 +56,11 @@ class Target(Protocol):
     settings: Settings
 
     async def prepare(self, settings: Settings) -> Step:
-        """Build what these settings need. ConfigError: then nothing has changed."""
+        """Build what these settings need. Raises ConfigError; then nothing has changed."""
 
 
 class FileWatch:
-    """A detector of changes of a file: decides whether its content is to be tried. ``tried`` is the
-    last one.
-    """
+    """A detector of new content of a file. ``tried`` is the content that was tried last."""
 
     def __init__(self, digest: str) -> None:
         self.tried = self._seen = digest

@@ -81,9 +81,7 @@ class BudgetedRule:
         self.unasked_total = 0
 
     def follow(self, budget: RuleBudget) -> None:
-        """Measure by this budget from now on. Counts stay, and a suspension ends when it would
-        have.
-        """
+        """Use this budget from now on. Counts stay, and a suspension ends when it would have."""
         with self._lock:
             if budget != self.budget:
                 self.budget = budget

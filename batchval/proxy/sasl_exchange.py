@@ -66,9 +66,7 @@ class SaslExchange:
         self.failure = ", ".join(filter(None, parts))
 
     def broker_left(self) -> None:
-        """Note that the broker has closed the connection: after SaslHandshake 0 that is its answer
-        to a token which it does not accept.
-        """
+        """Note that the broker closed the connection: SaslHandshake 0 has no other refusal."""
         if self._answers_left > self.tokens_left:
             self.failure = ", ".join(filter(None, (self.mechanism, self._principal)))
 

@@ -71,7 +71,7 @@ RENEW_S: Final = 0.0005
 SMALL_METADATA: Final = 1 << 10
 REMEMBERED_METADATA: Final = 32
 
-#: The exchange has to be followed, so these never pass by the fast path.
+#: These never take the fast path: the SASL exchange has to be followed.
 _FOLLOWED = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
@@ -145,7 +145,8 @@ def _discovery_of(options: ProxyOptions) -> Discovery:
 class Proxy:
     """One listener of a gate in front of one cluster. ``start`` and ``stop`` it on a running loop.
 
-    ``listening``  broker id -> (host, port) of its listener;  ``bootstrap`` is where clients begin
+    ``listening``  broker id -> (host, port) of its listener
+    ``bootstrap``  where clients begin
     """
 
     def __init__(
@@ -185,9 +186,7 @@ class Proxy:
         self._last_error: tuple[str, float] = ("", 0.0)
 
     def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes:
-        """Return what the fast path takes of a session that raises these versions, and to which
-        these APIs are denied: there are as many as sets of rules.
-        """
+        """Return the fast path's routes for raised versions, without denied APIs."""
         key = denied, frozenset(raised)
         found = self._routes_by.get(key)
         if found is None:
@@ -240,9 +239,7 @@ class Proxy:
         return max(0.01, min(1.0, limits.handshake_s / 4, limits.idle_s / 4, limits.linger_s / 4))
 
     async def stop(self, drain_s: float = 30.0) -> None:
-        """Stop accepting connections and requests, deliver pending answers, and end what is left
-        then.
-        """
+        """Stop accepting, deliver pending answers for ``drain_s`` at most, and end what is left."""
         self._draining = True
         for task in self._tasks:
             task.cancel()
@@ -270,9 +267,7 @@ class Proxy:
         spawned(self._tasks, self._open(listener))
 
     def accept(self) -> None:
-        """Accept connections where ``accepts`` was False at the start; until then they wait in the
-        backlog.
-        """
+        """Accept connections that wait in the backlog since ``accepts`` was False."""
         self.accepts = True
         for listener in self.cluster.listeners:
             self._serve(listener)
@@ -333,9 +328,7 @@ class Proxy:
         self.fast_routes = self.routes_for(frozenset(), self.raised)
 
     def use(self, options: ProxyOptions, gate: Gate) -> None:
-        """Serve by these options from now on: sessions that are open in the next turns of the
-        loop.
-        """
+        """Serve by these options from now on; open sessions in the next turns of the loop."""
         if (options.bridge, options.deny) != (self.options.bridge, self.options.deny):
             self._routes_by.clear()
             self._bridge(options.bridge)
@@ -360,9 +353,7 @@ class Proxy:
             self.loop.call_soon(self._renew, sessions)
 
     def traffic_of(self, listener: Listener) -> Traffic:
-        """Return what counts the requests of a port. A broker that nobody has named yet has no
-        label of its own: TLS clients may ask for any node id.
-        """
+        """Return the counts of a port. Brokers that discovery does not know share a label."""
         is_known = listener.node_id is None or listener.node_id in self.discovery.brokers
         return self.traffic.of(self.options.listener_name, listener.node_id, is_known=is_known)
 
@@ -458,9 +449,7 @@ class Proxy:
         return [known[:4], correlation_id.to_bytes(4, "big", signed=True), memoryview(known)[8:]]
 
     async def connect(self, listener: Listener, broker: BrokerConnection) -> None:
-        """Connect it to the broker of the listener. Raises OSError: UnknownBrokerError, or one that
-        names the last address.
-        """
+        """Connect to the listener's broker. Raises UnknownBrokerError, else the last OSError."""
         if listener.node_id is not None:
             await self.cluster.known(listener.node_id)
         tls = resolved(self.options.upstream_tls)

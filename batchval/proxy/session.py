@@ -174,9 +174,7 @@ class Session(StateMachine[State, Event]):
             self._bound(self.proxy.options.limits)
 
     def _bound(self, limits: Limits) -> None:
-        """Hold the session to other limits. A request that has begun may become as long as it
-        states.
-        """
+        """Set other limits. A request that has begun may become as long as it states."""
         before, self.limits = self.limits, limits
         self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
         self.old_fetches.bound(limits.max_partitions)
@@ -338,9 +336,7 @@ class Session(StateMachine[State, Event]):
         self.holding.look()
 
     def client_lost(self) -> None:
-        """End the session. The broker still gets what was taken, as if the client had sent it
-        directly.
-        """
+        """End the session. The broker still gets the requests that were taken."""
         self.client.transport = None
         if self.ending is None and self.sasl.failure:
             self.closing.note_ending("authentication_failed", self.sasl.failure)
@@ -523,7 +519,7 @@ class Session(StateMachine[State, Event]):
         self.holding.look()
 
     def let_go(self, answer: Answer) -> None:
-        """Count it no more: the answer has come."""
+        """Stop counting it: the answer has come."""
         self.waiting -= answer.held
         answer.held = 0
 
@@ -553,9 +549,7 @@ class Session(StateMachine[State, Event]):
     # ---- the broker ------------------------------------------------------------------------------
 
     def wait_for_handshake(self) -> None:
-        """Take no more requests until the broker has answered SaslHandshake 0: tokens may come
-        next.
-        """
+        """Take no more requests until SaslHandshake 0 is answered: tokens may come next."""
         self.client.hold(SASL)
 
     def handshake_answered(self) -> None:
@@ -611,9 +605,7 @@ class Session(StateMachine[State, Event]):
         self.closing.forget_if_gone()
 
     def _why_broker_lost(self) -> tuple[str, str, Request | None]:
-        """Return why the broker has ended the connection, with a detail, and the request that is
-        the cause.
-        """
+        """Return why the broker ended the connection, a detail, and the request that caused it."""
         problem = "" if self.broker is None else self.broker.problem
         self.sasl.broker_left()
         if self.sasl.failure:

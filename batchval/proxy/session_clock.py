@@ -1,6 +1,4 @@
-"""The timeouts of one session: for its first request, for the rest of one, for lost peers; and how
-old it may become.
-"""
+"""Time one session: its first request, unfinished requests, lost peers, and its age."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ LEAST_RATE: Final = 1 << 20
 
 #: The share of ``Limits.max_age_s`` by which the ages of connections differ.
 JITTER: Final = 0.1
-#: For the end of a request or of a SASL exchange, once a connection is too old.
+#: Seconds for the end of a request or of a SASL exchange, once a connection is too old.
 AGED_S: Final = 10.0
 #: Connections that may end by their age in a second, however few there are.
 LEAST_ENDS: Final = 5.0
@@ -102,7 +100,7 @@ class SessionClock:
             if now > session.closing.deadline:
                 session.abort("linger")
         elif client.holds:
-            self._started = now  # while it is not read it cannot be blamed for saying nothing
+            self._started = now  # a client that is not read cannot send its first request
             self._check_peer(now)
         elif not session.spoke and now - self._started > limits.handshake_s:
             session.end("handshake")

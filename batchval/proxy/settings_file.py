@@ -56,14 +56,14 @@ class SettingsFile:
         self._overrides = dict(overrides)
 
     def read(self) -> bytes:
-        """Return the content; a byte more than is allowed where it is too long. ConfigError."""
+        """Return the content, a byte more than allowed if it is too long. Raises ConfigError."""
         try:
             return read(self.path, MOST_FILE_BYTES + 1)
         except OSError as error:
             raise ConfigError([f"{self.path}: {error.strerror}"]) from None
 
     def check(self, data: bytes, running: Settings) -> Checked:
-        """Return the settings of this content. ConfigError with all faults."""
+        """Return the settings of this content. Raises ConfigError with all faults."""
         draft = drafted_bytes(data, self.path, self._overrides)
         if draft.settings is not None:
             draft.add(file_faults(draft.settings, self.path))

@@ -43,7 +43,7 @@ def address_of(transport: asyncio.BaseTransport) -> tuple[str, int]:
 def keep_alive(
     transport: asyncio.Transport, timeout_s: float, *, bound_unacknowledged: bool
 ) -> None:
-    """Find a peer that is gone without a word, and send small writes at once.
+    """Detect a peer that is gone, and send small writes at once.
 
     Keepalive covers a connection on which nothing is under way. The kernel repeats what is under
     way for a quarter of an hour: ``bound_unacknowledged`` bounds that, too (TCP_USER_TIMEOUT). It
@@ -77,9 +77,7 @@ def silent_s(transport: asyncio.Transport | None) -> float:
 
 
 def transferred(transport: asyncio.Transport | None) -> tuple[int | None, int | None]:
-    """Return the bytes that came from the peer and that were sent to it; None where the kernel does
-    not count them.
-    """
+    """Return the bytes received from the peer and sent to it; None where they are not counted."""
     if (info := _tcp_info(transport, _TCP_BYTES)) is None:
         return None, None
     received, sent, repeated = info

@@ -37,9 +37,7 @@ MAX_NODE_ID: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The content of the state file. ``bootstrap`` are the configured addresses when it was
-    written.
-    """
+    """The content of the state file. ``bootstrap``: the addresses that were configured then."""
 
     bootstrap: tuple[str, ...] = ()
     cluster_id: str | None = None

@@ -21,7 +21,7 @@ from batchval.proxy.pending import Answer, facts_of
 
 __all__ = ["AnswerStream", "stream_of"]
 
-#: A longer tail is none: brokers are few.
+#: Bytes of a tail: brokers are few.
 LONGEST_TAIL: Final = 1 << 20
 
 Replace = Callable[[int, str, int], tuple[str, int]]
@@ -39,7 +39,7 @@ class AnswerStream:
     held: bytearray = field(default_factory=bytearray)
 
     def feed(self, piece: memoryview, replace: Replace) -> list[bytes | memoryview]:
-        """Return what goes to the client now. ProtocolError if this is not such an answer."""
+        """Return what goes to the client now. Raises ProtocolError for any other answer."""
         self.left -= len(piece)
         if self.tail is None:
             return [piece]

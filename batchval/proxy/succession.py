@@ -1,6 +1,4 @@
-"""The gate that one gate takes over, and the one that takes it over: see ``control`` and
-``handover`` for how they speak to each other.
-"""
+"""Take over one gate, and be taken over by another (``control``, ``handover``)."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Succession"]
 
-#: At the end of a gate, for the end of the one that it has taken over.
+#: Seconds at the end of a gate, for the end of the one that it has taken over.
 FOLLOW_S: Final = 10.0
-#: For a new gate that was lost, to close what it has bound.
+#: Seconds for a new gate that was lost, to close what it has bound.
 FREE_S: Final = 5.0
 
 log = logging.getLogger("batchval.proxy")

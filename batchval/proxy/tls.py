@@ -52,7 +52,7 @@ _CRL_FAULTS = frozenset({3, 8, 11, 12})
 def listener_context(settings: ListenerTls) -> ssl.SSLContext:
     """Return the server side of one listener, made from the files' present content.
 
-    ConfigError where the files are not what they should be.
+    Raises ConfigError where the files are not what they should be.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
@@ -73,9 +73,7 @@ def listener_context(settings: ListenerTls) -> ssl.SSLContext:
 
 
 def upstream_context(settings: UpstreamTls) -> ssl.SSLContext:
-    """Return the client side of connections to brokers, made from the files' present content.
-    Raises ConfigError.
-    """
+    """Return the client side of connections to brokers, from the files. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name
     context.minimum_version = _VERSIONS[settings.minimum_version]
     if settings.ca is not None:

@@ -94,7 +94,7 @@ class OneSlice:
         return len(self._frame)
 
     def make(self) -> None:
-        """Do the work, in a thread. ProtocolError."""
+        """Do the work, in a thread. Raises ProtocolError."""
         raise NotImplementedError
 
     def work(self) -> tuple[str, float]:
@@ -119,9 +119,7 @@ class Job:
     heavy: bool = False
 
     def work(self) -> tuple[str, float]:
-        """Validate for one slice, in a thread: what came of it, and the CPU seconds that it
-        took.
-        """
+        """Validate for one slice, in a thread; return the outcome and its CPU seconds."""
         began = time.thread_time()
         word = self.verdict.gate.work(
             self.request, self.verdict, heavy=self.heavy, budget_s=SLICE_S
@@ -244,9 +242,7 @@ class ValidationQueue:
         request: ProduceRequestView,
         verdict: RequestVerdict,
     ) -> None:
-        """Validate a request; ``session.validated(item, error)`` is called on the loop after
-        that.
-        """
+        """Validate a request, and call ``session.validated(item, error)`` on the loop."""
         self.counters.judged_in_threads_total += 1
         self.put(Job(session, item, request, verdict))
 
@@ -295,7 +291,7 @@ class ValidationQueue:
                 self._loop.call_soon_threadsafe(self._collect)  # type: ignore[union-attr]
 
     def _collect(self) -> None:
-        """Tell the sessions what came of their jobs, for COLLECT_S in one turn of the loop."""
+        """Report outcomes of jobs to their sessions, for COLLECT_S in one turn of the loop."""
         assert self._loop is not None
         self._is_woken = False  # before the last look: what comes after that wakes the loop again
         end = time.perf_counter() + COLLECT_S

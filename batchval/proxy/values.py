@@ -56,9 +56,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Return an address from HOST:PORT; an IPv6 address stands in brackets. Raises
-        ValueError.
-        """
+        """Return an address from HOST:PORT, with IPv6 in brackets. Raises ValueError."""
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
@@ -95,7 +93,7 @@ BRIDGES: Final = ("producers", "consumers")
 #: Takes the place of an address that is wrong while other settings are checked; nothing connects to
 #: it.
 STAND_IN = Address("stand-in.invalid", 1)
-#: The same of a text.
+#: The same for a text.
 STAND_IN_WORD = "stand-in"
 
 
@@ -119,9 +117,7 @@ def _broker(value: Any) -> Any:
 
 
 def _brokers(value: Any) -> Any:
-    """Return the addresses of ``a:9092,b:9092``; the elements of a list are validated one by
-    one.
-    """
+    """Return the addresses of ``a:9092,b:9092``; elements of a list are validated later."""
     if isinstance(value, Address):
         return (value,)
     if isinstance(value, list | tuple):
@@ -181,7 +177,7 @@ def _server_name(value: Any, *, has_node: bool) -> Any:
 
 
 def check_url(url: str, *, path: str, instead: str) -> str:
-    """Return the URL of a server that is asked by HTTP. ValueError.
+    """Return the URL of a server that is asked by HTTP. Raises ValueError.
 
     ``path``     what the error says of a URL's path
     ``instead``  what is set where a URL holds credentials

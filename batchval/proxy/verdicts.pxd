@@ -68,8 +68,7 @@ cdef class Verdicts:
     cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1
     cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
-            Scratch *scratch,
-            Verdict *v, Claims *claims) except -1
+            Scratch *scratch, Verdict *v, Claims *claims) except -1
     cdef int64_t convert_observed(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             const ClaimsCall *call, Scratch *scratch) except -1
     cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1
@@ -85,15 +84,13 @@ cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_
 
 
 cdef inline bint is_compressed(const uint8_t *p, Py_ssize_t n) noexcept nogil:
-    """Whether a batch may be compressed, by its header. Nothing is known of messages before magic
-    2, of which there may be many.
-    """
+    """Return whether a batch may be compressed: before magic 2 its messages may be."""
     return n > ATTRIBUTES + 1 and (p[MAGIC] < 2 or p[ATTRIBUTES + 1] & CODEC_MASK != 0)
 
 
 cdef inline int64_t announced_work(const uint8_t *p, Py_ssize_t n) noexcept nogil:
-    """The work that a batch announces by its size and its header, in bytes that are walked. One
-    costs about 4 ns. What a compressed batch decompresses to is bounded in other ways.
+    """Return the work that a batch announces by its size and its header: bytes walked, about 4 ns
+    each. What a compressed batch decompresses to is bounded in other ways.
     """
     cdef int64_t records
     if n < RECORDS or p[MAGIC] < 2:

@@ -426,8 +426,7 @@ cdef class Verdicts:
         return path
 
     cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
-            Scratch *scratch,
-            Verdict *v, Claims *claims) except -1:
+            Scratch *scratch, Verdict *v, Claims *claims) except -1:
         """Build the batch of magic 2 in the place of what ``v`` has accepted; return the work.
 
         ``v`` becomes a refusal if the batch is larger than its topic allows. ``claims`` state
@@ -496,9 +495,7 @@ cdef class Verdicts:
 
     cdef int keep_errors(self, Row *row, const RecordError *errors, int32_t count,
             int32_t seen) except -1:
-        """Collect the record errors of a partition: all are counted, and 1,000 of a request are
-        kept.
-        """
+        """Keep the record errors of a partition: of a request 1,000 are kept, and all counted."""
         row.errors_seen = seen
         count = min(count, ERRORS_KEPT - self.errors_count)
         if count <= 0:
@@ -524,9 +521,7 @@ cdef class Verdicts:
     # ---- what Python code knows of them --------------------------------------------------------
 
     def reopen(self, Py_ssize_t i, LogValidator validator not None):
-        """Forget the verdict on a partition: ``validate`` has to check it again by this
-        validator.
-        """
+        """Forget the verdict on a partition: ``validate`` checks it again by this validator."""
         cdef Row *row = self.row_at(i)
         cdef Row kept = row[0]
         cdef Py_ssize_t n
@@ -633,9 +628,7 @@ cdef class Verdicts:
         )
 
     def noted(self, Py_ssize_t most):
-        """Return the first ``most`` partitions that were refused or reported, and how many there
-        are.
-        """
+        """Return the first ``most`` partitions refused or reported, and how many there are."""
         cdef Py_ssize_t i, count = 0
         found = []
         for i in range(self.request.count):

@@ -204,9 +204,7 @@ def _end_of_message(buffer: bytearray, at: int) -> int | None:
 def pass_connection(
     passing: socket.socket, header: PassedHeader, connection: socket.socket
 ) -> None:
-    """Pass a connection. Raises BlockingIOError where the worker has not taken earlier ones yet,
-    OSError where it is gone.
-    """
+    """Pass a connection. Raises BlockingIOError while the worker is full, or OSError."""
     packet = pickle.dumps(header, pickle.HIGHEST_PROTOCOL)
     descriptors = _DESCRIPTOR.pack(connection.fileno())
     # not socket.send_fds and recv_fds, which ignore their flags in Python 3.11

@@ -37,9 +37,7 @@ ANSWER_S: Final = 1.0
 
 
 class Asking:
-    """Questions to the parent whose answer is needed at once. They are rare: brokers that are
-    new.
-    """
+    """Questions to the parent that are answered at once: those about new brokers."""
 
     def __init__(self, sock: socket.socket, timeout_s: float = ANSWER_S) -> None:
         self._sock = sock

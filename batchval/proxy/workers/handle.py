@@ -214,9 +214,7 @@ class Worker(StateMachine[WorkerState, WorkerEvent]):
 
 
 def _command(numbers: list[int]) -> list[str]:
-    """Return the command of a worker, with the interpreter's options that decide where modules are
-    found.
-    """
+    """Return the command of a worker, with the interpreter's options about module paths."""
     flags = sys.flags
     options = [
         option

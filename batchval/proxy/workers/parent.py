@@ -121,9 +121,7 @@ class ParentGate(RunningGate):
         """Read nothing: workers do."""
 
     def connections_for(self, settings: Settings) -> int:
-        """Raise the limit of open files, and return how many clients the workers can serve. Raises
-        OSError where it does not suffice for the ports.
-        """
+        """Raise the limit of open files; return the clients of all workers. Raises OSError."""
         limit = raise_limit()
         reserve = reserve_of(settings, 0) + FILES_A_WORKER * len(self.pool.workers)
         if limit < reserve:
@@ -137,7 +135,7 @@ class ParentGate(RunningGate):
         return self._capacity
 
     async def prepare(self, settings: Settings) -> Step:
-        """Let all workers prepare these settings, and this process. ConfigError."""
+        """Let all workers prepare these settings, and this process. Raises ConfigError."""
         workers = len(self.pool.workers)
         faults = list(share_faults(settings.limits, workers))  # ``auto`` would start fewer now
         if faults:
@@ -247,7 +245,7 @@ class ParentGate(RunningGate):
         )
 
     async def _spread_news(self) -> None:
-        """Tell workers what is new of the cluster."""
+        """Send the workers what is new of the cluster."""
         while True:
             if (news := self._cluster_news()) != self._news:
                 self._news = news

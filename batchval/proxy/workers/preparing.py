@@ -32,16 +32,14 @@ log = logging.getLogger("batchval.proxy")
 
 
 class Outcome(NamedTuple):
-    """The answer of a worker: the problems of the settings, or how many connections it can
-    serve.
-    """
+    """The answer of a worker: problems of the settings, or connections that it can serve."""
 
     problems: list[str]
     connections: int
 
 
 async def prepared_by(pool: WorkerPool, settings: bytes) -> int | None:
-    """Let the workers that serve prepare. ConfigError.
+    """Let the workers that serve prepare. Raises ConfigError.
 
     Return how many connections all workers can serve, those that start as many as the others; None
     where no worker serves.
@@ -102,7 +100,7 @@ class Preparing:
             return Outcome([], prepared.max_connections)
 
     async def apply(self, content: bytes) -> None:
-        """Take settings, which are prepared first where that has not been done. ConfigError."""
+        """Take settings, which are prepared first if they are not yet. Raises ConfigError."""
         if self._prepared is None or self._content != content:
             outcome = await self.prepare(content)
             if outcome.problems:

@@ -56,9 +56,7 @@ def unpacked(content: bytes) -> list[Family]:
 
 
 def added(several: Iterable[Iterable[Family]]) -> list[Family]:
-    """Put the values of several processes together; families stay in the order in which they
-    come.
-    """
+    """Return the values of several processes as those of one; families keep their order."""
     families: dict[str, Family] = {}
     values: dict[str, dict[tuple[str, ...], Any]] = {}
     for process in several:

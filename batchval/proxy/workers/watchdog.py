@@ -27,9 +27,7 @@ LOOKS: Final = 18
 
 
 class Watchdog:
-    """A watchdog of the event loop, from ``start`` to the end of the process. The event loop calls
-    ``turned``.
-    """
+    """A watchdog of the event loop, which calls ``turned``, until the process ends."""
 
     def __init__(self, stuck_s: float = STUCK_S) -> None:
         self._stuck_s = stuck_s

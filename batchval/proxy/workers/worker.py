@@ -140,9 +140,7 @@ class WorkerGate(RunningGate):
         """Leave the line to the parent."""
 
     def connections_for(self, settings: Settings) -> int:
-        """Return how many connections the open files suffice for; the parent counts the others.
-        Raises OSError.
-        """
+        """Return how many connections the open files suffice for. Raises OSError."""
         limit, wanted = raise_limit(), settings.limits.max_connections
         reserve = reserve_for(len(settings.listeners), settings.limits.threads, 0)
         allowed = connections_allowed(limit, wanted, reserve)
@@ -173,9 +171,7 @@ class WorkerGate(RunningGate):
 
 
 class _Worker:
-    """One worker, which serves until the parent ends it or is gone. Raises ConfigError where a gate
-    of these settings cannot be made.
-    """
+    """One worker, until its parent ends it or is gone. Raises ConfigError for bad settings."""
 
     def __init__(self, parts: Parts, pairs: Pairs) -> None:
         self._passing = pairs.passing
