@@ -377,12 +377,16 @@ def _at_a_version_that_both_speak(
         oldest, latest = request.versions
         version = min(high, latest)
         if version < max(low, oldest):
-            raise UnsupportedVersionError(
-                f"{state.node} speaks API {request.api_key} {low}-{high}, not {oldest}-{latest}"
-            )
+            raise _unsupported(state, request.api_key, low, high, f"{oldest}-{latest}")
         return request.build(version)
     if not low <= request.api_version <= high:
-        raise UnsupportedVersionError(
-            f"{state.node} speaks API {request.api_key} {low}-{high}, not {request.api_version}"
-        )
+        raise _unsupported(state, request.api_key, low, high, str(request.api_version))
     return request
+
+
+def _unsupported(
+    state: NodeState, api_key: int, low: int, high: int, asked: str
+) -> UnsupportedVersionError:
+    if low > high:
+        return UnsupportedVersionError(f"{state.node} does not know API {api_key}")
+    return UnsupportedVersionError(f"{state.node} speaks API {api_key} {low}-{high}, not {asked}")

@@ -384,6 +384,8 @@ async def test_09_an_unsupported_version_fails_that_future_alone_and_sends_nothi
             with pytest.raises(UnsupportedVersionError) as caught:  # though nothing else happens
                 await c.send(node, request)
             assert not caught.value.retriable
+            is_unknown = request.api_key == PRODUCE
+            assert (f"does not know API {PRODUCE}" in str(caught.value)) == is_unknown
         assert (await c.send(node, Built(0, 12))).response.body == b"v9"
         assert (await c.send(node, Built(4, 8))).response.body == b"v8"
         assert len(peer.frames) == 4
