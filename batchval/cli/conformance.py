@@ -4,6 +4,7 @@ of another implementation, which a runner asks.
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
 from batchval.cli.options import json_option, kafka_version_option, optional_paths_argument
 from batchval.cli.output import print_json
+from batchval.cli.progress import progress
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
 from batchval.named_files import check_outputs, write_text
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # bad lines, and cases that are not right
 _PROFILES = ("broker", "reader")
+
+
+def _number(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse NaN, which is in every range."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number.", ctx, param)
+    return value
 
 
 @click.command(
@@ -54,13 +63,14 @@ _PROFILES = ("broker", "reader")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1, max=3600),
+    callback=_number,
     metavar="SECONDS",
     help="Seconds without an answer after which --exec restarts the runner. Default: 20.",
 )
 @click.option(
     "--page",
     "page_path",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=click.Path(path_type=Path, readable=False, dir_okay=False),
     help="HTML file for the score of --exec.",
 )
 @json_option
@@ -123,15 +133,20 @@ def _ask_runner(
     check_outputs(page_path)
     score, runner = scores.Score(profile), Runner(words, timeout)
     stopped: str | None = None
+    interrupt: KeyboardInterrupt | None = None
     try:
         cases = scores.read(paths or (scores.installed_cases(),), profile)
-        for outcome in scores.run(runner, cases, score):
-            if as_json and outcome.outcome != "right":
-                print_json({"type": "verdict", **asdict(outcome)})
+        with progress("conformance", as_json, lambda: len(cases), in_bytes=False) as advance:
+            for outcome in scores.run(runner, cases, score):
+                advance(1)
+                if as_json and outcome.outcome != "right":
+                    print_json({"type": "verdict", **asdict(outcome)})
     except BrokenPipeError:  # that of standard output
         raise
     except (scores.CasesError, RunnerStopped, OSError) as error:
         stopped = _say_why(error)
+    except KeyboardInterrupt as error:  # the score of the cases that were asked is printed first
+        interrupt, stopped = error, "it was interrupted"
     if page_path is not None:
         try:
             write_text(page_path, scores.page(score, command_line, runner.faults, stopped))
@@ -152,6 +167,8 @@ def _ask_runner(
     else:
         _print_score(score)
     click.echo(f"conformance: {score}", err=as_json)
+    if interrupt is not None:
+        raise interrupt
     if stopped:
         return UNREADABLE
     return FINDINGS if score.total.wrong or score.total.failed or runner.faults else 0

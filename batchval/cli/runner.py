@@ -113,7 +113,7 @@ class _Process:
         else:
             data = file.read(1 << 16)
             if data == b"":
-                raise _Fault(self._ending())
+                raise _Fault(self._ending() + self._cut_line())
             self._received += data or b""
 
     def _write(self) -> None:
@@ -150,6 +150,16 @@ class _Process:
                 return f"ended by {signal.Signals(-code).name}"
             return f"ended by signal {-code}"
         return f"ended with exit status {code}"
+
+    def silence(self) -> str:
+        """Return what else is known of a process that has not written a line in time."""
+        if self._process.poll() is not None:
+            return f": {self._ending()}, and another process keeps its standard output open"
+        return self._cut_line() or " (a runner must flush each line)"
+
+    def _cut_line(self) -> str:
+        """Return a sentence about received bytes that no end of line follows, or nothing."""
+        return f": the line {_shown(self._received)!r} has no end" if self._received else ""
 
     def last_lines(self) -> list[bytes]:
         """Close standard input and return the next lines, if any come."""
@@ -261,9 +271,8 @@ class Runner:
                 self._process.send(json.dumps(question).encode() + b"\n")
             lines = self._process.receive(end)
             if not lines:
-                raise _Fault(
-                    f"no verdict within {self._timeout:g} s (a runner must flush each line)"
-                )
+                silence = self._process.silence()
+                raise _Fault(f"no verdict within {self._timeout:g} s{silence}")
             for line in lines:
                 found = self._verdict(line, under_way)
                 if found is not None:
@@ -281,11 +290,11 @@ class Runner:
         Raises:
             _BadLine: the line answers no case that was asked.
         """
-        shown = line[:80].decode("utf-8", "backslashreplace")
+        shown = _shown(line)
         try:
             document = json.loads(line)
-        except (ValueError, RecursionError):
-            raise _BadLine(f"a line that is not JSON: {shown!r}") from None
+        except (ValueError, RecursionError) as error:
+            raise _BadLine(f"{_kind_of_line(line, error)}: {shown!r}") from None
         if not isinstance(document, dict) or not isinstance(document.get("id"), str):
             raise _BadLine(f"a line without an id: {shown!r}")
         name = document["id"]
@@ -297,15 +306,48 @@ class Runner:
         return name, _usable(document, shown)
 
 
+def _shown(line: bytes | bytearray) -> str:
+    return line[:80].decode("utf-8", "backslashreplace")
+
+
+def _kind_of_line(line: bytes, error: Exception) -> str:
+    """Return what a line is from which json.loads reads no document."""
+    if not line.strip():
+        return "an empty line"
+    if isinstance(error, UnicodeDecodeError):
+        return "a line that is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "a line that is nested too deep"
+    return "a line that is not JSON"
+
+
 def _usable(document: Document, shown: str) -> Document | Failure:
-    """Return a document that is a verdict, or a failure that shows its line."""
+    """Return a document that is a verdict, or a failure that names the field and shows the line."""
+    records = document.get("records")
+    if isinstance(records, float) and records.is_integer():
+        document["records"] = int(records)  # JSON has one type of numbers
+    fault = _fault_of(document)
+    if fault is not None:
+        return Failure(f"not a verdict, {fault}: {shown!r}")
     for name in ("error", "skip"):
         if isinstance(document.get(name), str):  # JSON may hold half a surrogate pair
             document[name] = document[name].encode("utf-8", "backslashreplace").decode()
-    accept, records = document.get("accept"), document.get("records")
-    if isinstance(document.get("skip"), str) and accept is None:
-        return document
-    fitting = isinstance(accept, bool) and isinstance(document.get("error"), str | None)
-    if not fitting or not (records is None or type(records) is int):
-        return Failure(f"not a verdict: {shown!r}")
     return document
+
+
+def _fault_of(document: Document) -> str | None:
+    """Return which field makes a document unusable as a verdict, None if it is usable."""
+    accept, skip = document.get("accept"), document.get("skip")
+    if accept is None and skip is None:
+        return "accept and skip are missing"
+    if accept is not None and skip is not None:
+        return "it has accept and skip"
+    if skip is not None:
+        return None if isinstance(skip, str) else "skip must be a string"
+    if not isinstance(accept, bool):
+        return "accept must be true or false"
+    if not isinstance(document.get("error"), str | None):
+        return "error must be a string"
+    if not (document.get("records") is None or type(document["records"]) is int):
+        return "records must be an integer"
+    return None

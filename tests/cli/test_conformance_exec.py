@@ -114,7 +114,7 @@ def test_a_score_by_rule(score: Run) -> None:
 
 def test_records_are_compared_where_both_count_them(score: Run) -> None:
     cases = [case(name, records=2) | {"profile": "reader"} for name in "abc"]
-    code, out, _ = score(cases, {"a": {"records": 2}, "b": {"records": 3}}, "--profile", "reader")
+    code, out, _ = score(cases, {"a": {"records": 2.0}, "b": {"records": 3}}, "--profile", "reader")
     assert (code, last(out)) == (1, "2 of 3 right, 1 wrong, 0 failed, 0 skipped")
     assert out.startswith("b: rule 14: expected accept, 2 records; wrong: accept, 3 records\n")
 
@@ -133,10 +133,14 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "list": ({"write": "[1]"}, "a line without an id: '[1]'"),
     "no id": ({"write": '{"accept": true}'}, "a line without an id: "),
     "wrong id": ({"id": "zz"}, "a verdict for the id 'zz', which was not asked"),
-    "word": ({"accept": "yes"}, "not a verdict: "),
-    "no verdict": ({"accept": None}, "not a verdict: "),
-    "records": ({"records": "2"}, "not a verdict: "),
-    "deep": ({"write": "[" * 100_000}, "a line that is not JSON: "),
+    "word": ({"accept": "yes"}, "not a verdict, accept must be true or false: '{"),
+    "no verdict": ({"accept": None}, "not a verdict, accept and skip are missing: '{"),
+    "both": ({"skip": "x"}, "not a verdict, it has accept and skip: '{"),
+    "skip": ({"accept": None, "skip": True}, "not a verdict, skip must be a string: '{"),
+    "error": ({"error": 2}, "not a verdict, error must be a string: '{"),
+    "records": ({"records": "2"}, "not a verdict, records must be an integer: '{"),
+    "deep": ({"write": "[" * 100_000}, "a line that is nested too deep: '[["),
+    "empty": ({"write": " "}, "an empty line: ' '"),
     "long": ({"write": "x", "times": 1_200_000}, "a line "),
 }
 
@@ -154,6 +158,42 @@ def test_a_silent_runner_is_stopped(score: Run) -> None:
     code, out, _ = score(CASES[:1], {"c0": {"sleep": 60}}, "--timeout", "0.3")
     assert code == 1
     assert out.startswith("c0: rule 14: expected accept; failed: no verdict within 0.3 s")
+
+
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ('printf "{"; exec sleep 9', "no verdict within 0.3 s: the line '{' has no end"),
+        ('read -r line; printf "{"; exit 0', "ended with exit status 0: the line '{' has no end"),
+        ("printf '\\377\\n'; cat", "a line that is not UTF-8: '\\\\xff'"),
+        (
+            "sleep 9 & read -r line",
+            "no verdict within 0.3 s: ended with exit status 0, and another process keeps its"
+            " standard output open",
+        ),
+    ],
+)
+def test_half_a_line_and_a_process_that_is_left(
+    run: Run, tmp_path: Path, script: str, text: str
+) -> None:
+    (path := tmp_path / "cases.jsonl").write_text(json.dumps(CASES[0]))
+    command = shlex.join(["sh", "-c", script])
+    code, out, _ = run("conformance", "--exec", command, "--timeout", "0.3", path)
+    assert (code, out.splitlines()[0]) == (1, f"c0: rule 14: expected accept; failed: {text}")
+
+
+def test_an_interrupted_run_prints_its_score(score: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = scores.Score.add
+
+    def interrupt(self: scores.Score, outcome: scores.Outcome) -> None:
+        add(self, outcome)
+        if self.total.cases == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(scores.Score, "add", interrupt)
+    code, out, err = score(CASES, {})
+    assert (code, err.strip()) == (130, "batchval: interrupted")
+    assert last(out) == "3 right of 3 asked (40 cases), 0 wrong, 0 failed, 0 skipped"
 
 
 def accepted(name: str) -> str:
@@ -265,6 +305,7 @@ def test_the_reader_of_the_output_may_leave(tmp_path: Path) -> None:
         (["--profile", "reader"], "--profile needs --exec CMD"),
         (["--page", "a.html"], "--page needs --exec CMD"),
         (["--timeout", "3"], "--timeout needs --exec CMD"),
+        (["--exec", "true", "--timeout", "nan"], "'--timeout': nan is not a number."),
     ],
     ids=" ".join,
 )
