@@ -132,6 +132,10 @@ def test_the_module_reads_cases() -> None:
         next(batchval_fixtures.cases("both"))
     with pytest.raises(ValueError, match="no case of profile reader is about rule 13, 99"):
         next(batchval_fixtures.cases("reader", rules=["99", "13", "14"]))
+    with pytest.raises(TypeError, match=r"rules is \[14\]: expected ids as strings"):
+        next(batchval_fixtures.cases("reader", rules=[14]))  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="rules is empty"):
+        next(batchval_fixtures.cases("reader", rules=[]))
     with pytest.raises(ValueError, match="schema is 2"):
         batchval_fixtures.Case.from_document(document | {"schema": 2})
 
