@@ -30,6 +30,9 @@ def _dataset(out: str, name: str) -> Any:
     try:
         place, path = place_of(out)
         found = ds.dataset(f"{path}/{name}", filesystem=place, format="parquet")
+    except (FileNotFoundError, NotADirectoryError):
+        why = "expected a folder that --out of an audit wrote"
+        raise OutputError(f"{shown(out)}: no {name}/ of an audit: {why}") from None
     except (OSError, pa.ArrowInvalid) as error:
         raise OutputError(f"{shown(out)}: no {name}/ of an audit: {one_line(error)}") from None
     version = (found.schema.metadata or {}).get(b"schema_version", b"1").decode()

@@ -11,7 +11,7 @@ import click
 from batchval.cli.commands import Command, Group
 from batchval.cli.exit_codes import FINDINGS
 from batchval.cli.options import json_option, kafka_version_option
-from batchval.cli.output import print_json
+from batchval.cli.output import note_empty_files, print_json
 
 if TYPE_CHECKING:
     from batchval.cli.claims_batches import Batch
@@ -93,6 +93,7 @@ def show(file: Path, as_json: bool) -> int:
             f"{fields[0]:>19}  {fields[1]:>14}  {fields[2]:>15}  {fields[3]:>18}  {fields[4]:>16}  "
             f"{found.words}"
         )
+    note_empty_files("claims show", [file])
     return FINDINGS if differ else 0
 
 
@@ -223,6 +224,7 @@ def verify(file: Path, kafka_version: KafkaVersionName, as_json: bool) -> int:
         )
     else:
         click.echo(", ".join(words), err=True)
+    note_empty_files("claims verify", [file])
     return FINDINGS if bad else 0
 
 

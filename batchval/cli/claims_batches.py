@@ -20,6 +20,7 @@ from batchval.core.result import ValidationResult
 from batchval.errors import BatchvalError
 from batchval.named_files import naming, open_to_write
 from batchval.rules import Rule
+from batchval.segment.findings import damage_reason
 from batchval.segment.foreign import START_SIZE, foreign_reason
 from batchval.segment.reader import Damage, SegmentFile
 
@@ -53,7 +54,8 @@ def batches(file: Path) -> Iterator[Batch]:
     with SegmentFile(file, accept_claims_header=True) as source:
         for part in source.stretches():
             if isinstance(part, Damage):
-                reason = f"no batch at position {part.position}"
+                what = damage_reason(part, source.size)[1]
+                reason = f"no batch at position {part.position}: {what}"
                 if part.position == 0 and part.size >= source.size:
                     reason = foreign_reason(file, bytes(source.read(0, START_SIZE))) or reason
                 raise _Unreadable(0, reason, str(file))

@@ -34,6 +34,7 @@ _SUFFIXES = {
     ".snapshot": "a producer snapshot of Kafka",
     ".checkpoint": "a KRaft snapshot of Kafka",
     ".csv": "a CSV file",
+    ".tar": "a tar archive",
 }
 _NAMES = {
     LEADER_EPOCHS: "a leader epoch checkpoint of Kafka",
@@ -44,8 +45,17 @@ _NAMES = {
 _STARTS = {
     b"\x1f\x8b": "gzip data",
     b"\x28\xb5\x2f\xfd": "zstd data",
+    b"\x04\x22\x4d\x18": "lz4 data",
+    b"\xfd7zXZ": "xz data",
+    b"BZh": "bzip2 data",
     b"PK\x03\x04": "a ZIP or JAR file",
     b"PAR1": "a Parquet file",
+    b"Obj\x01": "an Avro file",
+    b"SQLite format 3": "an SQLite database",
+    b"%PDF-": "a PDF document",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"\x89PNG": "a PNG image",
+    b"\xff\xfe": "text in UTF-16",
     b"\x7fELF": "an ELF program",
     b"<!doctype html": "an HTML page",
     b"<!DOCTYPE html": "an HTML page",

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from batchval.errors import ArgumentTypeError, ArgumentValueError, BatchvalError, shown_value
 from batchval.named_files import read_whole
 from batchval.record_rules import RecordRules
-from batchval.segment.foreign import json_fault
+from batchval.segment.foreign import START_SIZE, json_fault, not_json_reason
 
 __all__ = [
     "TopicRules",
@@ -42,14 +42,20 @@ def read_topic_rules(value: str) -> TopicRules:
     if is_json(value):
         return parse_topic_rules(value)
     try:
-        text = read_whole(Path(value)).decode()
+        data = read_whole(Path(value))
     except OSError as error:
         raise BatchvalError(f"cannot read {value}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BatchvalError(f"{value} is not UTF-8: expected JSON") from None
     except ValueError as error:  # a name that no file can have
         raise BatchvalError(f"cannot read {shown_value(value)}: {error}") from None
-    return parse_topic_rules(text)
+    foreign = not_json_reason(Path(value), data[:START_SIZE])
+    if foreign is not None:
+        raise BatchvalError(f"{value}: {foreign}")
+    try:
+        return parse_topic_rules(data.decode())
+    except UnicodeDecodeError:
+        raise BatchvalError(f"{value} is not UTF-8: expected JSON") from None
+    except BatchvalError as error:
+        raise BatchvalError(f"{value}: {error}") from None
 
 
 def is_json(value: str) -> bool:
@@ -64,7 +70,7 @@ def parse_topic_rules(text: str) -> TopicRules:
     try:
         found = json.loads(text, object_pairs_hook=_without_doubles)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ArgumentValueError(f"record rules are not JSON: {json_fault(error)}") from None
+        raise ArgumentValueError(f"record rules are {json_fault(error)}") from None
     except BatchvalError:
         raise
     except ValueError:  # Python reads no int of more than 4,300 digits

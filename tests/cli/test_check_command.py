@@ -438,6 +438,9 @@ def test_the_version_of_kafka_changes_the_rule_that_names_a_length(
         ("a.gz", b"\x1f\x8b\x08" + bytes(range(100)), "gzip data"),
         ("a.parquet", b"PAR1" + bytes(range(100)), "a Parquet file"),
         ("a.jar", b"PK\x03\x04" + bytes(range(100)), "a ZIP or JAR file"),
+        ("photo.log", b"\xff\xd8\xff\xe0\0\x10JFIF" + bytes(range(100)), "a JPEG image"),
+        ("a.tar", b"a.log" + bytes(600), "a tar archive"),
+        ("a.json", "{}".encode("utf-16"), "text in UTF-16"),
     ],
 )
 @pytest.mark.parametrize("command", ["check", "dump"])
@@ -526,8 +529,16 @@ def test_record_rules_by_topic(run: Run, tmp_path: Path) -> None:
         ),
         ('{"*": {}, "*": {}}', "record rules have the key '*' twice"),
         ('{"*": 5}', "record rules of '*': record rules must be a mapping, not 5"),
+        ("empty", "--record-rules: empty: the file is empty"),
+        ("a.log", "--record-rules: a.log: this is not JSON: it looks like a segment of Kafka"),
+        ("a.yaml", "--record-rules: a.yaml: record rules are not JSON (line 1, column 1)"),
     ],
 )
-def test_wrong_record_rules(run: Run, tmp_path: Path, value: str, message: str) -> None:
+def test_wrong_record_rules(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("empty", b""), ("a.log", GOOD), ("a.yaml", b"a: 1")):
+        write(tmp_path, content, name=name)
     code, _, err = run("check", "--record-rules", value, write(tmp_path, GOOD))
     assert (code, message in " ".join(err.split())) == (2, True)

@@ -89,7 +89,8 @@ def test_bytes_that_are_not_a_batch_write_nothing(run: Run, tmp_path: Path, verb
     path = write(tmp_path, PARTS[1], b"no batch at all, and more of it than a header has")
     code, out, err = run("claims", verb, path, "--out", tmp_path / "b.bin")
     assert (code, out) == (3, "")
-    assert err == f"batchval: {path}: no batch at position {len(PARTS[1])}\n"
+    place = f"batchval: {path}: no batch at position {len(PARTS[1])}"
+    assert err.startswith(f"{place}: magic is 32: expected 0, 1 or 2; no batch follows in the 49 ")
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
 

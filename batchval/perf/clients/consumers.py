@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from batchval.perf import properties
 from batchval.perf.consume import ConsumeError, PerfConsumer, TopicPartition
+from batchval.report.units import printable
 
 __all__ = ["OpenClient", "open_client"]
 
@@ -113,7 +114,7 @@ def _own(
 
     read, security, unknown = properties.consumer_options(found)
     for name in unknown:
-        say(f"{name}: the own client has no such setting, it is not used")
+        say(f"{printable(name)}: batchval's client has no such setting, it is ignored")
     from_options = {
         "client_id": "perf-consumer",
         "auto_offset_reset": "latest" if arguments["from_latest"] else "earliest",

@@ -10,6 +10,7 @@ from typing import Any
 from batchval.perf import properties
 from batchval.perf.produce import PerfProducer, ProduceError
 from batchval.perf.properties import PropertyError
+from batchval.report.units import printable
 
 __all__ = ["OpenClient", "open_client"]
 
@@ -81,7 +82,7 @@ def _own(
 
     options, security, unknown = properties.producer_options(found)
     for name in unknown:
-        say(f"{name}: the own client has no such setting, it is not used")
+        say(f"{printable(name)}: batchval's client has no such setting, it is ignored")
     settings = options | {name: arguments[name] for name in ("claims", "partitioner")}
     settings["security"] = Security.from_properties(security)
 
