@@ -142,7 +142,7 @@ from batchval.rules import Rule
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="FILE",
     help="HTML report, in one file.",
 )

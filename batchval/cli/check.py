@@ -100,7 +100,7 @@ if TYPE_CHECKING:
 @click.option(
     "--salvage",
     "salvage",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="OUT",
     help="New folder for the valid batches of each partition and a list of the lost offsets.",
 )

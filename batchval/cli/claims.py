@@ -35,10 +35,10 @@ def command() -> None:
     """
 
 
-_file = click.argument("file", type=click.Path(path_type=Path))
+_file = click.argument("file", type=click.Path(path_type=Path, readable=False))
 _out = click.option(
     "--out",
-    type=click.Path(path_type=Path, allow_dash=True),
+    type=click.Path(path_type=Path, readable=False, allow_dash=True),
     default="-",
     help="Output file of the batches. Default: standard output.",
 )

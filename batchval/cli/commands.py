@@ -68,9 +68,13 @@ class Group(_Explained, click.Group):
         known = self.list_commands(ctx)
         if name in known or ctx.resilient_parsing or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        message = (
-            f"unknown command {name!r}{nearest(name, known) or '.'} Commands: {', '.join(known)}"
+        option = f"--{name}"
+        found = (
+            f", did you mean {option}?"
+            if any(option in one.opts for one in self.get_params(ctx))
+            else nearest(name, known) or "."
         )
+        message = f"unknown command {name!r}{found} Commands: {', '.join(known)}"
         raise click.UsageError(message, ctx)
 
 

@@ -109,7 +109,8 @@ def _paths(*, required: bool) -> Callable[[F], F]:
         nargs=-1,
         required=required,
         metavar="PATH…" if required else "[PATH…]",
-        type=click.Path(path_type=Path),
+        # the read itself fails with exit code 3, after the other files
+        type=click.Path(path_type=Path, readable=False),
         callback=_local,
     )
 

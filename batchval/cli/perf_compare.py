@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Named = tuple[str, Result]
 
-_FILE = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, readable=False)
 
 
 class _Sides(Command):

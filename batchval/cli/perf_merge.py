@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A.json B.json…"
+    "files",
+    nargs=-1,
+    required=True,
+    type=click.Path(path_type=Path, readable=False),
+    metavar="A.json B.json…",
 )
 @latency_unit_option
 @output_option

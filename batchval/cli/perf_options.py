@@ -37,7 +37,7 @@ __all__ = [
 
 INT = 2**31 - 1
 LONG = 2**63 - 1
-FILE = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, readable=False)
 
 
 def bootstrap_option(command: F) -> F:

@@ -30,7 +30,7 @@ from batchval.cli.options import json_option
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="FILE",
     help="Settings file (YAML). Command-line options win.",
 )
@@ -63,7 +63,7 @@ from batchval.cli.options import json_option
 )
 @click.option(
     "--state-directory",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
     help="Folder for the counts of --report. Default: $STATE_DIRECTORY.",
 )

@@ -56,12 +56,25 @@ def test_the_examples_are_right_usage(path: str) -> None:
         found.make_context(example, words)  # raises UsageError
 
 
+@pytest.mark.parametrize("path", ALL)
+def test_a_file_without_permission_is_not_wrong_usage(path: str) -> None:
+    """Check that click does not ask os.access first: its error has exit code 2, and the files that
+    can be read are not.
+    """
+    paths = [one.type for one in ALL[path].params if isinstance(one.type, click.Path)]
+    assert not any(one.readable for one in paths)
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (
             ("chek",),
             "batchval: unknown command 'chek', did you mean check? Commands: audit, check, ",
+        ),
+        (
+            ("version",),
+            "batchval: unknown command 'version', did you mean --version? Commands: audit, check, ",
         ),
         (("frobnicate",), "batchval: unknown command 'frobnicate'. Commands: audit, check, "),
         (
