@@ -175,7 +175,7 @@ cdef bint in_place_uncompressed(const uint8_t *p, size_t n, const AppendContext 
                 scratch, &f, &expected, v):
             return False
         note_facts(&f, v)
-        if not record_errors(scratch, v):
+        if not record_errors(scratch, &c, v):
             return False
         if not can_set_max_timestamp(&b, d.now if policy.log_append_time else f.max_timestamp,
                 policy, v):
@@ -356,7 +356,7 @@ cdef bint convert_uncompressed(const uint8_t *p, size_t n, const AppendContext *
         before = scratch.errors[0].index if scratch.errors_seen else f.records
         if cannot_append(&f, before, v.records_count, d, policy, v):
             return False
-        if not walked or not record_errors(scratch, v):
+        if not walked or not record_errors(scratch, &c, v):
             return False
         add_facts(&f, v)
         at += b.size
@@ -415,7 +415,7 @@ cdef bint compressed(const uint8_t *p, size_t n, const AppendContext *d, const P
         if not walk_batch(&b, parser, parser == STREAM_PARSER, &c, d, scratch, &f, &expected, v):
             return False
         note_facts(&f, v)
-        if not record_errors(scratch, v):
+        if not record_errors(scratch, &c, v):
             return False
         if b.magic > 0 and d.to_magic > 0 and not f.in_order:
             in_place = False

@@ -16,7 +16,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         const AppendContext *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil
 cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil
-cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil
+cdef bint record_errors(const Scratch *scratch, const Checks *c, Verdict *v) noexcept nogil
 cdef bint estimate(const Entry *b, const Checks *c, const AppendContext *d, bint sizes,
         Scratch *scratch,
         Verdict *v) noexcept nogil

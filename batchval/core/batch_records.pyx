@@ -3,7 +3,7 @@ stages and at rest.
 """
 
 from libc.stddef cimport size_t
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 
 from batchval.core cimport reasons
@@ -177,15 +177,21 @@ cdef void mark_meters(const Scratch *scratch, Verdict *v) noexcept nogil:
     v.meters[METER_MAGIC] += scratch.magics_differing
 
 
-cdef bint record_errors(const Scratch *scratch, Verdict *v) noexcept nogil:
-    """Follow processRecordErrors: return True if there are none."""
+cdef bint record_errors(const Scratch *scratch, const Checks *c, Verdict *v) noexcept nogil:
+    """Follow processRecordErrors: return True if there are none. The bounds of timestamps wrap at
+    64 bits, as Java's.
+    """
+    cdef int rule
     if scratch.errors_seen == 0:
         return True
     v.record = scratch.errors[0].index
-    return refuse(v, scratch.last_rule if scratch.one_rule else RECORD_ERRORS,
-                  INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD,
-                  reasons.RECORDS_REFUSED,
-                  scratch.errors_seen)
+    rule = scratch.last_rule if scratch.one_rule else RECORD_ERRORS
+    if scratch.bad_timestamp and c.create_time:
+        return refuse(v, rule, INVALID_TIMESTAMP, reasons.TIMESTAMPS_REFUSED,
+                      <int64_t>(<uint64_t>c.now - <uint64_t>c.before_max),
+                      <int64_t>(<uint64_t>c.now + <uint64_t>c.after_max))
+    return refuse(v, rule, INVALID_TIMESTAMP if scratch.bad_timestamp else INVALID_RECORD,
+                  reasons.RECORDS_REFUSED, scratch.errors_seen)
 
 
 cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil:
@@ -355,7 +361,7 @@ cdef bint check_stored_batch(const Entry *b, const AppendContext *d, const Polic
             &expected, v):
         return False
     note_facts(&f, v)
-    if not record_errors(scratch, v):
+    if not record_errors(scratch, &c, v):
         return False
     if f.deltas_ascend:
         f.found &= ~<uint32_t>S3_BIT  # the cleaner leaves gaps; order is what counts here

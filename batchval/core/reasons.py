@@ -65,6 +65,7 @@ REASONS: dict[str, str] = {
     "OFFSET_DELTAS": "record {i}: offset delta {a}; Kafka would have to rebuild records whose keys it has skipped",
     # record errors
     "RECORDS_REFUSED": "{a} records were refused",
+    "TIMESTAMPS_REFUSED": "records have timestamps that are not within [{a}, {b}]",
     # rebuilding
     "REBUILD_TIMESTAMP": "record {i}: timestamp {a} cannot be written",
     "REBUILD_HEADERS": "record {i}: headers cannot be written with magic {a}",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from batchval.core.reasons import count_of_broken
 from batchval.record_rules import RecordRules, SchemaIds
 from batchval.rules import Rule, by_number
 
-__all__ = ["KINDS", "broken_rule", "broken_rules"]
+__all__ = ["KINDS", "broken_rule", "broken_rules", "rejection"]
 
 #: In the order of the enumeration in compiled_rules.pxd, which starts at 1 (a test compares them).
 KINDS: Final = (
@@ -30,6 +31,21 @@ KINDS: Final = (
 _UNREADABLE: Final = 1 + KINDS.index("UNREADABLE")
 _SHOWN_IDS: Final = 2
 _SIGN: Final = 1 << 64
+
+
+def rejection(errors: Sequence[tuple[int, str]], count: int, by_timestamp: bool) -> str:
+    """Return Kafka's sentence about a batch of which ``count`` records were refused.
+
+    ``errors``: (index, message) of the first ones. ``by_timestamp``: the error is
+    INVALID_TIMESTAMP. Source: LogValidator.processRecordErrors, ProduceResponse.RecordError.
+    """
+    if by_timestamp:
+        return "One or more records have been rejected due to invalid timestamp"
+    text = f"One or more records have been rejected due to {count} record errors in total"
+    if not errors:
+        return text
+    shown = (f"RecordError(batchIndex={i}, message='{message}')" for i, message in errors[:3])
+    return f"{text}, and only showing the first three errors at most: [{', '.join(shown)}]"
 
 
 def broken_rules(record: int, message: str, count: int) -> str:

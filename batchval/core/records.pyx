@@ -40,8 +40,7 @@ from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 # ---- one record's rules --------------------------------------------------------------------------
 
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
-        int64_t timestamp,
-        bint has_key) noexcept nogil:
+        int64_t timestamp, int64_t offset, bint has_key) noexcept nogil:
     """Follow LogValidator.validateKey, then validateTimestamp; the first error of a record is the
     one that counts.
 
@@ -49,13 +48,13 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
     """
     cdef int64_t difference
     if c.compacted and not has_key:
-        return add_error(scratch, index, KEY_MISSING, timestamp)
+        return add_error(scratch, index, KEY_MISSING, timestamp, offset)
     if c.create_time and timestamp != NO_TIMESTAMP:
         difference = <int64_t>(<uint64_t>c.now - <uint64_t>timestamp)
         if difference > c.before_max or <int64_t>(0 - <uint64_t>difference) > c.after_max:
-            return add_error(scratch, index, TIMESTAMP_OUT_OF_RANGE, timestamp)
+            return add_error(scratch, index, TIMESTAMP_OUT_OF_RANGE, timestamp, offset)
     elif log_append_time:
-        return add_error(scratch, index, TIMESTAMP_TYPE_BY_PRODUCER, timestamp)
+        return add_error(scratch, index, TIMESTAMP_TYPE_BY_PRODUCER, timestamp, offset)
     return True
 
 
@@ -379,7 +378,7 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
         f.longest = length
     f.records += 1
     if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i,
-            timestamp,
+            timestamp, <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>offset_delta),
             key_length >= 0):
         return OUT_OF_MEMORY
     if rules is not NULL and not end_record(

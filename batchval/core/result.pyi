@@ -22,7 +22,9 @@ class RecordValidationStats(NamedTuple):
     num_records_converted: int
     conversion_time_nanos: int | None
 
-def message_of(rule: int, timestamp: int) -> str: ...
+def message_of(
+    rule: int, timestamp: int, offset: int, least: int, most: int, partition: str | None = None
+) -> str: ...
 
 @final
 class ValidationResult:

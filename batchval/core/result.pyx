@@ -59,24 +59,36 @@ class RecordValidationStats(NamedTuple):
     conversion_time_nanos: int | None
 
 
-def message_of(int rule, long long timestamp):
-    """Return the message of a refused record. Its meaning is Kafka's, its words may differ."""
+def message_of(int rule, long long timestamp, long long offset, long long least, long long most,
+        partition=None):
+    """Return Kafka's sentence about a refused record.
+
+    ``least``, ``most``: the allowed timestamps, ms. ``partition``: ``orders-3``, None: not known.
+    Source: LogValidator.validateKey, validateTimestamp, validateRecord; where Kafka's sentence
+    holds the whole record, this one has its offset.
+    """
+    place = "" if partition is None else f" in topic partition {partition}."
     if rule == KEY_MISSING:
-        return "Compacted topic cannot accept message without key"
+        return f"Compacted topic cannot accept message without key{place}"
     if rule == TIMESTAMP_OUT_OF_RANGE:
-        return f"Timestamp {timestamp} is out of range"
+        return (f"Timestamp {timestamp} of message with offset {offset} is out of range. "
+                f"The timestamp should be within [{least}, {most}]")
     if rule == TIMESTAMP_TYPE_BY_PRODUCER:
-        return "Producer should not set timestamp type to LogAppendTime"
+        return (f"Invalid timestamp type in message with offset {offset}. "
+                "Producer should not set timestamp type to LogAppendTime.")
     if rule == RECORD_MAGIC_DIFFERS:
-        return "Record's magic does not match the batch's"
+        return f"The magic of log record with offset {offset} does not match outer magic{place}"
     return "Invalid record"
 
 
-cdef str message_of_error(const RecordError *error, record_rules):
+cdef str message_of_error(const RecordError *error, record_rules, int64_t least, int64_t most,
+        partition):
     """Return the message of one record error. ``record_rules``: None where Kafka's rules refused.
+
+    ``least``, ``most``, ``partition``: see message_of.
     """
     if record_rules is None:
-        return message_of(error.rule, error.timestamp)
+        return message_of(error.rule, error.timestamp, error.second, least, most, partition)
     return broken_rule(record_rules, error.rule, error.which, error.kind, error.timestamp,
             error.second)
 
@@ -114,7 +126,8 @@ cdef class ValidationResult:
         self.errors_seen = scratch.broken_seen
         self.record_rules = record_rules
         self.text = broken_rules(
-            self.errors[0].index, message_of_error(&self.errors[0], record_rules), self.errors_seen)
+            self.errors[0].index, message_of_error(&self.errors[0], record_rules, 0, 0, None),
+            self.errors_seen)
         return 0
 
     cdef int make_space(self, Py_ssize_t count) except -1:
@@ -166,7 +179,8 @@ cdef class ValidationResult:
     def record_errors(self):
         """Return [(batch_index, message)] as a ProduceResponse v8 carries them: the first 1,000."""
         cdef int32_t i
-        return [(self.errors[i].index, message_of_error(&self.errors[i], self.record_rules))
+        return [(self.errors[i].index, message_of_error(
+                    &self.errors[i], self.record_rules, self.v.a, self.v.b, None))
                 for i in range(self.errors_count)]
 
     @property
@@ -408,5 +422,5 @@ cdef bint is_sound(ValidationResult result) except -1:
         if by_number(result.errors[i].rule) is None:
             return False
         if result.record_rules is not None:
-            message_of_error(&result.errors[i], result.record_rules)
+            message_of_error(&result.errors[i], result.record_rules, 0, 0, None)
     return True

@@ -18,7 +18,7 @@ cdef struct RecordError:
     int32_t index  # of the record in its batch
     int32_t rule
     int64_t timestamp  # of a record rule: what was found (batchval.core.compiled_rules)
-    int64_t second
+    int64_t second  # of Kafka's rules: the record's offset
     uint8_t which  # of the rule's parts, in the order of RecordRules
     uint8_t kind
 
@@ -75,7 +75,8 @@ cdef void copy_back(Scratch *scratch, uint8_t *copy, size_t size) noexcept nogil
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef void no_errors(Scratch *scratch) noexcept nogil
-cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil
+cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp,
+        int64_t offset) noexcept nogil
 cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,
         int64_t first, int64_t second) noexcept nogil
 

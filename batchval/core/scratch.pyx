@@ -239,8 +239,8 @@ cdef bint keep_error(RecordError **errors, int32_t *count, int32_t index, int32_
     return True
 
 
-cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule,
-        int64_t timestamp) noexcept nogil:
+cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp,
+        int64_t offset) noexcept nogil:
     """Add one entry to record_errors. Return False without memory."""
     if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
         scratch.bad_timestamp = True
@@ -252,7 +252,7 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule,
         scratch.one_rule = False
     scratch.last_rule = rule
     scratch.errors_seen += 1
-    return keep_error(&scratch.errors, &scratch.errors_count, index, rule, timestamp)
+    return keep_error(&scratch.errors, &scratch.errors_count, index, rule, timestamp, offset)
 
 
 cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,

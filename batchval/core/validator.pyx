@@ -617,7 +617,7 @@ cdef class LogValidator:
         if result.v.out_of_memory:
             raise MemoryError()
         result.offsets_assigned = result.v.rule == 0
-        if result.v.reason == reasons.RECORDS_REFUSED:
+        if result.v.reason in (reasons.RECORDS_REFUSED, reasons.TIMESTAMPS_REFUSED):
             result.keep_errors(scratch)
         elif breaks_record_rule(&result.v):
             result.keep_broken(scratch, self.policy.record_rules)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from batchval.core.claims import carrier_of
@@ -353,7 +354,9 @@ class Gate:
             verdict.observed = {} if observes is None else _observed(verdicts, keep)
             if not all(keep):
                 verdict.keep = keep
-                verdict.refusals = _with_acks(request, verdicts.refusals(keep))
+                verdict.refusals = _with_acks(
+                    request, verdicts.refusals(keep, partial(self.topic_of, request))
+                )
                 verdict.refuses = any(one is not None and one[0] for one in verdict.refusals)
                 verdict.any_left = any(keep)
             verdict.untouched = not request.is_raised and verdict.keep is None

@@ -76,7 +76,7 @@ cdef class Verdicts:
     cdef bytes outgoing_converted(self, Py_ssize_t i, LogValidator one, bint attached)
     cdef Row *row_at(self, Py_ssize_t i) except NULL
     cdef bint same_refusal(self, Py_ssize_t before, Py_ssize_t i)
-    cdef tuple refusal(self, Py_ssize_t i, bint has_text)
+    cdef tuple refusal(self, Py_ssize_t i, bint has_text, topic_of)
 
 
 cdef bytes tag_of(const Claims *claims, const uint8_t *batch)

@@ -41,8 +41,8 @@ from batchval.core.analyze cimport validate_first_batch, validate_request
 from batchval.core.layout cimport (
     EXTRA,
     LAST_EXTRA,
-    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, LOG_OVERHEAD, MAGIC, MESSAGE_TOO_LARGE, NONE,
-    PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
+    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, INVALID_TIMESTAMP, LOG_OVERHEAD, MAGIC,
+    MESSAGE_TOO_LARGE, NONE, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long, source_of
@@ -66,7 +66,7 @@ from batchval.protocol.positions cimport (
 )
 
 from batchval.core.reasons import sentence
-from batchval.core.record_errors import broken_rules
+from batchval.core.record_errors import broken_rules, rejection
 from batchval.core import result
 from batchval.errors import ErrorCode
 from batchval.rules import by_number, extras_of
@@ -389,7 +389,7 @@ cdef class Verdicts:
                     self.put(row, &v)
                     if row.has_claims:
                         row.claims.schema_ids = scratch.seen_ids.ids
-                    if v.reason == reasons.RECORDS_REFUSED:
+                    if v.reason in (reasons.RECORDS_REFUSED, reasons.TIMESTAMPS_REFUSED):
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
                     elif breaks_record_rule(&v):
@@ -512,7 +512,7 @@ cdef class Verdicts:
 
     cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1:
         """Collect the records of a partition that break its topic's record rules."""
-        first = message_of_error(&scratch.broken[0], record_rules)
+        first = message_of_error(&scratch.broken[0], record_rules, 0, 0, None)
         text = broken_rules(scratch.broken[0].index, first, scratch.broken_seen)
         self.broken[i] = (record_rules, text)
         return self.keep_errors(&self.rows[i], scratch.broken, scratch.broken_count,
@@ -681,8 +681,10 @@ cdef class Verdicts:
             return f"partition {self.failed_at} fails the whole request: {text}"
         return text
 
-    def record_errors(self, Py_ssize_t i):
+    def record_errors(self, Py_ssize_t i, topic=None):
         """Return [(batch_index, message)] of a partition: the first 1,000 of the request are kept.
+
+        ``topic``: its name, None: not known.
         """
         cdef Row *row = self.row_at(i)
         cdef int32_t n
@@ -690,7 +692,8 @@ cdef class Verdicts:
         if row.rule == OWN:
             return list(self.own[i][1])
         record_rules = self.broken[i][0] if i in self.broken else None
-        return [(e[n].index, message_of_error(&e[n], record_rules))
+        partition = None if topic is None else f"{topic}-{self.request.partition(i)}"
+        return [(e[n].index, message_of_error(&e[n], record_rules, row.a, row.b, partition))
                 for n in range(row.errors_at, row.errors_at + row.errors_count)]
 
     def keep(self, goes_on=None):
@@ -709,10 +712,10 @@ cdef class Verdicts:
             found.append(self.rows[i].rule == 0 or (goes_on is not None and bool(goes_on(i))))
         return found
 
-    def refusals(self, list keep not None):
+    def refusals(self, list keep not None, topic_of=None):
         """Return for each partition that does not go on (error code, record errors, reason), else
         None: see produce_answer.refuse. Reasons of more than 512 KiB in all are left out. The code
-        of an old version's empty message set is 0.
+        of an old version's empty message set is 0. ``topic_of(i)``: the topic's name, or None.
         """
         cdef Py_ssize_t i, before = -1
         cdef int64_t left = MOST_TEXT
@@ -728,7 +731,7 @@ cdef class Verdicts:
                 continue
             # most refusals of a large request are the same
             if before < 0 or (size and left <= 0) or not self.same_refusal(before, i):
-                refusal = self.refusal(i, left > 0)
+                refusal = self.refusal(i, left > 0, topic_of)
                 size = 0 if refusal[2] is None else len(refusal[2])
                 before = i
             left -= size
@@ -746,18 +749,22 @@ cdef class Verdicts:
         return (one.error_code == other.error_code and one.record == other.record
                 and one.a == other.a and one.b == other.b)
 
-    cdef tuple refusal(self, Py_ssize_t i, bint has_text):
+    cdef tuple refusal(self, Py_ssize_t i, bint has_text, topic_of):
         """Return the answer to one partition."""
         cdef Row *row = &self.rows[i]
         text = None
         if row.rule == OWN:
             return row.error_code, self.own[i][1], self.own[i][2] if has_text else None
+        topic = topic_of(i) if row.errors_count and topic_of is not None else None
+        errors = self.record_errors(i, topic) if row.errors_count else ()
         if has_text:
             text = self.reason(i)
+            if row.errors_seen and i not in self.broken:
+                text = rejection(errors, row.errors_seen, row.error_code == INVALID_TIMESTAMP)
             if row.errors_seen > row.errors_count:
                 more = row.errors_seen - row.errors_count
                 text = f"{text}; {more} more of the record errors are not listed"
-        return row.error_code, self.record_errors(i) if row.errors_count else (), text
+        return row.error_code, errors, text
 
     def outgoing(self, LogValidator one not None, str carrier, keep, bint has_tags):
         """Return (tags, batches): what goes on in place of the claims that came, one a partition.

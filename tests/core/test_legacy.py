@@ -260,7 +260,9 @@ def test_record_errors_of_a_wrapper() -> None:
         (2, "35"),
         (3, "36"),
     ]
-    assert result.record_errors[0][1] == "Record's magic does not match the batch's"
+    assert result.record_errors[0][1] == (
+        "The magic of log record with offset 1 does not match outer magic"
+    )
     assert (result.rule, result.error_code) == (Rule.RECORD_ERRORS, ErrorCode.INVALID_TIMESTAMP)
     assert result.meters == {"magic": 1, "nokey": 1}
 
@@ -269,7 +271,13 @@ def test_the_timestamp_bit_of_messages() -> None:
     policy = TopicPolicy(message_timestamp_type="LogAppendTime")
     result = judge(message(1, attributes=8), validator=LogValidator(policy))
     assert result.record_error_rules == [(0, Rule.TIMESTAMP_TYPE_BY_PRODUCER)]
-    assert result.record_errors == [(0, "Producer should not set timestamp type to LogAppendTime")]
+    assert result.record_errors == [
+        (
+            0,
+            "Invalid timestamp type in message with offset 0. "
+            "Producer should not set timestamp type to LogAppendTime.",
+        )
+    ]
     result = judge(wrapper([message(1)], GZIP, attributes=8), validator=LogValidator(policy))
     assert result.record_error_rules == [(0, Rule.TIMESTAMP_TYPE_BY_PRODUCER)]
     assert judge(message(0, attributes=8), 0, LogValidator(policy)).ok  # magic 0 has no such bit

@@ -120,6 +120,12 @@ def test_messages_of_record_errors() -> None:
         Rule.TIMESTAMP_TYPE_BY_PRODUCER,
         Rule.RECORD_MAGIC_DIFFERS,
     ):
-        assert message_of(rule.number, 5) != "Invalid record"
-    assert message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, -7) == "Timestamp -7 is out of range"
-    assert message_of(0, 0) == "Invalid record"
+        assert message_of(rule.number, 5, 0, 0, 9, "t-0") != "Invalid record"
+    assert message_of(Rule.TIMESTAMP_OUT_OF_RANGE.number, -7, 3, -1, 9) == (
+        "Timestamp -7 of message with offset 3 is out of range. "
+        "The timestamp should be within [-1, 9]"
+    )
+    assert message_of(Rule.KEY_MISSING.number, 5, 0, 0, 9, "t-0") == (
+        "Compacted topic cannot accept message without key in topic partition t-0."
+    )
+    assert message_of(0, 0, 0, 0, 0) == "Invalid record"

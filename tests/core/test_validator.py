@@ -334,7 +334,11 @@ def test_record_errors_have_text_and_rule() -> None:
     result = LogValidator(policy).validate(batch(parts), now_ms=NOW)
     assert result.record_errors == [
         (0, "Compacted topic cannot accept message without key"),
-        (1, f"Timestamp {NOW - 10**6} is out of range"),
+        (
+            1,
+            f"Timestamp {NOW - 10**6} of message with offset 1 is out of range. "
+            f"The timestamp should be within [{NOW - 1000}, {NOW + 3_600_000}]",
+        ),
     ]
     assert result.record_error_rules == [(0, Rule.KEY_MISSING), (1, Rule.TIMESTAMP_OUT_OF_RANGE)]
     assert (result.rule, result.error_code, result.position) == (
@@ -342,7 +346,8 @@ def test_record_errors_have_text_and_rule() -> None:
         ErrorCode.INVALID_TIMESTAMP,
         0,
     )
-    assert result.reason == "2 records were refused"
+    allowed = f"[{NOW - 1000}, {NOW + 3_600_000}]"
+    assert result.reason == f"records have timestamps that are not within {allowed}"
     with pytest.raises(RejectedBatch, match="INVALID_TIMESTAMP") as caught:
         result.raise_for_error()
     assert caught.value.result is result
