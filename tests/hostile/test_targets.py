@@ -57,6 +57,11 @@ def test_targets_say_what_they_cover():
     assert set(COVERED) == set(TARGETS)
 
 
+def test_the_page_names_each_target():
+    page = (ROOT / "docs" / "reports" / "hostile.md").read_text("utf-8")
+    assert [target for target in TARGETS if f"`{target}`" not in page] == []
+
+
 def test_most_mutants_reach_the_records():
     """Count the cases beyond the checksum: a mutator without them would find nothing."""
     cases = mutator.Mutator(seeds(), SEED)
