@@ -60,7 +60,7 @@ class DeliveryTimeoutError(ProducerError, TimeoutError):
 
 
 class DeliveryUnknownError(ProducerError):
-    """Nobody knows if the log has the records: the leader changed, and later ones are in it."""
+    """Whether the log has the records is not known: the leader changed, and it has later ones."""
 
 
 class RecordTooLargeError(ProducerError, ValueError):
@@ -86,7 +86,7 @@ class ProducerFencedError(BrokerError):
         name = ErrorCode(code).name
         super().__init__(
             code,
-            f"{what}: {name}: another producer has taken the transactional_id over, or it timed out",
+            f"{what}: {name}: another producer took over the transactional_id, or it timed out",
         )
         self.retriable = False
 
