@@ -95,9 +95,8 @@ class Continuity:
         self.producers = np.empty(0, PRODUCERS)
         self._first: _First | None = None
         self._first_epoch: _First | None = None
-        self._openers = np.empty(
-            0, _OPENERS
-        )  # until the first place where producers were forgotten
+        # until the first place where producers were forgotten
+        self._openers = np.empty(0, _OPENERS)
         self._forgot = False
         self._base = 0  # what positions of columns count from
         self._last_position = -1  # of the last batch, believed or not
@@ -214,9 +213,8 @@ class Continuity:
         if not len(rows):
             return
         base, last = columns["base_offset"][rows], columns["last_offset"][rows]
-        has_first = (
-            columns["magic"][rows] >= 2
-        )  # of a compressed set of magic 0 or 1 only the last offset is known here
+        # of a compressed set of magic 0 or 1 only the last offset is known here
+        has_first = columns["magic"][rows] >= 2
         forgets = np.empty(len(rows), bool)
         forgets[0] = rows[0] > 0
         forgets[1:] = np.diff(rows) > 1
@@ -294,9 +292,8 @@ class Continuity:
         groups = np.cumsum(forgets)
         last_group = groups[-1]
         groups = groups[asked]
-        order = np.lexsort(
-            (columns["producer_id"][rows], groups)
-        )  # stable: each producer's batches stay in order
+        # stable: each producer's batches stay in order
+        order = np.lexsort((columns["producer_id"][rows], groups))
         rows, groups = rows[order], groups[order]
         openers = np.empty(len(rows), _OPENERS)
         for name in ("producer_id", "max_timestamp", "producer_epoch"):

@@ -279,9 +279,8 @@ def rdkafka(properties: Mapping[str, str]) -> dict[str, Any]:
         elif name == "max.block.ms" or name in _SERIALIZERS:
             continue
         elif name in {"send.buffer.bytes", "receive.buffer.bytes"}:
-            found[_RDKAFKA_NAMES[name]] = max(
-                0, int(value)
-            )  # 0 is librdkafka's word for: leave it to the system
+            # 0 leaves it to the system
+            found[_RDKAFKA_NAMES[name]] = max(0, int(value))
         elif name in _LEVELS:
             if name.split(".")[1] == properties.get("compression.type", "none").lower():
                 found["compression.level"] = value

@@ -83,9 +83,8 @@ def _librdkafka(arguments: Mapping[str, Any], found: Mapping[str, str]) -> OpenC
         "max.partition.fetch.bytes": arguments["fetch_size"],
         "check.crcs": arguments["check_crcs"],
     }
-    if (
-        arguments["fetch_size"] > 52_428_800
-    ):  # the whole fetch cannot be smaller than a partition's part
+    # the whole fetch cannot be smaller than a partition's part
+    if arguments["fetch_size"] > 52_428_800:
         config["fetch.max.bytes"] = min(arguments["fetch_size"], 2**31 - 513)
         config["receive.message.max.bytes"] = config["fetch.max.bytes"] + 512
     if arguments["socket_buffer_size"] is not None:
