@@ -42,6 +42,8 @@ LEFT_TO_OTHERS = (
     "random_headers",
     "in_many_threads",
     "is_read_here",
+    "provider_may_change",
+    "tail_of_zeros",
     "let_go_of_the_gil",
     "released_after_the_interpreter",  # lines are not traced then
     "more_policies",

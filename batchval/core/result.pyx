@@ -67,7 +67,7 @@ def message_of(int rule, long long timestamp, long long offset, long long least,
     Source: LogValidator.validateKey, validateTimestamp, validateRecord; where Kafka's sentence
     holds the whole record, this one has its offset.
     """
-    place = "" if partition is None else f" in topic partition {partition}."
+    place = "" if partition is None else f" in topic partition {partition}"
     if rule == KEY_MISSING:
         return f"Compacted topic cannot accept message without key{place}"
     if rule == TIMESTAMP_OUT_OF_RANGE:

@@ -126,6 +126,6 @@ def test_messages_of_record_errors() -> None:
         "The timestamp should be within [-1, 9]"
     )
     assert message_of(Rule.KEY_MISSING.number, 5, 0, 0, 9, "t-0") == (
-        "Compacted topic cannot accept message without key in topic partition t-0."
+        "Compacted topic cannot accept message without key in topic partition t-0"
     )
     assert message_of(0, 0, 0, 0, 0) == "Invalid record"
