@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ SETTINGS = f"""
 [run]
 plugins = Cython.Coverage
 source = {CORE}
+omit = *.pxd
 data_file = .coverage
 [report]
 include = {CORE}/*.pyx
@@ -146,7 +148,8 @@ def measurement(files: dict[str, Any]) -> dict[str, Any]:
     ]
     headings = ["module", "lines", "missed", "covered"]
     modules = {"headings": headings, "rows": rows, "total": True, "share": True}
-    return {"title": f"Modules of {CORE}", "tables": [modules]}
+    versions = [f"{name} {metadata.version(name)}" for name in ("Cython", "coverage")]
+    return {"title": f"Modules of {CORE}", "versions": versions, "tables": [modules]}
 
 
 def main() -> int:
