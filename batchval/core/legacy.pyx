@@ -328,7 +328,7 @@ cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message
     refused[0] = False
     if message.p[RECORD_MAGIC] != <uint8_t>m.magic:
         refused[0] = True
-        if not add_error(scratch, i, RECORD_MAGIC_DIFFERS, message.timestamp, message.offset):
+        if not add_error(scratch, i, RECORD_MAGIC_DIFFERS, message.timestamp):
             return OUT_OF_MEMORY
         return WALKED if is_readable(message) else fails(f, i, reasons.MESSAGE_FIELDS, S9)
     if m.deep:
@@ -342,7 +342,7 @@ cdef int check_legacy_record(const LegacyRecords *m, const LegacyRecord *message
         return WALKED
     if c.compacted and message.size < key + 4:
         return fails(f, i, reasons.MESSAGE_FIELDS, S9)
-    if not check_record(scratch, c, m.log_append_time, i, message.timestamp, message.offset,
+    if not check_record(scratch, c, m.log_append_time, i, message.timestamp,
             not c.compacted or be32(message.p + key) >= 0):
         return OUT_OF_MEMORY
     refused[0] = scratch.errors_seen > errors

@@ -72,7 +72,7 @@ cdef struct PlainFacts:  # as in Facts
 
 cdef int walk(Stream *s, const BatchHeader *h, const Checks *c, Facts *f, int parser) noexcept nogil
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
-        int64_t timestamp, int64_t offset, bint has_key) noexcept nogil
+        int64_t timestamp, bint has_key) noexcept nogil
 cdef bint walk_plain_buffer(const uint8_t *p, const uint8_t *end, const BatchHeader *h,
         const Checks *c,
         PlainFacts *f) noexcept nogil

@@ -33,14 +33,14 @@ from batchval.core.record_fields cimport (
 from batchval.core.rule_checks cimport (
     ask_header, ask_key, ask_value, end_record, name_of, start_record,
 )
-from batchval.core.scratch cimport Scratch, add_error
+from batchval.core.scratch cimport Scratch, add_error, set_offset
 from batchval.core.utf8 cimport is_utf8
 from batchval.core.value_ids cimport SeenIds, note_value, start_ids
 
 # ---- one record's rules --------------------------------------------------------------------------
 
 cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, int32_t index,
-        int64_t timestamp, int64_t offset, bint has_key) noexcept nogil:
+        int64_t timestamp, bint has_key) noexcept nogil:
     """Follow LogValidator.validateKey, then validateTimestamp; the first error of a record is the
     one that counts.
 
@@ -48,13 +48,13 @@ cdef bint check_record(Scratch *scratch, const Checks *c, bint log_append_time, 
     """
     cdef int64_t difference
     if c.compacted and not has_key:
-        return add_error(scratch, index, KEY_MISSING, timestamp, offset)
+        return add_error(scratch, index, KEY_MISSING, timestamp)
     if c.create_time and timestamp != NO_TIMESTAMP:
         difference = <int64_t>(<uint64_t>c.now - <uint64_t>timestamp)
         if difference > c.before_max or <int64_t>(0 - <uint64_t>difference) > c.after_max:
-            return add_error(scratch, index, TIMESTAMP_OUT_OF_RANGE, timestamp, offset)
+            return add_error(scratch, index, TIMESTAMP_OUT_OF_RANGE, timestamp)
     elif log_append_time:
-        return add_error(scratch, index, TIMESTAMP_TYPE_BY_PRODUCER, timestamp, offset)
+        return add_error(scratch, index, TIMESTAMP_TYPE_BY_PRODUCER, timestamp)
     return True
 
 
@@ -243,7 +243,7 @@ cdef int odd_length(Stream *s, const Reader *r, const Checks *c, Facts *f, int32
 cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Checks *c, Facts *f,
         int32_t i,
         int parser, const Rules *rules) noexcept nogil:
-    cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0
+    cdef int32_t length = 0, offset_delta = 0, key_length = 0, value_length = 0, headers = 0, errors
     cdef int64_t timestamp_delta = 0, timestamp, body = 0
     cdef uint64_t start, taken, delivered
     cdef const uint8_t *next_record
@@ -377,10 +377,14 @@ cdef inline int walk_one(Stream *s, Reader *r, const BatchHeader *h, const Check
     if length > f.longest:
         f.longest = length
     f.records += 1
-    if c.check_records and not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i,
-            timestamp, <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>offset_delta),
-            key_length >= 0):
-        return OUT_OF_MEMORY
+    if c.check_records:
+        errors = s.scratch.errors_seen
+        if not check_record(s.scratch, c, h.attributes & LOG_APPEND_TIME_BIT, i, timestamp,
+                key_length >= 0):
+            return OUT_OF_MEMORY
+        if s.scratch.errors_seen > errors:
+            set_offset(s.scratch,
+                    <int64_t>(<uint64_t>h.base_offset + <uint64_t><int64_t>offset_delta))
     if rules is not NULL and not end_record(
             rules, &asked, key_length, value_length, headers, i, s.scratch):
         return OUT_OF_MEMORY

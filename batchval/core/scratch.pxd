@@ -75,8 +75,8 @@ cdef void copy_back(Scratch *scratch, uint8_t *copy, size_t size) noexcept nogil
 cdef bint arena_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef bint ring_reserve(Scratch *scratch, size_t size) noexcept nogil
 cdef void no_errors(Scratch *scratch) noexcept nogil
-cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp,
-        int64_t offset) noexcept nogil
+cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp) noexcept nogil
+cdef void set_offset(Scratch *scratch, int64_t offset) noexcept nogil
 cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,
         int64_t first, int64_t second) noexcept nogil
 

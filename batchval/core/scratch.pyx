@@ -239,9 +239,12 @@ cdef bint keep_error(RecordError **errors, int32_t *count, int32_t index, int32_
     return True
 
 
-cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t timestamp,
-        int64_t offset) noexcept nogil:
-    """Add one entry to record_errors. Return False without memory."""
+cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule,
+        int64_t timestamp) noexcept nogil:
+    """Add one entry to record_errors. Return False without memory.
+
+    The offset is the index, as clients number magic 0 and 1; set_offset replaces it for magic 2.
+    """
     if rule == TIMESTAMP_OUT_OF_RANGE or rule == TIMESTAMP_TYPE_BY_PRODUCER:
         scratch.bad_timestamp = True
     elif rule == KEY_MISSING:
@@ -252,7 +255,13 @@ cdef bint add_error(Scratch *scratch, int32_t index, int32_t rule, int64_t times
         scratch.one_rule = False
     scratch.last_rule = rule
     scratch.errors_seen += 1
-    return keep_error(&scratch.errors, &scratch.errors_count, index, rule, timestamp, offset)
+    return keep_error(&scratch.errors, &scratch.errors_count, index, rule, timestamp, index)
+
+
+cdef void set_offset(Scratch *scratch, int64_t offset) noexcept nogil:
+    """Set the record's offset in the error that was just added, if it was kept."""
+    if scratch.errors_seen == scratch.errors_count:
+        scratch.errors[scratch.errors_count - 1].second = offset
 
 
 cdef bint add_broken(Scratch *scratch, int32_t index, int32_t rule, uint8_t which, uint8_t kind,

@@ -229,10 +229,11 @@ class RunningGate:
                 with _listening(listener.address):
                     await self.proxies[listener.name].start()
                 started.append(self.proxies[listener.name])
-            await self.discovery.start()
             if (address := self.settings.metrics.address) is not None:
                 with _listening(address):
                     await self._open_metrics(address)
+            # last: the caller prints the addresses before discovery logs what it finds
+            await self.discovery.start()
         except BaseException:
             await self.discovery.stop()
             for proxy in started:
