@@ -20,5 +20,6 @@ cdef class ValidationResult:
     cdef int keep_broken(self, Scratch *scratch, record_rules) except -1
     cdef int make_space(self, Py_ssize_t count) except -1
 
+cdef str message_of_broken(const RecordError *error, record_rules)
 cdef str message_of_error(const RecordError *error, record_rules, int64_t least, int64_t most,
         partition)

@@ -81,6 +81,12 @@ def message_of(int rule, long long timestamp, long long offset, long long least,
     return "Invalid record"
 
 
+cdef str message_of_broken(const RecordError *error, record_rules):
+    """Return the message of a record that breaks a record rule."""
+    return broken_rule(record_rules, error.rule, error.which, error.kind, error.timestamp,
+            error.second)
+
+
 cdef str message_of_error(const RecordError *error, record_rules, int64_t least, int64_t most,
         partition):
     """Return the message of one record error. ``record_rules``: None where Kafka's rules refused.
@@ -89,8 +95,7 @@ cdef str message_of_error(const RecordError *error, record_rules, int64_t least,
     """
     if record_rules is None:
         return message_of(error.rule, error.timestamp, error.second, least, most, partition)
-    return broken_rule(record_rules, error.rule, error.which, error.kind, error.timestamp,
-            error.second)
+    return message_of_broken(error, record_rules)
 
 
 @cython.final
@@ -126,7 +131,7 @@ cdef class ValidationResult:
         self.errors_seen = scratch.broken_seen
         self.record_rules = record_rules
         self.text = broken_rules(
-            self.errors[0].index, message_of_error(&self.errors[0], record_rules, 0, 0, None),
+            self.errors[0].index, message_of_broken(&self.errors[0], record_rules),
             self.errors_seen)
         return 0
 
@@ -422,5 +427,5 @@ cdef bint is_sound(ValidationResult result) except -1:
         if by_number(result.errors[i].rule) is None:
             return False
         if result.record_rules is not None:
-            message_of_error(&result.errors[i], result.record_rules, 0, 0, None)
+            message_of_broken(&result.errors[i], result.record_rules)
     return True

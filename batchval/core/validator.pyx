@@ -32,6 +32,7 @@ from batchval.core.analyze cimport analyze_batches, validate_first_batch, valida
 from batchval.core.assign_offsets cimport validate_and_assign
 from batchval.core.verdict cimport (
     AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, conclude_rules,
+    has_record_errors,
 )
 from batchval.core.layout cimport *
 from batchval.core.result cimport ValidationResult
@@ -617,7 +618,7 @@ cdef class LogValidator:
         if result.v.out_of_memory:
             raise MemoryError()
         result.offsets_assigned = result.v.rule == 0
-        if result.v.reason in (reasons.RECORDS_REFUSED, reasons.TIMESTAMPS_REFUSED):
+        if has_record_errors(&result.v):
             result.keep_errors(scratch)
         elif breaks_record_rule(&result.v):
             result.keep_broken(scratch, self.policy.record_rules)

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from batchval.core cimport reasons
 from batchval.core.compiled_rules cimport Rules
 from batchval.core.header cimport Entry
 from batchval.core.layout cimport ATTRIBUTES, LEGACY_ATTRIBUTES, RECORD_RULE, RECORDS
@@ -93,6 +94,11 @@ cdef bint broker_fails(Verdict *v, int rule, int cause, int reason, int64_t a=*,
 cdef bint refuse_batch_rule(Verdict *v, int rule, const Entry *entry) noexcept nogil
 cdef void conclude(const AppendContext *d, Verdict *v) noexcept nogil
 cdef void conclude_rules(const Scratch *scratch, Verdict *v) noexcept nogil
+
+
+cdef inline bint has_record_errors(const Verdict *v) noexcept nogil:
+    """Return whether Kafka's rules refused single records: the scratch holds them."""
+    return v.reason in (reasons.RECORDS_REFUSED, reasons.TIMESTAMPS_REFUSED)
 
 
 cdef inline bint breaks_record_rule(const Verdict *v) noexcept nogil:

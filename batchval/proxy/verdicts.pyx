@@ -39,21 +39,20 @@ from batchval.core.convert cimport rebuild
 from batchval.core.header cimport BatchHeader
 from batchval.core.analyze cimport validate_first_batch, validate_request
 from batchval.core.layout cimport (
-    EXTRA,
-    LAST_EXTRA,
-    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, INVALID_TIMESTAMP, LOG_OVERHEAD, MAGIC,
-    MESSAGE_TOO_LARGE, NONE, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
+    ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, EXTRA, INVALID_TIMESTAMP, LAST_EXTRA, LOG_OVERHEAD,
+    MAGIC, MESSAGE_TOO_LARGE, NONE, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT,
+    UNKNOWN_SERVER_ERROR, ZSTD,
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long, source_of
-from batchval.core.result cimport message_of_error
+from batchval.core.result cimport message_of_broken, message_of_error
 from batchval.core.scratch cimport (
     ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
 )
 from batchval.core.native_validator cimport accepted_by_claims
 from batchval.core.validator cimport LogValidator
 from batchval.core.verdict cimport (
-    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, refuse,
+    AppendContext, Policy, Verdict, breaks_record_rule, clear, conclude, has_record_errors, refuse,
 )
 from batchval.ledger.sender_trust cimport COUNTS, TRUSTED, SenderTrust
 from batchval.protocol.produce cimport OLDEST_OF_KAFKA_4, ProduceRequestView
@@ -389,7 +388,7 @@ cdef class Verdicts:
                     self.put(row, &v)
                     if row.has_claims:
                         row.claims.schema_ids = scratch.seen_ids.ids
-                    if v.reason in (reasons.RECORDS_REFUSED, reasons.TIMESTAMPS_REFUSED):
+                    if has_record_errors(&v):
                         self.keep_errors(row, scratch.errors, scratch.errors_count,
                                          scratch.errors_seen)
                     elif breaks_record_rule(&v):
@@ -512,7 +511,7 @@ cdef class Verdicts:
 
     cdef int keep_broken(self, Py_ssize_t i, Scratch *scratch, record_rules) except -1:
         """Collect the records of a partition that break its topic's record rules."""
-        first = message_of_error(&scratch.broken[0], record_rules, 0, 0, None)
+        first = message_of_broken(&scratch.broken[0], record_rules)
         text = broken_rules(scratch.broken[0].index, first, scratch.broken_seen)
         self.broken[i] = (record_rules, text)
         return self.keep_errors(&self.rows[i], scratch.broken, scratch.broken_count,
@@ -758,9 +757,10 @@ cdef class Verdicts:
         topic = topic_of(i) if row.errors_count and topic_of is not None else None
         errors = self.record_errors(i, topic) if row.errors_count else ()
         if has_text:
-            text = self.reason(i)
             if row.errors_seen and i not in self.broken:
                 text = rejection(errors, row.errors_seen, row.error_code == INVALID_TIMESTAMP)
+            else:
+                text = self.reason(i)
             if row.errors_seen > row.errors_count:
                 more = row.errors_seen - row.errors_count
                 text = f"{text}; {more} more of the record errors are not listed"
