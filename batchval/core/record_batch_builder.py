@@ -169,7 +169,7 @@ class RecordBatchBuilder:
         return self._batch.size if self._built is None else len(self._built)
 
     @property
-    def room(self) -> int:
+    def remaining_bytes(self) -> int:
         """Return the bytes that are left for records; 0 once the batch is built."""
         return max(0, self._batch.limit - self._batch.size) if self._built is None else 0
 

@@ -220,7 +220,7 @@ class Producer:
         ``values``: one bytes-like, the value of every record, or a sequence of them. ``stamps``: a
         buffer of int64, one a record, of any meaning: they come back through ``on_batch``. Fewer
         are taken, or none, when the buffer is full or nothing is known of the topic yet: await
-        ``room()``, then go on. Raises RecordTooLargeError and ValueError.
+        ``wait_for_space()``, then go on. Raises RecordTooLargeError and ValueError.
         """
         self._may_send()
         partitions = self._metadata.partitions(topic)
@@ -278,7 +278,7 @@ class Producer:
             if taken < count:
                 self._partitioner.on_new_batch(topic, chosen)
 
-    async def room(self) -> None:
+    async def wait_for_space(self) -> None:
         """Wait until ``send_many`` can take a record of the refused size and knows its topic.
 
         Raises BufferExhaustedError after max_block_ms, and what asking for the topic raised.

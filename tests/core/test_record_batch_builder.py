@@ -165,11 +165,11 @@ def test_a_full_batch_takes_no_more() -> None:
     taken = 0
     while builder.append(b"key", b"v" * 20, NOW):
         taken += 1
-    before = (len(builder), builder.size_in_bytes, builder.room)
+    before = (len(builder), builder.size_in_bytes, builder.remaining_bytes)
     assert before == (taken, builder.size_in_bytes, 300 - builder.size_in_bytes)
-    assert builder.room < RecordBatchBuilder.estimate_size(b"key", b"v" * 20)
+    assert builder.remaining_bytes < RecordBatchBuilder.estimate_size(b"key", b"v" * 20)
     assert not builder.append(None, b"x" * 300, NOW)
-    assert (len(builder), builder.size_in_bytes, builder.room) == before
+    assert (len(builder), builder.size_in_bytes, builder.remaining_bytes) == before
     batch = builder.build()
     assert len(batch) == builder.size_in_bytes <= 300
     assert RecordBatch(batch).records_count == taken
@@ -179,7 +179,7 @@ def test_a_first_record_fits_whatever_its_size() -> None:
     builder = RecordBatchBuilder(limit=0)
     assert builder.append(None, b"x" * 5000, NOW)
     assert not builder.append(None, b"", NOW)
-    assert builder.room == 0
+    assert builder.remaining_bytes == 0
     assert STRICT.check(builder.build(), now_ms=NOW).ok
 
 
@@ -216,7 +216,7 @@ def test_build_is_the_end() -> None:
     assert type(batch) is bytes
     with pytest.raises(BatchvalError, match="the batch is built"):
         builder.append(None, b"value", NOW)
-    assert builder.room == 0
+    assert builder.remaining_bytes == 0
     assert (
         repr(builder) == f"<RecordBatchBuilder records=1 size={len(batch)} compression=lz4 built>"
     )

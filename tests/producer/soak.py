@@ -66,7 +66,7 @@ async def _feed(producer: Producer, cluster: Cluster, batches: int) -> None:
             numbers[partition] += put(
                 producer, values, array.array("q", range(number, last)), partition
             )
-            await producer.room()
+            await producer.wait_for_space()
         if chance.random() < 0.1:
             await asyncio.sleep(chance.random() * 0.02)
 

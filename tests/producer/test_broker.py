@@ -159,7 +159,7 @@ def test_many_with_their_stamps(broker: KafkaBroker, more: dict[str, Any], fast:
                 assert producer.buffer_used <= 1_000_000 + 10_000
                 at += taken
                 if taken < len(part):
-                    await producer.room()
+                    await producer.wait_for_space()
             await producer.flush()
             assert producer.buffer_used == 0
             assert max(producer.metrics.highest_in_flight.values()) <= more.get("max_in_flight", 5)
@@ -230,7 +230,7 @@ def test_a_topic_that_there_cannot_be(broker: KafkaBroker) -> None:
                 await producer.send("no topic", b"x")
             assert producer.send_many("no topic", b"x", array.array("q", [1])) == 0
             with pytest.raises(Exception, match="INVALID_TOPIC_EXCEPTION"):
-                await producer.room()
+                await producer.wait_for_space()
 
     run(work())
 

@@ -46,7 +46,7 @@ def test_killed_with_five_in_flight(broker: KafkaBroker, codec: str) -> None:
                         taken = producer.send_many(topic, values[at:], stamps, partition=0)
                         at += taken
                         sent += taken
-                        await producer.room()
+                        await producer.wait_for_space()
 
             task = asyncio.create_task(produce())
             for _ in range(kills):

@@ -226,10 +226,10 @@ def test_back_pressure() -> None:
             taken = producer.send_many("t", b"x" * 60, array.array("q", range(50)), partition=0)
             assert taken == 0
             with pytest.raises(BufferExhaustedError):
-                await producer.room()
+                await producer.wait_for_space()
             producer.options.max_block_ms = patience
             broker.let_go()
-            await producer.room()
+            await producer.wait_for_space()
             assert producer.send_many("t", b"x" * 60, array.array("q", [1]), partition=0) == 1
             await producer.flush()
             assert producer.buffer_used == 0
@@ -258,7 +258,7 @@ def test_tasks_that_wait_for_a_full_buffer_have_their_turns() -> None:
                         "t", b"x" * 1_800, array.array("q", [n]), partition=partition
                     ):
                         asked += 1
-                        await producer.room()
+                        await producer.wait_for_space()
 
             async with asyncio.timeout(30):
                 await asyncio.gather(*(send(partition) for partition in (0, 1, 0)))

@@ -78,8 +78,8 @@ def test_each_word_is_found(name: str, form: str, text: str, word: str) -> None:
         "there is room for one more record",
         "recommended, amended, a laneway, creditable, doorstep, unknown",
         "ClickHouse and a warehouse",
-        "see `core/room.pyx` and ``room``",
-        "batchval.core.room says so",
+        "see `core/behind.pyx` and ``behind``",
+        "batchval.core.behind says so",
     ],
 )
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_a_line_can_allow_a_word() -> None:
 
 
 def test_code_in_markdown_is_not_prose() -> None:
-    assert found("a.md", "text\n```\nprint(room)\n```\n") == []
+    assert found("a.md", "text\n```\nprint(behind)\n```\n") == []
     assert words("a.md", "text\n```\nx\n```\nthe door\n") == ["door"]
 
 
 def test_a_placeholder_of_a_message_is_a_name() -> None:
-    assert found("a.py", 'x = f"size {room} bytes"\n') == []
+    assert found("a.py", 'x = f"size {behind} bytes"\n') == []
     assert words("a.py", 'x = f"a room of {size} bytes"\n') == ["room"]
 
 
@@ -124,7 +124,7 @@ def test_new_names_with_a_word_are_found(code: str, word: str) -> None:
 
 
 def test_names_that_the_project_has_may_be_used() -> None:
-    source = "from a.room import said\nx = sender.behind + sender.room\n"
+    source = "from a.behind import given\nx = sender.behind\n"
     assert found("a.py", source) == []
 
 

@@ -107,7 +107,7 @@ class OwnProducer:
     async def wait_for_space(self) -> None:
         assert self._producer is not None
         try:
-            await self._producer.room()
+            await self._producer.wait_for_space()
         except BatchvalError as error:
             raise ProduceError(str(error)) from None
 
