@@ -172,7 +172,7 @@ def command(**arguments: Any) -> int:
 
 
 def _run(arguments: Mapping[str, Any]) -> int:
-    from batchval.cli.progress_line import ProgressLine, how_far
+    from batchval.cli.progress import ProgressLine, how_far
     from batchval.perf import consumer_lines
     from batchval.perf.clients import consumers
     from batchval.perf.consume import ConsumeRun, RunOptions
@@ -212,8 +212,10 @@ def _run(arguments: Mapping[str, Any]) -> int:
     def far(sample: Sample) -> None:
         line.show(how_far(sample.records, arguments["num_records"], sample.t_ms / 1000))
 
-    outcome = run.run(far if line.watched else None)
-    line.clear()
+    try:
+        outcome = run.run(far if line.watched else None)
+    finally:
+        line.clear()
     if outcome.error is not None and outcome.summary is None:
         raise outcome.error
     if outcome.timed_out and outcome.short:

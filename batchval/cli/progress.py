@@ -1,12 +1,19 @@
-"""A progress bar in bytes, for commands that read files, or in cases."""
+"""Progress on stderr of a terminal: a bar in bytes or in cases, or a line of a long run."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-__all__ = ["progress"]
+import click
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+__all__ = ["ProgressLine", "how_far", "progress"]
 
 
 @contextmanager
@@ -32,3 +39,70 @@ def progress(
     with rich_progress.Progress(*bars, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=total())
         yield lambda n: bar.advance(task, n)
+
+
+class ProgressLine:
+    """A line that ``show`` replaces, cut to the width of the terminal. ``echo`` prints output above
+    it. Prints nothing if stderr is not a terminal. Threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self.watched = sys.stderr.isatty()
+        self._lock = threading.Lock()
+        self._live: Live | None = None
+
+    def show(self, text: str) -> None:
+        """Replace the line."""
+        if not self.watched:
+            return
+        from rich.text import Text
+
+        line = Text(text, no_wrap=True, overflow="crop")
+        with self._lock:
+            if self._live is None:
+                self._live = _live()
+            self._live.update(line, refresh=True)
+
+    def clear(self) -> None:
+        """Remove the line until the next ``show``."""
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+
+    def echo(self, line: str, *, err: bool = False) -> None:
+        """Print a line of output, on stderr with ``err``; it may be the same terminal."""
+        self.clear()
+        click.echo(line, err=err)
+
+
+def _live() -> Live:
+    """Start a display on stderr, without a thread. Standard output stays as it is: it may be a
+    file.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    live = Live(
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    live.start()
+    live.console.show_cursor()  # a run that is killed must not take it along
+    return live
+
+
+def how_far(
+    records: int, wanted: int | None, seconds: float, duration_s: float | None = None
+) -> str:
+    """Return a text with the number of records, their share of all (by number, or by time) and the
+    rate.
+    """
+    shares = [100 * records / wanted] if wanted else []
+    if duration_s:
+        shares.append(100 * seconds / duration_s)
+    share = f", {min(max(shares), 100):.0f} %" if shares else ""
+    return f"{records:,} records{share}, {records / seconds if seconds > 0 else 0:,.0f} records/s"
