@@ -40,8 +40,9 @@ def text_of(data: bytes, name: str) -> str:
         raise ConfigError([f"{name}: longer than {MOST_FILE_BYTES} bytes"])
     try:
         return data.decode()
-    except UnicodeDecodeError:
-        raise ConfigError([f"{name}: is not UTF-8"]) from None
+    except UnicodeDecodeError as error:
+        found = f"byte 0x{data[error.start]:02x} at position {error.start} is not UTF-8"
+        raise ConfigError([f"{name}: is not YAML: {found}"]) from None
 
 
 def parsed(text: str, name: str) -> tuple[dict[str, Any], dict[Loc, int], list[Fault]]:

@@ -1,13 +1,14 @@
 """A made-up cluster of six topics over two days, with a few faults, and the report of its audit:
 the docs' picture.
 
-python -m bench.spark.example_report page.html
-chromium --headless --hide-scrollbars --window-size=1228,1480
---screenshot=docs/images/audit-report.png page.html
+    python -m bench.spark.example_report page.html
+    chromium --headless --hide-scrollbars --window-size=1228,1480 \\
+        --screenshot=docs/images/audit-report.png page.html
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import struct
@@ -66,7 +67,12 @@ JAVA = batches.JavaRandom(7)
 
 
 def main() -> int:
-    page = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.spark.example_report",
+        description="Write the report of an audit of a made-up cluster.",
+    )
+    parser.add_argument("page", type=Path, help="The HTML file to write.")
+    page = parser.parse_args().page.resolve()
     rng = random.Random(7)
     with tempfile.TemporaryDirectory(prefix="batchval-cluster-") as folder:
         for topic in TOPICS:

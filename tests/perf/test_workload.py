@@ -95,7 +95,7 @@ def topic(more: str) -> str:
             "a: !!python/object:os.system {}",
             [":1: is not YAML: could not determine a constructor for the tag"],
         ),
-        (b"\xff\xfe\xfa", [": is not UTF-8"]),
+        (b"\xff\xfe\xfa", [": is not YAML: byte 0xff at position 0 is not UTF-8"]),
         (b"#" * (MOST_FILE_BYTES + 1), [f": longer than {MOST_FILE_BYTES} bytes"]),
         (LEAST + "duration_s: 2\n", [":3: duration_s: stands twice"]),
         (LEAST + "warm_up_s: 2\n", [":3: warm_up_s: unknown key (nearest known key: warmup_s)"]),
