@@ -6,17 +6,18 @@ them imports no command.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from click.shell_completion import CompletionItem
 
-__all__ = ["Command", "Commands", "Group", "ReaderGone", "nearest"]
+__all__ = ["Command", "Commands", "Group", "ReaderGone", "command_of", "nearest"]
 
 
 class ReaderGone(Exception):
@@ -31,20 +32,39 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f", did you mean {found[0]}?" if found else ""
 
 
+@contextmanager
+def _ended_by(ctx: click.Context) -> Iterator[None]:
+    """Note which command an error ends, in the error: click has no context when it is printed."""
+    try:
+        yield
+    except BaseException as error:
+        if not hasattr(error, "command_path"):
+            error.command_path = ctx.command_path  # type: ignore[attr-defined]
+        raise
+
+
+def command_of(error: BaseException) -> str:
+    """Return the words of the command that an error has ended: ``batchval check``."""
+    for one in (error, error.__cause__):  # click raises Abort from KeyboardInterrupt
+        if (path := getattr(one, "command_path", None)) is not None:
+            return str(path)
+    return "batchval"
+
+
 class _Explained(click.Command):
-    """A command whose help ends with examples."""
+    """A command whose help ends with examples. An error names it."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **more: Any) -> None:
         super().__init__(*args, **more)
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words. An error names this command, also where click leaves its context out."""
-        try:
+        with _ended_by(ctx):
             return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            error.ctx = error.ctx or ctx
-            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _ended_by(ctx):
+            return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from batchval.cli.commands import ReaderGone, nearest
+from batchval.cli.commands import ReaderGone, command_of, nearest
 from batchval.cli.exit_codes import INTERNAL, INTERRUPTED, TERMINATED, UNREADABLE, USAGE
 from batchval.cli.output import discard_output
 from batchval.cli.termination import Terminated
@@ -31,29 +31,33 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def _line_and_code(error: BaseException) -> tuple[str, int]:
+    command = command_of(error)
+    text, code = _text_and_code(error)
+    if isinstance(error, click.UsageError):
+        text = f"{text} (see {command} --help)"
+    return f"{command}: {text}", code
+
+
+def _text_and_code(error: BaseException) -> tuple[str, int]:
     from batchval.errors import BatchvalError
 
     if isinstance(error, Terminated) or isinstance(error.__cause__, Terminated):
-        return "batchval: terminated", TERMINATED
+        return "terminated", TERMINATED
     if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
-        return "batchval: interrupted", INTERRUPTED
+        return "interrupted", INTERRUPTED
     if isinstance(error, click.UsageError):
-        command = error.ctx.command_path if error.ctx else "batchval"
-        return f"{command}: {_usage(error)} (see {command} --help)", USAGE
+        return _usage(error), USAGE
     if isinstance(error, click.ClickException):
-        return f"batchval: {error.format_message()}", USAGE
+        return error.format_message(), USAGE
     if isinstance(error, BatchvalError):
-        return f"batchval: {error}", UNREADABLE if isinstance(error, OSError) else USAGE
+        return str(error), UNREADABLE if isinstance(error, OSError) else USAGE
     if isinstance(error, OSError):
-        why = error.strerror or error
-        return (
-            f"batchval: {error.filename}: {why}" if error.filename else f"batchval: {why}",
-            UNREADABLE,
-        )
+        why = str(error.strerror or error)
+        return f"{error.filename}: {why}" if error.filename else why, UNREADABLE
     if not isinstance(error, Exception) or os.environ.get("BATCHVAL_TRACEBACK"):
         raise error
     what = f"{type(error).__name__}: {error}"
-    return f"batchval: internal error: {what} (BATCHVAL_TRACEBACK=1 shows where)", INTERNAL
+    return f"internal error: {what} (BATCHVAL_TRACEBACK=1 shows where)", INTERNAL
 
 
 def _usage(error: click.UsageError) -> str:

@@ -286,7 +286,7 @@ def test_a_full_disk_is_named(
 
     monkeypatch.setattr(f"batchval.audit.{where}", full)
     code, _, err = run(*LOCAL, "--out", tmp_path / "out", faulty)
-    line = f"batchval: {tmp_path / 'out'}: cannot be written: No space left on device\n"
+    line = f"batchval audit: {tmp_path / 'out'}: cannot be written: No space left on device\n"
     assert (code, err) == (3, line)
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
@@ -455,7 +455,7 @@ def test_an_interrupt_leaves_nothing_running(large: Path, tmp_path: Path) -> Non
     process, workers = _started(large, "--out", str(tmp_path / "out"))
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err.split()) == (130, "", ["batchval:", "interrupted"])
+    assert (process.returncode, out, err.strip()) == (130, "", "batchval audit: interrupted")
     until = time.monotonic() + 20
     while time.monotonic() < until and any(_has_open(one, "") for one in workers):
         time.sleep(0.05)

@@ -89,7 +89,7 @@ def test_bytes_that_are_not_a_batch_write_nothing(run: Run, tmp_path: Path, verb
     path = write(tmp_path, PARTS[1], b"no batch at all, and more of it than a header has")
     code, out, err = run("claims", verb, path, "--out", tmp_path / "b.bin")
     assert (code, out) == (3, "")
-    place = f"batchval: {path}: no batch at position {len(PARTS[1])}"
+    place = f"batchval claims {verb}: {path}: no batch at position {len(PARTS[1])}"
     assert err.startswith(f"{place}: magic is 32: expected 0, 1 or 2; no batch follows in the 49 ")
     assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
 
@@ -98,7 +98,7 @@ def test_bytes_that_are_not_a_batch_write_nothing(run: Run, tmp_path: Path, verb
 def test_a_file_that_is_not_there(run: Run, tmp_path: Path, verb: str) -> None:
     code, _, err = run("claims", verb, tmp_path / "none")
     assert code == 3
-    assert err == f"batchval: {tmp_path / 'none'}: No such file or directory\n"
+    assert err == f"batchval claims {verb}: {tmp_path / 'none'}: No such file or directory\n"
 
 
 def test_an_output_that_cannot_be(run: Run, tmp_path: Path) -> None:

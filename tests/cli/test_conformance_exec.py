@@ -192,7 +192,7 @@ def test_an_interrupted_run_prints_its_score(score: Run, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(scores.Score, "add", interrupt)
     code, out, err = score(CASES, {})
-    assert (code, err.strip()) == (130, "batchval: interrupted")
+    assert (code, err.strip()) == (130, "batchval conformance: interrupted")
     assert last(out) == "3 right of 3 asked (40 cases), 0 wrong, 0 failed, 0 skipped"
 
 

@@ -51,7 +51,7 @@ def test_an_audit(tmp_path: Path, logs: Path, engine: list[str]) -> None:
         env=os.environ | {"TMPDIR": str(temporary)},
     )
     until("a row is written", lambda: any(out.glob("batches/**/*.parquet")))
-    assert terminated(process, temporary).split() == [b"batchval:", b"terminated"]
+    assert terminated(process, temporary).strip() == b"batchval audit: terminated"
     left = [path.name for path in out.rglob("*") if path.is_file()]
     assert not any(name.startswith(".") or name == "_SUCCESS" for name in left)
 
@@ -70,7 +70,7 @@ def test_check_of_standard_input(tmp_path: Path) -> None:
     process.stdin.write(good(0) * 30_000)
     process.stdin.flush()
     until("input is copied", lambda: any(temporary.iterdir()))
-    assert terminated(process, temporary).split() == [b"batchval:", b"terminated"]
+    assert terminated(process, temporary).strip() == b"batchval check: terminated"
     assert list(temporary.iterdir()) == []
 
 

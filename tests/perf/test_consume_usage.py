@@ -79,21 +79,26 @@ def test_one_line_and_exit_code_2(options: list[str], complaint: str) -> None:
 def test_a_file_of_properties_that_is_not_there(tmp_path: Path) -> None:
     done = consume(*NEEDED, "--command-config", str(tmp_path / "none.properties"))
     assert done.returncode == 3
-    assert done.stderr == f"batchval: {tmp_path / 'none.properties'}: No such file or directory\n"
+    place = tmp_path / "none.properties"
+    assert done.stderr == f"batchval perf consume: {place}: No such file or directory\n"
 
 
 @pytest.mark.parametrize("option", ["--output", "--report"])
 def test_a_place_where_nothing_can_be_written(tmp_path: Path, option: str) -> None:
     done = consume(*NEEDED, option, str(tmp_path / "none" / "r"))
     assert done.returncode == 3
-    assert done.stderr == f"batchval: {tmp_path / 'none' / 'r'}: No such file or directory\n"
+    place = tmp_path / "none" / "r"
+    assert done.stderr == f"batchval perf consume: {place}: No such file or directory\n"
     assert done.stdout == ""
 
 
 def test_librdkafka_judges_names_of_its_own() -> None:
     done = consume(*NEEDED, "--client", "librdkafka", "--command-property", "no.such.thing=1")
     assert done.returncode == 2
-    assert done.stderr == 'batchval: librdkafka: No such configuration property: "no.such.thing"\n'
+    assert (
+        done.stderr
+        == 'batchval perf consume: librdkafka: No such configuration property: "no.such.thing"\n'
+    )
 
 
 def test_the_help_names_every_option() -> None:

@@ -171,7 +171,7 @@ AT = ["--bootstrap-server", "127.0.0.1:1"]
             LEAST,
             [*AT, "--workload", "/no/such.yaml"],
             3,
-            "batchval: /no/such.yaml: No such file or directory",
+            "batchval perf roundtrip: /no/such.yaml: No such file or directory",
         ),
     ],
 )

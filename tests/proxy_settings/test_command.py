@@ -335,7 +335,7 @@ def test_a_port_that_cannot_be_had() -> None:
         for words in (("--listen", address), ("--listen", "127.0.0.1:0", "--metrics", address)):
             code, out, err = ran(*words, "--upstream", "127.0.0.1:1")
             assert (code, out) == (3, "")
-            assert f"batchval: cannot listen on {address}: Address already in use" in err
+            assert f"batchval proxy: cannot listen on {address}: Address already in use" in err
 
 
 USAGE = [

@@ -198,7 +198,7 @@ def test_an_audit_on_spark_says_nothing_but_its_own_lines(tmp_path: Path) -> Non
         (
             ("--master", "local[x]"),
             2,
-            "batchval: Spark does not start: Could not parse Master URL: 'local[x]'\n",
+            "batchval audit: Spark does not start: Could not parse Master URL: 'local[x]'\n",
         ),
     ):
         done = subprocess.run(
