@@ -183,8 +183,9 @@ def place_of(out: str) -> tuple[Any, str]:
 
 
 def prepare(out: str) -> None:
-    """Prepare the folder: remove the files of an earlier audit. Raises BatchvalError for files of
-    others.
+    """Prepare the folder: remove the files of an earlier audit.
+
+    Raises BatchvalError for files of others, and OSError where the folder cannot be written.
     """
     place, path = place_of(out)
     try:
@@ -211,7 +212,9 @@ def prepare(out: str) -> None:
         _put(place, f"{path}/{_OURS}", b"")
         for name in theirs:
             place.delete_dir(f"{path}/{name}")
-    except (OSError, pa.ArrowException) as error:
+    except OSError as error:
+        raise not_written(out, error) from None
+    except pa.ArrowException as error:
         raise BatchvalError(f"{shown(out)}: cannot be written: {one_line(error)}") from None
 
 
@@ -224,11 +227,15 @@ def _foreign(place: Any, folder: str) -> str | None:
 
 
 def ended(folder: str) -> None:
-    """Raise BatchvalError if an audit in this folder was interrupted or is running."""
+    """Raise BatchvalError if an audit in this folder was interrupted or is running, and OSError if
+    it cannot be read.
+    """
     place, path = place_of(folder)
     try:
         ours, done = place.get_file_info([f"{path}/{_OURS}", f"{path}/{_DONE}"])
-    except (OSError, pa.ArrowException) as error:
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be read: {one_line(error)}", shown(folder)) from None
+    except pa.ArrowException as error:
         raise BatchvalError(f"{shown(folder)}: cannot be read: {one_line(error)}") from None
     if ours.type == fs.FileType.File and done.type != fs.FileType.File:
         why = "the audit in this folder is incomplete: it was interrupted, or is running"

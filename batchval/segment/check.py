@@ -151,7 +151,7 @@ def check_paths(
     """Yield all findings of all files, partition by partition. Unreadable files are noted in the
     summary.
 
-    ``salvage`` writes the sound batches of each partition. Raises BatchvalError where it cannot.
+    ``salvage`` writes the sound batches of each partition. Raises OSError where it cannot.
     """
     options = replace(options, deep=True, split_bytes=1 << 62, topics=None)
     roots = {os.path.abspath(path): path for path in paths}

@@ -258,7 +258,9 @@ class Salvage:
         self._sources: dict[str, str] = {}
 
     def prepare(self, paths: Sequence[Path]) -> None:
-        """Make the folder. Raises BatchvalError where it is not empty, or overlaps a path."""
+        """Make the folder. Raises BatchvalError where it is not empty, or overlaps a path, and
+        OSError where it cannot be made.
+        """
         out = self.out.resolve()
         for path in paths:
             named = path.resolve() if path.is_dir() else path.resolve().parent
@@ -300,7 +302,7 @@ class Salvage:
     def write(self, joined: Joined, named: Callable[[str], str] = str) -> None:
         """Write a partition. ``named`` returns the path of a file as a person named it.
 
-        Raises BatchvalError where the folder cannot be written.
+        Raises OSError where the folder cannot be written.
         """
         segments = [part.segment for part in joined.parts]
         pieces = {one: self._pieces.pop(one, np.empty(0, PIECE)) for one in segments}
@@ -367,7 +369,7 @@ class Salvage:
         return None
 
     def finish(self) -> None:
-        """Write lost.jsonl: a file of this name shows that the run is complete."""
+        """Write lost.jsonl: a file of this name shows that the run is complete. Raises OSError."""
         file = self.out / "lost.jsonl"
         try:
             unfinished = file.with_suffix(".unfinished")
@@ -378,8 +380,9 @@ class Salvage:
             raise _not_written(file, error) from None
 
 
-def _not_written(file: Path, error: OSError) -> BatchvalError:
-    return BatchvalError(f"cannot write {error.filename or file}: {one_line(error)}")
+def _not_written(file: Path, error: OSError) -> OSError:
+    reason = f"cannot be written: {one_line(error)}"
+    return OSError(error.errno, reason, str(error.filename or file))
 
 
 def _changed(segment: SegmentInfo) -> str | None:

@@ -291,6 +291,12 @@ def test_a_full_disk_is_named(
     assert not (tmp_path / "out" / "_SUCCESS").exists()
 
 
+def test_a_folder_that_cannot_be_made(run: Run, faulty: Path, tmp_path: Path) -> None:
+    out = write(tmp_path, b"", name="file") / "out"
+    code, _, err = run(*LOCAL, "--out", out, faulty)
+    assert (code, err) == (3, f"batchval audit: {out}: cannot be written: Not a directory\n")
+
+
 def test_more_that_cannot_be_read_than_a_screen_holds(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,6 +252,24 @@ def test_dump_of_a_folder(run: Run, tmp_path: Path) -> None:
     assert (code, out) == run("dump", path)[:2]
 
 
+def test_a_folder_that_cannot_be_made_is_exit_3(run: Run, tmp_path: Path) -> None:
+    out = write(tmp_path, b"", name="file") / "out"
+    code, _, err = run("check", "--salvage", out, SEGMENTS / "codec-zstd-0")
+    assert (code, err) == (3, f"batchval check: {out}: cannot be written: Not a directory\n")
+
+
+def test_a_full_disk_is_exit_3(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("batchval.segment.salvage.Salvage._write_segments", full)
+    out = tmp_path / "out"
+    code, _, err = run("check", "--salvage", out, SEGMENTS / "codec-zstd-0")
+    line = f"{out / 'codec-zstd-0'}: cannot be written: No space left on device"
+    assert (code, err) == (3, f"batchval check: {line}\n")
+    assert not (out / "lost.jsonl").exists()
+
+
 def test_without_permission(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, GOOD)
 
