@@ -10,6 +10,10 @@ from pathlib import Path
 
 __all__ = ["children", "is_alive", "terminated", "until"]
 
+#: a limit on a hang: an audit by Spark begins to write after 12 s on an idle machine, and after
+#: 100 s where eight processes keep both cores busy
+HANGS_S = 300.0
+
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started, and those that they have."""
@@ -29,7 +33,8 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def until(what: str, holds: Callable[[], object], seconds: float = 60) -> None:
+def until(what: str, holds: Callable[[], object], seconds: float = HANGS_S) -> None:
+    """Wait until a condition holds; fail the test if it never does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if holds():
@@ -49,9 +54,9 @@ def terminated(process: subprocess.Popen[bytes], temporary: Path) -> bytes:
     """Send SIGTERM and return what the process says; nothing of it may be left."""
     family = children(process.pid)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=HANGS_S)
     assert process.returncode == 143, err
-    until("its processes end", lambda: not any(map(is_alive, family)), 20)
+    until("its processes end", lambda: not any(map(is_alive, family)))
     assert [
         str(path)
         for path in temporary.iterdir()
