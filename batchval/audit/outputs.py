@@ -33,7 +33,7 @@ from batchval.audit.arrow_rows import TABLES_VERSION, TIME
 from batchval.audit.hours import EXTREMES, SUMS
 from batchval.errors import BatchvalError
 from batchval.segment.schemes import plain_uri, refusal
-from batchval.segment.store import one_line, shown, text_of
+from batchval.segment.store import one_line, shown, text_of, with_place
 from batchval.segment.uris import split
 
 __all__ = [
@@ -234,7 +234,7 @@ def ended(folder: str) -> None:
     try:
         ours, done = place.get_file_info([f"{path}/{_OURS}", f"{path}/{_DONE}"])
     except OSError as error:
-        raise OSError(error.errno, f"cannot be read: {one_line(error)}", shown(folder)) from None
+        raise with_place(error, "cannot be read", shown(folder)) from None
     except pa.ArrowException as error:
         raise BatchvalError(f"{shown(folder)}: cannot be read: {one_line(error)}") from None
     if ours.type == fs.FileType.File and done.type != fs.FileType.File:
@@ -244,7 +244,7 @@ def ended(folder: str) -> None:
 
 def not_written(out: str, error: OSError) -> OSError:
     """Return the error with a text for a person. An incomplete output counts as not written."""
-    return OSError(error.errno, f"cannot be written: {one_line(error)}", shown(out))
+    return with_place(error, "cannot be written", shown(out))
 
 
 def finish(out: str, tables: dict[str, pa.Table]) -> None:

@@ -11,6 +11,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.options import (
     DURATION,
+    FILE,
     SIZE,
     accept_claims_option,
     cleanup_policy_option,
@@ -142,7 +143,7 @@ from batchval.rules import Rule
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="FILE",
     help="HTML report, in one file.",
 )

@@ -9,6 +9,7 @@ import click
 
 from batchval.cli.commands import Command
 from batchval.cli.options import (
+    FILE,
     accept_claims_option,
     cleanup_policy_option,
     json_option,
@@ -100,7 +101,7 @@ if TYPE_CHECKING:
 @click.option(
     "--salvage",
     "salvage",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="OUT",
     help="New folder for the valid batches of each partition and a list of the lost offsets.",
 )

@@ -10,7 +10,7 @@ import click
 
 from batchval.cli.commands import Command, Group
 from batchval.cli.exit_codes import FINDINGS
-from batchval.cli.options import json_option, kafka_version_option
+from batchval.cli.options import FILE, json_option, kafka_version_option
 from batchval.cli.output import note_empty_files, print_json
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command() -> None:
     """
 
 
-_file = click.argument("file", type=click.Path(path_type=Path, readable=False))
+_file = click.argument("file", type=FILE)
 _out = click.option(
     "--out",
     type=click.Path(path_type=Path, readable=False, allow_dash=True),

@@ -17,6 +17,7 @@ from batchval.types import LARGEST_SEED
 
 __all__ = [
     "DURATION",
+    "FILE",
     "SIZE",
     "accept_claims_option",
     "cleanup_policy_option",
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from batchval.segment.topic_rules import TopicRules
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: a file or a folder. Where it cannot be read, the read itself fails, with exit code 3
+FILE = click.Path(path_type=Path, readable=False)
 
 #: as a Path holds it
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -109,8 +113,7 @@ def _paths(*, required: bool) -> Callable[[F], F]:
         nargs=-1,
         required=required,
         metavar="PATH…" if required else "[PATH…]",
-        # the read itself fails with exit code 3, after the other files
-        type=click.Path(path_type=Path, readable=False),
+        type=FILE,
         callback=_local,
     )
 

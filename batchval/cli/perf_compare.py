@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.options import json_option
+from batchval.cli.options import FILE, json_option
 from batchval.cli.output import print_json
 from batchval.named_files import check_outputs
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from batchval.perf.results import Result
 
     Named = tuple[str, Result]
-
-_FILE = click.Path(path_type=Path, readable=False)
 
 
 class _Sides(Command):
@@ -49,15 +47,15 @@ class _Sides(Command):
         "batchval perf compare --from before-*.json --to after-*.json",
     ),
 )
-@click.argument("files", nargs=-1, type=_FILE, metavar="[A.json B.json…]")
+@click.argument("files", nargs=-1, type=FILE, metavar="[A.json B.json…]")
 @click.option(
-    "--from", "before", type=_FILE, multiple=True, metavar="A.json…", help="Runs of one side."
+    "--from", "before", type=FILE, multiple=True, metavar="A.json…", help="Runs of one side."
 )
 @click.option(
-    "--to", "after", type=_FILE, multiple=True, metavar="B.json…", help="Runs of the other side."
+    "--to", "after", type=FILE, multiple=True, metavar="B.json…", help="Runs of the other side."
 )
 @json_option
-@click.option("--report", type=_FILE, metavar="FILE.html", help="A page with curves.")
+@click.option("--report", type=FILE, metavar="FILE.html", help="A page with curves.")
 def command(
     files: tuple[Path, ...],
     before: tuple[Path, ...],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from batchval.cli.commands import Command
-from batchval.cli.options import json_option
+from batchval.cli.options import FILE, json_option
 from batchval.cli.perf_options import latency_unit_option, output_option, print_result
 from batchval.named_files import check_outputs
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "files",
     nargs=-1,
     required=True,
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="A.json B.json…",
 )
 @latency_unit_option

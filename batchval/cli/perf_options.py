@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from batchval.cli.options import F
+from batchval.cli.options import FILE, F
 from batchval.cli.output import print_json
 
 if TYPE_CHECKING:
     from batchval.perf.results import Result
 
 __all__ = [
-    "FILE",
     "INT",
     "LONG",
     "bootstrap_option",
@@ -37,7 +35,6 @@ __all__ = [
 
 INT = 2**31 - 1
 LONG = 2**63 - 1
-FILE = click.Path(path_type=Path, readable=False)
 
 
 def bootstrap_option(command: F) -> F:

@@ -14,7 +14,8 @@ import click
 from batchval.cli import perf_options
 from batchval.cli.commands import Command
 from batchval.cli.exit_codes import FINDINGS, INTERRUPTED, UNREADABLE
-from batchval.cli.perf_options import FILE, INT, LONG
+from batchval.cli.options import FILE
+from batchval.cli.perf_options import INT, LONG
 from batchval.named_files import check_outputs, write_text
 
 if TYPE_CHECKING:

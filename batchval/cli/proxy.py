@@ -11,7 +11,7 @@ import click
 from batchval.cli.commands import Command
 from batchval.cli.early_reload import EarlyReload
 from batchval.cli.exit_codes import USAGE
-from batchval.cli.options import json_option
+from batchval.cli.options import FILE, json_option
 
 
 @click.command(
@@ -30,7 +30,7 @@ from batchval.cli.options import json_option
 @click.option("--upstream", metavar="HOST:PORT[,HOST:PORT...]", help="Brokers of the cluster.")
 @click.option(
     "--config",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="FILE",
     help="Settings file (YAML). Command-line options win.",
 )
@@ -63,7 +63,7 @@ from batchval.cli.options import json_option
 )
 @click.option(
     "--state-directory",
-    type=click.Path(path_type=Path, readable=False),
+    type=FILE,
     metavar="DIR",
     help="Folder for the counts of --report. Default: $STATE_DIRECTORY.",
 )

@@ -43,7 +43,14 @@ from batchval.segment.partition import Joined, uncertain
 from batchval.segment.range_check import Block, RangeResult, is_compacted
 from batchval.segment.reader import Damage
 from batchval.segment.side_files import EpochStart, Malformed, check_topic_id
-from batchval.segment.store import SegmentInfo, Store, Unreadable, folder_and_name, one_line
+from batchval.segment.store import (
+    SegmentInfo,
+    Store,
+    Unreadable,
+    folder_and_name,
+    one_line,
+    with_place,
+)
 
 __all__ = ["Lost", "Salvage", "Salvaged"]
 
@@ -381,8 +388,7 @@ class Salvage:
 
 
 def _not_written(file: Path, error: OSError) -> OSError:
-    reason = f"cannot be written: {one_line(error)}"
-    return OSError(error.errno, reason, str(error.filename or file))
+    return with_place(error, "cannot be written", str(error.filename or file))
 
 
 def _changed(segment: SegmentInfo) -> str | None:

@@ -59,6 +59,7 @@ __all__ = [
     "shown",
     "sibling",
     "text_of",
+    "with_place",
 ]
 
 #: how pyarrow begins an error of the system
@@ -252,6 +253,11 @@ def one_line(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     text = _ARROW.sub("", " ".join(text.split()))
     return without_secrets(text) or type(error).__name__
+
+
+def with_place(error: OSError, what: str, place: str) -> OSError:
+    """Return an error for a person: ``/out: cannot be written: No space left on device``."""
+    return OSError(error.errno, f"{what}: {one_line(error)}", place)
 
 
 class Store:
