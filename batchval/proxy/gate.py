@@ -297,9 +297,9 @@ class Gate:
 
         Returns "done"; "waiting" where ``verdict.stage`` has questions; "more" where ``budget_s``
         of thread time have passed; "heavy", without ``heavy``, where the next batch decompresses to
-        much more than it came with. One batch is validated in one piece: its cost is bounded by
-        ``max_decompressed_bytes``, and by its size. A verdict that was cancelled ends with
-        "done", and stays not ``done``.
+        much more than it came with, or custom rules are called next. One batch is validated in one
+        piece: its cost is bounded by ``max_decompressed_bytes``, and by its size. A verdict that
+        was cancelled ends with "done", and stays not ``done``.
         """
         began = time.thread_time()
         try:
@@ -322,6 +322,8 @@ class Gate:
                     return "done"
                 if verdict.stage is None or verdicts.is_failed:
                     break
+                if not heavy and verdict.stage.calls_rules:
+                    return "heavy"
                 next_step = verdict.stage.step(began + budget_s)
                 if next_step == "done":
                     break

@@ -19,6 +19,7 @@ from batchval.proxy.fast_path import Routes
 from batchval.proxy.holds import UNKNOWN
 from batchval.proxy.options import ANONYMOUS, Limits
 from batchval.proxy.sasl_exchange import SaslExchange
+from batchval.proxy.senders import Sender, SenderTable
 from batchval.proxy.session_states import Event
 
 __all__ = ["Identity", "Knowing"]
@@ -29,6 +30,7 @@ class Knowing(Protocol):
 
     deny_list: DenyList | None
     discovery: Discovery
+    senders: SenderTable
 
     def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes: ...
 
@@ -36,12 +38,15 @@ class Knowing(Protocol):
 class Identified(Connection, Protocol):
     """The part of a session that its identity uses.
 
+    ``account``        of its sender
     ``authenticated``  whether its broker knows the client, or asks nobody
     ``is_unknown``     whether nobody has found out yet that brokers authenticate: large requests
                        wait until then
     ``guarded``        APIs that some clients may not use
     """
 
+    address: str
+    account: Sender
     authenticated: bool
     is_unknown: bool
     guarded: frozenset[int]
@@ -111,6 +116,7 @@ class Identity:
         """Note whom the broker has authenticated; "" where only the broker knows."""
         session = self._session
         session.facts = session.facts._replace(principal=principal or ANONYMOUS)
+        session.account = session.proxy.senders.of(session.facts.principal, session.address)
         self._is_named = True
         if session.log.is_debug:
             mechanism = session.sasl.mechanism or "client certificate"

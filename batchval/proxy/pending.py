@@ -22,6 +22,7 @@ from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.old_fetches import OldFetches
 from batchval.proxy.options import Counters, Facts, Limits, ProxyOptions
 from batchval.proxy.sasl_exchange import SaslExchange
+from batchval.proxy.senders import Sender, Share
 from batchval.proxy.topics import KnownTopics
 from batchval.proxy.validation_queue import OneSlice, ValidationQueue
 
@@ -89,7 +90,8 @@ class Queue(Protocol):
     counters: Counters
     sasl: SaslExchange
     old_fetches: OldFetches
-    validating_s: float
+    account: Sender
+    share: Share
     facts: Facts
     sender: str
     authenticated: bool

@@ -92,6 +92,11 @@ class RecordStage:
             self._may_ask(i, rules) or self._has_custom(i, rules) for i, _, rules in self._rows
         )
 
+    @property
+    def calls_rules(self) -> bool:
+        """Return whether any custom rule is left to call: nobody knows how long that takes."""
+        return any(self._has_custom(i, rules) for i, _, rules in self._rows[self._next :])
+
     def _may_ask(self, i: int, rules: TopicRules) -> bool:
         return bool(rules.registries) and self._verdicts.rule(i) == SCHEMA_ID
 

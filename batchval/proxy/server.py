@@ -45,6 +45,7 @@ from batchval.proxy.listeners import Listener, Listeners
 from batchval.proxy.listening_sockets import ListeningSockets, Ports
 from batchval.proxy.metadata_client import resolved
 from batchval.proxy.options import Counters, DenyRule, ProxyOptions
+from batchval.proxy.senders import SenderTable
 from batchval.proxy.session import Session
 from batchval.proxy.session_clock import AgeLimit
 from batchval.proxy.sni import node_asked_for
@@ -96,6 +97,7 @@ class Shared:
     ports: Ports
     ages: AgeLimit
     traffic: TrafficTable
+    senders: SenderTable
     users: int = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -122,10 +124,11 @@ class Shared:
     ) -> Shared:
         """Return what a gate with these options shares between its listeners."""
         counters = Counters() if counters is None else counters
+        senders = SenderTable()
         return cls(
             counters,
             Budget(options.limits, counters),
-            ValidationQueue(options.threads, counters),
+            ValidationQueue(options.threads, counters, senders),
             KnownTopics(),
             _discovery_of(options) if discovery is None else discovery,
             Handshakes(counters),
@@ -134,6 +137,7 @@ class Shared:
             ListeningSockets() if ports is None else ports,
             AgeLimit(counters),
             TrafficTable(),
+            senders,
         )
 
 
@@ -161,6 +165,7 @@ class Proxy:
         self.topics = self.shared.topics
         self.clients = self.shared.clients
         self.traffic = self.shared.traffic
+        self.senders = self.shared.senders
         self.ages = self.shared.ages
         self.connection_log = self.shared.connection_log
         self.gate = self.gate_of(options)

@@ -66,6 +66,7 @@ from batchval.proxy.options import ANONYMOUS, Counters, Denied, Facts, Limits
 from batchval.proxy.outbox import Outbox
 from batchval.proxy.pending import Answer, Item, Lowering, Surroundings, facts_of
 from batchval.proxy.sasl_exchange import SaslExchange
+from batchval.proxy.senders import SenderTable, Share
 from batchval.proxy.session_clock import AgeLimit, SessionClock
 from batchval.proxy.session_states import TRANSITIONS, Event, State
 from batchval.proxy.sockets import address_of, keep_alive
@@ -92,6 +93,7 @@ class Owner(Surroundings, Connector, Knowing, Protocol):
     clients: ClientTable
     ages: AgeLimit
     connection_log: ConnectionLog
+    senders: SenderTable
     cluster: Listeners
     now: float
     routes: Mapping[int, tuple[int, int, int]]
@@ -144,7 +146,8 @@ class Session(StateMachine[State, Event]):
         self.holding = Holding(self)
         # bytes of requests in the outbox and unsent, and of requests whose answers are merged
         self.waiting = 0
-        self.validating_s = 0.0  # CPU seconds that validating has taken in threads
+        self.account = proxy.senders.of(ANONYMOUS, "unknown")  # of its client's sender
+        self.share = Share()  # of what its sender's work gets
         self.ending: str | None = None  # why the session ends, once it does
         self.closing = Closing(self)
         self.is_aged = False  # and ends after the request that is being read
@@ -193,6 +196,7 @@ class Session(StateMachine[State, Event]):
         transport = self.client.transport
         assert transport is not None
         self.address, port = address_of(transport)
+        self.account = self.proxy.senders.of(ANONYMOUS, self.address)
         self.name = f"{self.address}:{port}"
         self.opened = self.now()
         if not self.proxy.admit(self):

@@ -3,19 +3,17 @@
     Job     a Produce request whose batches are validated
     others  requests and answers of old versions that are translated (``bridges``, ``lowering``)
 
-Each session has its own queue. The session that has used the least CPU so far goes first, so that
-one client's batches wait for each other and not the others for them. A job that decompresses to far
-more than it came with is heavy; heavy jobs leave one thread free for the others, if there are two
-or more. A job that waits for a schema registry takes no thread. A job whose client has left is
-dropped.
+Jobs are served by virtual time (``fair_queue``): by sender, and by session of a sender, so that the
+batches of one wait for each other and not the others for them. A job that decompresses to far more
+than it came with, or calls custom rules, is heavy; heavy jobs leave one thread free for the others,
+if there are two or more, unless their session is known for short ones. A job that waits for a
+schema registry takes no thread. A job whose client has left is dropped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,8 +21,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from batchval.protocol.produce import ProduceRequestView
+from batchval.proxy.fair_queue import FairJob, FairQueue, Worker, charge
 from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.options import Counters
+from batchval.proxy.senders import SenderTable, Share
 
 __all__ = ["SLICE_S", "Job", "OneSlice", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
 
@@ -36,13 +36,7 @@ AHEAD: Final = 4
 #: Seconds that sessions may take in one turn of the loop for what was validated.
 COLLECT_S: Final = 0.001
 #: Bytes of a request that may wait there.
-MOST_AHEAD: Final = 128 << 10
-
-
-class Worker(Protocol):
-    """A session for which work is done; ``validating_s`` is the CPU time that it has used."""
-
-    validating_s: float
+MAX_AHEAD: Final = 128 << 10
 
 
 class ValidatedSession(Worker, Protocol):
@@ -51,22 +45,18 @@ class ValidatedSession(Worker, Protocol):
     def validated(self, item: object, error: BaseException | None) -> None: ...
 
 
-class Work(Protocol):
+class Work(FairJob, Protocol):
     """One job for one session, done slice by slice.
 
-    ``heavy``      whether it leaves one thread to the others
-    ``size``       bytes that it came with
+    ``heavy``      whether it leaves one thread to the others, if its session is not known for
+                   short ones
+    ``is_costly``  whether it does: set when it begins to wait
     ``cancelled``  whether nobody waits for it any more
     """
 
     heavy: bool
+    is_costly: bool
 
-    @property
-    def session(self) -> Worker: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def cancelled(self) -> bool: ...
     def work(self) -> tuple[str, float]:
         """Work for one slice, in a thread: "done", "more", "heavy" or (a Job alone) "waiting", and
         the CPU seconds that it took.
@@ -86,6 +76,9 @@ class OneSlice:
 
     def __init__(self, frame: memoryview) -> None:
         self.cancelled = False
+        self.is_costly = False
+        self.cost_s = 0.0
+        self.shares: tuple[Share, Share] | None = None
         self._frame = frame
 
     @property
@@ -117,6 +110,9 @@ class Job:
     request: ProduceRequestView
     verdict: RequestVerdict
     heavy: bool = False
+    is_costly: bool = False
+    cost_s: float = 0.0
+    shares: tuple[Share, Share] | None = None
 
     def work(self) -> tuple[str, float]:
         """Validate for one slice, in a thread; return the outcome and its CPU seconds."""
@@ -144,56 +140,18 @@ class Job:
         self.session.validated(self.item, error)
 
 
-class _Line:
-    """Sessions with jobs, the one that has used the least CPU first."""
-
-    def __init__(self) -> None:
-        self.jobs: dict[Worker, deque[Work]] = {}
-        self.count = 0
-        self._order: list[tuple[float, int, Worker]] = []
-        self._number = itertools.count()
-
-    def put(self, job: Work, *, first: bool = False) -> None:
-        self.count += 1
-        queue = self.jobs.get(job.session)
-        if queue is None:
-            queue = self.jobs[job.session] = deque()
-            heapq.heappush(self._order, (job.session.validating_s, next(self._number), job.session))
-        if first:
-            queue.appendleft(job)
-        else:
-            queue.append(job)
-
-    def take(self) -> Work | None:
-        while self._order:
-            _, _, session = heapq.heappop(self._order)
-            queue = self.jobs.pop(session, None)
-            if not queue:
-                continue
-            job = queue.popleft()
-            self.count -= 1
-            if queue:
-                self.jobs[session] = queue
-                heapq.heappush(self._order, (session.validating_s, next(self._number), session))
-            return job
-        return None
-
-    def drop(self, session: Worker) -> None:
-        queue = self.jobs.pop(session, ())
-        kept = deque(job for job in queue if not job.cancelled)
-        self.count -= len(queue) - len(kept)
-        if kept:
-            self.jobs[session] = kept
-
-
 class ValidationQueue:
     """The threads that work for all sessions of a gate. ``start`` it on the running loop."""
 
-    def __init__(self, threads: int, counters: Counters) -> None:
+    def __init__(
+        self, threads: int, counters: Counters, senders: SenderTable | None = None
+    ) -> None:
         self._count_threads(threads)
         self.counters = counters
-        self._light, self._heavy = _Line(), _Line()
-        self._running = self._running_heavy = 0
+        self.senders = SenderTable() if senders is None else senders
+        self._short: FairQueue[Work] = FairQueue(self.senders)
+        self._costly: FairQueue[Work] = FairQueue(self.senders)
+        self._running = self._running_costly = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
         # of slices that have ended, from threads: what came of them
@@ -218,7 +176,7 @@ class ValidationQueue:
 
     def _count_threads(self, threads: int) -> None:
         self.threads = threads
-        self.heavy_threads = max(1, threads - 1)
+        self.costly_threads = max(1, threads - 1)
 
     def _new_pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.threads, thread_name_prefix="batchval-validation")
@@ -230,7 +188,7 @@ class ValidationQueue:
             self._pool = None
 
     def __len__(self) -> int:
-        return self._light.count + self._heavy.count
+        return self._short.count + self._costly.count
 
     def _count_waiting(self) -> None:
         self.counters.requests_queued = len(self)
@@ -248,13 +206,17 @@ class ValidationQueue:
 
     def put(self, job: Work) -> None:
         """Do a job; ``job.done(error)`` is called on the loop after that."""
-        self._light.put(job)
+        self._wait_for_thread(job)
         self._start_some()
+
+    def _wait_for_thread(self, job: Work, *, first: bool = False) -> None:
+        job.is_costly = job.heavy and not job.session.share.is_short(self.senders.clock())
+        (self._costly if job.is_costly else self._short).put(job, first=first)
 
     def drop(self, session: Worker) -> None:
         """Forget a session's cancelled jobs. One that runs ends at its next batch."""
-        self._light.drop(session)
-        self._heavy.drop(session)
+        self._short.drop(session)
+        self._costly.drop(session)
         self._count_waiting()
 
     def _start_some(self) -> None:
@@ -265,17 +227,28 @@ class ValidationQueue:
         if self._pool is None or self._loop is None:
             return
         while self._running < self.threads + AHEAD:
-            job = self._light.take()
-            if job is not None and self._running >= self.threads and job.size > MOST_AHEAD:
-                self._light.put(job, first=True)
-                return
-            if job is None and self._running_heavy < self.heavy_threads:
-                job = self._heavy.take()
+            job = self._next()
             if job is None:
                 return
             self._running += 1
-            self._running_heavy += job.heavy
+            self._running_costly += job.is_costly
             self._pool.submit(self._work, job)
+
+    def _next(self) -> Work | None:
+        """Return the job that is next; None where none may begin now.
+
+        Where no thread is free, a small one that is not heavy waits with them.
+        """
+        short = self._short.peek()
+        if self._running >= self.threads:
+            may_wait = short is not None and not short.heavy and short.size <= MAX_AHEAD
+            return self._short.take() if may_wait else None
+        may_be_costly = self._running_costly < self.costly_threads
+        if may_be_costly and self._costly.peek() is not None:
+            is_first = self._costly.next_start_s < self._short.next_start_s
+            if short is None or is_first:
+                return self._costly.take()
+        return self._short.take()
 
     def _work(self, job: Work) -> None:
         """Do one slice of a job, in a thread. The loop is woken once for all that have come."""
@@ -308,8 +281,8 @@ class ValidationQueue:
 
     def _worked(self, job: Work, word: str, used_s: float, error: BaseException | None) -> None:
         self._running -= 1
-        self._running_heavy -= job.heavy
-        job.session.validating_s += used_s
+        self._running_costly -= job.is_costly
+        charge(job, used_s, self.senders)
         self.counters.judging_cpu_seconds_total += used_s
         if word == "done" or error is not None:
             job.done(error)
@@ -318,7 +291,7 @@ class ValidationQueue:
         elif not job.cancelled:
             job.paused()
             job.heavy = word == "heavy" or job.heavy
-            (self._heavy if job.heavy else self._light).put(job, first=True)
+            self._wait_for_thread(job, first=True)
 
     def _wait(self, job: Work) -> None:
         """Let a job wait until all its questions are answered, but no longer than it may."""
@@ -333,7 +306,7 @@ class ValidationQueue:
     def resume(self, job: Job) -> None:
         """Continue with a request that has waited for answers. On the loop."""
         if not job.cancelled:
-            (self._heavy if job.heavy else self._light).put(job, first=True)
+            self._wait_for_thread(job, first=True)
             self._start_some()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from batchval.proxy.options import Counters
-from batchval.proxy.validation_queue import AHEAD, MOST_AHEAD, ValidationQueue
+from batchval.proxy.senders import KNOWN_AFTER, SHORT_S, Sender, Share
+from batchval.proxy.validation_queue import AHEAD, MAX_AHEAD, ValidationQueue
 from tests.support.network import until
 
 
@@ -25,12 +26,15 @@ class Gate:
     def __init__(self) -> None:
         self.order: list[str] = []
         self.open: dict[str, threading.Event] = {}
+        self.open_heavy: dict[str, threading.Event] = {}  # for its heavy part alone
         self.words: dict[str, list[str]] = {}
         self.heavy: list[tuple[str, bool]] = []
 
     def work(self, request: str, verdict: Verdict, *, heavy: bool, budget_s: float) -> str:
         self.order.append(request)
         self.heavy.append((request, heavy))
+        if heavy and request in self.open_heavy:
+            assert self.open_heavy[request].wait(30)
         if request in self.open:
             assert self.open[request].wait(30)
         left = self.words.get(request, [])
@@ -40,13 +44,19 @@ class Gate:
 class Request(str):
     """A request, as the queue and the script know it. One that is large waits for a thread."""
 
-    size = MOST_AHEAD + 1
+    size = MAX_AHEAD + 1
 
 
 class One:
-    def __init__(self, gate: Gate, used_s: float = 0.0) -> None:
+    """A session of a sender of its own. Known: of each, enough short pieces were done."""
+
+    def __init__(self, gate: Gate, used_s: float = 0.0, *, is_known: bool = False) -> None:
         self.gate: Any = gate
-        self.validating_s = used_s
+        self.account = Sender(f"10.0.0.{id(self)}")
+        self.share = Share()
+        self.share.start_s = self.account.newcomers.start_s = used_s
+        if is_known:
+            self.share.pieces = KNOWN_AFTER
         self.done: list[object] = []
         self.errors: list[BaseException] = []
 
@@ -68,7 +78,7 @@ def run(
         try:
             await test(queue, gate)
         finally:
-            for event in gate.open.values():
+            for event in [*gate.open.values(), *gate.open_heavy.values()]:
                 event.set()
             queue.stop()
 
@@ -76,7 +86,7 @@ def run(
     return counters
 
 
-def submit(queue: ValidationQueue, one: One, name: str, size: int = MOST_AHEAD + 1) -> Verdict:
+def submit(queue: ValidationQueue, one: One, name: str, size: int = MAX_AHEAD + 1) -> Verdict:
     verdict = Verdict()
     verdict.gate = one.gate
     request = Request(name)
@@ -155,6 +165,50 @@ def test_what_waits_for_a_client_that_has_left_is_dropped() -> None:
     run(1, test)
 
 
+def test_a_session_that_is_known_for_short_jobs_needs_not_wait_for_the_heavy() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        heavy = [One(gate) for _ in range(4)]
+        for n, one in enumerate(heavy):
+            gate.open_heavy[f"heavy {n}"] = threading.Event()
+            gate.words[f"heavy {n}"] = ["heavy"]
+            submit(queue, one, f"heavy {n}")
+        await until(lambda: any(is_heavy for _, is_heavy in gate.heavy))
+        slow, known = One(gate, is_known=True), One(gate, is_known=True)
+        slow.share.piece_s, slow.share.noted_s = 4 * SHORT_S, queue.senders.clock()
+        gate.words["slow"] = ["heavy"]
+        submit(queue, slow, "slow")
+        gate.words["known"] = ["heavy"]
+        submit(queue, known, "known")
+        await until(lambda: known.done)
+        assert ("known", True) in gate.heavy
+        assert not slow.done  # its last pieces were long: it waits for the others
+        for event in gate.open_heavy.values():
+            event.set()
+        await until(lambda: all(one.done for one in [*heavy, slow]))
+
+    run(2, test)
+
+
+def test_a_heavy_job_waits_for_a_free_thread() -> None:
+    # A thread takes what waits with it one after the other: nobody could pass a heavy job there.
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        gate.words["heavy"] = ["heavy"]
+        one, other = One(gate), One(gate)
+        submit(queue, one, "heavy", 1)
+        await until(lambda: one.done)
+        submit(queue, other, "first")
+        await until(lambda: gate.order[-1] == "first")
+        gate.words["heavy"] = ["heavy"]
+        submit(queue, one, "heavy", 1)
+        await asyncio.sleep(0.05)
+        assert queue._running <= 2
+        gate.open["first"].set()
+        await until(lambda: len(one.done) == 2)
+
+    run(1, test)
+
+
 def test_an_error_is_the_session_s() -> None:
     async def test(queue: ValidationQueue, gate: Gate) -> None:
         one = One(gate)
@@ -175,7 +229,7 @@ def test_a_few_small_jobs_are_with_the_threads_already() -> None:
         submit(queue, busy, "first")
         await until(lambda: gate.order == ["first"])
         for n in range(AHEAD + 2):
-            submit(queue, busy, f"small {n}", MOST_AHEAD)
+            submit(queue, busy, f"small {n}", MAX_AHEAD)
         assert len(queue) == 2
         submit(queue, idle, "large")
         gate.open["first"].set()
@@ -198,7 +252,7 @@ def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
         queue._is_woken = True  # nobody collects while the jobs are done
         one = One(gate)
         for n in range(4):
-            submit(queue, one, f"{n}", MOST_AHEAD)
+            submit(queue, one, f"{n}", MAX_AHEAD)
         await until(lambda: len(queue._outcomes) == 4)
         kept: Any = one.validated
         one.validated = lambda item, error: kept(item, error) or 1 // int(str(item))  # type: ignore
