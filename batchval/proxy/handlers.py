@@ -340,7 +340,12 @@ def produce(
         session.outbox.put(item)
         return
     verdict = session.gate.validate(
-        request, session.sender, decision, inline=inline, principal=session.facts.principal
+        request,
+        session.sender,
+        decision,
+        inline=inline,
+        principal=session.facts.principal,
+        account=session.account,
     )
     if verdict.done and not session.outbox:
         forward_validated(session, frame, answer, request, verdict, out)
@@ -373,7 +378,11 @@ def _validate_item(session: Queue, item: Item) -> None:
     if item not in session.outbox or item.request is None:
         return  # the session has ended meanwhile
     item.verdict = session.gate.validate(
-        item.request, session.sender, inline=False, principal=session.facts.principal
+        item.request,
+        session.sender,
+        inline=False,
+        principal=session.facts.principal,
+        account=session.account,
     )
     if item.verdict.done:
         item.waits = False

@@ -126,7 +126,9 @@ class RecordParts:
             labelled = partial(_labelled, "custom_rule", "rule", self.custom_rules)
             for name, text in _RULE_COUNTS.items():
                 yield labelled("counter", name, text, attrgetter(f"{name}_total"))
-            text = "1 while a custom rule is suspended."
+            text = "Clients whose batches a custom rule takes too long for, and which are refused."
+            yield labelled("gauge", "refused_senders", text, attrgetter("refused_senders"))
+            text = "1 while a custom rule is suspended for all."
             yield labelled("gauge", "suspended", text, lambda one: float(one.is_suspended), "max")
 
 

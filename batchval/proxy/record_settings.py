@@ -127,10 +127,10 @@ class RecordRulesRule(_Model):
 class CustomRules(_Model):
     """The budget of custom rules, and the decision on batches that they cannot check.
 
-    ``budget_ms``   CPU time of one call for each MiB of records, and for less than one MiB
-    ``overruns``    calls over the budget within ``suspend_ms`` that suspend the rule
+    ``budget_ms``   CPU time of one call for each MiB or 2,000 records, and for less
+    ``overruns``    calls over the budget within ``suspend_ms`` after which a sender is refused
     ``suspend_ms``  for so long
-    ``on_suspend``  what becomes of batches meanwhile
+    ``on_suspend``  what becomes of batches while the rule is suspended for all
     ``on_error``    what becomes of a batch for which the rule raises an exception
     """
 

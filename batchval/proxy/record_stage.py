@@ -19,6 +19,7 @@ from batchval.core.layout import MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.proxy.glob_policies import RegistryIds, TopicRules
+from batchval.proxy.senders import Sender
 from batchval.proxy.verdicts import Verdicts
 from batchval.record_rules import SchemaIds
 from batchval.rules import Rule
@@ -69,8 +70,11 @@ class _Asked(NamedTuple):
 class RecordStage:
     """The partitions of one request whose topics have registries or custom rules."""
 
-    def __init__(self, gate: Gate, request: ProduceRequestView, verdicts: Verdicts) -> None:
+    def __init__(
+        self, gate: Gate, request: ProduceRequestView, verdicts: Verdicts, account: Sender
+    ) -> None:
         self._gate = gate
+        self._account = account
         self._request = request
         self._verdicts = verdicts
         self._rows: list[tuple[int, str, TopicRules]] = []
@@ -226,7 +230,7 @@ class RecordStage:
             self._verdicts.refuse(i, CUSTOM_RULE, ErrorCode.INVALID_RECORD, [], columns)
             return
         for rule in rules.custom_rules:
-            answer = rule.ask(columns)
+            answer = rule.ask(columns, self._account.key)
             if answer.reason is None:
                 continue
             errors = [(finding.row, finding.text) for finding in answer.findings]

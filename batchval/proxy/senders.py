@@ -21,7 +21,7 @@ from typing import Final
 from batchval.proxy.options import ANONYMOUS
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["Sender", "SenderTable", "Share", "Uses", "sender_key"]
+__all__ = ["NOBODY", "Sender", "SenderTable", "Share", "Uses", "sender_key"]
 
 #: Pieces of work after which a sender is known, or a session among those of its sender.
 KNOWN_AFTER: Final = 8
@@ -178,6 +178,10 @@ class Sender:
         if bucket is None or (bucket.per_second, bucket.most) != (per_second, most):
             bucket = self._buckets[kind] = TokenBucket(per_second, most, clock)
         return bucket.take()
+
+
+#: The account of work that has no sender, as in tests and benches.
+NOBODY: Final = Sender("")
 
 
 class SenderTable:

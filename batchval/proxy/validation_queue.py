@@ -35,6 +35,11 @@ SLICE_S: Final = 0.005
 AHEAD: Final = 4
 #: Seconds that sessions may take in one turn of the loop for what was validated.
 COLLECT_S: Final = 0.001
+#: Seconds after which a piece of work counts as one that may never return, and how often that is
+#: looked at. Another thread takes the place of its own, for MAX_STUCK of them: Python can end none.
+STUCK_S: Final = 5.0
+LOOK_S: Final = 1.0
+MAX_STUCK: Final = 8
 #: Bytes of a request that may wait there.
 MAX_AHEAD: Final = 128 << 10
 
@@ -157,6 +162,11 @@ class ValidationQueue:
         # of slices that have ended, from threads: what came of them
         self._outcomes: deque[tuple[Work, str, float, BaseException | None]] = deque()
         self._is_woken = False
+        # what is with the threads: since when it is worked on, and what has not begun
+        self._begun: dict[Work, float] = {}
+        self._ahead: dict[Work, Future[None]] = {}
+        self._stuck: set[Work] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind to the loop."""
@@ -170,9 +180,21 @@ class ValidationQueue:
             return
         self._count_threads(threads)
         if self._pool is not None:
-            before, self._pool = self._pool, self._new_pool()
-            before.shutdown(wait=False)
+            self._renew_pool()
             self._start_some()
+
+    def _renew_pool(self) -> None:
+        """Let other threads do what has not begun."""
+        assert self._pool is not None
+        before, self._pool = self._pool, self._new_pool()
+        for job, future in list(self._ahead.items()):
+            if future.cancel():
+                self._submit(job)
+        before.shutdown(wait=False)
+
+    def _submit(self, job: Work) -> None:
+        assert self._pool is not None
+        self._ahead[job] = self._pool.submit(self._work, job)
 
     def _count_threads(self, threads: int) -> None:
         self.threads = threads
@@ -183,6 +205,9 @@ class ValidationQueue:
 
     def stop(self) -> None:
         """End the threads; jobs that wait are dropped."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
@@ -232,7 +257,28 @@ class ValidationQueue:
                 return
             self._running += 1
             self._running_costly += job.is_costly
-            self._pool.submit(self._work, job)
+            self._submit(job)
+            if self._timer is None:
+                self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Let another thread take the place of one whose work does not return."""
+        assert self._loop is not None
+        self._timer = None
+        before = time.monotonic() - STUCK_S
+        for job, since in list(self._begun.items()):
+            if since < before and job not in self._stuck and len(self._stuck) < MAX_STUCK:
+                self._stuck.add(job)
+                self._leave(job)
+                self._renew_pool()
+        self._start_some()
+        if self._running and self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _leave(self, job: Work) -> None:
+        """Count the place of a job as free."""
+        self._running -= 1
+        self._running_costly -= job.is_costly
 
     def _next(self) -> Work | None:
         """Return the job that is next; None where none may begin now.
@@ -253,10 +299,13 @@ class ValidationQueue:
     def _work(self, job: Work) -> None:
         """Do one slice of a job, in a thread. The loop is woken once for all that have come."""
         word, used_s, error = "done", 0.0, None
+        self._begun[job] = time.monotonic()
+        self._ahead.pop(job, None)
         try:
             word, used_s = job.work()
         except BaseException as caught:
             error = caught
+        self._begun.pop(job, None)
         self._outcomes.append((job, word, used_s, error))
         if not self._is_woken:
             self._is_woken = True
@@ -280,8 +329,11 @@ class ValidationQueue:
             self._start_some()
 
     def _worked(self, job: Work, word: str, used_s: float, error: BaseException | None) -> None:
-        self._running -= 1
-        self._running_costly -= job.is_costly
+        self._ahead.pop(job, None)  # where it had begun before it was noted there
+        if job in self._stuck:
+            self._stuck.remove(job)
+        else:
+            self._leave(job)
         charge(job, used_s, self.senders)
         self.counters.judging_cpu_seconds_total += used_s
         if word == "done" or error is not None:

@@ -220,10 +220,11 @@ def burn(seconds: float) -> Callable[[Any], None]:
     return function
 
 
-@pytest.mark.parametrize(("passes", "code"), [(False, TIMED_OUT), (True, 0)])
-def test_a_rule_that_takes_too_long_is_suspended(
-    passes: bool, code: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("passes", [False, True])
+def test_a_client_whose_batches_take_too_long_is_refused(
+    passes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # also with pass: a client must not choose whether its batches are checked
     rule = budgeted(burn(0.004), budget_s=0.001, overruns=3, suspend_s=60.0, pass_suspended=passes)
     with (
         ScriptedBroker() as broker,
@@ -234,12 +235,80 @@ def test_a_rule_that_takes_too_long_is_suspended(
         for n in range(6):
             sock.sendall(produce_frame(n, ("ruled-a", 0, GOOD)))
             got += codes(read_frame(sock)).values()
-    assert got == [0, 0, 0, code, code, code]
+    assert got == [0, 0, 0, TIMED_OUT, TIMED_OUT, TIMED_OUT]
     assert (rule.calls_total, rule.overruns_total, rule.unasked_total) == (3, 3, 3)
-    assert rule.is_suspended
+    assert (rule.is_suspended, rule.refused_senders) == (False, 1)
     assert rule.seconds_total >= 0.012
-    assert len([one for one in caplog.records if "is suspended" in one.getMessage()]) == 1
-    assert proxy.counters.partitions_refused == ({} if passes else {"custom-rule-suspended": 3})
+    lines = [one.getMessage() for one in caplog.records if "is suspended" in one.getMessage()]
+    assert len(lines) == 1
+    assert "own:rule is suspended for 127.0.0.1 for 60 s: 3 calls took longer" in lines[0]
+    assert proxy.counters.partitions_refused == {"custom-rule-suspended": 3}
+    assert rule.ask(record_columns(GOOD), "User:other").kind == "answered"
+
+
+@pytest.mark.parametrize("passes", [False, True])
+def test_a_rule_is_suspended_where_it_takes_too_long_for_several_clients(
+    passes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rule = budgeted(burn(0.002), budget_s=0.001, overruns=2, pass_suspended=passes)
+    columns = record_columns(GOOD)
+    for sender in ("a", "b", "c"):
+        assert not rule.is_suspended
+        assert [rule.ask(columns, sender).kind for _ in range(2)] == ["answered"] * 2
+    assert rule.is_suspended
+    answer = rule.ask(columns, "d")
+    assert (answer.kind, answer.reason) == (
+        "suspended",
+        None if passes else "custom rule own:rule is suspended: retry later",
+    )
+    assert rule.ask(columns, "a").reason is not None  # it has overrun itself
+    assert "suspended for all clients" in caplog.text
+
+
+def test_a_few_of_many_clients_do_not_suspend_a_rule_for_all() -> None:
+    costs = [0.0]
+
+    def own(columns: Any) -> None:
+        burn(costs[0])(columns)
+
+    rule = budgeted(own, budget_s=0.001, overruns=2)
+    columns = record_columns(GOOD)
+    for n in range(10):
+        assert rule.ask(columns, f"honest {n}").kind == "answered"
+    costs[0] = 0.002
+    for n in range(4):
+        for _ in range(4):
+            rule.ask(columns, f"hostile {n}")
+    assert (rule.is_suspended, rule.refused_senders) == (False, 4)
+    costs[0] = 0.0
+    assert rule.ask(columns, "honest 3").kind == "answered"
+
+
+def test_the_senders_that_a_rule_knows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_budget, "MAX_SENDERS", 10)
+    rule = budgeted(lambda _: None)
+    columns = record_columns(GOOD)
+    for n in range(100):
+        rule.ask(columns, f"sender {n}")
+    assert len(rule._senders) == 10
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "units"),
+    [(1, 0, 1), (2_000, 0, 1), (60_000, 0, 30), (1, 4 << 20, 4), (8_000, 2 << 20, 4)],
+)
+def test_a_budget_is_for_bytes_and_for_records(count: int, size: int, units: int) -> None:
+    # a loop in Python over 60,000 records of 10 bytes is not at fault
+    rule = budgeted(lambda _: None, budget_s=0.005)
+
+    class Columns:
+        data = SimpleNamespace(nbytes=size)
+
+        def __len__(self) -> int:
+            return count
+
+    columns: Any = Columns()
+    assert rule._budget_of(columns) == pytest.approx(0.005 * units)
 
 
 def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
@@ -256,10 +325,10 @@ def test_a_rule_is_asked_again_and_rare_overruns_do_not_suspend_it() -> None:
     assert rule.ask(columns).kind == "suspended"
     now[0] += 10.0
     assert rule.ask(columns).kind == "answered"
-    assert not rule.is_suspended
+    assert rule.refused_senders == 0
 
 
-def test_a_rule_that_waits_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_waits_is_an_overrun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rule_budget, "SLOW_S", 0.01)
     rule = budgeted(lambda _: time.sleep(0.05), overruns=3, budget_s=0.02)
     columns = record_columns(GOOD)
@@ -267,20 +336,33 @@ def test_a_rule_that_waits_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None
     assert rule.seconds_total < 0.02
 
 
-def test_a_call_that_does_not_return_holds_one_thread_alone(
+def test_a_call_that_does_not_return_holds_up_its_own_sender_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rule_budget, "STUCK_S", 0.05)
     gone_on = threading.Event()
-    rule = budgeted(lambda _: [] if gone_on.wait(20) else None)
+    is_stuck = [True]
+    rule = budgeted(lambda _: [] if not is_stuck[0] or gone_on.wait(20) else None)
     columns = record_columns(GOOD)
-    thread = threading.Thread(target=rule.ask, args=(columns,))
+    thread = threading.Thread(target=rule.ask, args=(columns, "hostile"))
     thread.start()
     time.sleep(0.1)
-    assert rule.ask(columns).kind == "suspended"
+    is_stuck[0] = False
+    assert rule.ask(columns, "hostile").kind == "suspended"
+    assert rule.ask(columns, "honest").kind == "answered"
     gone_on.set()
     thread.join()
-    assert rule.ask(columns).kind == "answered"
+    assert rule.ask(columns, "hostile").kind == "answered"
+
+
+def test_the_budget_of_a_reload_counts_from_then_on() -> None:
+    rule = budgeted(burn(0.002), budget_s=1.0, overruns=2)
+    columns = record_columns(GOOD)
+    for _ in range(3):
+        rule.ask(columns, "a")
+    rule.follow(RuleBudget(0.001, 1))
+    assert rule.ask(columns, "a").kind == "answered"
+    assert rule.ask(columns, "a").kind == "suspended"
 
 
 def test_a_batch_of_too_many_records_for_the_memory_is_refused() -> None:

@@ -221,6 +221,55 @@ def test_an_error_is_the_session_s() -> None:
     run(1, test)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_another_thread_takes_the_place_of_one_that_does_not_return(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("batchval.proxy.validation_queue.STUCK_S", 0.05)
+    monkeypatch.setattr("batchval.proxy.validation_queue.LOOK_S", 0.02)
+
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        stuck = [One(gate) for _ in range(threads)]
+        for n, one in enumerate(stuck):
+            gate.open[f"stuck {n}"] = threading.Event()
+            submit(queue, one, f"stuck {n}")
+        await until(lambda: len(gate.order) == threads)
+        small, large = One(gate), One(gate)
+        for n in range(3):
+            submit(queue, small, f"small {n}", 1)  # with the threads already
+        submit(queue, large, "large")
+        await until(lambda: len(small.done) == 3 and large.done)
+        assert not any(one.done for one in stuck)
+        for event in gate.open.values():
+            event.set()
+        await until(lambda: all(one.done for one in stuck))
+        await until(lambda: queue._running == 0)
+        assert (len(queue), queue._begun, queue._ahead, queue._stuck) == (0, {}, {}, set())
+
+    run(threads, test)
+
+
+def test_no_more_threads_than_so_many_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("batchval.proxy.validation_queue.STUCK_S", 0.02)
+    monkeypatch.setattr("batchval.proxy.validation_queue.LOOK_S", 0.01)
+    monkeypatch.setattr("batchval.proxy.validation_queue.MAX_STUCK", 2)
+
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        stuck = [One(gate) for _ in range(5)]
+        for n, one in enumerate(stuck):
+            gate.open[f"stuck {n}"] = threading.Event()
+            submit(queue, one, f"stuck {n}")
+        await until(lambda: len(gate.order) == 3)
+        await asyncio.sleep(0.1)
+        assert (len(gate.order), len(queue._stuck)) == (3, 2)
+        for event in gate.open.values():
+            event.set()
+        await until(lambda: all(one.done for one in stuck))
+        await until(lambda: queue._running == 0)
+
+    run(1, test)
+
+
 def test_a_few_small_jobs_are_with_the_threads_already() -> None:
     # A thread that has done one need not wait for the loop; the others go by what was used.
     async def test(queue: ValidationQueue, gate: Gate) -> None:
