@@ -98,7 +98,7 @@ class FairQueue(Generic[J]):
     def _place(self, session: Worker, jobs: deque[J]) -> None:
         """Let a session wait in its share, and that in its sender's."""
         now_s = self._senders.clock()
-        outer, inner = shares_of(session, self._senders)
+        outer, inner = shares_of(session)
         found = self._waiting.get(outer)
         if found is None:
             found = self._waiting[outer] = _Inner()
@@ -210,12 +210,11 @@ def _move_on(order: list[_Entry]) -> bool:
     return False
 
 
-def shares_of(session: Worker, senders: SenderTable) -> tuple[Share, Share]:
+def shares_of(session: Worker) -> tuple[Share, Share]:
     """Return where a session waits: its sender's share, and its own inside of that."""
     account = session.account
-    if not senders.is_known(account):
-        return senders.newcomers, account.newcomers
-    return account.share, session.share if session.share.is_known else account.newcomers
+    is_known = account.is_known and session.share.is_known
+    return account.place, session.share if is_known else account.newcomers
 
 
 def charge(job: FairJob, used_s: float, senders: SenderTable) -> None:

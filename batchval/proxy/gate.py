@@ -31,7 +31,7 @@ from batchval.protocol.topic_ids import ids_in_produce
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.record_stage import RecordStage
-from batchval.proxy.senders import NOBODY, Sender
+from batchval.proxy.senders import NOBODY, Sender, Share
 from batchval.proxy.topics import LONGEST_NAME
 from batchval.proxy.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.rules import EXTRAS, Rule
@@ -94,7 +94,7 @@ class RequestVerdict:
     ``done``       False: ``Gate.work`` has to be called until it returns "done"
     ``cancelled``  set it, on the loop, when the client has left: ``work`` ends at the next batch
     ``cpu_s``      seconds of thread time that ``work`` has used
-    ``account``    of the sender
+    ``account``    of the sender, and the ``share`` of its session
     ``gate``       validates it to the end, also where its session uses another one by then
     ``stage``      what is asked of records in Python; None where nothing is
     ``untouched``  the received bytes go on as they are
@@ -112,6 +112,7 @@ class RequestVerdict:
     decision: str | None
     principal: str
     account: Sender
+    share: Share
     done: bool = False
     cancelled: bool = False
     cpu_s: float = 0.0
@@ -253,15 +254,16 @@ class Gate:
         inline: bool = True,
         principal: str = ANONYMOUS,
         account: Sender = NOBODY,
+        share: Share = NOBODY.share,
     ) -> RequestVerdict:
         """Validate all partitions, as far as the loop may: about 1 ms; without ``inline`` none.
 
         ``decision`` is what the ledger has decided already for the claims of the one partition;
-        ``principal`` decides with the topic what is observed only; ``account`` pays for what is
-        asked of records.
+        ``principal`` decides with the topic what is observed only; ``account`` and ``share``
+        pay for what is asked of records.
         """
         now_ms = time.time_ns() // 1_000_000
-        verdict = RequestVerdict(self, now_ms, sender, decision, principal, account)
+        verdict = RequestVerdict(self, now_ms, sender, decision, principal, account, share)
         if not inline or request.size > INLINE_FRAME or _is_long(request):
             return verdict
         if request.is_raised and request.size > INLINE_CONVERTED:
@@ -293,7 +295,7 @@ class Gate:
             verdicts.decide(self.validator, self.ledger, verdict.sender, verdict.decision)
         verdict.verdicts = verdicts
         if self.topics.rules:
-            verdict.stage = RecordStage(self, request, verdicts, verdict.account)
+            verdict.stage = RecordStage(self, request, verdicts, verdict.account, verdict.share)
         return verdicts
 
     def work(

@@ -346,6 +346,7 @@ def produce(
         inline=inline,
         principal=session.facts.principal,
         account=session.account,
+        share=session.share,
     )
     if verdict.done and not session.outbox:
         forward_validated(session, frame, answer, request, verdict, out)
@@ -383,6 +384,7 @@ def _validate_item(session: Queue, item: Item) -> None:
         inline=False,
         principal=session.facts.principal,
         account=session.account,
+        share=session.share,
     )
     if item.verdict.done:
         item.waits = False

@@ -19,11 +19,11 @@ from batchval.core.layout import MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.proxy.glob_policies import RegistryIds, TopicRules
-from batchval.proxy.senders import Sender
+from batchval.proxy.senders import Sender, Share
 from batchval.proxy.verdicts import Verdicts
 from batchval.record_rules import SchemaIds
 from batchval.rules import Rule
-from batchval.schema_registry import RegistryBusyError
+from batchval.schema_registry import Asker, RegistryBusyError
 
 if TYPE_CHECKING:
     from batchval.protocol.produce import ProduceRequestView
@@ -39,6 +39,13 @@ CUSTOM_RULE_SUSPENDED: Final = "custom-rule-suspended"
 REGISTRY_UNAVAILABLE: Final = "schema-registry-unavailable"
 #: Ids of one batch that a registry is asked for. A batch with more of them is refused.
 MOST_ASKED: Final = 16
+#: Questions in a second, and at once after a pause: of one connection, and of one sender. Senders
+#: that are new are one. A registry is asked 100 in a second for all.
+QUESTIONS: Final = "registry_questions"
+SESSION_QUESTIONS_PER_S: Final = 10.0
+MAX_SESSION_QUESTIONS: Final = 1_000.0
+SENDER_QUESTIONS_PER_S: Final = 20.0
+MAX_SENDER_QUESTIONS: Final = 2_000.0
 #: Records of one batch whose headers are read for ids that are not known.
 MOST_HEADER_ROWS: Final = 50_000
 #: Records whose ids numpy reads in one call, in which it keeps the interpreter to itself.
@@ -71,10 +78,17 @@ class RecordStage:
     """The partitions of one request whose topics have registries or custom rules."""
 
     def __init__(
-        self, gate: Gate, request: ProduceRequestView, verdicts: Verdicts, account: Sender
+        self,
+        gate: Gate,
+        request: ProduceRequestView,
+        verdicts: Verdicts,
+        account: Sender,
+        share: Share,
     ) -> None:
         self._gate = gate
         self._account = account
+        self._asker_share = share
+        self._asker = Asker(account.key if account.is_known else "", share, self._may_ask_more)
         self._request = request
         self._verdicts = verdicts
         self._rows: list[tuple[int, str, TopicRules]] = []
@@ -153,6 +167,15 @@ class RecordStage:
 
     # ---- registries ------------------------------------------------------------------------------
 
+    def _may_ask_more(self) -> bool:
+        """Return whether the rates of the connection and of its sender allow a question more."""
+        clock = time.monotonic
+        return self._asker_share.may(
+            QUESTIONS, SESSION_QUESTIONS_PER_S, MAX_SESSION_QUESTIONS, clock
+        ) and self._account.place.may(
+            QUESTIONS, SENDER_QUESTIONS_PER_S, MAX_SENDER_QUESTIONS, clock
+        )
+
     def _ask(self, i: int, topic: str, rules: TopicRules) -> bool:
         """Ask for a partition's unknown ids; return whether it is reopened: all are known now."""
         columns = self._columns(i)
@@ -164,11 +187,13 @@ class RecordStage:
             found = _unknown_ids(
                 columns, rules.schema_ids[registry.entry], registry.subjects.ids(subject)
             )
-            is_answered = any(registry.subjects.is_absent(subject, one) for one in found)
+            is_answered = any(
+                registry.subjects.is_absent(subject, one, self._asker) for one in found
+            )
             if len(found) > MOST_ASKED or is_answered or not all(one in _NUMBERS for one in found):
                 return False
             questions += [
-                _Question(registry, subject, one, registry.subjects.ask(subject, one))
+                _Question(registry, subject, one, registry.subjects.ask(subject, one, self._asker))
                 for one in found
             ]
         if not questions:

@@ -81,7 +81,10 @@ class Share:
     ``used_s``   CPU seconds; half of them after HALF_LIFE_S
     """
 
-    __slots__ = ("clock_s", "noted_s", "piece_s", "pieces", "start_s", "used_s")
+    __slots__ = (
+        *("_buckets", "_settled_s", "clock_s", "noted_s"),
+        *("piece_s", "pieces", "start_s", "used_s"),
+    )
 
     def __init__(self) -> None:
         self.start_s = 0.0
@@ -90,6 +93,15 @@ class Share:
         self.piece_s = 0.0
         self.used_s = 0.0
         self.noted_s = 0.0  # when these were brought up to date
+        self._settled_s = 0.0  # until when the debt has been halved
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def may(self, kind: str, per_second: float, most: float, clock: Callable[[], float]) -> bool:
+        """Take one token of its own bucket of a kind; return False where it has none."""
+        bucket = self._buckets.get(kind)
+        if bucket is None or (bucket.per_second, bucket.most) != (per_second, most):
+            bucket = self._buckets[kind] = TokenBucket(per_second, most, clock)
+        return bucket.take()
 
     @property
     def is_known(self) -> bool:
@@ -110,13 +122,14 @@ class Share:
         """
         debt_s = min(self.start_s - clock_s, MAX_DEBT_S)
         if debt_s > 0.0:
-            debt_s *= _left(now_s - self.noted_s, HALF_LIFE_S)
+            debt_s *= _left(now_s - self._settled_s, HALF_LIFE_S)
+        self._settled_s = now_s
         self.start_s = clock_s + max(0.0, debt_s)
 
     def note(self, cost_s: float, now_s: float) -> None:
         """Note a piece of work."""
         idle_s = now_s - self.noted_s
-        self.noted_s = now_s
+        self.noted_s = self._settled_s = now_s
         self.pieces += 1
         self.piece_s = max(cost_s, self.piece_s * _left(idle_s, PIECE_HALF_LIFE_S))
         self.used_s = self.used_s * _left(idle_s, HALF_LIFE_S) + cost_s
@@ -145,20 +158,26 @@ class Sender:
     """The account of one sender. On the loop, but for what says otherwise.
 
     ``key``         its principal or its address
-    ``share``       its place among the senders
+    ``is_known``    whether the table has a place of its own for it
+    ``share``       that place, among the senders
     ``newcomers``   the one place of all its sessions that are new, among its sessions
-    ``uses``        amounts by kind: decompressed_bytes, rule_s, registry_questions, log_lines,
-                    refusals, connections
+    ``uses``        amounts by kind: work, rule_s, registry_questions, log_lines
     """
 
-    __slots__ = ("_buckets", "key", "newcomers", "share", "uses")
+    __slots__ = ("_strangers", "is_known", "key", "newcomers", "share", "uses")
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, strangers: Share) -> None:
         self.key = key
+        self.is_known = False
         self.share = Share()
         self.newcomers = Share()
         self.uses: dict[str, Uses] = {}
-        self._buckets: dict[str, TokenBucket] = {}
+        self._strangers = strangers
+
+    @property
+    def place(self) -> Share:
+        """Return its place among the senders: the one of all that are new, until it is known."""
+        return self.share if self.is_known else self._strangers
 
     def use(self, kind: str, amount: float, now_s: float) -> None:
         """Add to what it has used of one kind."""
@@ -172,16 +191,9 @@ class Sender:
         found = self.uses.get(kind)
         return 0.0 if found is None else found.of(now_s)
 
-    def may(self, kind: str, per_second: float, most: float, clock: Callable[[], float]) -> bool:
-        """Take one token of its own bucket of a kind; return False where it has none."""
-        bucket = self._buckets.get(kind)
-        if bucket is None or (bucket.per_second, bucket.most) != (per_second, most):
-            bucket = self._buckets[kind] = TokenBucket(per_second, most, clock)
-        return bucket.take()
-
 
 #: The account of work that has no sender, as in tests and benches.
-NOBODY: Final = Sender("")
+NOBODY: Final = Sender("", Share())
 
 
 class SenderTable:
@@ -226,23 +238,21 @@ class SenderTable:
         if found is None:
             if len(self._new) >= self._max_new:
                 self._new.popitem(last=False)
-            found = self._new[key] = Sender(key)
+            found = self._new[key] = Sender(key, self.newcomers)
         return found
-
-    def is_known(self, sender: Sender) -> bool:
-        """Return whether a sender has a place of its own among the senders."""
-        return self._known.get(sender.key) is sender
 
     def noted(self, sender: Sender, now_s: float) -> None:
         """Note that work was done for a sender; it becomes known by the last piece that it needs.
 
         Its place begins where the newcomers are by then, so it has gained nothing.
         """
-        if sender.key in self._known:
-            self._known.move_to_end(sender.key)
+        if sender.is_known:
+            if sender.key in self._known:
+                self._known.move_to_end(sender.key)
         elif sender.share.is_known and self._has_place(now_s):
             self._new.pop(sender.key, None)
             sender.share.start_s = max(sender.share.start_s, self.newcomers.start_s)
+            sender.is_known = True
             self._known[sender.key] = sender
 
     def _has_place(self, now_s: float) -> bool:
@@ -253,6 +263,7 @@ class SenderTable:
         if now_s - oldest.share.noted_s <= FORGET_S:
             return False
         del self._known[key]
+        oldest.is_known = False
         return True
 
 

@@ -6,7 +6,7 @@ ids      what was answered, kept for many topics and read anew in the background
 
 from __future__ import annotations
 
-from batchval.schema_registry.ids import RegistryBusyError, SubjectIds
+from batchval.schema_registry.ids import Asker, RegistryBusyError, SubjectIds
 from batchval.schema_registry.registry_client import (
     RegistryAnswerError,
     RegistryClient,
@@ -14,6 +14,7 @@ from batchval.schema_registry.registry_client import (
 )
 
 __all__ = [
+    "Asker",
     "RegistryAnswerError",
     "RegistryBusyError",
     "RegistryClient",

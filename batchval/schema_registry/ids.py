@@ -1,7 +1,8 @@
 """The schema ids of many subjects, kept in memory.
 
     ids(subject)         what is known now; never blocks
-    ask(subject, id)     a Future for an id that is not known: one question at a time for each id
+    ask(subject, id)     a Future for an id that is not known: one question at a time for each id;
+                         those that ask take turns, and leave a thread to others
     one thread           reads the versions of all subjects anew, every ``refresh_s``
 
 Ids that are known stay known while the registry is down. An id that the registry does not have for
@@ -15,8 +16,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,7 +29,7 @@ from batchval.schema_registry.registry_client import (
 )
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["RegistryBusyError", "SubjectIds"]
+__all__ = ["Asker", "RegistryBusyError", "SubjectIds"]
 
 #: Subjects that are remembered; one more, and the oldest without ids is forgotten. Up to a tenth
 #: more where many have ids.
@@ -39,8 +40,9 @@ MOST_PASSED: Final = 100
 MOST_IDS: Final = 100_000
 #: Ids of a subject that are known not to be there.
 MOST_ABSENT: Final = 10_000
-#: Questions that wait for an answer. A registry that answers has soon answered as many.
-MOST_QUESTIONS: Final = 64
+#: Questions that wait for an answer: of all, and of one connection, which are those of two batches.
+MOST_QUESTIONS: Final = 256
+MAX_OWN_QUESTIONS: Final = 32
 #: Questions in a second, and new subjects that are read: in the long run, and at once after a time
 #: without any, as at the start of a gate. Clients choose ids and topics.
 QUESTIONS_PER_S: Final = 100.0
@@ -49,14 +51,46 @@ MOST_AT_ONCE: Final = 10_000.0
 PAUSE_S: Final = 0.1
 #: Seconds between log lines about answers that cannot be used.
 LOG_S: Final = 60.0
-#: Threads that ask: others need not wait for one slow answer.
-THREADS: Final = 2
+#: Threads that ask: others need not wait for one slow answer. One sender may have all but one.
+THREADS: Final = 3
 
 log = logging.getLogger("batchval.schema_registry")
 
 
 class RegistryBusyError(RegistryError):
     """An error: too many requests wait for an answer already, or were sent a moment ago."""
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The one for whom a question is asked.
+
+    ``sender``   its name: one sender leaves a thread to others
+    ``session``  its connection: those take turns
+    ``may``      returns whether one more question is within its rate
+    """
+
+    sender: str = ""
+    session: Hashable = None
+    may: Callable[[], bool] = _always
+
+
+#: The one for whom questions of no connection are asked.
+ANYBODY: Final = Asker()
+
+
+@dataclass(slots=True)
+class _Question:
+    """A question that waits or is asked; ``subjects`` by the senders that want to know."""
+
+    asker: Asker
+    schema_id: int
+    answer: Future[frozenset[str]]
+    subjects: set[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -95,13 +129,17 @@ class SubjectIds:
         self._clock = clock
         self._lock = threading.Lock()
         self._subjects: OrderedDict[str, _Subject] = OrderedDict()
-        self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
+        # (sender, subject, id) -> until when: another sender may know of a schema that is newer
+        self._absent: OrderedDict[tuple[str, str, int], float] = OrderedDict()
         self._unusable: OrderedDict[int, float] = OrderedDict()
         # for questions, and for new subjects that are read
         self._rate = TokenBucket(QUESTIONS_PER_S, MOST_AT_ONCE, clock)
         self._reading_rate = TokenBucket(QUESTIONS_PER_S, MOST_AT_ONCE, clock)
         self._logged_until = 0.0
-        self._asked: dict[int, tuple[Future[frozenset[str]], set[str]]] = {}
+        self._asked: dict[int, _Question] = {}
+        self._lines: OrderedDict[Hashable, deque[_Question]] = OrderedDict()  # by connection
+        self._own: Counter[Hashable] = Counter()  # that wait or are asked, by connection
+        self._serving: Counter[str] = Counter()  # that are asked, by sender
         self._new: set[str] = set()
         self._down_until = 0.0
         self.is_down = False
@@ -140,9 +178,9 @@ class SubjectIds:
         while len(self._subjects) > MOST_SUBJECTS + MOST_SUBJECTS // 10:
             self._subjects.popitem(last=False)
 
-    def is_absent(self, subject: str, schema_id: int) -> bool:
-        """Return whether the registry did not have the id a moment ago."""
-        until = self._absent.get((subject, schema_id))
+    def is_absent(self, subject: str, schema_id: int, asker: Asker = ANYBODY) -> bool:
+        """Return whether the registry did not have the id a moment ago, as this sender knows."""
+        until = self._absent.get((asker.sender, subject, schema_id))
         return until is not None and self._clock() < until
 
     def __len__(self) -> int:
@@ -156,7 +194,7 @@ class SubjectIds:
 
     # ---- what is asked ---------------------------------------------------------------------------
 
-    def ask(self, subject: str, schema_id: int) -> Future[frozenset[str]]:
+    def ask(self, subject: str, schema_id: int, asker: Asker = ANYBODY) -> Future[frozenset[str]]:
         """Return a Future of the subjects that have the id; ``ids`` has it then, too.
 
         It fails with RegistryError where the registry is down, RegistryAnswerError where its answer
@@ -166,8 +204,8 @@ class SubjectIds:
         with self._lock:
             asked = self._asked.get(schema_id)
             if asked is not None:
-                asked[1].add(subject)
-                return asked[0]
+                asked.subjects.add((asker.sender, subject))
+                return asked.answer
             answer: Future[frozenset[str]] = Future()
             if self._end.is_set() or self._clock() < self._down_until:
                 answer.set_exception(
@@ -185,21 +223,76 @@ class SubjectIds:
                     )
                 )
                 return answer
+            if self._own[asker.session] >= MAX_OWN_QUESTIONS or not asker.may():
+                text = f"{self.client.url}: too many questions for records of one client"
+                answer.set_exception(RegistryBusyError(text))
+                return answer
             if not self._rate.take():
                 text = f"{self.client.url}: at most {QUESTIONS_PER_S:g} requests a second are sent"
                 answer.set_exception(RegistryBusyError(text))
                 return answer
-            self._asked[schema_id] = answer, {subject}
+            question = _Question(asker, schema_id, answer, {(asker.sender, subject)})
+            self._asked[schema_id] = question
+            self._lines.setdefault(asker.session, deque()).append(question)
+            self._own[asker.session] += 1
             self.questions_total += 1
         try:
-            self._pool.submit(self._answer, schema_id, answer)
+            self._pool.submit(self._answer_some)
         except RuntimeError:  # closed meanwhile
-            self._asked.pop(schema_id, None)
-            answer.set_exception(RegistryError(f"{self.client.url}: the client is closed"))
+            self._fail_all()
         return answer
 
-    def _answer(self, schema_id: int, answer: Future[frozenset[str]]) -> None:
-        """Ask for one id, in a thread of the pool."""
+    def _fail_all(self) -> None:
+        """Fail what waits: the threads have ended."""
+        with self._lock:
+            questions = [one for line in self._lines.values() for one in line]
+            self._lines.clear()
+            for one in questions:
+                self._asked.pop(one.schema_id, None)
+                self._leave(one)
+        for one in questions:
+            one.answer.set_exception(RegistryError(f"{self.client.url}: the client is closed"))
+
+    def _answer_some(self) -> None:
+        """Ask what waits, in a thread of the pool."""
+        while (question := self._next()) is not None:
+            try:
+                self._answer(question)
+            finally:
+                with self._lock:
+                    self._serving[question.asker.sender] -= 1
+                    if not self._serving[question.asker.sender]:
+                        del self._serving[question.asker.sender]
+
+    def _next(self) -> _Question | None:
+        """Return the first question of the connection whose turn it is.
+
+        One whose sender has all threads that it may have waits for these: they look here again.
+        """
+        with self._lock:
+            for session in list(self._lines):
+                line = self._lines.pop(session)
+                question = line[0]
+                is_served = self._serving[question.asker.sender] < max(1, THREADS - 1)
+                if is_served:
+                    line.popleft()
+                if line:
+                    self._lines[session] = line
+                if is_served:
+                    self._serving[question.asker.sender] += 1
+                    return question
+            return None
+
+    def _leave(self, question: _Question) -> None:
+        """Forget that a connection has a question."""
+        session = question.asker.session
+        self._own[session] -= 1
+        if not self._own[session]:
+            del self._own[session]
+
+    def _answer(self, question: _Question) -> None:
+        """Ask for one id."""
+        schema_id, answer = question.schema_id, question.answer
         found: frozenset[str] = frozenset()
         failure: Exception | None = None
         if self._clock() < self._down_until:
@@ -217,9 +310,10 @@ class SubjectIds:
             else:
                 self._answered()
         with self._lock:
-            _, subjects = self._asked.pop(schema_id)
+            del self._asked[schema_id]
+            self._leave(question)
             if failure is None:
-                self._note(schema_id, found, subjects)
+                self._note(schema_id, found, question.subjects)
             elif isinstance(failure, RegistryAnswerError):
                 self._unusable[schema_id] = self._clock() + self._retry_s
                 self._unusable.move_to_end(schema_id)
@@ -230,15 +324,16 @@ class SubjectIds:
         else:
             answer.set_exception(failure)
 
-    def _note(self, schema_id: int, found: frozenset[str], asking: set[str]) -> None:
+    def _note(self, schema_id: int, found: frozenset[str], asking: set[tuple[str, str]]) -> None:
         now = self._clock()
         for name in found & self._subjects.keys():
             subject = self._subjects[name]
             if schema_id not in subject.ids and len(subject.ids) < MOST_IDS:
                 subject.found[schema_id] = now
                 subject.ids |= {schema_id}
-        for name in asking - found:
-            self._absent[name, schema_id] = now + self._absent_s
+        for sender, name in asking:
+            if name not in found:
+                self._absent[sender, name, schema_id] = now + self._absent_s
         while len(self._absent) > MOST_ABSENT:
             self._absent.popitem(last=False)
 

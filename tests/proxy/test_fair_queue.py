@@ -300,7 +300,7 @@ def test_every_job_is_taken_once_in_any_order_of_events() -> None:
 def test_accounts_outlive_connections() -> None:
     world = World()
     world.known("one")
-    assert world.senders.is_known(world.session("one").account)
+    assert world.session("one").account.is_known
 
 
 def test_accounts_are_bounded_and_a_newcomer_gains_nothing_by_that() -> None:
@@ -309,15 +309,15 @@ def test_accounts_are_bounded_and_a_newcomer_gains_nothing_by_that() -> None:
         world.known(f"known {n}")
     late = world.known("late")
     assert len(world.senders) <= 20
-    assert not world.senders.is_known(late.account)  # no place: it is served with the newcomers
+    assert not late.account.is_known  # no place: it is served with the newcomers
     world.now += FORGET_S + 1
     world.serve(late, 1)
-    assert world.senders.is_known(late.account)
-    assert not world.senders.is_known(world.session("known 0").account)
+    assert late.account.is_known
+    assert not world.session("known 0").account.is_known
     for n in range(1_000):
         world.serve(world.session(f"stranger {n}"), 1)
     assert len(world.senders) <= 20
-    assert world.senders.is_known(world.session("known 9").account)
+    assert world.session("known 9").account.is_known
 
 
 def test_a_sender_that_becomes_known_begins_where_the_newcomers_are() -> None:
@@ -340,7 +340,7 @@ def test_uses_are_halved() -> None:
 
 def test_a_sender_has_a_bucket_of_each_kind() -> None:
     world = World()
-    one = world.session("one").account
+    one = world.session("one").account.share
     assert [one.may("log_lines", 1.0, 2.0, world.senders.clock) for _ in range(3)] == [
         True,
         True,

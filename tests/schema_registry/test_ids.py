@@ -287,3 +287,94 @@ def test_new_subjects_are_read_at_a_bounded_rate(registry: ScriptedRegistry) -> 
         eventually(lambda: subjects.ids("s") == {7, 9} and not subjects._new)
     finally:
         subjects.close()
+
+
+def test_one_connection_cannot_have_all_questions_that_may_wait(
+    registry: ScriptedRegistry, subjects: SubjectIds
+) -> None:
+    registry.go_on.clear()
+    subjects.ids("s")
+    greedy, other = ids.Asker("a", 1), ids.Asker("b", 2)
+    asked = [subjects.ask("s", n, greedy) for n in range(1000, 1000 + ids.MAX_OWN_QUESTIONS + 3)]
+    assert sum(one.done() for one in asked) == 3
+    for one in asked[-3:]:
+        with pytest.raises(RegistryBusyError, match="of one client"):
+            one.result(0)
+    assert not subjects.ask("s", 7, other).done()
+    registry.go_on.set()
+    for one in asked[:-3]:
+        assert result(one) == frozenset()
+    assert (subjects._own, subjects._serving, subjects._lines, subjects._asked) == ({}, {}, {}, {})
+    assert result(subjects.ask("s", 2000, greedy)) == frozenset()
+
+
+def test_one_sender_leaves_a_thread_to_others(
+    registry: ScriptedRegistry, subjects: SubjectIds
+) -> None:
+    registry.go_on.clear()
+    subjects.ids("s")
+    of_one = [subjects.ask("s", 1000 + n, ids.Asker("a", n)) for n in range(12)]
+    eventually(lambda: subjects._serving["a"] == ids.THREADS - 1)
+    of_other = subjects.ask("s", 7, ids.Asker("b", "other"))
+    eventually(lambda: subjects._serving["b"] == 1)
+    assert subjects._serving["a"] == ids.THREADS - 1
+    registry.go_on.set()
+    assert result(of_other) == {"s"}
+    assert [result(one) for one in of_one] == [frozenset()] * 12
+
+
+def test_connections_take_turns(
+    registry: ScriptedRegistry, subjects: SubjectIds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.go_on.clear()
+    subjects.ids("s")
+    for n in range(ids.THREADS - 1):
+        subjects.ask("s", 500 + n, ids.Asker("a", "first"))
+    eventually(lambda: subjects._serving["a"] == ids.THREADS - 1)
+    for n in range(20):
+        subjects.ask("s", 1000 + n, ids.Asker("a", "many"))
+    subjects.ask("s", 7, ids.Asker("a", "few"))
+    assert [(session, len(line)) for session, line in subjects._lines.items()] == [
+        ("many", 20),
+        ("few", 1),
+    ]
+    monkeypatch.setattr(ids, "THREADS", 100)
+    taken = [subjects._next() for _ in range(3)]
+    assert [one and one.schema_id for one in taken] == [1000, 7, 1001]
+    registry.go_on.set()
+
+
+def test_a_rate_is_that_of_who_asks(subjects: SubjectIds) -> None:
+    subjects.ids("s")
+    asker = ids.Asker("a", 1, lambda: False)
+    with pytest.raises(RegistryBusyError):
+        subjects.ask("s", 8, asker).result(0)
+    assert result(subjects.ask("s", 7)) == {"s"}
+
+
+def test_what_one_sender_has_asked_too_early_is_asked_again_for_another(
+    registry: ScriptedRegistry, subjects: SubjectIds
+) -> None:
+    # a client that asks for the id that comes next must not keep it from who has registered it
+    early, owner = ids.Asker("early"), ids.Asker("owner")
+    subjects.ids("s")
+    assert result(subjects.ask("s", 8, early)) == frozenset()
+    registry.subjects["s"][3] = 8
+    assert subjects.is_absent("s", 8, early)
+    assert not subjects.is_absent("s", 8, owner)
+    assert result(subjects.ask("s", 8, owner)) == {"s"}
+
+
+def test_questions_that_wait_fail_when_it_is_closed(
+    registry: ScriptedRegistry, subjects: SubjectIds
+) -> None:
+    registry.go_on.clear()
+    asked = [subjects.ask("s", 1000 + n, ids.Asker("a", n)) for n in range(12)]
+    subjects.close()
+    registry.go_on.set()
+    for one in asked:
+        try:
+            one.result(10)
+        except RegistryError:
+            continue
+    assert all(one.done() for one in asked)
