@@ -43,6 +43,7 @@ from batchval.proxy.parts import Parts
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.prepared import Prepared, Step
 from batchval.proxy.quarantine import Quarantine
+from batchval.proxy.senders import SenderTable
 from batchval.proxy.server import Proxy, Shared
 from batchval.proxy.state_file import StateFile
 from batchval.proxy.succession import Succession
@@ -81,10 +82,15 @@ class RunningGate:
     ) -> None:
         self.settings = settings
         self.counters = Counters()
-        self.refusals = RefusalLog(settings.log.refusals_per_second)
+        self.senders = SenderTable()
+        self.refusals = RefusalLog(settings.log.refusals_per_second, senders=self.senders)
         # a log of its own: denied requests must not hide refused batches
-        self.denials = RefusalLog(settings.log.refusals_per_second, what="denied requests")
-        self.connection_log = ConnectionLog(settings.log.connections_per_second)
+        self.denials = RefusalLog(
+            settings.log.refusals_per_second, what="denied requests", senders=self.senders
+        )
+        self.connection_log = ConnectionLog(
+            settings.log.connections_per_second, senders=self.senders
+        )
         self.audit_file = (
             None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
         )
@@ -174,7 +180,14 @@ class RunningGate:
 
     def _shared(self, options: ProxyOptions) -> Shared:
         """Return what all listeners share."""
-        return Shared.made(options, self.counters, self.discovery, self.ports, self.connection_log)
+        return Shared.made(
+            options,
+            self.counters,
+            self.discovery,
+            self.ports,
+            self.connection_log,
+            self.senders,
+        )
 
     def _proxy(self, options: ProxyOptions) -> Proxy:
         """Return what serves one listener."""

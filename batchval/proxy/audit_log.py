@@ -20,7 +20,7 @@ from typing import Any, Final
 from batchval.protocol.apis import APIS
 from batchval.proxy.config import Log
 from batchval.proxy.options import Denied, Refusal
-from batchval.token_bucket import TokenBucket
+from batchval.proxy.senders import LineShares, SenderTable
 
 __all__ = [
     "LONGEST_LINE",
@@ -49,7 +49,8 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class RefusalLog:
-    """A logger of refusals: at most ``per_second`` lines a second, MOST_AT_ONCE of them at once.
+    """A logger of refusals: at most ``per_second`` lines a second, MOST_AT_ONCE of them at once, and
+    as many again for senders that have had no line lately.
 
     The others are counted. ``what`` names them in the line that has their number.
     """
@@ -60,33 +61,36 @@ class RefusalLog:
         clock: Callable[[], float] = time.monotonic,
         *,
         what: str = "refusals",
+        senders: SenderTable | None = None,
     ) -> None:
         self.suppressed_total = 0
         self._what = what
-        self._clock = clock
+        self._senders = SenderTable(clock=clock) if senders is None else senders
         self.bound(per_second)
         self._left_out = 0
 
     def bound(self, per_second: int) -> None:
         """Write so many lines a second from now on."""
-        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), self._clock)
+        self._lines = LineShares(
+            self._what, per_second, min(per_second, MOST_AT_ONCE), self._senders
+        )
 
     def __call__(self, refusal: Refusal) -> None:
         """Write the line of a refused partition."""
-        if not self._may_write(refusal.batches):
+        if not self._may_write(refusal, refusal.batches):
             return
         log.warning(event_of(refusal), extra={"facts": facts_of(refusal)})
 
     def denied(self, request: Denied) -> None:
         """Write the line of a request whose API the settings deny."""
-        if not self._may_write(1):
+        if not self._may_write(request, 1):
             return
         facts = {"api": APIS[request.key].name, "version": request.version}
         log.warning("denied", extra={"facts": _sender(request) | facts})
 
-    def _may_write(self, batches: int) -> bool:
+    def _may_write(self, one: Refusal | Denied, batches: int) -> bool:
         """Return whether a line may be written now; else count what it stands for."""
-        if not self._tokens.take():
+        if not self._lines.take(one.principal, one.client):
             self._left_out += batches
             self.suppressed_total += batches
             return False

@@ -21,6 +21,7 @@ from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.old_versions import Raised
 from batchval.proxy.observed import LONGEST_ADDRESS, LONGEST_CLIENT_ID, LONGEST_PRINCIPAL, OTHER
 from batchval.proxy.options import Facts
+from batchval.proxy.senders import sender_key
 
 __all__ = [
     "MOST_CLIENTS",
@@ -185,10 +186,58 @@ def is_raised(key: int, version: int, raised: Mapping[int, Raised]) -> bool:
     return bridge is not None and bridge.oldest <= version < bridge.first_kept
 
 
+class _RowsBySender:
+    """The rows of each sender, and the senders by how many they have."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[ClientKey, None]] = {}  # the one seen last is the last
+        self._by_count: dict[int, dict[str, None]] = {}
+        self._most = 0
+
+    def put(self, key: ClientKey) -> None:
+        """Note a row that is new, or seen again."""
+        sender = sender_key(key.principal, key.address)
+        rows = self._rows.setdefault(sender, {})
+        if key in rows:
+            del rows[key]
+        else:
+            self._move(sender, len(rows), len(rows) + 1)
+        rows[key] = None
+
+    def remove(self, key: ClientKey) -> None:
+        """Forget a row."""
+        sender = sender_key(key.principal, key.address)
+        rows = self._rows[sender]
+        del rows[key]
+        self._move(sender, len(rows) + 1, len(rows))
+        if not rows:
+            del self._rows[sender]
+
+    def _move(self, sender: str, before: int, after: int) -> None:
+        if before:
+            senders = self._by_count[before]
+            del senders[sender]
+            if not senders:
+                del self._by_count[before]
+        if after:
+            self._by_count.setdefault(after, {})[sender] = None
+        if after > self._most or self._most not in self._by_count:
+            self._most = after  # one more, or one less, than the most that there was
+
+    def oldest_of_most(self) -> ClientKey | None:
+        """Return the row seen longest ago of a sender with the most; None: none has two."""
+        if self._most <= 1:
+            return None
+        return next(iter(self._rows[next(iter(self._by_count[self._most]))]))
+
+
 class ClientTable:
     """The clients that were seen last: at most ``most``, each with a bounded number of versions.
 
-    ``evicted_total`` counts the clients that others have displaced: those seen longest ago.
+    One more displaces the oldest of the sender (principal, else address) that has the most: nobody
+    pushes others out by names that it invents.
+
+    ``evicted_total`` counts the clients that were displaced.
     """
 
     def __init__(
@@ -199,6 +248,7 @@ class ClientTable:
         self._clock_ns = clock_ns
         self.since_ms = self.now_ms()
         self._rows: dict[ClientKey, Client] = {}  # the one seen last is the last
+        self._by_sender = _RowsBySender()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -215,7 +265,9 @@ class ClientTable:
             if not uses:
                 return  # others have displaced it
             if len(self._rows) >= self.most:
-                del self._rows[next(iter(self._rows))]
+                displaced = self._by_sender.oldest_of_most() or next(iter(self._rows))
+                del self._rows[displaced]
+                self._by_sender.remove(displaced)
                 self.evicted_total += 1
             before = Client(now_ms, now_ms, {}, 0, False)
         merged, others, is_old = dict(before.uses), before.others, before.is_old
@@ -228,6 +280,7 @@ class ClientTable:
                 merged[pair] = requests
             else:
                 others += requests
+        self._by_sender.put(key)
         self._rows[key] = Client(
             *(before.first_ms, now_ms, merged, others, is_old),
             before.request_bytes + served.request_bytes,

@@ -14,6 +14,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from batchval.protocol.apis import APIS
@@ -26,8 +27,9 @@ from batchval.proxy.end_reasons import CLIENT, Reason, reason_of
 from batchval.proxy.fast_path import FastPath
 from batchval.proxy.listeners import Listener
 from batchval.proxy.metrics import Family
-from batchval.proxy.options import Facts
+from batchval.proxy.options import ANONYMOUS, Facts
 from batchval.proxy.pending import facts_of
+from batchval.proxy.senders import LineShares, SenderTable
 from batchval.proxy.sockets import transferred
 from batchval.token_bucket import TokenBucket
 
@@ -75,31 +77,38 @@ class ConnectionLog:
     others.
 
     The first of a reason after each ``flush`` is written in any case, so that a flood for one
-    reason hides no other reason.
+    reason hides no other reason. A sender that has had no line lately gets one, too.
 
     ``is_debug``  whether lines of level debug are written; known again at each ``flush``
     ``left_out``  lines that were left out, by reason
     """
 
-    def __init__(self, per_second: int = 100, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        per_second: int = 100,
+        clock: Callable[[], float] = time.monotonic,
+        senders: SenderTable | None = None,
+    ) -> None:
         self.left_out: dict[str, int] = {}
         self.is_debug = log.isEnabledFor(logging.DEBUG)
-        self._clock = clock
-        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), clock)
+        self._senders = SenderTable(clock=clock) if senders is None else senders
+        self.bound(per_second)
         self._debug_tokens = TokenBucket(DEBUG_LINES, MOST_AT_ONCE, clock)
         self._new: dict[str, int] = {}  # left out since the last flush
         self._written: set[str] = set()  # reasons since the last flush
 
     def bound(self, per_second: int) -> None:
         """Write so many lines a second from now on."""
-        self._tokens = TokenBucket(per_second, min(per_second, MOST_AT_ONCE), self._clock)
+        self._lines = LineShares(
+            "connections", per_second, min(per_second, MOST_AT_ONCE), self._senders
+        )
 
     def ended(
         self, session: Connection, why: str, detail: str = "", request: Request | None = None
     ) -> None:
         """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
         reason = reason_of(why)
-        if self._may_write(why, reason):
+        if self._may_write(why, reason, partial(_who, session)):
             facts = _facts(session, request)
             facts |= {
                 "reason": why,
@@ -111,7 +120,7 @@ class ConnectionLog:
     def refused(self, listener: str, client: str, why: str) -> None:
         """Write that a connection was closed as soon as it was accepted."""
         reason = reason_of(why)
-        if self._may_write(why, reason):
+        if self._may_write(why, reason, lambda: (ANONYMOUS, client)):
             facts = {
                 "listener": listener,
                 "client": client,
@@ -122,7 +131,7 @@ class ConnectionLog:
 
     def closed_by_client(self, session: Connection) -> None:
         """Write, with level debug, that the client has closed the connection."""
-        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT)):
+        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT), partial(_who, session)):
             facts = _facts(session, None) | {"requests": session.seen_client.requests}
             _write(logging.DEBUG, "connection closed by the client", facts | _seconds(session))
 
@@ -140,12 +149,18 @@ class ConnectionLog:
         else:
             self._leave_out("debug")
 
-    def _may_write(self, why: str, reason: Reason) -> bool:
-        """Return whether a line may be written now; else count it, unless the level hides it."""
+    def _may_write(self, why: str, reason: Reason, who: Callable[[], tuple[str, str]]) -> bool:
+        """Return whether a line may be written now; else count it, unless the level hides it.
+
+        ``who`` returns the principal and the client.
+        """
         if not log.isEnabledFor(reason.level):
             return False
-        tokens = self._debug_tokens if reason.level == logging.DEBUG else self._tokens
-        if not tokens.take() and (why in self._written or reason.level == logging.DEBUG):
+        if reason.level == logging.DEBUG:
+            may = self._debug_tokens.take()
+        else:
+            may = self._lines.take(*who()) or why not in self._written
+        if not may:
             self._leave_out(why)
             return False
         self._written.add(why)
@@ -172,6 +187,11 @@ class ConnectionLog:
         samples = [((why,), count) for why, count in self.left_out.items()]
         text = "Ended connections without a log line, by reason; debug: lines of that level."
         yield Family("counter", "log_connections_left_out", text, ("reason",), samples)
+
+
+def _who(session: Connection) -> tuple[str, str]:
+    """Return the principal and the client of a session."""
+    return session.facts.principal, session.name
 
 
 def _write(level: int, event: str, facts: Mapping[str, object]) -> None:

@@ -46,6 +46,8 @@ SESSION_QUESTIONS_PER_S: Final = 10.0
 MAX_SESSION_QUESTIONS: Final = 1_000.0
 SENDER_QUESTIONS_PER_S: Final = 20.0
 MAX_SENDER_QUESTIONS: Final = 2_000.0
+#: CPU seconds of custom rules, as accounts name them.
+RULE_S: Final = "custom_rule_seconds"
 #: Records of one batch whose headers are read for ids that are not known.
 MOST_HEADER_ROWS: Final = 50_000
 #: Records whose ids numpy reads in one call, in which it keeps the interpreter to itself.
@@ -256,6 +258,7 @@ class RecordStage:
             return
         for rule in rules.custom_rules:
             answer = rule.ask(columns, self._account.key)
+            self._account.use(RULE_S, answer.used_s, time.monotonic())
             if answer.reason is None:
                 continue
             errors = [(finding.row, finding.text) for finding in answer.findings]

@@ -65,11 +65,15 @@ class RuleBudget:
 
 
 class Answer(NamedTuple):
-    """The answer of a rule; ``reason`` is None where the batch may go on."""
+    """The answer of a rule; ``reason`` is None where the batch may go on.
+
+    ``used_s``  CPU seconds of the call
+    """
 
     kind: Literal["answered", "error", "suspended"]
     findings: list[RecordFinding]
     reason: str | None
+    used_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -182,14 +186,16 @@ class BudgetedRule:
         self._count(sender, used_s, elapsed_s, budget_s, bool(findings), failure)
         if failure is not None:
             return Answer(
-                "error", [], None if self.budget.pass_errors else f"custom rule {self.name} failed"
+                "error",
+                [],
+                None if self.budget.pass_errors else f"custom rule {self.name} failed",
+                used_s,
             )
         if findings:
             first = findings[0]
-            return Answer(
-                "answered", findings, f"record {first.row}: {first.text} (custom rule {self.name})"
-            )
-        return Answer("answered", [], None)
+            text = f"record {first.row}: {first.text} (custom rule {self.name})"
+            return Answer("answered", findings, text, used_s)
+        return Answer("answered", [], None, used_s)
 
     def _resume(self) -> None:
         with self._lock:

@@ -21,7 +21,7 @@ from typing import Final
 from batchval.proxy.options import ANONYMOUS
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["NOBODY", "Sender", "SenderTable", "Share", "Uses", "sender_key"]
+__all__ = ["NOBODY", "LineShares", "Sender", "SenderTable", "Share", "Uses", "sender_key"]
 
 #: Pieces of work after which a sender is known, or a session among those of its sender.
 KNOWN_AFTER: Final = 8
@@ -42,6 +42,8 @@ SHORT_S: Final = 0.02
 #: Gzip and zstd of 64 kB take a tenth of it. What costs more counts more: twice as much, twice.
 NORMAL_S_PER_BYTE: Final = 2e-7
 FLOOR_BYTES: Final = 4_096
+#: How much of a log line is left of it as long as its sender has had one.
+LOGGED: Final = 0.5
 #: Bits of an IPv6 address that name a sender: one host may have all addresses of a /64.
 IPV6_PREFIX: Final = 64
 
@@ -161,7 +163,7 @@ class Sender:
     ``is_known``    whether the table has a place of its own for it
     ``share``       that place, among the senders
     ``newcomers``   the one place of all its sessions that are new, among its sessions
-    ``uses``        amounts by kind: work, rule_s, registry_questions, log_lines
+    ``uses``        other amounts by kind: log lines of each log, custom-rule seconds
     """
 
     __slots__ = ("_strangers", "is_known", "key", "newcomers", "share", "uses")
@@ -196,6 +198,32 @@ class Sender:
 NOBODY: Final = Sender("", Share())
 
 
+class LineShares:
+    """A bound on log lines, of which each sender gets some.
+
+    Lines are ``per_second``, up to ``most`` at once. Where these are used up, a sender that has had
+    no line lately still gets one, out of as many again: a flood of one hides nobody else.
+
+    ``kind``  of the lines, as their senders' accounts name it
+    """
+
+    def __init__(self, kind: str, per_second: float, most: float, senders: SenderTable) -> None:
+        self._kind = kind
+        self._senders = senders
+        self._lines = TokenBucket(per_second, most, senders.clock)
+        self._reserve = TokenBucket(per_second, most, senders.clock)
+
+    def take(self, principal: str, client: str) -> bool:
+        """Return whether a line about a client (``host:port``) may be written; count it then."""
+        now_s = self._senders.clock()
+        sender = self._senders.of_client(principal, client)
+        is_bare = sender.used(self._kind, now_s) < LOGGED
+        may = self._lines.take() or (is_bare and self._reserve.take())
+        if may:
+            sender.use(self._kind, 1.0, now_s)
+        return may
+
+
 class SenderTable:
     """The accounts of all senders of a gate, in one process.
 
@@ -228,6 +256,10 @@ class SenderTable:
     def of(self, principal: str, address: str) -> Sender:
         """Return the account of a sender; a new one where it has none."""
         return self.of_key(sender_key(principal, address))
+
+    def of_client(self, principal: str, client: str) -> Sender:
+        """Return the account of a sender by its principal and its client's ``host:port``."""
+        return self.of(principal, client.rpartition(":")[0])
 
     def of_key(self, key: str) -> Sender:
         """Return the account by the name of its sender."""

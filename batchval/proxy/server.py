@@ -121,10 +121,11 @@ class Shared:
         discovery: Discovery | None = None,
         ports: Ports | None = None,
         connection_log: ConnectionLog | None = None,
+        senders: SenderTable | None = None,
     ) -> Shared:
         """Return what a gate with these options shares between its listeners."""
         counters = Counters() if counters is None else counters
-        senders = SenderTable()
+        senders = SenderTable() if senders is None else senders
         return cls(
             counters,
             Budget(options.limits, counters),

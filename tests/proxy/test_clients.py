@@ -77,6 +77,49 @@ def introduced(name: str, version: str, tags: tuple[tuple[int, bytes], ...] = ()
 # ---- the table -----------------------------------------------------------------------------------
 
 
+def test_one_sender_s_names_push_out_nobody_else_s() -> None:
+    table = ClientTable(most=100)
+    for n in range(20):
+        table.add(key_of("app", address=f"10.0.0.{n}"), {pair(METADATA, 9): 1})
+    for n in range(1_000):
+        table.add(key_of(f"invented {n}", address="10.6.6.6"), {pair(METADATA, 9): 1})
+    kept = {key.address for key, _ in table.rows()}
+    assert {f"10.0.0.{n}" for n in range(20)} <= kept
+    assert (len(table), table.evicted_total) == (100, 920)
+    names = [key.client_id for key, _ in table.rows() if key.address == "10.6.6.6"]
+    assert names == [f"invented {n}" for n in range(920, 1_000)]  # its own oldest went
+
+
+def test_a_principal_s_rows_are_one_sender_s_whatever_the_addresses() -> None:
+    table = ClientTable(most=10)
+    table.add(key_of("app"), {pair(METADATA, 9): 1})
+    for n in range(100):
+        key = key_of(f"n{n}", address=f"10.1.0.{n}")._replace(principal="User:mallory")
+        table.add(key, {pair(METADATA, 9): 1})
+    assert key_of("app") in dict(table.rows())
+
+
+def test_where_nobody_has_two_rows_the_oldest_goes() -> None:
+    table = ClientTable(most=10)
+    for n in range(15):
+        table.add(key_of("app", address=f"10.0.0.{n}"), {pair(METADATA, 9): 1})
+    assert [key.address for key, _ in table.rows()] == [f"10.0.0.{n}" for n in range(5, 15)]
+
+
+def test_the_sender_with_the_most_rows_is_right_after_any_changes() -> None:
+    rng = random.Random(3)
+    table = ClientTable(most=40)
+    for _ in range(5_000):
+        key = key_of(f"c{rng.randrange(30)}", address=f"10.0.0.{rng.randrange(12)}")
+        table.add(key, {pair(METADATA, 9): 1})
+    counts: dict[str, int] = {}
+    for key, _ in table.rows():
+        counts[key.address] = counts.get(key.address, 0) + 1
+    assert len(table) == 40
+    assert table._by_sender._most == max(counts.values())
+    assert {name: len(rows) for name, rows in table._by_sender._rows.items()} == counts
+
+
 @pytest.mark.parametrize(
     ("key", "version", "is_old"),
     [

@@ -26,6 +26,7 @@ from batchval.proxy.audit_log import MOST_AT_ONCE, TextFormatter
 from batchval.proxy.connection_log import DEBUG_LINES, ConnectionLog
 from batchval.proxy.metrics import GateMetrics
 from batchval.proxy.options import Counters, Limits
+from batchval.proxy.senders import LineShares, SenderTable
 from tests.support.clock import Clock
 from tests.support.log_lines import ended, facts
 from tests.support.network import closed_port
@@ -103,7 +104,7 @@ def test_each_connection_that_the_gate_ended_has_its_line(caplog: pytest.LogCapt
         "idle": (2, other_frame(1)),
     }
     with ScriptedBroker() as broker, RunningProxy(broker.address, limits=limits) as proxy:
-        proxy.proxy.connection_log._tokens.most = proxy.proxy.connection_log._tokens._left = 100
+        proxy.proxy.connection_log._lines = LineShares("connections", 100, 100, SenderTable())
         names: dict[str, str] = {}
         for reason, (number, data) in what.items():
             socks = [socket.create_connection(proxy.address, 10) for _ in range(number)]
@@ -451,15 +452,23 @@ def unasked() -> Any:
     return Unasked()
 
 
+def of_sender() -> Any:
+    """Return a session that is asked for its sender alone."""
+    found = Unasked()
+    found.name = "10.0.0.7:1"
+    found.facts = described().facts
+    return found
+
+
 def test_a_flood_is_bounded_and_counted_by_reason(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     log = ConnectionLog(10, clock)
     for n in range(1_000):
-        log.ended(described() if n < 10 else unasked(), "frame_http")
+        log.ended(described() if n < 10 else of_sender(), "frame_http")
     assert len(ended(caplog)) == 10
     assert log.left_out == {"frame_http": 990}
     log.ended(described(), "upstream_lost")
-    log.ended(unasked(), "upstream_lost")
+    log.ended(of_sender(), "upstream_lost")
     log.refused("edge", "10.0.0.9:1", "max_connections")
     log.refused("edge", "10.0.0.9:2", "max_connections")
     assert [line["reason"] for line in ended(caplog)[10:]] == ["upstream_lost", "max_connections"]
@@ -469,7 +478,7 @@ def test_a_flood_is_bounded_and_counted_by_reason(caplog: pytest.LogCaptureFixtu
     log.ended(described(), "frame_http")
     clock.now += 0.1
     log.ended(described(), "frame_http")
-    log.ended(unasked(), "frame_http")
+    log.ended(of_sender(), "frame_http")
     assert len(ended(caplog)) == 14
     metrics = GateMetrics(Counters(), mode="enforce", version="1")
     metrics.add(log.families)
@@ -480,6 +489,17 @@ def test_a_flood_is_bounded_and_counted_by_reason(caplog: pytest.LogCaptureFixtu
     log.flush()
     log.flush()
     assert len(facts(caplog, "connections left out of the log")) == 2
+
+
+def test_a_flood_of_one_sender_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    log = ConnectionLog(10, Clock())
+    for _ in range(100):
+        log.ended(described(), "frame_http")
+    other = described("other")
+    other.facts = other.facts._replace(principal="User:bob")
+    log.ended(other, "frame_http")
+    log.ended(other, "frame_http")
+    assert [line["client_id"] for line in ended(caplog)] == ["c"] * 10 + ["other"]
 
 
 def test_few_lines_come_at_once(caplog: pytest.LogCaptureFixture) -> None:

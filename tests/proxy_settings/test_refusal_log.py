@@ -193,3 +193,25 @@ def test_no_reason_of_the_engine_quotes_a_record() -> None:
                 assert not any(word.decode() in str(one) for one in shown), (path, shown)
                 looked_at += not result.ok
     assert looked_at > 100
+
+
+def test_a_flood_of_one_sender_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    log = RefusalLog(10, Clock())
+    flood, honest = Refused(client="10.6.6.6:5000"), Refused(client="10.0.0.1:5000")
+    for _ in range(1_000):
+        log(flood)
+    log(honest)
+    log(honest)
+    for n in range(1_000):  # other connections of the same sender
+        log(Refused(client=f"10.6.6.6:{n}"))
+    clients = [line.facts["client"] for line in caplog.records if line.getMessage() == "refused"]  # type: ignore[attr-defined]
+    assert clients.count("10.6.6.6:5000") == 10
+    assert clients.count("10.0.0.1:5000") == 1
+    assert len(clients) == 11
+
+
+def test_lines_are_bounded_whatever_the_number_of_senders(caplog: pytest.LogCaptureFixture) -> None:
+    log = RefusalLog(10, Clock())
+    for n in range(1_000):
+        log(Refused(client=f"10.{n // 200}.{n % 200}.1:5000"))
+    assert len([line for line in caplog.records if line.getMessage() == "refused"]) == 20

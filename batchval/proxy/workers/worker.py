@@ -125,7 +125,12 @@ class WorkerGate(RunningGate):
 
     def _shared(self, options: ProxyOptions) -> Shared:
         shared = Shared.made(
-            options, self.counters, self.discovery, self._remote_ports, self.connection_log
+            options,
+            self.counters,
+            self.discovery,
+            self._remote_ports,
+            self.connection_log,
+            self.senders,
         )
         shared.clients = self.clients
         return shared
