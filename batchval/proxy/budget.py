@@ -3,7 +3,8 @@ listeners.
 
     bytes         requests and answers that wait here, counted as the memory that they take
     connections   of all clients, and of one client address
-    turns         work on the event loop that has to go on later, one slice in each turn of the loop
+    turns         work on the event loop that has to go on later, one slice in each turn of the
+                  loop, senders in turn
 
 Above the limit on bytes, a session that holds something is paused: neither its client nor its
 broker is read. Paused sessions go on in turn, a few at a time, so that incomplete requests and
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -124,7 +125,7 @@ class Budget:
         self._waiting: dict[Holder, int] = {}  # those that wait for these to be whole
         # clients that do not take their answers: what waited for each, and since when
         self._full: dict[Holder, tuple[int, float]] = {}
-        self._turns: deque[Callable[[], None]] = deque()
+        self._turns: OrderedDict[str, deque[Callable[[], None]]] = OrderedDict()  # by sender
         # what sessions have used of this turn of the loop, besides the fast path
         self.spent_s = 0.0
         self._turn_began = 0.0  # when the first request in part was read
@@ -468,16 +469,19 @@ class Budget:
         self.spent_s = self._turn_began = 0.0
         self.spare.shorten(False)
 
-    def take_turn(self, work: Callable[[], None]) -> None:
-        """Call ``work`` in a later turn of the loop: one call a turn, first come, first served."""
+    def take_turn(self, work: Callable[[], None], sender: str = "") -> None:
+        """Call ``work`` in a later turn of the loop: one call a turn. Senders follow each other."""
         assert self._loop is not None
         if not self._turns:
             self._loop.call_soon(self._next_turn)
-        self._turns.append(work)
+        self._turns.setdefault(sender, deque()).append(work)
 
     def _next_turn(self) -> None:
         assert self._loop is not None
-        work = self._turns.popleft()
+        sender, works = self._turns.popitem(last=False)
+        work = works.popleft()
+        if works:
+            self._turns[sender] = works
         if self._turns:
             self._loop.call_soon(self._next_turn)
         work()

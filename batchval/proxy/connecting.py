@@ -12,6 +12,7 @@ from batchval.proxy.closing import Closed, Closing, Counting
 from batchval.proxy.durations import Traffic
 from batchval.proxy.holds import ANSWERS, BROKER, BUDGET
 from batchval.proxy.listeners import Listener
+from batchval.proxy.senders import Sender
 from batchval.proxy.session_states import Event, State
 
 __all__ = ["Connecting", "Connector"]
@@ -28,6 +29,7 @@ class Connector(Counting, Protocol):
 class Connected(Closed, BrokerSide, Protocol):
     """The part of a session that connecting uses."""
 
+    account: Sender
     authenticated: bool
     waiting: int
     budget: Budget
@@ -51,7 +53,7 @@ class Connecting:
         """Connect in a later turn of the loop: one session in each turn does."""
         if not self._has_begun and self._session.broker is None:
             self._has_begun = True
-            self._session.budget.take_turn(self._start)
+            self._session.budget.take_turn(self._start, self._session.account.key)
 
     def _start(self) -> None:
         session = self._session

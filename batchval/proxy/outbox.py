@@ -113,7 +113,7 @@ class Outbox(deque[Item]):
         """Send the rest in a later turn, after others had theirs."""
         if self and not self._is_put_off:
             self._is_put_off = True
-            self._session.budget.take_turn(self._send_rest)
+            self._session.budget.take_turn(self._send_rest, self._session.account.key)
 
     def _send_rest(self) -> None:
         self._is_put_off = False

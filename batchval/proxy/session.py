@@ -283,7 +283,7 @@ class Session(StateMachine[State, Event]):
                 self.budget.begin_large(self.holding, size)
             if self.budget.is_turn_long() and not self.client.holds & TURN:
                 self.client.hold(TURN)
-                self.budget.take_turn(self._read_on)
+                self.budget.take_turn(self._read_on, self.account.key)
         else:
             if self.is_large:
                 self.is_large = False
@@ -408,7 +408,7 @@ class Session(StateMachine[State, Event]):
         self._put_off_ns = self.fast_path.since_ns or clock_ns()
         self.client.hold(TURN)
         if not self.client.holds & SASL:
-            self.budget.take_turn(self._take_rest)
+            self.budget.take_turn(self._take_rest, self.account.key)
 
     def _read_on(self) -> None:
         """Read the rest of a request that is not whole."""
@@ -560,7 +560,7 @@ class Session(StateMachine[State, Event]):
         """Take what has come meanwhile."""
         self.client.release(SASL)
         if self.untaken:
-            self.budget.take_turn(self._take_rest)
+            self.budget.take_turn(self._take_rest, self.account.key)
 
     def broker_read_again(self, why: int) -> None:
         """Measure no answer that may have waited because the broker was not read."""
@@ -583,7 +583,7 @@ class Session(StateMachine[State, Event]):
         """Read the rest of a large answer in a later turn of the loop."""
         if self.broker is not None and not self.broker.holds & TURN:
             self.broker.hold(TURN)
-            self.budget.take_turn(self._read_broker_on)
+            self.budget.take_turn(self._read_broker_on, self.account.key)
 
     def _read_broker_on(self) -> None:
         if self.broker is not None:

@@ -413,3 +413,19 @@ def test_a_large_request_that_stalls_gives_way(total: Callable[[int], None]) -> 
         assert next_one.reading
 
     run(test)
+
+
+def test_senders_follow_each_other_whatever_the_number_of_their_connections() -> None:
+    async def run() -> list[str]:
+        budget = Budget(Limits(), Counters())
+        budget.start(asyncio.get_running_loop())
+        order: list[str] = []
+        for n in range(5):
+            budget.take_turn(lambda n=n: order.append(f"many {n}"), "many")  # type: ignore[misc]
+        budget.take_turn(lambda: order.append("one"), "one")
+        while len(order) < 6:
+            await asyncio.sleep(0)
+        assert not budget._turns
+        return order
+
+    assert asyncio.run(run()) == ["many 0", "one", "many 1", "many 2", "many 3", "many 4"]

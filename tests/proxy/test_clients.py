@@ -359,7 +359,7 @@ async def test_a_session_that_goes_on_is_collected_from_time_to_time() -> None:
 async def test_turns_of_the_loop_are_short_however_often_the_client_id_changes() -> None:
     # Each change costs as much as the native path allows for hundreds of requests.
     side = Side(uses_fast_path=True)
-    side.session.budget.take_turn = lambda _: None  # type: ignore[method-assign]
+    side.session.budget.take_turn = lambda *_: None  # type: ignore[method-assign]
     ids = [b"%d" % n for n in range(2_000)]
     side.read(side.session.client, b"".join(asked(FETCH, 12, one) for one in ids))
     assert side.session.untaken

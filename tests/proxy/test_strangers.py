@@ -331,9 +331,9 @@ def test_many_requests_of_one_client_take_turns_with_the_others():
         turns = []
         take_turn = proxy.proxy.budget.take_turn
 
-        def watched(work):
+        def watched(work, sender):
             turns.append(work)
-            take_turn(work)
+            take_turn(work, sender)
 
         proxy.proxy.budget.take_turn = watched
         greedy.sendall(many)
