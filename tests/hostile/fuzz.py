@@ -249,6 +249,7 @@ def main() -> int:
             [str(here / "bombs.py")],
             [str(here / "sanitizers.py")],
             ["-m", "tests.hostile_gate"],
+            ["-m", "tests.hostile_gate.fair_shares"],
         )
         findings += sum(map(_ended_badly, programs))
         print(f"make hostile: {'all is well' if not findings else 'something was found'}")

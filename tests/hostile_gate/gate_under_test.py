@@ -132,7 +132,7 @@ class GateUnderTest:
                 *(program, self.shared, "proxy", "--config", file),
                 cwd=self.folder,
                 stderr=log,
-                PYTHONPATH=str(self.checkout),
+                PYTHONPATH=f"{self.checkout}:{self.folder}",  # with rules of a test
                 PYTHONDONTWRITEBYTECODE="1",
             )
         running.callback(self.gate.stop)
