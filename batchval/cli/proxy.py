@@ -186,9 +186,9 @@ def command(
                 for line in warnings:
                     click.echo(f"batchval proxy: warning: {line}", err=True)
                 return 0
-        check_files(draft, config)
+        found = check_files(draft, config)
         if check_config:
-            for line in check_upstreams(draft) + check_certificates(draft):
+            for line in found + check_upstreams(draft) + check_certificates(draft):
                 click.echo(f"batchval proxy: warning: {line}", err=True)
         settings = draft.finished()
         if check_config:

@@ -56,12 +56,16 @@ def file_of(
     return None if config is None else SettingsFile(config, overrides, draft.digest)
 
 
-def check_files(draft: loading.Draft, config: Path | None) -> None:
-    """Add what is wrong with the files that the settings name."""
-    from batchval.proxy.file_checks import file_faults
+def check_files(draft: loading.Draft, config: Path | None) -> list[str]:
+    """Add what is wrong with the files that the settings name, and return the warnings."""
+    from batchval.proxy.file_checks import file_faults, file_warnings
+    from batchval.yaml_settings.faults import lines_of
 
-    if draft.settings is not None:
-        draft.add(file_faults(draft.settings, config))
+    if draft.settings is None:
+        return []
+    draft.add(file_faults(draft.settings, config))
+    found = file_warnings(draft.settings)
+    return lines_of((one for one in found if not any(map(draft.is_wrong, one.reads))), draft.source)
 
 
 def check_upstreams(draft: loading.Draft) -> list[str]:

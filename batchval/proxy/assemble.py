@@ -91,9 +91,7 @@ class RunningGate:
         self.connection_log = ConnectionLog(
             settings.log.connections_per_second, senders=self.senders
         )
-        self.audit_file = (
-            None if settings.log.audit_file is None else AuditFile(settings.log.audit_file)
-        )
+        self.audit_file = AuditFile.made(settings.log)
         self.metrics = GateMetrics(
             self.counters,
             mode=settings.mode,

@@ -346,7 +346,7 @@ def _metrics(metrics: Metrics) -> Iterator[Fault]:
 
 
 def _log(settings: Settings) -> Iterator[Fault]:
-    """Find rate limits of log lines that level error leaves out: the lines are warnings."""
+    """Find limits without effect: of lines that level error leaves out, of no audit file."""
     log = settings.log
     for key, what in (
         ("refusals_per_second", "refused batches"),
@@ -358,3 +358,12 @@ def _log(settings: Settings) -> Iterator[Fault]:
                 f"has no effect: level error leaves out the lines about {what}",
                 ("log", "level"),
             )
+    for key in ("audit_max_bytes", "audit_max_files"):
+        if getattr(log, key) == type(log).model_fields[key].default:
+            continue
+        if log.audit_file is None:
+            text = "has no effect: log.audit_file is not set"
+            yield Fault.of(("log", key), text, ("log", "audit_file"))
+        elif log.audit_max_bytes is None and key == "audit_max_files":
+            text = "has no effect: log.audit_max_bytes is null, so no file is renamed"
+            yield Fault.of(("log", key), text, ("log", "audit_max_bytes"))

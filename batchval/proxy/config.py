@@ -363,6 +363,8 @@ class Log(_Model):
     ``refusals_per_second``     bounds those about refused batches
     ``connections_per_second``  bounds those about connections that the gate ended
     ``audit_file``  gets every refused batch as a JSON line; opened anew with SIGHUP
+    ``audit_max_bytes``  of one such file: it is renamed to FILE.1 then; None: without a bound
+    ``audit_max_files``  that are kept, with the one that is written
     """
 
     format: Literal["text", "json"] = "text"
@@ -370,6 +372,8 @@ class Log(_Model):
     refusals_per_second: Positive = 100
     connections_per_second: Positive = 100
     audit_file: PathField | None = None
+    audit_max_bytes: Annotated[int, Field(ge=1 << 20)] | None = 104_857_600
+    audit_max_files: Annotated[int, Field(ge=2, le=1_000)] = 10
 
 
 class Reload(_Model):

@@ -8,6 +8,7 @@ settings themselves.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import ssl
@@ -21,6 +22,7 @@ from batchval.custom_rules import CustomRule
 from batchval.errors import BatchvalError
 from batchval.named_files import opened, read
 from batchval.optional import MissingExtraError, require
+from batchval.proxy.audit_file import numbered, rotated_path
 from batchval.proxy.config import ListenerTls, Settings, UpstreamTls
 from batchval.proxy.control import NOT_A_SOCKET
 from batchval.proxy.loading import ConfigError
@@ -29,7 +31,7 @@ from batchval.proxy.secret import Secret
 from batchval.proxy.tls import listener_context, upstream_context
 from batchval.yaml_settings.faults import Fault, Loc
 
-__all__ = ["file_faults"]
+__all__ = ["file_faults", "file_warnings"]
 
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
 _GROUP: Final = stat.S_IRGRP | stat.S_IWGRP
@@ -215,6 +217,36 @@ def _appended(loc: Loc, path: Path) -> Iterator[Fault]:
         text = f"this user may not make a file in {folder}"
     if text is not None:
         yield Fault.of(loc, f"{path}: {text}")
+
+
+def file_warnings(settings: Settings) -> Iterator[Fault]:
+    """Find an audit file that this gate could not rename, or whose renamed files it does not keep."""
+    log, loc = settings.log, ("log", "audit_file")
+    path = None if log.audit_file is None else rotated_path(log.audit_file)
+    if path is None or log.audit_max_bytes is None or (path.exists() and not path.is_file()):
+        return
+    reads = (loc, ("log", "audit_max_bytes"), ("log", "audit_max_files"))
+    full = f"at log.audit_max_bytes ({log.audit_max_bytes}) it is full, and refusals are left out"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        text = (
+            f"{log.audit_file}: this user may not rename files in {path.parent}: {full} until it "
+            "is moved. Let this user write there, or set log.audit_max_bytes: null"
+        )
+        yield Fault(loc, text, reads)
+    elif _is_mounted(path):
+        text = f"{log.audit_file}: is a mount, which cannot be renamed: {full}. Mount its directory"
+        yield Fault(loc, text, reads)
+    elif (extra := numbered(path, log.audit_max_files)).exists():
+        text = f"{extra}: is not deleted by the gate: log.audit_max_files is {log.audit_max_files}"
+        yield Fault(loc, text, reads)
+
+
+def _is_mounted(path: Path) -> bool:
+    """Return whether a file system is mounted at this path, as containers do with single files."""
+    with contextlib.suppress(OSError):
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "replace").splitlines()
+        return any(line.split()[4:5] == [str(path)] for line in mounts)
+    return False
 
 
 def _not_a_folder(path: Path) -> str:

@@ -30,7 +30,8 @@ __all__ = ["NAME", "ObservedFile", "read_observed"]
 NAME: Final = "observed.json"
 
 _VERSION: Final = 1
-_MOST_BYTES: Final = 64 << 20
+#: Of a file that is read. The longest rows that ``ObservedCounts`` keeps make 100 MB.
+_MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 20_000
 _ROWS_A_PIECE: Final = 50
 #: Seconds between two writes: after a refusal, and where only validated batches have risen.

@@ -95,6 +95,8 @@ class Prepared:
         gate.refusals.bound(settings.log.refusals_per_second)
         gate.denials.bound(settings.log.refusals_per_second)
         gate.connection_log.bound(settings.log.connections_per_second)
+        if gate.audit_file is not None:
+            gate.audit_file.bound(settings.log.audit_max_bytes, settings.log.audit_max_files)
         gate.metrics.name_mode(settings.mode)
         gate.metrics.topics.most = settings.metrics.topics
         gate.shared.traffic.nodes = settings.metrics.nodes

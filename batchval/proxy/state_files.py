@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 __all__ = ["replace_file", "set_aside"]
+
+#: Seconds after which nobody finishes a new file any more.
+UNFINISHED_S: Final = 3_600.0
 
 
 def replace_file(path: Path, pieces: Iterable[bytes], suffix: str = ".new") -> None:
@@ -31,6 +36,7 @@ def replace_file(path: Path, pieces: Iterable[bytes], suffix: str = ".new") -> N
             new.unlink()
         raise
     _sync_folder(path.parent)
+    _delete_unfinished(path)
 
 
 def set_aside(path: Path) -> Path:
@@ -38,6 +44,17 @@ def set_aside(path: Path) -> Path:
     aside = path.with_name(f"{path.name}.corrupt")
     os.replace(path, aside)
     return aside
+
+
+def _delete_unfinished(path: Path) -> None:
+    """Delete what killed processes have left of a file: each process may have its own suffix."""
+    old = time.time() - UNFINISHED_S
+    with contextlib.suppress(OSError):
+        for left in path.parent.iterdir():
+            if left.name.startswith(f"{path.name}.") and left.name.endswith(".new"):
+                with contextlib.suppress(OSError):  # another process has deleted it
+                    if left.lstat().st_mtime < old:
+                        left.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -310,6 +310,14 @@ NO_EFFECT = [
         "refusals_per_second: has no effect: level error",
     ),
     (
+        {"log": {"audit_max_files": 5}},
+        "log.audit_max_files: has no effect: log.audit_file is not set",
+    ),
+    (
+        {"log": {"audit_file": "/dev/null", "audit_max_bytes": None, "audit_max_files": 5}},
+        "log.audit_max_files: has no effect: log.audit_max_bytes is null",
+    ),
+    (
         {"topics": {"policies": [{"match": "a", "retention.ms": 5}]}},
         "policies[0].retention.ms: has no effect: this key of Kafka",
     ),

@@ -15,7 +15,13 @@ import pytest
 
 from batchval.errors import BatchvalError
 from batchval.proxy.observed import INVALID, OTHER, ObservedCounts, ObserveRules, Row, RowKey
-from batchval.proxy.observed_file import NAME, ObservedFile, read_observed
+from batchval.proxy.observed_file import (
+    _MOST_BYTES,
+    NAME,
+    ObservedFile,
+    _pieces,
+    read_observed,
+)
 from batchval.proxy.options import ANONYMOUS, ObserveGlobs
 from batchval.proxy.state_files import replace_file
 from tests.auth.gates import RunningSettings
@@ -381,6 +387,25 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         replace_file(path, pieces())  # type: ignore[arg-type]
     assert path.read_bytes() == b"whole"
     assert os.listdir(tmp_path) == [NAME]
+
+
+def test_what_killed_processes_have_left_is_deleted_after_an_hour(tmp_path: Path) -> None:
+    path = tmp_path / NAME
+    names = f"{NAME}.71.new", f"{NAME}.new.1", f"{NAME}.72.new"
+    for name in names:
+        (tmp_path / name).write_bytes(b"half")
+    for name in names[:2]:
+        os.utime(tmp_path / name, (0, time.time() - 4_000))
+    replace_file(path, [b"whole"], ".73.new")
+    assert sorted(os.listdir(tmp_path)) == sorted([NAME, *names[1:]])
+
+
+def test_the_longest_file_that_is_written_can_be_read() -> None:
+    counts = ObservedCounts("enforce")
+    text = "\U0001f600" * 1_000
+    counts(Refused(topic="t" * 249, principal=text, client=text, client_id=text, reason=text))
+    (length,) = (len(piece) for piece in list(_pieces(counts.snapshot()))[1:-1])
+    assert length * 1.2 * ObservedCounts.MOST < _MOST_BYTES
 
 
 async def _until(what: object) -> None:
