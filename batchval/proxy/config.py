@@ -29,6 +29,7 @@ from batchval.proxy.values import (
     Address,
     AddressField,
     AdvertisedHostField,
+    AllowedHostField,
     BootstrapNameField,
     BridgeField,
     BrokerNameField,
@@ -345,6 +346,8 @@ class Metrics(_Model):
     """The address of /metrics, /livez and /readyz. It is reachable from this machine alone, unless
     ``remote`` is set.
 
+    ``allowed_hosts``: names by which browsers may ask for /clients, besides addresses, localhost and
+    the host of ``address``: ``*.example.com`` stands for many, ``*`` for any.
     ``topics``: so many topics have their own label in the count of refusals; the others share one.
     ``nodes``: so many brokers have their own label in what is counted by node.
     ``otlp``: a collector that gets the same by OpenTelemetry's protocol; None: none does.
@@ -352,6 +355,7 @@ class Metrics(_Model):
 
     address: AddressField | None = Address("127.0.0.1", 9464)
     remote: bool = False
+    allowed_hosts: Annotated[list[AllowedHostField], Field(max_length=1_000)] = []
     topics: Annotated[int, Field(ge=0, le=10_000)] = 100
     nodes: Annotated[int, Field(ge=0, le=1_000)] = 50
     otlp: Otlp | None = None

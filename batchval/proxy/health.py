@@ -7,7 +7,8 @@
 
 One request a connection, at most 8 kB of it and 10 seconds. At most 32 connections at a time, 8
 from one address: above that the oldest of the address that has the most is closed, so that a probe
-which asks at once is answered however many others wait.
+which asks at once is answered however many others wait. /clients is not shown to pages of other
+sites (http_request); the others answer any Host, since probes and scrapers send many names.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, cast
 
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.clients_page import Asked, asked_for
+from batchval.proxy.http_request import Request, refusal_of
 from batchval.proxy.metrics import CONTENT_TYPE
 from batchval.proxy.open_files import SpareFiles
+from batchval.proxy.values import Address
 
 __all__ = ["HealthServer"]
 
@@ -60,6 +63,7 @@ class HealthServer:
                  text, in a thread
     ``unready``  says why clients cannot be served, None if they can
     ``clients``  takes the rows of /clients, likewise; None: the page is not there
+    ``allowed_hosts``  names in lower case by which /clients may be asked for
     """
 
     def __init__(
@@ -68,9 +72,11 @@ class HealthServer:
         unready: Callable[[], str | None],
         clients: Callable[[Asked], Awaitable[Callable[[], Text]]] | None = None,
         *,
+        allowed_hosts: Callable[[], Collection[str]] = tuple,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.unready = unready
+        self.allowed_hosts = allowed_hosts
         self.timeout_s = timeout_s
         self.clients = clients
 
@@ -148,17 +154,19 @@ class HealthServer:
             del self.connections[oldest]
             oldest.hang_up()
 
-    async def answer(self, method: str, target: str, accept: str) -> Answer:
-        """Return the answer to a request."""
-        if method not in METHODS:
+    async def answer(self, request: Request, at: str) -> Answer:
+        """Return the answer to a request that came to this address of the gate."""
+        if request.method not in METHODS:
             return 405, _PLAIN, b"method must be GET or HEAD\n"
-        path, _, query = target.partition("?")
-        match path:
+        match request.path:
             case "/metrics":
                 return 200, *await self.texts.text(Asked())
             case "/clients" if self.pages is not None:
+                refusal = refusal_of(request, self.allowed_hosts(), at)
+                if refusal is not None:
+                    return refusal[0], _PLAIN, f"{refusal[1]}\n".encode()
                 try:
-                    asked = asked_for(query, accept)
+                    asked = asked_for(request.query, request.accept)
                 except ValueError as error:
                     return 400, _PLAIN, f"{error}\n".encode()
                 return 200, *await self.pages.text(asked)
@@ -253,25 +261,26 @@ class _Connection(asyncio.Protocol):
             if len(self._received) > MOST_BYTES:
                 self._write("GET", (431, _PLAIN, b""))
             return
-        first, *headers = bytes(self._received).splitlines()
-        words = first.split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        try:
+            request = Request.parse(bytes(self._received))
+        except ValueError:
             self._write("GET", (400, _PLAIN, b""))
             return
-        method, path = words[0].decode("latin-1"), words[1].decode("latin-1")
         self._asked = True
-        accept = b",".join(line[7:] for line in headers if line[:7].lower() == b"accept:").decode(
-            "latin-1"
-        )
-        self._answering = asyncio.get_running_loop().create_task(self._answer(method, path, accept))
+        self._answering = asyncio.get_running_loop().create_task(self._answer(request))
 
-    async def _answer(self, method: str, target: str, accept: str) -> None:
+    async def _answer(self, request: Request) -> None:
         try:
-            answer = await self.server.answer(method, target, accept)
+            answer = await self.server.answer(request, self._address())
         except Exception:
             log.exception("an answer of the port for metrics failed")
             answer = 500, _PLAIN, b""
-        self._write(method, answer)
+        self._write(request.method, answer)
+
+    def _address(self) -> str:
+        """Return where the client has connected to."""
+        name = None if self._transport is None else self._transport.get_extra_info("sockname")
+        return str(Address(*name[:2])) if name else ""
 
     def _write(self, method: str, answer: Answer) -> None:
         self._asked = True

@@ -8,12 +8,20 @@ case, perhaps with the final dot of DNS, and never for an IP address.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Final, NamedTuple
 
 from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID
 
-__all__ = ["NODE", "HostPattern", "ServerNames", "check_advertised_host", "check_server_name"]
+__all__ = [
+    "NODE",
+    "HostPattern",
+    "ServerNames",
+    "check_advertised_host",
+    "check_allowed_host",
+    "check_server_name",
+]
 
 NODE: Final = "{node}"
 
@@ -22,6 +30,7 @@ _MOST_SERVER_NAME: Final = 253  # RFC 1035, without the final dot
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 _HOST = re.compile(r"[A-Za-z0-9_.:-]+")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
 _NODE_ID = re.compile(rf"0|[1-9][0-9]{{0,{_MOST_DIGITS - 1}}}")
 
 
@@ -82,6 +91,28 @@ def check_advertised_host(text: str) -> str:
             f"':', and {NODE} once for the broker's id"
         )
     return text
+
+
+def check_allowed_host(text: str) -> str:
+    """Return a name of ``metrics.allowed_hosts``, without the final dot. Raises ValueError."""
+    if not text.isascii():
+        raise ValueError(f"'{text}' must be written as in DNS: {_a_labels(text)}")
+    name = text if text == "*." else text.removesuffix(".")
+    labels = name.removeprefix("*.").split(".")
+    if name != "*" and not _is_ip(name) and not all(map(_HOST_LABEL.fullmatch, labels)):
+        raise ValueError(
+            f"'{text}' cannot be a host: expected a name or an address without a port, "
+            "*.example.com for all names that end like that, or * for any"
+        )
+    return name
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_server_name(text: str, *, has_node: bool) -> str:

@@ -86,6 +86,12 @@ class Pages:
         self.gate.shared.budget.measure()
         return self.gate.metrics.page()
 
+    def allowed_hosts(self) -> frozenset[str]:
+        """Return the names by which /clients may be asked for, as the settings are now."""
+        metrics = self.gate.settings.metrics
+        own = "" if metrics.address is None else metrics.address.host
+        return frozenset(name.lower() for name in (own, *metrics.allowed_hosts) if name)
+
     async def clients_page(self, asked: Asked) -> Callable[[], tuple[str, bytes]]:
         """Take the table of /clients; what is returned writes it, in any thread."""
         await self.collect_clients()

@@ -61,6 +61,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "metrics.address": Effect.RESTART,
     "metrics.otlp": Effect.RESTART,
     "metrics.remote": Effect.AT_ONCE,
+    "metrics.allowed_hosts": Effect.AT_ONCE,
     "metrics.topics": Effect.AT_ONCE,
     "metrics.nodes": Effect.AT_ONCE,
     "log": Effect.AT_ONCE,

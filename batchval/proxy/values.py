@@ -19,7 +19,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, Validat
 
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.host_patterns import check_advertised_host, check_server_name
+from batchval.proxy.host_patterns import (
+    check_advertised_host,
+    check_allowed_host,
+    check_server_name,
+)
 from batchval.proxy.secret import Secret
 from batchval.schema_registry.registry_client import split_url
 
@@ -31,6 +35,7 @@ __all__ = [
     "Address",
     "AddressField",
     "AdvertisedHostField",
+    "AllowedHostField",
     "BootstrapNameField",
     "BridgeField",
     "BrokerNameField",
@@ -205,6 +210,7 @@ def _secret(value: Any, info: ValidationInfo) -> Any:
 
 
 AdvertisedHostField = Annotated[str, AfterValidator(check_advertised_host)]
+AllowedHostField = Annotated[str, AfterValidator(check_allowed_host)]
 BootstrapNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=False))]
 BrokerNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=True))]
 AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]

@@ -20,8 +20,8 @@ OLD, NEW = {1 << 16 | 2: 5}, {1 << 16 | 12: 1}
 
 
 @contextlib.contextmanager
-def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """Serve these bytes at a port, one request after the other."""
+def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Serve these bytes at a port, one request after the other; the last of them again."""
     asked: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -31,7 +31,7 @@ def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
                     sock, _ = listener.accept()
                     with sock:
                         asked.append(sock.recv(65536))
-                        sock.sendall(answer)
+                        sock.sendall(answers[min(len(asked), len(answers)) - 1])
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -69,6 +69,17 @@ def test_text(run: Run) -> None:
             assert lines[3].startswith(r"turned away  a\x1b[2J   franz 1.22.2  10.0.0.1")
             assert lines[3].endswith("Fetch 2")
     assert all(request.startswith(b"GET /clients?limit=10000 HTTP/1.1\r\n") for request in asked)
+
+
+def test_a_name_that_is_not_allowed_is_asked_by_its_address(run: Run) -> None:
+    # metrics.allowed_hosts is for browsers: this command has the address.
+    answers = [http(b"not allowed", "403 Forbidden"), http(page(NEW))]
+    with answering(*answers) as (address, asked):
+        code, out, err = run("proxy", "--clients", f"localhost:{address.partition(':')[2]}")
+    assert (code, err) == (0, "")
+    assert out.startswith("1 client since")
+    assert [b"Host: localhost:" in one for one in asked] == [True, False]
+    assert b"\r\nHost: 127.0.0.1\r\n" in asked[1]
 
 
 def test_the_slowest_come_first(run: Run) -> None:

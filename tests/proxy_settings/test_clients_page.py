@@ -282,7 +282,9 @@ def test_documents_of_something_else_are_errors(spoilt: str) -> None:
 
 async def ask(address: tuple[str, int], target: str, *headers: str) -> tuple[int, str, bytes]:
     reader, writer = await asyncio.open_connection(*address)
-    writer.write("\r\n".join([f"GET {target} HTTP/1.1", "Host: a", *headers, "", ""]).encode())
+    writer.write(
+        "\r\n".join([f"GET {target} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+    )
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     kind = head.partition(b"Content-Type: ")[2].partition(b"\r\n")[0]
