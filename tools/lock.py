@@ -25,10 +25,11 @@ FILES = {
     "demo": ("demo", "proxy"),
     "gate": ("proxy",),
     "release": ("release",),
+    "wheels": ("wheels",),
     "docs": ("docs",),
 }
 #: Files of environments that build nothing: all others have the build system's requirements, too.
-USED = frozenset(("gate", "docs"))
+USED = frozenset(("gate", "docs", "wheels"))
 HEADER = "# Written by make lock. {what}\n"
 
 
@@ -39,7 +40,7 @@ def requirements(name: str) -> list[str]:
     named = config["project"]["optional-dependencies"]
     wanted = [] if name in USED else list(config["build-system"]["requires"])
     wanted += [one for extra in extras for one in named[extra]]
-    if set(extras) - {"release", "docs"}:
+    if set(extras) - {"release", "docs", "wheels"}:
         wanted += config["project"]["dependencies"]
     return wanted
 

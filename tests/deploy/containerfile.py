@@ -64,10 +64,9 @@ def words(word: str) -> list[str]:
 
 
 def base() -> str:
-    """Return the default of the argument BASE."""
-    return next(one.value for one in instructions() if one.value.startswith("BASE=")).partition(
-        "="
-    )[2]
+    """Return the default of the argument BASE, without its digest."""
+    whole = next(one.value for one in instructions() if one.value.startswith("BASE="))
+    return whole.removeprefix("BASE=").partition("@")[0]
 
 
 @dataclass

@@ -1,0 +1,196 @@
+"""What builds a release is pinned: actions by commit, packages by hash, images by digest."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.contract.sources import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
+PINNED = re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+#: Permissions that a job may have, besides reading the repository.
+WRITES = {
+    ("wheels.yml", "provenance"): {"attestations", "id-token"},
+    ("wheels.yml", "publish"): {"id-token"},
+}
+#: Tools whose installation is neither local nor by hash, and why. None makes a file of a release.
+UNHASHED = {
+    "tools/arm_machine.py": "what the tests import, for a machine that is emulated",
+    "tools/dist.py": "what the wheels depend on, in the versions of the locks, to try them",
+    "tools/rehearsal/plan.py": "the wheels that it serves itself, as users install them",
+    "tools/trial/musl.py": "OpenSSL of a system on which wheels are tried, by its version",
+    "tools/rehearsal/wheels.py": 'the newest dependencies, as "pip install batchval" takes them',
+}
+
+
+def loaded(path: Path) -> Any:
+    return yaml.safe_load(path.read_text("utf-8"))
+
+
+def unpinned(text: str) -> list[str]:
+    """Return the actions of a workflow that are not named by a commit and the version of it."""
+    used = re.findall(r"^ *(?:- )?uses: *(.+?) *$", text, re.MULTILINE)
+    return [one for one in used if not one.startswith("./") and not PINNED.fullmatch(one)]
+
+
+def installs(text: str) -> list[str]:
+    """Return the commands that install packages, one a line."""
+    commands = re.split(r"\n|&&|;|\|\|", text.replace("\\\n", " "))
+    pip = re.compile(r"\$\(PIP\)|\b(?:pip3?|pipx|uv pip)\b.*\b(?:install|download|wheel)\b")
+    return [one.strip() for one in commands if pip.search(one) and not one.startswith("PIP :=")]
+
+
+def is_pinned(command: str) -> bool:
+    """Return whether a command installs by hash, or only what is here already."""
+    if "--require-hashes" in command or "--no-index" in command:
+        return True
+    is_alone = "--no-deps" in command and "--no-build-isolation" in command
+    return is_alone and (" wheel " in command or "--editable ." in command)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert "uses:" in text
+    assert unpinned(text) == []
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "actions/checkout@v4",
+        "actions/checkout@main",
+        "actions/checkout@3d3c42e",
+        "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1",
+        "docker://debian:13",
+    ],
+)
+def test_an_action_that_is_not_pinned_is_found(use: str) -> None:
+    assert unpinned(f"    steps:\n      - uses: {use}\n") == [use]
+
+
+def test_an_action_has_one_version() -> None:
+    commits: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        for name, commit in re.findall(r"uses: *([^@\s]+)@(.+)", path.read_text("utf-8")):
+            commits.setdefault(name, set()).add(commit)
+    assert {name: found for name, found in commits.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_jobs_may_read_and_no_more(path: Path) -> None:
+    workflow = loaded(path)
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    for name, job in workflow["jobs"].items():
+        allowed = {"contents": "read"} | dict.fromkeys(WRITES.get((path.name, name), ()), "write")
+        assert job.get("permissions", {}).items() <= allowed.items(), name
+    text = path.read_text("utf-8")
+    assert "secrets." not in text
+    assert "pull_request_target" not in text
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_files_have_provenance_before_they_are_published() -> None:
+    jobs = loaded(ROOT / ".github" / "workflows" / "wheels.yml")["jobs"]
+    assert set(jobs["provenance"]["needs"]) == {"sdist", "wheels"}
+    assert jobs["publish"]["needs"] == ["provenance"]
+    assert "github.ref_type == 'tag'" in jobs["provenance"]["if"]
+    assert jobs["publish"]["environment"]
+    downloads = [jobs[name]["steps"][0] for name in ("provenance", "publish")]
+    assert downloads[0] == downloads[1]
+    attest = jobs["provenance"]["steps"][1]
+    assert attest["uses"].startswith("actions/attest-build-provenance@")
+    assert attest["with"] == {"subject-path": "dist/*"}
+
+
+def shell_texts() -> Iterator[tuple[str, str]]:
+    """Yield (file, commands) of what installs packages."""
+    for path in WORKFLOWS:
+        for job in loaded(path)["jobs"].values():
+            for step in job["steps"]:
+                yield path.name, step.get("run", "")
+    for name in ("Makefile", ".ci/run", "deploy/Containerfile"):
+        yield name, (ROOT / name).read_text("utf-8")
+    wheels = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["cibuildwheel"]
+    assert "--no-isolation" in wheels["build-frontend"]["args"]
+    for key in ("before-build", "before-test"):
+        yield f"pyproject.toml, {key}", wheels[key]
+    for path in sorted((ROOT / "deploy").rglob("*.sh")):
+        yield path.name, path.read_text("utf-8")
+
+
+def test_packages_are_installed_by_hash() -> None:
+    found = [(name, command) for name, text in shell_texts() for command in installs(text)]
+    assert len(found) > 10
+    assert {name for name, _ in found} >= {"wheels.yml", "Makefile", "deploy/Containerfile"}
+    assert [one for one in found if not is_pinned(one[1])] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pip install batchval",
+        "python -m pip install --upgrade pip",
+        "pip install -r requirements/dev.txt",
+        "echo a && /build/bin/pip install build",
+        "pip3 \\\n  install x",
+        "pipx install twine",
+        "check/bin/python -m pip download x",
+        "@$(1)/bin/python $(PIP) --upgrade x",
+    ],
+)
+def test_an_installation_without_hashes_is_found(command: str) -> None:
+    assert [one for one in installs(command) if not is_pinned(one)]
+
+
+def test_tools_install_what_is_local() -> None:
+    """Check calls of pip in tools: a list of words that installs or downloads."""
+    for path in sorted((ROOT / "tools").rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        text = path.read_text("utf-8")
+        calls = re.findall(r'[^\n]*"(?:install|download)",[^\n]*(?:\n[^\n]*){0,2}', text)
+        for call in calls:
+            if "apt" in call or ".deb" in call or '"make"' in call:
+                continue
+            local = "--no-index" in call or "*folder" in call  # the folder of a trial's wheels
+            assert local or "--require-hashes" in call or name in UNHASHED, (name, call)
+    assert '"--no-index"' in (ROOT / "tools" / "trial" / "plan.py").read_text("utf-8")
+
+
+def test_the_base_image_is_pinned_by_digest() -> None:
+    for path in [
+        *(ROOT / "deploy").rglob("*ontainerfile*"),
+        *(ROOT / "deploy").rglob("Dockerfile*"),
+    ]:
+        text = path.read_text("utf-8")
+        arguments = dict(re.findall(r"^ARG (\w+)=(.+)$", text, re.MULTILINE))
+        bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+        assert bases
+        for base in bases:
+            image = arguments.get(base.strip("${}"), base)
+            assert re.search(r"@sha256:[0-9a-f]{64}$", image), (path, image)
+
+
+def test_newer_versions_of_all_that_is_pinned_are_asked_for() -> None:
+    updates = loaded(ROOT / ".github" / "dependabot.yml")["updates"]
+    kinds = {one["package-ecosystem"]: one["directory"] for one in updates}
+    assert kinds == {"github-actions": "/", "pip": "/requirements", "docker": "/deploy"}
+    for one in updates:
+        for glob in one.get("exclude-paths", []):
+            assert list(ROOT.glob(glob)), glob
+
+
+@pytest.mark.parametrize("name", ["RELEASING.md", "SECURITY.md"])
+def test_pages_say_how_to_verify(name: str) -> None:
+    text = (ROOT / name).read_text("utf-8")
+    assert "gh attestation verify" in text or "RELEASING.md#verify" in text
