@@ -20,6 +20,7 @@ from tests.contract.sources import ROOT
 from tools import generate_rules
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = PAGES[0].read_text("utf-8")
 #: pages whose examples run one after the other, in one folder and with the same names
 SESSIONS = (
     ("reference/library", ("README", "validator", "many", "records", "claims", "topic-policy")),
@@ -206,6 +207,35 @@ def test_every_name_in_the_changelog_exists() -> None:
     assert named > FORMER
     for one in sorted(named - FORMER):
         pkgutil.resolve_name(one)
+
+
+#: the sentence stands on each page that installs from an index, until a version is there
+NOT_YET = "is not on PyPI yet"
+RELEASED = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_what_does_not_work_yet_is_named_before_the_command(page: Path) -> None:
+    """Compare the places: what installs from an index comes after the sentence that says so."""
+    text = " ".join(page.read_text("utf-8").split())
+    if RELEASED:
+        assert NOT_YET not in text
+        return
+    if "reports" in page.parts:  # what was seen on a day
+        return
+    found = re.search(r"pip install [\"']?batchval(?!-)", text)
+    place = text.find(NOT_YET)
+    assert found is None or -1 < place < found.start()
+
+
+def test_the_readme_begins_with_what_works_in_a_clone() -> None:
+    first = next(iter(re.findall(r"^```\w*\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)))
+    assert [line.partition("#")[0].strip() for line in first.splitlines()] == [
+        "make demo",
+        "make test",
+    ]
+    for page in sorted((ROOT / "docs" / "tutorial").glob("*.md")):
+        assert blocks(page, "sh")[0].startswith("make build "), page
 
 
 def test_every_make_target_that_is_named_exists() -> None:
