@@ -522,6 +522,27 @@ attack("rules kafka: 3 million record errors", KAFKA_RULES)(
 )
 
 
+# ---- files of the gate ---------------------------------------------------------------------------
+
+AUDITED = {
+    "log": {
+        "level": "error",
+        "audit_file": "refused.jsonl",
+        "audit_max_bytes": 1 << 20,
+        "audit_max_files": 2,
+    }
+}
+
+
+@attack("files: 8,000 refusals with long client ids", AUDITED, unit="request", in_ci=True)
+def long_refusals(address: Address) -> Running:
+    """Send requests of which each makes a row of log.audit_file that is longer than itself."""
+    bad = batches.damaged(batches.small())
+    request = refused(bad, client=b"\xf0\x9f\x98\x80" * 249)
+    yield
+    return driven(address, [Plan(request * 2_000, 2_000, 2_000) for _ in range(4)])
+
+
 # ---- large and uncompressed ----------------------------------------------------------------------
 
 

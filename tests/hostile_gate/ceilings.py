@@ -10,7 +10,9 @@
     callback  CPU of the loop's thread in its longest callback: at most 5 ms
     answer    a response that the gate makes itself: at most 1 MiB, or twice its request
     metrics   the text of /metrics afterwards: at most 1 MB
-    alive     the gate runs, and the innocent client has had the broker's answers only
+    files     log.audit_file and its renamed files: at most their bound
+    alive     the gate runs, the innocent client has had the broker's answers only, and /clients is
+              refused to a page of another site
 
 CPU is a count of CPU time and holds on a busy machine. Latency is wall time: it is the best of some
 tries, since other work on the machine only makes a try worse.
@@ -63,6 +65,8 @@ def shares(found: dict[str, Any]) -> dict[str, float]:
         sent = found["sent"]
         most = max(ANSWER_BYTES, 2 * sent["sent"] // max(1, sent["requests"]))
         result["answer"] = sent["largest_answer"] / most
+    if found.get("max_audit_bytes"):
+        result["files"] = found["audit_bytes"] / found["max_audit_bytes"]
     if "held_share" in found:
         result["held"] = abs(found["held_share"] - 1) / HELD_SHARE
         result["healthy"] = 2.0 if found["unserved"] else 0.0

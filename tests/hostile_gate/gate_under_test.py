@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -121,6 +122,13 @@ class GateUnderTest:
         for key, value in self.settings.items():
             is_part = isinstance(value, dict) and isinstance(settings.get(key), dict)
             settings[key] = settings[key] | value if is_part else value
+        log_settings = settings["log"]
+        self.audit_file = log_settings.get("audit_file")
+        self.max_audit_bytes = (
+            log_settings["audit_max_bytes"] * log_settings["audit_max_files"]
+            if self.audit_file
+            else 0
+        )
         self.max_bytes_held = settings["limits"].get("max_bytes_held", 512 << 20)
         file = self.folder / "gate.yaml"
         file.write_text(json.dumps(settings))
@@ -186,6 +194,22 @@ class GateUnderTest:
             f"http://{self.metrics_at}/metrics", timeout=timeout_s
         ) as answer:
             return str(answer.read().decode())
+
+    def audit_bytes(self) -> int:
+        """Return the bytes of log.audit_file and of its renamed files."""
+        if not self.audit_file:
+            return 0
+        return sum(path.stat().st_size for path in self.folder.glob(f"{self.audit_file}*"))
+
+    def status_for(self, host: str, timeout_s: float = 30.0) -> int:
+        """Return the status of /clients for a web page of this host."""
+        url = f"http://{self.metrics_at}/clients"
+        try:
+            asked = urllib.request.Request(url, headers={"Host": host})
+            with urllib.request.urlopen(asked, timeout=timeout_s) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def bytes_held(self) -> int:
         found = re.search(r"^batchval_gate_bytes_held (\S+)$", self.metrics(), re.MULTILINE)

@@ -22,6 +22,7 @@ Found = dict[str, Any]
 QUIET_S = 1.2
 QUIET_TRIES, QUIET_P99_S = 4, 0.030
 LEAST_ATTACK_S = 1.0
+ANOTHER_SITE, FORBIDDEN = "attacker.example", 403
 ATTACKER_NICE = 10  # the attacker is on another machine: it takes no core from the gate's clients
 
 
@@ -180,6 +181,9 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
         wrong.append("the gate has ended")
     metrics_began = time.monotonic()
     metrics = gate.metrics() if gate.is_alive else ""
+    metrics_s = time.monotonic() - metrics_began
+    if gate.is_alive and gate.status_for(ANOTHER_SITE) != FORBIDDEN:
+        wrong.append("/clients was shown to a page of another site")
     return {
         "attack": attack.name,
         "unit": attack.unit,
@@ -189,7 +193,9 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
         "idle_bytes": idle,
         **times,
         "metrics_bytes": len(metrics),
-        "metrics_s": time.monotonic() - metrics_began,
+        "metrics_s": metrics_s,
+        "audit_bytes": gate.audit_bytes(),
+        "max_audit_bytes": gate.max_audit_bytes,
         "seconds": end - start,
         "is_settled": is_settled,
         "wrong": wrong,

@@ -134,6 +134,7 @@ def test_below_every_ceiling_nothing_is_broken() -> None:
         ({"largest_answer": 2 << 20}, "answer"),
         ({"metrics_bytes": 1_100_000}, "metrics"),
         ({"wrong": ["the gate has ended"]}, "alive"),
+        ({"audit_bytes": 2_001, "max_audit_bytes": 2_000}, "files"),
         ({"held_share": 0.89, "unserved": 0}, "held"),
         ({"held_share": 1.11, "unserved": 0}, "held"),
         ({"held_share": 1.0, "unserved": 1}, "healthy"),
