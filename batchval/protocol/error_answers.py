@@ -38,6 +38,8 @@ _ERROR_MESSAGE: Final = "ErrorMessage"
 _NULL_PROTOCOL_FROM: Final = 7  # of JoinGroup
 _FIRST_BATCHED_OFFSETS: Final = 8
 _FIRST_TOP_LEVEL_OFFSETS: Final = 2
+_LAST_CLIENT_ADD_PARTITIONS: Final = 3  # newer versions are brokers'
+_SHARE_COORDINATOR: Final = 2
 
 
 def _levels(text: str) -> tuple[_Level, ...]:
@@ -285,6 +287,8 @@ def unauthorized(frame: memoryview, key: int, version: int) -> ErrorCode:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if key in _GROUP:
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if key == ApiKey.ADD_PARTITIONS_TO_TXN and version > _LAST_CLIENT_ADD_PARTITIONS:
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # Kafka asks for CLUSTER_ACTION
     if key in _TRANSACTIONAL_ID:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if key not in (ApiKey.INIT_PRODUCER_ID, ApiKey.FIND_COORDINATOR):
@@ -293,6 +297,8 @@ def unauthorized(frame: memoryview, key: int, version: int) -> ErrorCode:
     read_header(r, api.flexible_from)
     asked = read(shape_of(f"{api.name}Request", version), r)
     if key == ApiKey.FIND_COORDINATOR:
+        if asked.get("KeyType", 0) == _SHARE_COORDINATOR:
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         if asked.get("KeyType", 0) == 1:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -85,7 +85,9 @@ class RefusalLog:
         """Write the line of a request whose API the settings deny."""
         if not self._may_write(request, 1):
             return
-        facts = {"api": APIS[request.key].name, "version": request.version}
+        facts: dict[str, object] = {"api": APIS[request.key].name, "version": request.version}
+        if request.inter_broker:
+            facts["preset"] = "inter-broker"
         log.warning("denied", extra={"facts": _sender(request) | facts})
 
     def _may_write(self, one: Refusal | Denied, batches: int) -> bool:

@@ -123,6 +123,8 @@ class Listener(_Model):
     ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
     ``max_connections``    of its clients, within ``limits.max_connections`` of all
     ``trusted``            all clients of this listener may make claims, as one sender
+    ``inter_broker``       allow: brokers connect here, or operators who change the cluster; deny:
+                           the requests that only these send are denied
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
@@ -135,6 +137,7 @@ class Listener(_Model):
     broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
     max_connections: Positive | None = None
     trusted: bool = False
+    inter_broker: Literal["deny", "allow"] = "deny"
     tls: ListenerTls | None = None
 
     @property

@@ -1,7 +1,8 @@
 """Requests that the settings deny: answered here with an authorization error, in their place.
 
     DenyRule   API names, globs of principals and listeners
-    DenyList   principal -> the APIs that it may not use on one listener
+    DenyList   principal -> the APIs that it may not use on one listener, and those of which it may
+               not send the requests of brokers
 
 No broker sees a denied request. Its API stays in the answer to ApiVersions: clients report an API
 that is missing there as an old broker. A large request is answered in a thread, and its answer
@@ -12,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.broker_requests import BROKER_APIS, is_from_broker
 from batchval.protocol.error_answers import SENTENCES, error_answer, reads_request, unauthorized
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Chunks
@@ -34,7 +36,8 @@ GROWTH: Final = 8
 MOST_READ: Final = 128 << 10
 
 _AUTHENTICATION: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, -1})
-_NOTHING: Final[frozenset[int]] = frozenset()
+#: Keys of APIs that are denied, and of those of which the requests of brokers are.
+_Denied: TypeAlias = tuple[frozenset[int], frozenset[int]]
 _NO_FRAME: Final = memoryview(b"")
 _NO_ITEM: Final = Item(_NO_FRAME)
 
@@ -42,7 +45,7 @@ _NO_ITEM: Final = Item(_NO_FRAME)
 class DenyList:
     """The denied requests of one listener.
 
-    ``guarded``  the APIs that are denied to some principal
+    ``guarded``  the APIs of which something is denied to some principal
     """
 
     MOST_KNOWN = 1_000
@@ -51,24 +54,49 @@ class DenyList:
 
     def __init__(self, rules: Iterable[DenyRule], listener: str) -> None:
         self._rules = [rule for rule in rules if fnmatchcase(listener, rule.listeners)]
-        self.guarded = frozenset(key for rule in self._rules for key in rule.keys)
-        self._known: dict[str, frozenset[int]] = {}
+        self._all = _denied_by(self._rules)
+        self.guarded = frozenset().union(*self._all)
+        self._known: dict[str, _Denied] = {}
 
-    def denied_to(self, principal: str) -> frozenset[int]:
-        """Return the keys of the APIs that a principal may not use."""
-        if not self._rules:
-            return _NOTHING
-        if len(principal) > self.LONGEST_MATCHED:
-            return self.guarded
+    def denied_to(self, principal: str | None) -> frozenset[int]:
+        """Return the keys of the APIs that a principal may not use; None: that any may not."""
+        return self._of(principal)[0]
+
+    def shared_of(self, principal: str | None) -> frozenset[int]:
+        """Return the keys of the APIs of which a principal may not send the requests of brokers."""
+        return self._of(principal)[1]
+
+    def _of(self, principal: str | None) -> _Denied:
+        if principal is None or len(principal) > self.LONGEST_MATCHED:
+            return self._all
         known = self._known.get(principal)
         if known is None:
-            known = frozenset(
-                key for rule in self._rules if rule.matches(principal) for key in rule.keys
-            )
+            known = _denied_by(rule for rule in self._rules if rule.matches(principal))
             if len(self._known) >= self.MOST_KNOWN:
                 self._known.clear()
             self._known[principal] = known
         return known
+
+    def denies(
+        self, frame: memoryview, key: int, principal: str | None
+    ) -> Literal["api", "inter-broker"] | None:
+        """Return whether a principal may not send a request: because of its API, or as a request of
+        brokers. Raises ProtocolError.
+        """
+        if key in self.denied_to(principal):
+            return "inter-broker" if key in BROKER_APIS else "api"
+        if key in self.shared_of(principal) and is_from_broker(frame[4:]):
+            return "inter-broker"
+        return None
+
+
+def _denied_by(rules: Iterable[DenyRule]) -> _Denied:
+    """Return the keys that rules deny, and those of which they deny the requests of brokers."""
+    listed = list(rules)
+    return (
+        frozenset(key for rule in listed for key in rule.keys),
+        frozenset(key for rule in listed for key in rule.shared),
+    )
 
 
 class Denies(Surroundings, Protocol):
@@ -82,7 +110,7 @@ class Denier(Queue, Protocol):
 
     @property
     def proxy(self) -> Denies: ...
-    def note_denied(self, key: int, version: int) -> None: ...
+    def note_denied(self, key: int, version: int, inter_broker: bool) -> None: ...
 
 
 def refuse_denied(
@@ -95,19 +123,23 @@ def refuse_denied(
     """
     if (deny_list := session.proxy.deny_list) is None:  # a reload has removed it
         return False
+    if deny_list.denies(frame, key, None) is None:
+        return False
     is_asked = any(
         isinstance(one, Answer) and one.key in _AUTHENTICATION for one in session.answers
     )
     if is_asked or not session.authenticated:
         session.end("denied_early")
         return True
-    if key not in deny_list.denied_to(session.facts.principal):
+    if (why := deny_list.denies(frame, key, session.facts.principal)) is None:
         return False
-    session.note_denied(key, version)
+    session.note_denied(key, version, why == "inter-broker")
     if _is_unanswerable(session, frame, key):
         return True
     answer = Answer(correlation_id, key, version, None)
-    work = _Denying(session, frame, answer)
+    is_part = why == "inter-broker" and key not in BROKER_APIS
+    name = APIS[key].name
+    work = _Denying(session, frame, answer, f"{name} between brokers" if is_part else name)
     if len(frame) <= INLINE or not reads_request(key):
         ready = work.made()
         session.place(answer)
@@ -138,8 +170,9 @@ def _is_unanswerable(session: Denier, frame: memoryview, key: int) -> bool:
 class _Denying(OneSlice):
     """A job that makes the answer to one denied request, for ``ValidationQueue``."""
 
-    def __init__(self, session: Denier, frame: memoryview, answer: Answer) -> None:
+    def __init__(self, session: Denier, frame: memoryview, answer: Answer, what: str) -> None:
         super().__init__(frame)
+        self._what = what
         self.session = session
         self.answer = answer
         self.item = Item(frame, answer, waits=True)
@@ -151,7 +184,7 @@ class _Denying(OneSlice):
         frame, key, version = self._frame[4:], self.answer.key, self.answer.version
         code = unauthorized(frame, key, version)
         is_short = len(frame) <= INLINE or not reads_request(key)
-        text = f"{SENTENCES[code]} The gate denies {APIS[key].name}." if is_short else None
+        text = f"{SENTENCES[code]} The gate denies {self._what}." if is_short else None
         return error_answer(frame, key, version, int(code), text, max_partitions=self._most)
 
     def make(self) -> None:

@@ -17,6 +17,7 @@ cdef enum:
 cdef struct Route:
     int16_t first, last  # versions carried; last below first: none is
     int32_t changed_from  # answers of this version on are not passed on as they are
+    bint checks_broker  # requests that only brokers send are not taken
 
 
 @cython.final
@@ -53,7 +54,7 @@ cdef class FastPath:
     cdef Tables t
     cdef public int32_t sent, received
     cdef readonly str decision
-    cdef readonly bint spent, tried
+    cdef readonly bint spent, tried, is_clients
     cdef int64_t work     # of the call: bytes that were walked
     # of the batch validated last
     cdef Accepted found

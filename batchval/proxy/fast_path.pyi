@@ -1,12 +1,16 @@
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, final
 
 from batchval.proxy.durations import Traffic
 
 @final
 class Routes:
-    def __init__(self, routes: Mapping[int, tuple[int, int, int]]) -> None: ...
+    def __init__(
+        self,
+        routes: Mapping[int, tuple[int, int, int]],
+        clients_only: Collection[int] = (),
+    ) -> None: ...
 
 @final
 class FastPath:
@@ -21,6 +25,8 @@ class FastPath:
     def spent(self) -> bool: ...
     @property
     def tried(self) -> bool: ...
+    @property
+    def is_clients(self) -> bool: ...
     @property
     def last(self) -> int: ...
     def __init__(

@@ -31,8 +31,9 @@ from batchval.core.native_validator cimport Accepted, accepted_by_claims, accept
 from batchval.core.validator cimport LogValidator
 from batchval.ledger.sender_trust cimport TRUSTED
 from batchval.protocol.api_keys cimport API_VERSIONS, FETCH, PRODUCE
+from batchval.protocol.broker_requests cimport comes_from_broker
 from batchval.protocol.cursor cimport (
-    Cursor, open_cursor, put_int32, read_int16, skip, skip_tags,
+    Cursor, open_cursor, position, put_int32, read_int16, skip, skip_tags,
 )
 from batchval.protocol.frames cimport Block
 from batchval.protocol.produce cimport CLAIMS_FIELD, claims_field, walk_bounded_request
@@ -108,13 +109,17 @@ cdef inline Py_ssize_t drop_tag(uint8_t *p, Py_ssize_t size, Py_ssize_t tags,
 
 @cython.final
 cdef class Routes:
-    """The APIs that pass through: {key: (first version, last, first with changed answers)}."""
+    """The APIs that pass through: {key: (first version, last, first with changed answers)}.
 
-    def __init__(self, routes):
+    ``clients_only``  keys of APIs whose requests do not pass through if only brokers send them
+    """
+
+    def __init__(self, routes, clients_only=()):
         cdef int key
         for key in range(API_KEYS):
             self.of[key].first = 0
             self.of[key].last = -1
+            self.of[key].checks_broker = key in clients_only
         for key, (first, last, changed_from) in routes.items():
             if 0 <= key < API_KEYS:
                 self.of[key].first = first
@@ -129,6 +134,8 @@ cdef class FastPath:
     ``topic_names``         {topic id: name} of the topics that brokers have confirmed
     ``spent``               ``take`` has stopped because validating in this turn of the loop took
                             enough
+    ``is_clients``          a client may send the request at which ``take`` stopped; False where that
+                            was not looked at
     ``tried``               the batch at which ``take`` stopped decompresses to too much: validate
                             it in a thread
     ``sent``, ``received``  correlation ids towards the broker: of the last request, of the last
@@ -214,7 +221,7 @@ cdef class FastPath:
         self.only_one = self.gate.topics.only_one
         self.decision = None
         self.trust = None
-        self.spent = self.tried = False
+        self.spent = self.tried = self.is_clients = False
         self.work = 0
         try:
             while i < len(frames):
@@ -229,6 +236,7 @@ cdef class FastPath:
                 key = be16(p + 4)
                 version = be16(p + 6)
                 correlation_id = be32(p + 8)
+                self.is_clients = False
                 if not 0 <= key < API_KEYS:
                     break
                 if not self.routes.of[key].first <= version <= self.routes.of[key].last:
@@ -261,6 +269,13 @@ cdef class FastPath:
 
     cdef int other(self, object frame, uint8_t *p, Py_ssize_t size, int key, int version,
             int32_t correlation_id, list out) except -1:
+        cdef Cursor c
+        if self.routes.of[key].checks_broker:
+            open_cursor(&c, p + 4, size - 4, False)
+            if comes_from_broker(&c, key, version) or c.wrong:
+                return False
+            self.work += position(&c)
+            self.is_clients = True
         if key == API_VERSIONS or version >= self.routes.of[key].changed_from:
             return False
         if key == FETCH:

@@ -32,7 +32,12 @@ class Knowing(Protocol):
     discovery: Discovery
     senders: SenderTable
 
-    def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes: ...
+    def routes_for(
+        self,
+        denied: frozenset[int],
+        raised: Mapping[int, Raised],
+        shared: frozenset[int] = frozenset(),
+    ) -> Routes: ...
 
 
 class Identified(Connection, Protocol):
@@ -150,5 +155,6 @@ class Identity:
                 session.fast_path.route(session.proxy.routes_for(session.guarded, session.raised))
             return
         session.guarded = deny_list.guarded
-        denied = deny_list.denied_to(session.facts.principal) if self._is_named else session.guarded
-        session.fast_path.route(session.proxy.routes_for(denied, session.raised))
+        principal = session.facts.principal if self._is_named else None
+        denied, shared = deny_list.denied_to(principal), deny_list.shared_of(principal)
+        session.fast_path.route(session.proxy.routes_for(denied, session.raised, shared))

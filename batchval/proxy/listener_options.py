@@ -7,9 +7,10 @@ from typing import Any
 
 from batchval.proxy.config import Listener, Settings
 from batchval.proxy.host_patterns import ServerNames
-from batchval.proxy.options import Denied, Limits, ObserveGlobs, ProxyOptions, Refusal
+from batchval.proxy.options import Denied, DenyRule, Limits, ObserveGlobs, ProxyOptions, Refusal
 from batchval.proxy.parts import Parts
 from batchval.proxy.quarantine import Quarantine
+from batchval.proxy.refusal_settings import inter_broker_rules
 from batchval.proxy.tls import identity_of, subject_of
 
 __all__ = ["options_for"]
@@ -36,7 +37,7 @@ def options_for(
         broker_ports=listener.broker_ports,
         mode=settings.mode,
         observe=tuple(ObserveGlobs(rule.topics, rule.principals) for rule in settings.observe),
-        deny=tuple(one.rule for one in settings.deny),
+        deny=_deny(settings, listener),
         topics=parts.topics,
         validator={
             "mode": settings.validation.rules,
@@ -59,6 +60,13 @@ def options_for(
         on_denied=on_denied,
         quarantine=quarantine,
     )
+
+
+def _deny(settings: Settings, listener: Listener) -> tuple[DenyRule, ...]:
+    rules = tuple(one.rule for one in settings.deny)
+    if listener.inter_broker == "allow":
+        return rules
+    return rules + inter_broker_rules(settings.deny, listener.name)
 
 
 def _limits(settings: Settings, listener: Listener) -> Limits:

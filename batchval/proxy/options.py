@@ -144,12 +144,17 @@ class ObserveGlobs(NamedTuple):
 
 
 class DenyRule(NamedTuple):
-    """Denied API keys; globs (fnmatchcase) of principals, those excepted, and listeners."""
+    """Denied API keys; globs (fnmatchcase) of principals, those excepted, and listeners.
+
+    ``shared``  keys of APIs of which the requests of brokers are denied
+                (``broker_requests.SHARED_WITH_BROKERS``)
+    """
 
     keys: frozenset[int]
     principals: str = "*"
     exceptions: tuple[str, ...] = ()
     listeners: str = "*"
+    shared: frozenset[int] = frozenset()
 
     def matches(self, principal: str) -> bool:
         """Return whether the rule is about a principal."""
@@ -209,7 +214,9 @@ class RefusedBatches(Protocol):
 
 
 class Denied(NamedTuple):
-    """A request of an API that the settings deny."""
+    """A request of an API that the settings deny. ``inter_broker``: only brokers, controllers and
+    operators send it.
+    """
 
     listener: str
     client: str
@@ -217,6 +224,7 @@ class Denied(NamedTuple):
     principal: str
     key: int
     version: int
+    inter_broker: bool = False
 
 
 @dataclass(slots=True)

@@ -1,23 +1,36 @@
 """The settings of denied APIs, and of copies of refused batches.
 
-APIs are named as in Kafka's message definitions, in any case: DeleteTopics, alterconfigs.
+APIs are named as in Kafka's message definitions, in any case: DeleteTopics, alterconfigs. The name
+inter-broker stands for the requests that brokers, controllers and operators send. Each listener
+denies these by default. For most of them Kafka asks for CLUSTER_ACTION or ALTER on the cluster; but
+a gate with a certificate of its own is one principal to the brokers, for all of its clients.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.gate_versions import carried_versions
 from batchval.proxy.options import DenyRule
 from batchval.proxy.values import PathField
 from batchval.yaml_settings.wording import STRICT
 
-__all__ = ["DENIABLE", "NEVER_DENIED", "DenySettings", "Quarantine", "QuarantineField"]
+__all__ = [
+    "DENIABLE",
+    "INTER_BROKER",
+    "NEVER_DENIED",
+    "DenySettings",
+    "Quarantine",
+    "QuarantineField",
+    "inter_broker_rules",
+]
 
 #: APIs without which no client can work.
 NEVER_DENIED: Final[Mapping[int, str]] = {
@@ -31,6 +44,10 @@ DENIABLE: Final[Mapping[str, int]] = {
     APIS[key].name: key for key in carried_versions() if key not in NEVER_DENIED
 }
 
+#: The name of a rule's preset: ``BROKER_APIS``, and of the APIs in ``SHARED_WITH_BROKERS`` the
+#: requests of brokers. docs/guide/gate-writes.md has the reason for each.
+INTER_BROKER: Final = "inter-broker"
+
 _BY_NAME: Final = {api.name.lower(): api for api in APIS.values()}
 
 
@@ -38,6 +55,8 @@ def _api(value: Any) -> Any:
     """Return the name of an API as Kafka writes it. Raises ValueError."""
     if not isinstance(value, str):
         raise ValueError("must be the name of an API, for example DeleteTopics")
+    if value.lower() == INTER_BROKER:
+        return INTER_BROKER
     api = _BY_NAME.get(value.lower())
     if api is None:
         near = difflib.get_close_matches(value.lower(), [name.lower() for name in DENIABLE], 1)
@@ -62,6 +81,7 @@ _Glob = Annotated[str, Field(min_length=1, max_length=1_000)]
 class DenySettings(BaseModel):
     """APIs that the gate answers with an authorization error.
 
+    ``apis``               names of APIs, or ``inter-broker``
     ``principals``         in Kafka's form, a glob: ``User:alice``, ``User:ANONYMOUS``
     ``except_principals``  globs of principals that the rule is not about
     ``listeners``          a glob of the names of listeners
@@ -77,8 +97,36 @@ class DenySettings(BaseModel):
     @property
     def rule(self) -> DenyRule:
         """Return the rule for the data path."""
-        keys = frozenset(DENIABLE[name] for name in self.apis)
-        return DenyRule(keys, self.principals, self.except_principals, self.listeners)
+        keys = frozenset(DENIABLE[name] for name in self.apis if name != INTER_BROKER)
+        if INTER_BROKER not in self.apis:
+            return DenyRule(keys, self.principals, self.except_principals, self.listeners)
+        return DenyRule(
+            keys | BROKER_APIS,
+            self.principals,
+            self.except_principals,
+            self.listeners,
+            SHARED_WITH_BROKERS,
+        )
+
+
+def inter_broker_rules(rules: Iterable[DenySettings], listener: str) -> tuple[DenyRule, ...]:
+    """Return what a listener denies by default, in addition to these rules.
+
+    A principal that a rule excepts from ``inter-broker``, or from one of its APIs, is excepted here,
+    too: the rule says who may use it.
+    """
+    here = [one.rule for one in rules if fnmatchcase(listener, one.listeners)]
+    found: dict[tuple[str, ...], tuple[set[int], set[int]]] = {}
+    for key in sorted(BROKER_APIS):
+        exceptions = tuple(glob for rule in here if key in rule.keys for glob in rule.exceptions)
+        found.setdefault(exceptions, (set(), set()))[0].add(key)
+    for key in sorted(SHARED_WITH_BROKERS):
+        exceptions = tuple(glob for rule in here if key in rule.shared for glob in rule.exceptions)
+        found.setdefault(exceptions, (set(), set()))[1].add(key)
+    return tuple(
+        DenyRule(frozenset(keys), exceptions=exceptions, shared=frozenset(shared))
+        for exceptions, (keys, shared) in found.items()
+    )
 
 
 class Quarantine(BaseModel):

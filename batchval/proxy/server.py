@@ -177,7 +177,7 @@ class Proxy:
         self.routes: Mapping[int, tuple[int, int, int]] = {
             key: (first, last, _changed_from(key)) for key, (first, last) in self.carried.items()
         }
-        self._routes_by: dict[tuple[frozenset[int], frozenset[int]], Routes] = {}
+        self._routes_by: dict[tuple[frozenset[int], frozenset[int], frozenset[int]], Routes] = {}
         self._bridge(options.bridge)
         self.deny_list = self._deny_list(options.deny)
         self.now = 0.0
@@ -191,9 +191,17 @@ class Proxy:
         self._sweep: asyncio.TimerHandle | None = None
         self._last_error: tuple[str, float] = ("", 0.0)
 
-    def routes_for(self, denied: frozenset[int], raised: Mapping[int, Raised]) -> Routes:
-        """Return the fast path's routes for raised versions, without denied APIs."""
-        key = denied, frozenset(raised)
+    def routes_for(
+        self,
+        denied: frozenset[int],
+        raised: Mapping[int, Raised],
+        shared: frozenset[int] = frozenset(),
+    ) -> Routes:
+        """Return the fast path's routes for raised versions, without denied APIs.
+
+        ``shared``  APIs of which the requests of brokers are denied
+        """
+        key = denied, frozenset(raised), shared
         found = self._routes_by.get(key)
         if found is None:
             routes = (
@@ -202,7 +210,7 @@ class Proxy:
                 | {api: (one.first_kept, *self.routes[api][1:]) for api, one in raised.items()}
             )
             found = self._routes_by[key] = Routes(
-                {api: route for api, route in routes.items() if api not in denied}
+                {api: route for api, route in routes.items() if api not in denied}, shared
             )
         return found
 

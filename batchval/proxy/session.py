@@ -368,6 +368,7 @@ class Session(StateMachine[State, Event]):
         while i < end:
             decision = None
             inline = True
+            is_clients = False
             if not self.outbox and self.authenticated:
                 i = fast_path.take(frames, i, now_ms, out)
                 if i == end:
@@ -378,10 +379,11 @@ class Session(StateMachine[State, Event]):
                     break
                 decision = fast_path.decision
                 inline = not fast_path.tried
+                is_clients = fast_path.is_clients
             if not began:
                 began = time.perf_counter()
                 fast_path.begin()
-            self._take_one(frames[i], decision, inline, out)
+            self._take_one(frames[i], decision, inline, is_clients, out)
             i += 1
             if self.ending is not None and self.ending != CLIENT and self.closing.parting is None:
                 break
@@ -433,7 +435,12 @@ class Session(StateMachine[State, Event]):
             self.closing.all_taken()
 
     def _take_one(
-        self, frame: memoryview, decision: str | None, inline: bool, out: list[bytes | memoryview]
+        self,
+        frame: memoryview,
+        decision: str | None,
+        inline: bool,
+        is_clients: bool,
+        out: list[bytes | memoryview],
     ) -> None:
         counters = self.counters
         counters.requests_total += 1
@@ -464,8 +471,8 @@ class Session(StateMachine[State, Event]):
             return
         try:
             if (
-                self.guarded
-                and key in self.guarded
+                key in self.guarded
+                and not is_clients
                 and refuse_denied(self, frame, key, version, correlation_id)
             ):
                 return
@@ -478,13 +485,15 @@ class Session(StateMachine[State, Event]):
             why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
             self.end(why, str(error), (key, version))
 
-    def note_denied(self, key: int, version: int) -> None:
+    def note_denied(self, key: int, version: int, inter_broker: bool) -> None:
         """Count and report a denied request."""
         denied = self.counters.requests_denied
         denied[key] = denied.get(key, 0) + 1
         client_id, facts = self.seen_client.client_id, self.facts
         self.proxy.options.on_denied(
-            Denied(facts.listener, facts.client, client_id, facts.principal, key, version)
+            Denied(
+                facts.listener, facts.client, client_id, facts.principal, key, version, inter_broker
+            )
         )
 
     def next_id(self, answer: Answer) -> int:

@@ -45,6 +45,7 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     "listeners.advertised_first_port": Effect.AT_ONCE,
     "listeners.max_connections": Effect.NEW,
     "listeners.trusted": Effect.AT_ONCE,
+    "listeners.inter_broker": Effect.AT_ONCE,
     "listeners.tls": Effect.NEW,
     "upstream": Effect.NEW,
     "upstream.admin": Effect.AT_ONCE,

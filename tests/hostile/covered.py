@@ -9,6 +9,7 @@ __all__ = ["COVERED"]
 _PROTOCOL: Final = (
     *(
         "addresses",
+        "broker_requests",
         "fetch_tail",
         "frame_memory",
         "frames",

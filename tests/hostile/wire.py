@@ -19,6 +19,7 @@ from batchval.protocol.addresses import (
     rewrite_addresses,
 )
 from batchval.protocol.apis import ApiKey
+from batchval.protocol.broker_requests import is_from_broker
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.fetch_tail import WITH_TAIL, FetchTail, rewrite_tail
 from batchval.protocol.frames import FrameSplitter
@@ -33,6 +34,8 @@ from tests.protocol.values import VERSIONS, frame, invented, read_frame, refusal
 __all__ = ["Frames", "broken", "judge"]
 
 _HOT = [(kind, v) for kind, v in VERSIONS if kind.api_key in (*WITH_ADDRESSES, 18)]
+_REPLICA_STATE_FROM = 15  # of Fetch
+_FUTURE_LOCAL_REPLICA = -3
 _CARRIED = carried_versions()
 _BYTES = (0, 1, 2, 3, 0x7F, 0x80, 0x81, 0xFE, 0xFF)
 
@@ -188,6 +191,24 @@ def _topics(held: Any, version: int) -> list[str]:
     return [] if topics_in_metadata(held, version) == plain else ["Metadata response: other topics"]
 
 
+def _replica(held: Any, version: int) -> list[str]:
+    """Compare what is found of a Fetch request's replica id with the plain reader."""
+    refused = refusal(lambda: is_from_broker(held))
+    try:
+        _, request = messages.FetchRequest.parse(held)
+    except ProtocolError:
+        return []
+    if refused is not None:
+        return [f"Fetch request: read, and of its replica id: {refused}"]
+    state = request.replica_state
+    replica_id = request.replica_id if version < _REPLICA_STATE_FROM else state.replica_id
+    is_replica = replica_id >= 0 or replica_id == _FUTURE_LOCAL_REPLICA
+    # of several fields the reader takes the last one; here each counts
+    if is_from_broker(held) < is_replica:
+        return [f"Fetch request of replica {replica_id}: taken for a consumer's"]
+    return []
+
+
 def judge(number: int, data: bytes) -> list[str]:
     """Return the errors in the answers to these bytes."""
     kind, version = VERSIONS[number]
@@ -201,6 +222,8 @@ def judge(number: int, data: bytes) -> list[str]:
     found = _pieces(data)
     if kind is messages.ProduceRequest:
         found += _produce(held) + _old_produce(held)
+    elif kind is messages.FetchRequest:
+        found += _replica(held, int.from_bytes(data[2:4], "big", signed=True))
     elif not issubclass(kind, Request) and kind.api_key in WITH_ADDRESSES:
         if refusal(lambda: addresses(held, kind.api_key, version)) is None:
             refusal(lambda: rewrite_addresses(held, kind.api_key, version, lambda *_: ("gate", 9)))

@@ -22,6 +22,7 @@ from tests.hostile_gate import requests as kafka
 from tests.hostile_gate.batches import CODECS, Batch
 from tests.hostile_gate.crowd import Crowd, Plan, Sent
 from tests.hostile_gate.requests import produce
+from tests.support.broker_requests import broker_requests
 
 Address = tuple[str, int]
 Running = Generator[None, None, Sent]
@@ -675,6 +676,18 @@ def unknown() -> list[Plan]:
         for version in range(20)
     ]
 
+
+def of_brokers() -> list[Plan]:
+    """Send each request of brokers and controllers at each version: the broker must get none."""
+    return [Plan(one.frame, 1, 1) for one in broker_requests(client=b"never-1")]
+
+
+several(
+    {"each API at each version": of_brokers},
+    "requests of brokers",
+    in_ci="each API at each version",
+    unit="connection",
+)
 
 several(
     {

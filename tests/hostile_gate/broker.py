@@ -6,6 +6,7 @@ process serves the innocent client, so that what it waits for is the gate and ne
 What it does depends on the client id of a request, which the gate passes on:
 
     mute-...      nothing is answered
+    never-...     this process ends: no such request may come
     many-...      Metadata with 20,000 topics
     any other     Produce 9: success for topic "t", partition 0; Fetch 4: 50 MB where the client id
                   is big-..., else 1 kB; Metadata: the brokers alone; ApiVersions: `OFFERED`; other
@@ -17,6 +18,7 @@ A request of an attacker is read and dropped in large pieces, so that the broker
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 import sys
 from collections.abc import Sequence
@@ -109,6 +111,8 @@ class Answers:
         client = request[10 : 10 + max(size, 0)]
         if client.startswith(b"mute-"):
             return None
+        if client.startswith(b"never-"):
+            os._exit(1)
         if key == PRODUCE:
             return self.produce
         if key == FETCH:

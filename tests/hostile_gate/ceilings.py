@@ -11,8 +11,8 @@
     answer    a response that the gate makes itself: at most 1 MiB, or twice its request
     metrics   the text of /metrics afterwards: at most 1 MB
     files     log.audit_file and its renamed files: at most their bound
-    alive     the gate runs, the innocent client has had the broker's answers only, and /clients is
-              refused to a page of another site
+    alive     the gate runs, no request has reached the broker that must not, the innocent client
+              has had the broker's answers only, and /clients is refused to a page of another site
 
 CPU is a count of CPU time and holds on a busy machine. Latency is wall time: it is the best of some
 tries, since other work on the machine only makes a try worse.

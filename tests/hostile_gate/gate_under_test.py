@@ -104,6 +104,7 @@ class GateUnderTest:
             running.callback(innocent.stop)
             broker = Child(HERE / "broker.py", innocent.line())
             running.callback(broker.stop)
+            self.broker = broker
             self._start(int(broker.line()), running)
             self.running = running.pop_all()
         return self
@@ -157,6 +158,11 @@ class GateUnderTest:
     @property
     def is_alive(self) -> bool:
         return self.gate.process.poll() is None
+
+    @property
+    def is_broker_alive(self) -> bool:
+        """Return whether the broker of attackers has got no request that must not come."""
+        return self.broker.process.poll() is None
 
     def cpu_s(self) -> float:
         """Return user and system time of all threads so far."""

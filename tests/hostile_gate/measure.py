@@ -179,6 +179,8 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
     wrong = list(harmed["wrong"])
     if not gate.is_alive:
         wrong.append("the gate has ended")
+    if not gate.is_broker_alive:
+        wrong.append("a request has reached the broker that must not")
     metrics_began = time.monotonic()
     metrics = gate.metrics() if gate.is_alive else ""
     metrics_s = time.monotonic() - metrics_began

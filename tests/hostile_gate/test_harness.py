@@ -16,7 +16,7 @@ from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest
 from tests.hostile_gate import batches, broker, ceilings, requests
-from tests.hostile_gate.attacks import ATTACKS
+from tests.hostile_gate.attacks import ATTACKS, of_brokers
 from tests.hostile_gate.batches import CODECS, Batch
 from tests.hostile_gate.crowd import Crowd, Plan
 from tests.hostile_gate.prober import Client
@@ -224,6 +224,14 @@ def test_the_broker_answers_by_client_id() -> None:
         len(answers.to(requests.metadata([], client=b"many-1")[4:68]) or b"")
         > 20 * broker.MANY_TOPICS
     )
+
+
+def test_the_broker_ends_at_a_request_that_must_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    broker.Answers().to(requests.heartbeat(b"never-1")[4:68])
+    assert ended == [1]
+    assert all(b"never-1" in plan.data[:40] for plan in of_brokers())
 
 
 def test_a_crowd_counts_bytes_requests_and_answers() -> None:

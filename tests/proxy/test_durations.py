@@ -179,7 +179,8 @@ def test_durations_through_sockets() -> None:
         with socket.create_connection(gate.address, 20) as sock:
             sock.sendall(produce_frame(1, ("t", 0, GOOD)))
             read_frame(sock)
-            sock.sendall(other_frame(2, key=FETCH, version=11))
+            consumer = struct.pack(">i", -1)  # a replica's request is denied
+            sock.sendall(other_frame(2, key=FETCH, version=11, body=consumer))
             assert len(read_frame(sock)) == large + 4
             sock.sendall(other_frame(3))
             read_frame(sock)

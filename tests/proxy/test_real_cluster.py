@@ -9,6 +9,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -17,9 +18,15 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from batchval.policy import TopicPolicy
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.field_schema import read as read_fields
+from batchval.protocol.field_schema import shape_of
 from batchval.protocol.messages.produce import ProduceRequest
+from batchval.protocol.primitives import Reader
 from batchval.proxy.options import TopicPolicies
+from batchval.proxy.refusal_settings import inter_broker_rules
 from tests.interop.kafka_broker import KafkaBroker
+from tests.support.broker_requests import body_of, framed
 from tests.support.proxy import (
     RunningProxy,
     batch,
@@ -37,12 +44,14 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 VALUES = [b"value %d " % i * 20 for i in range(300)]
 
 
+#: What a listener denies by default: no client notices.
+INTER_BROKER = inter_broker_rules((), "default")
 POLICIES = TopicPolicies(TopicPolicy(), {"strict-*": TopicPolicy(max_message_bytes=2000)})
 
 
 @pytest.fixture(scope="module")
 def proxy(broker: KafkaBroker) -> Iterator[RunningProxy]:
-    with RunningProxy(broker.bootstrap, policies=POLICIES) as running:
+    with RunningProxy(broker.bootstrap, policies=POLICIES, deny=INTER_BROKER) as running:
         yield running
 
 
@@ -298,3 +307,34 @@ def test_some_of_several_partitions(proxy):
         sock.sendall(frame)
         assert codes(read_frame(sock), 12) == {(topic, 0): 0, (strict, 0): 10, (topic, 1): 2}
     assert read(proxy, topic, 1) == [b"one"]
+
+
+def asked(bootstrap: str, key: int, version: int, body: bytes) -> dict[str, Any]:
+    """Return the answer to a request whose answer's header is flexible."""
+    host, _, port = bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as sock:
+        sock.sendall(framed(key, version, body))
+        r = Reader(read_frame(sock), flexible=True)
+    assert r.int32() == 5
+    r.unknown_tags()
+    return read_fields(shape_of(f"{ApiKey(key).name.title().replace('_', '')}Response", version), r)
+
+
+def markers(topic: str, version: int) -> bytes:
+    """Return the body of a commit marker of a transaction that never was."""
+    topics = [{"Name": topic, "PartitionIndexes": [0]}]
+    one = {"ProducerId": 4242, "ProducerEpoch": 0, "TransactionResult": True, "Topics": topics}
+    marker = one | {"CoordinatorEpoch": 0, "TransactionVersion": version}
+    return body_of(ApiKey.WRITE_TXN_MARKERS, version, Markers=[marker])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_client_writes_a_marker_into_a_log(proxy, broker, version):
+    topic = made(proxy, fresh())
+    consumer = consumer_of(proxy)
+    for bootstrap, code, end in ((proxy.bootstrap, 31, 0), (broker.bootstrap, 0, 1)):
+        answer = asked(bootstrap, ApiKey.WRITE_TXN_MARKERS, version, markers(topic, version))
+        ((partition,),) = [one["Topics"][0]["Partitions"] for one in answer["Markers"]]
+        assert partition["ErrorCode"] == code
+        assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 30) == (0, end)
+    consumer.close()

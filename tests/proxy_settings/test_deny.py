@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from batchval.protocol.apis import APIS, ApiKey
+from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.error_answers import SENTENCES
 from batchval.protocol.field_schema import shape_of
 from batchval.protocol.gate_versions import carried_versions
@@ -19,7 +20,7 @@ from batchval.proxy.config import Log, Settings
 from batchval.proxy.denying import DenyList
 from batchval.proxy.loading import ConfigError, settings_from
 from batchval.proxy.options import Denied, DenyRule
-from batchval.proxy.refusal_settings import DENIABLE, NEVER_DENIED
+from batchval.proxy.refusal_settings import DENIABLE, NEVER_DENIED, inter_broker_rules
 
 LISTENERS = [{"name": "edge", "address": ":9092"}, {"name": "inside", "address": ":19092"}]
 
@@ -103,6 +104,54 @@ def test_sound_rules_have_no_fault() -> None:
     assert list(faults_of(rules)) == []
 
 
+def test_the_preset_is_a_name_of_apis() -> None:
+    (rule,) = settings_with({"apis": ["DeleteTopics", "Inter-Broker"], "listeners": "edge"}).deny
+    assert rule.apis == ["DeleteTopics", "inter-broker"]
+    assert rule.rule == DenyRule(
+        BROKER_APIS | {ApiKey.DELETE_TOPICS}, listeners="edge", shared=SHARED_WITH_BROKERS
+    )
+    assert set(DENIABLE.values()) >= BROKER_APIS | SHARED_WITH_BROKERS
+
+
+def defaults(*rules: dict[str, Any], listener: str = "edge") -> DenyList:
+    """Return what a listener denies by default in addition to these rules."""
+    return DenyList(inter_broker_rules(settings_with(*rules).deny, listener), listener)
+
+
+def test_the_default_denies_the_preset_to_all() -> None:
+    for found in (defaults(), defaults({"apis": ["DeleteTopics"], "except_principals": "User:a"})):
+        assert found.denied_to("User:a") == BROKER_APIS
+        assert found.shared_of("User:a") == SHARED_WITH_BROKERS
+
+
+def test_whom_a_rule_excepts_the_default_excepts() -> None:
+    rules: list[dict[str, Any]] = [
+        {"apis": ["inter-broker"], "except_principals": "User:CN=broker-*", "listeners": "in*"},
+        {"apis": ["AlterReplicaLogDirs", "Fetch"], "except_principals": ["User:cruise"]},
+        {"apis": ["inter-broker"], "principals": "User:bob"},
+    ]
+    inside, edge = defaults(*rules, listener="inside"), defaults(*rules)
+    assert inside.denied_to("User:CN=broker-1") == inside.shared_of("User:CN=broker-1") == set()
+    assert edge.denied_to("User:CN=broker-1") == BROKER_APIS
+    # one API alone; a rule about Fetch by all clients says nothing about replicas
+    assert edge.denied_to("User:cruise") == BROKER_APIS - {ApiKey.ALTER_REPLICA_LOG_DIRS}
+    assert edge.shared_of("User:cruise") == SHARED_WITH_BROKERS
+    # a rule about one principal leaves the default for the others
+    assert edge.denied_to("User:alice") == inside.denied_to("User:bob") == BROKER_APIS
+
+
+def test_a_listener_allows_by_a_word() -> None:
+    def listener(**values: Any) -> Settings:
+        return settings_from(
+            {"listeners": [{"address": ":9092", **values}], "upstream": {"bootstrap": "k:9092"}}
+        )
+
+    assert listener().listeners[0].inter_broker == "deny"
+    assert listener(inter_broker="allow").listeners[0].inter_broker == "allow"
+    with pytest.raises(ConfigError, match="inter_broker"):
+        listener(inter_broker=True)
+
+
 def listed(*rules: DenyRule, listener: str = "edge") -> DenyList:
     return DenyList(rules, listener)
 
@@ -144,4 +193,17 @@ def test_the_log_says_who_was_denied_what(log_as_it_was: None) -> None:
     )
     assert row["client"] == "10.0.0.7:1"
     assert len(row["client_id"]) == 250
+    assert "preset" not in row
     assert refusals.suppressed_total == 1
+
+
+def test_the_log_says_that_the_preset_denied_it(log_as_it_was: None) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    install(Log(), handler)
+    try:
+        event = Denied("edge", "c:1", None, "User:x", ApiKey.FETCH, 17, inter_broker=True)
+        RefusalLog(1, clock=lambda: 0.0).denied(event)
+    finally:
+        logging.getLogger("batchval").removeHandler(handler)
+    assert "api=Fetch version=17 preset=inter-broker" in stream.getvalue()

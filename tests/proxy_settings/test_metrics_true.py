@@ -19,10 +19,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.core.claims import compute, to_tag
+from batchval.protocol.apis import ApiKey
 from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG
 from tests.auth.gates import RunningSettings
+from tests.support.broker_requests import framed, with_replica
 from tests.support.proxy import (
     BAD,
     COMPRESSED,
@@ -352,7 +354,7 @@ def test_the_time_that_brokers_tell_clients_to_wait_is_counted() -> None:
                     expected["answers_throttled_total", "Produce"] += 1
                     expected["throttle_time_ms_total", "Produce"] += version
             for version in range(4, 19):
-                sock.sendall(other_frame(version, key=1, version=version))
+                sock.sendall(framed(ApiKey.FETCH, version, with_replica(version, -1)))
                 read_frame(sock)
                 expected["answers_throttled_total", "Fetch"] += 1
                 expected["throttle_time_ms_total", "Fetch"] += 1000 + version
