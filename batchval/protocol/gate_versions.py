@@ -21,20 +21,29 @@ from batchval.protocol.old_versions import Raised
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["CLIENTS_OWN_HOSTS", "carried_versions", "intersect_api_versions"]
+__all__ = [
+    "CLIENTS_OWN_HOSTS",
+    "CONTROLLERS_HOSTS",
+    "carried_versions",
+    "intersect_api_versions",
+]
 
 _UNSUPPORTED_VERSION = (35).to_bytes(2, "big")
 
 #: StreamsGroupHeartbeat, StreamsGroupDescribe: the hosts in their answers are what clients
 #: reported of themselves.
 CLIENTS_OWN_HOSTS = frozenset({88, 89})
+#: DescribeQuorum: the hosts in its answer (from version 2 on) are the controllers' listeners
+#: (KIP-853). No client of a broker connects to these, and the gate has no port for them.
+CONTROLLERS_HOSTS = frozenset({55})
+_PASSED_HOSTS = CLIENTS_OWN_HOSTS | CONTROLLERS_HOSTS
 
 
 def carried_versions() -> dict[int, tuple[int, int]]:
     """Return API key -> lowest and highest version that a gate can carry: this Kafka's, from 0 on.
 
-    An API whose answers hold addresses that nobody rewrites here (DescribeQuorum from version 2)
-    ends below that. Lowest versions are the broker's matter: Kafka announces Produce from 0 though
+    An API of a newer Kafka whose answers hold addresses that nobody rewrites here ends below that;
+    Kafka 4.4 has none. Lowest versions are the broker's matter: Kafka announces Produce from 0 though
     it carries 3 (KAFKA-18659), since a client stumbles over anything else.
     """
     carried = {}
@@ -42,7 +51,7 @@ def carried_versions() -> dict[int, tuple[int, int]]:
         last = api.max_version
         if "broker" not in api.listeners:
             continue
-        if api.addresses_from is not None and api.key not in WITH_ADDRESSES | CLIENTS_OWN_HOSTS:
+        if api.addresses_from is not None and api.key not in WITH_ADDRESSES | _PASSED_HOSTS:
             last = min(last, api.addresses_from - 1)
         if last >= api.min_version:
             carried[api.key] = (0, last)

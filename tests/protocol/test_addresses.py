@@ -21,6 +21,7 @@ from batchval.protocol.apis import APIS
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.gate_versions import (
     CLIENTS_OWN_HOSTS,
+    CONTROLLERS_HOSTS,
     carried_versions,
     intersect_api_versions,
 )
@@ -186,11 +187,16 @@ def test_no_version_that_is_carried_names_an_address_that_is_not_rewritten() -> 
     carried = carried_versions()
     for key, (_, last) in carried.items():
         first = APIS[key].addresses_from
-        assert first is None or last < first or key in WITH_ADDRESSES | CLIENTS_OWN_HOSTS
+        passed = CLIENTS_OWN_HOSTS | CONTROLLERS_HOSTS
+        assert first is None or last < first or key in WITH_ADDRESSES | passed
         assert "broker" in APIS[key].listeners
-    assert carried[0] == (0, 13)
-    assert carried[55][1] == 1  # DescribeQuorum names the controllers' hosts from version 2 on
     assert set(WITH_ADDRESSES) <= carried.keys()
+
+
+def test_the_newest_version_of_each_api_of_brokers_is_carried() -> None:
+    newest = {key: api.max_version for key, api in APIS.items() if "broker" in api.listeners}
+    assert {key: last for key, (_, last) in carried_versions().items()} == newest
+    assert newest[55] == 2  # DescribeQuorum, as kafka-metadata-quorum and kafka-python send it
 
 
 @pytest.mark.parametrize("version", range(6))

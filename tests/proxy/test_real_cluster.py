@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from batchval.policy import TopicPolicy
@@ -338,3 +338,22 @@ def test_no_client_writes_a_marker_into_a_log(proxy, broker, version):
         assert partition["ErrorCode"] == code
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), 30) == (0, end)
     consumer.close()
+
+
+def test_the_newest_description_of_the_quorum_passes(proxy, broker):
+    # kafka-metadata-quorum shows directory ids and endpoints, which version 2 has
+    topics = [{"TopicName": "__cluster_metadata", "Partitions": [{"PartitionIndex": 0}]}]
+    body = body_of(ApiKey.DESCRIBE_QUORUM, 2, Topics=topics)
+    direct, gated = (
+        asked(bootstrap, ApiKey.DESCRIBE_QUORUM, 2, body)
+        for bootstrap in (broker.bootstrap, proxy.bootstrap)
+    )
+    assert gated["ErrorCode"] == 0
+    assert gated["Nodes"] == direct["Nodes"] != []
+    voters = [one["Topics"][0]["Partitions"][0]["CurrentVoters"] for one in (direct, gated)]
+    (ids,) = {tuple((v["ReplicaId"], v["ReplicaDirectoryId"]) for v in one) for one in voters}
+    assert len(ids) == 1
+    # kafka-python sends the newest version that it knows, whatever the gate offers
+    admin = KafkaAdminClient(bootstrap_servers=proxy.bootstrap)
+    assert admin.describe_metadata_quorum()["nodes"]
+    admin.close()
