@@ -23,6 +23,7 @@ from batchval.core.claims import BatchClaims, attach, compute, to_tag
 from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.protocol.broker_requests import SHARED_WITH_BROKERS
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
@@ -48,7 +49,10 @@ _WORDS = ("ignore", "verify", "trust", "audit:0.5")
 _CLAIMS_OUT: tuple[ClaimsOut, ...] = ("none", "tag", "payload")
 _TAGS_FROM = 9
 _CODEC_AT, _CODECS = 22, 7
-_ROUTES = Routes({key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()})
+_ROUTES = Routes(
+    {key: (first, last, 1 << 30) for key, (first, last) in carried_versions().items()},
+    SHARED_WITH_BROKERS,
+)
 
 
 @cache
@@ -96,8 +100,8 @@ def _request(rng: random.Random, number: int) -> bytes:
     if rng.random() < 0.2:
         return other_frame(
             number,
-            rng.choice((22, 12, 3, 18, 1, 99)),
-            rng.randrange(12),
+            rng.choice((22, 12, 3, 18, 1, 2, 23, 24, 99)),
+            rng.randrange(19),
             rng.randbytes(rng.randrange(40)),
         )
     records, tag = _records(rng)
