@@ -153,11 +153,13 @@ class Handshakes:
         except HandshakeError as error:
             raise self._failed(error) from None
         except (OSError, ValueError) as error:
-            raise self._failed(_classified(error)) from None
+            # asyncio raises it in a frame that knows it
+            raise self._failed(_classified(error.with_traceback(None))) from None
         finally:
             self._over(guard)
             if guard.state != "SECURED":
                 guard.hang_up()
+            guard.dissolve()
         self.counters.handshakes_total += 1
         return secured
 
@@ -235,7 +237,7 @@ class Handshakes:
 
     # ---- the thread ------------------------------------------------------------------------------
 
-    def compute(self, guard: _Guard, tls: ssl.SSLObject) -> asyncio.Future[Exception | None]:
+    def compute(self, guard: _Guard, tls: ssl.SSLObject) -> asyncio.Future[list[Exception]]:
         """Go on with a handshake in the thread."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="batchval-tls")
@@ -316,12 +318,7 @@ class _Guard(asyncio.BufferedProtocol):
             secured = await self._task
         finally:
             self._task.cancel()
-        if (
-            secured is None
-            or self._lost is not None
-            or early.lost is not None
-            or self._outcome != (None,)
-        ):
+        if secured is None or self._lost is not None or early.is_lost or self._outcome != (None,):
             raise self._failure or _left()
         self.state = "SECURED"
         self.loop.call_soon(early.hand_over, secured, protocol)  # until then early takes what comes
@@ -333,8 +330,8 @@ class _Guard(asyncio.BufferedProtocol):
             self._failure = error
         if self._task is not None:
             self._task.cancel()
-        elif not self.turn.done():
-            self.turn.set_exception(error)
+        else:
+            self.turn.cancel()
 
     def hang_up(self) -> None:
         """End the connection, after the alert of what has failed."""
@@ -345,6 +342,15 @@ class _Guard(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError):
                 os.write(self.transport.get_extra_info("socket").fileno(), _ALERT + bytes([alert]))
         self.transport.abort()
+
+    def dissolve(self) -> None:
+        """Cut the cycles of a handshake that is over; reference counts free it.
+
+        What fails holds the frames that it was raised in, and a TLS transport its context.
+        """
+        self.look = self._failure = self._task = None
+        if self.state == "SECURED":
+            self._inner = None  # else it has to know that the connection is lost
 
     # ---- the transport's calls -------------------------------------------------------------------
 
@@ -387,8 +393,19 @@ class _Guard(asyncio.BufferedProtocol):
             self.fail(
                 _left() if self.hello else NoHandshakeError("client", "the client sent nothing")
             )
-        elif not self._computing:
-            self._inner.connection_lost(exc)
+        if not self._computing:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        """Tell the event loop's SSLProtocol why the connection is lost, and keep neither of both.
+
+        The exception is raised in frames that know this object.
+        """
+        assert self._lost is not None
+        (exc,), self._lost = self._lost, (None,)
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            inner.connection_lost(exc)
 
     # ---- the handshake ---------------------------------------------------------------------------
 
@@ -426,18 +443,23 @@ class _Guard(asyncio.BufferedProtocol):
         outcome = self._outcome[0]
         if outcome is not None:
             self._outcome = None
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                del outcome  # its traceback holds this frame
 
-    def _computed(self, future: asyncio.Future[Exception | None]) -> None:
+    def _computed(self, future: asyncio.Future[list[Exception]]) -> None:
         self._computing = False
-        assert self._inner is not None
         self.handshakes.started(self)
         if self._lost is not None:
-            self._inner.connection_lost(self._lost[0])
+            self._tell_lost()
             return
+        assert self._inner is not None
         if future.cancelled() or self.transport.is_closing():
             return
-        self._outcome = (future.result(),)
+        # taken out: raised, it knows this frame, and this frame knows the future
+        errors = future.result()
+        self._outcome = (errors.pop() if errors else None,)
         self._drive(0)
         if self._outcome == (None,):
             self.transport.set_protocol(_Reads(self._inner))
@@ -482,7 +504,7 @@ class _Early(asyncio.BufferedProtocol):
     """A buffer for what comes before the client's protocol has its transport."""
 
     def __init__(self, scratch: memoryview) -> None:
-        self.lost: tuple[Exception | None] | None = None
+        self.is_lost = False
         self._data = bytearray()
         self._buffer = scratch
         self._successor: asyncio.BufferedProtocol | None = None
@@ -494,7 +516,7 @@ class _Early(asyncio.BufferedProtocol):
         self._data += self._buffer[:nbytes]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.lost = (exc,)
+        self.is_lost = True  # and not why: the exception may know the frame that knows this
         if self._successor is not None:  # this call was scheduled when the protocol changed
             self._successor.connection_lost(exc)
 
@@ -508,20 +530,20 @@ class _Early(asyncio.BufferedProtocol):
             buffer[:count] = self._data[:count]
             del self._data[:count]
             protocol.buffer_updated(count)
-        if self.lost is not None:
-            protocol.connection_lost(self.lost[0])
+        if self.is_lost:
+            protocol.connection_lost(None)
 
 
 _DRIVING: ContextVar[_Guard | None] = ContextVar("_DRIVING", default=None)
 
 
-def _do_handshake(tls: ssl.SSLObject) -> Exception | None:
-    """Run in the thread. OpenSSL works without the GIL."""
+def _do_handshake(tls: ssl.SSLObject) -> list[Exception]:
+    """Run in the thread, and return what was raised. OpenSSL works without the GIL."""
     try:
         ssl.SSLObject.do_handshake(tls)
     except Exception as error:
-        return error.with_traceback(None)
-    return None
+        return [error.with_traceback(None)]
+    return []
 
 
 def _record_length(data: bytearray) -> int:
