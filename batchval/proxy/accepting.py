@@ -35,6 +35,7 @@ class Acceptor:
     ``factory``  makes the protocol of a connection
     ``free``     how many more connections there may be; one above that is closed at once
     ``refused``  called with the socket address of each client that was closed for that reason
+    ``unopened`` called with a protocol that never gets its connection
     ``spare``    descriptors that connections may take when the process has no others
     ``opening``  protocols of accepted connections that their owner does not count yet: until
                  ``opened``, or until the connection has failed
@@ -47,6 +48,7 @@ class Acceptor:
         *,
         free: Callable[[], int] = lambda: MOST_AT_ONCE,
         refused: Callable[[Any], None] = lambda _: None,
+        unopened: Callable[[Any], None] = lambda _: None,
         spare: SpareFiles | None = None,
         tls: ssl.SSLContext | None = None,
         handshake_s: float | None = None,
@@ -57,6 +59,7 @@ class Acceptor:
         self._factory = factory
         self._free = free
         self._refused = refused
+        self._unopened = unopened
         self._spare = spare
         self._tls = tls
         self._handshake_s = handshake_s
@@ -140,7 +143,9 @@ class Acceptor:
             connection.close()
             raise
         finally:
-            self.opened(protocol)
+            if protocol in self.opening:
+                self.opened(protocol)
+                self._unopened(protocol)
 
     def _pause(self, error: OSError) -> None:
         log.warning("no connection can be accepted: %s", error.strerror)

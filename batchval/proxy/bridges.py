@@ -99,6 +99,7 @@ class _Raising(OneSlice):
         """Send the request on, and what waits for it."""
         session, item = self.session, self.item
         assert item is not None
+        item.work = None
         if self.cancelled:
             return
         if error is not None:

@@ -205,6 +205,8 @@ class Budget:
         self._paused.pop(session, None)
         self._granted.pop(session, None)
         self._full.pop(session, None)
+        if not self._paused:
+            self._unlooked = iter(())  # it may hold this one
         self.end_large(session)
         self.count(session, 0)
         self._set_blocks_limit()

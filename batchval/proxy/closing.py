@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 from batchval.proxy.answering import Answering
 from batchval.proxy.connection_log import Connection, ConnectionLog, Request
@@ -32,7 +32,6 @@ class Counting(Protocol):
     loop: asyncio.AbstractEventLoop
 
     def closed(self, why: str) -> None: ...
-    def forget(self, session: Any) -> None: ...
 
 
 class Closed(Connection, Protocol):
@@ -61,6 +60,7 @@ class Closed(Connection, Protocol):
     def is_busy(self) -> bool: ...
     def move(self, event: Event) -> bool: ...
     def drop_requests(self) -> None: ...
+    def dissolve(self) -> None: ...
     def take_late(self, frames: list[memoryview]) -> None: ...
 
 
@@ -100,7 +100,7 @@ class Closing:
         session.move(Event.END)
         self._set_deadline()
         session.client.hold(ENDING)
-        session.proxy.loop.call_soon(self.close_if_done)
+        session.proxy.loop.call_soon(self._close_later, session)
 
     def end_when_taken(self, why: str, detail: str = "") -> None:
         """Take the requests that have been read, and then no more."""
@@ -128,6 +128,10 @@ class Closing:
             return
         if (not session.answering or session.client.transport is None) and not self._parts():
             self.close(session.ending)
+
+    def _close_later(self, session: Closed) -> None:
+        """Close in a later turn of the loop, which keeps ``session`` until then."""
+        self.close_if_done()
 
     def _parts(self) -> bool:
         """Return whether the client may still send: it has every answer, and an end of file."""
@@ -177,13 +181,16 @@ class Closing:
         self.forget_if_gone()
 
     def forget_if_gone(self) -> None:
-        """Forget the session once both of its connections are gone."""
+        """Forget and free the session once both of its connections are gone."""
         session = self._session
         if session.client.transport is None and session.broker is None and session.task is None:
             session.state = State.CLOSED
-            session.client.splitter.clear()  # the cycle collector may come much later
+            session.client.splitter.clear()
             session.seen_client.collect()
-            session.proxy.forget(session)
+            if self.parting is not None:
+                self.parting.finish()
+                self.parting = None
+            session.dissolve()
 
     def _set_deadline(self) -> None:
         if self.deadline is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 from batchval.proxy.awaited_brokers import UnknownBrokerError
@@ -53,10 +54,11 @@ class Connecting:
         """Connect in a later turn of the loop: one session in each turn does."""
         if not self._has_begun and self._session.broker is None:
             self._has_begun = True
-            self._session.budget.take_turn(self._start, self._session.account.key)
+            # the turn keeps the session, which may be gone by then
+            session = self._session
+            session.budget.take_turn(partial(self._start, session), session.account.key)
 
-    def _start(self) -> None:
-        session = self._session
+    def _start(self, session: Connected) -> None:
         if session.state is State.CLOSED and not session.unsent:
             self._has_begun = False
             session.closing.forget_if_gone()
@@ -85,6 +87,9 @@ class Connecting:
             self._opened(broker)
         finally:
             session.task = None
+            if session.broker is not broker:
+                # uvloop may have closed it when this was cancelled, without a call of the protocol
+                broker.transport = None
 
     def _opened(self, broker: BrokerConnection) -> None:
         session = self._session

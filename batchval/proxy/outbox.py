@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
+from functools import partial
 from typing import Final, Protocol
 
 from batchval.proxy import handlers
@@ -43,6 +44,7 @@ class Sending(Queue, Protocol):
     def bound_waiting(self) -> None: ...
     def read_if_bounded(self) -> None: ...
     def send(self, out: list[bytes | memoryview]) -> None: ...
+    def drop_jobs(self) -> None: ...
 
 
 class Outbox(deque[Item]):
@@ -113,15 +115,17 @@ class Outbox(deque[Item]):
         """Send the rest in a later turn, after others had theirs."""
         if self and not self._is_put_off:
             self._is_put_off = True
-            self._session.budget.take_turn(self._send_rest, self._session.account.key)
+            # the turn keeps the session, which may be gone by then
+            session = self._session
+            session.budget.take_turn(partial(self._send_rest, session), session.account.key)
 
-    def _send_rest(self) -> None:
+    def _send_rest(self, session: Sending) -> None:
         self._is_put_off = False
         try:
             self.send_ready()
         except Exception as error:  # outside of a transport's callback nobody would end the session
-            self._session.proxy.log_error("a request could not be sent", error)
-            self._session.abort("fault")
+            session.proxy.log_error("a request could not be sent", error)
+            session.abort("fault")
 
     def drop(self, n: int = 0) -> None:
         """Drop the requests from the n-th on, their places, and all that came after."""
@@ -134,11 +138,12 @@ class Outbox(deque[Item]):
                 item.verdict.cancelled = True
             if item.work is not None:
                 item.work.cancelled = True
+                item.work = None  # which knows its item
             first = item.answer or first
         if first is not None:
             session.answering.drop_from(first)
         session.untaken.clear()
-        session.proxy.validation.drop(session)
+        session.drop_jobs()
 
     def drop_from(self, item: Item) -> None:
         """Drop a request that cannot be sent on, and all after it."""

@@ -294,6 +294,7 @@ class Proxy:
             lambda: Session(self, listener).client,
             free=self.free,
             refused=self.refused,
+            unopened=lambda client: client.session.dissolve(),
         )
 
     def free(self) -> int:
@@ -485,7 +486,10 @@ class Proxy:
             else:
                 self.discovery.reached((host, port))
                 return
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame
 
     def upstream_failed(self) -> None:
         """Note that no broker was reachable; discovery has logged why."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
@@ -101,6 +102,7 @@ class Owner(Surroundings, Connector, Knowing, Protocol):
     raised: Mapping[int, Raised]
 
     def admit(self, session: Session) -> bool: ...
+    def forget(self, session: Session) -> None: ...
     def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
     def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
 
@@ -734,6 +736,23 @@ class Session(StateMachine[State, Event]):
         """End both sides at once."""
         self.closing.abort(why, detail)
 
+    def dissolve(self) -> None:
+        """Leave the tables of the listener, and cut the cycles that this session is in.
+
+        Both connections are gone: reference counts free it as soon as nobody calls it any more. Its
+        parts know it weakly from now on. What calls it later (a job in a thread, a turn of the
+        loop, a broker that was connected too late) holds it until then and finds it whole. A second
+        call changes nothing.
+        """
+        self.proxy.forget(self)
+        self.answering.clear()
+        self.fast_path.watch(None)
+        weak = weakref.proxy(self)
+        self.client.session = self.answering.session = self.clock.session = weak
+        self.identity._session = self.outbox._session = self.holding._session = weak
+        self.closing._session = self.connecting._session = self.seen_client._session = weak
+        self.seen_client._named = _unnamed
+
     @property
     def is_busy(self) -> bool:
         """Return whether requests wait to be sent."""
@@ -744,6 +763,10 @@ class Session(StateMachine[State, Event]):
         self.outbox.drop()
         self.answering.clear()
         self.waiting = 0
+
+    def drop_jobs(self) -> None:
+        """Forget the cancelled jobs that wait for a thread."""
+        self.proxy.validation.drop(self)
 
     def now(self) -> float:
         """Return the time of the loop's clock, in seconds."""
@@ -757,3 +780,7 @@ class Session(StateMachine[State, Event]):
             self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
         self.seen_client.check(now)
         self.clock.check(now)
+
+
+def _unnamed(client_id: str | None) -> None:
+    """Take no note of a client id: its session is gone."""

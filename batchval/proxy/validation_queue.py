@@ -307,6 +307,7 @@ class ValidationQueue:
             error = caught
         self._begun.pop(job, None)
         self._outcomes.append((job, word, used_s, error))
+        error = None  # its traceback knows this frame
         if not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(RuntimeError):  # the loop is closed

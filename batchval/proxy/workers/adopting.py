@@ -39,6 +39,8 @@ class AdoptingProxy(Proxy):
             await self.loop.connect_accepted_socket(lambda: session.client, connection)
         except BaseException as error:
             connection.close()
+            if session not in self.connections:  # it never gets its connection
+                session.dissolve()
             self._let_go(session)
             if not isinstance(error, OSError):  # the client has left
                 raise
