@@ -48,6 +48,7 @@ class Attack:
                "request" or "connection" where these have almost no bytes, "answer" for a byte of
                the broker's answers
     ``in_ci``  whether the alone stage of ``make test`` runs it
+    ``memory`` bytes over idle that it may take; None: max_bytes_held and more (ceilings.py)
     """
 
     name: str
@@ -55,6 +56,7 @@ class Attack:
     settings: dict[str, Any] = field(default_factory=dict)
     unit: str = "byte"
     in_ci: bool = False
+    memory: int | None = None
 
 
 ATTACKS: dict[str, Attack] = {}
@@ -66,11 +68,12 @@ def attack(
     *,
     unit: str = "byte",
     in_ci: bool = False,
+    memory: int | None = None,
 ) -> Callable[[Callable[[Address], Running]], Callable[[Address], Running]]:
     """Enter a function in the table."""
 
     def enter(run: Callable[[Address], Running]) -> Callable[[Address], Running]:
-        ATTACKS[name] = Attack(name, run, settings or {}, unit, in_ci)
+        ATTACKS[name] = Attack(name, run, settings or {}, unit, in_ci, memory)
         return run
 
     return enter
@@ -511,6 +514,31 @@ def one_request(address: Address) -> Running:
     return driven(
         address, [Plan(kafka.api_versions(), 1, 1, stays=True) for _ in range(1_500)], seconds=3.0
     )
+
+
+SHORT_MEMORY = 20 << 20
+
+
+@attack(
+    "connections: 8,000 short ones, 100 at a time",
+    unit="connection",
+    in_ci=True,
+    memory=SHORT_MEMORY,
+)
+def short(address: Address) -> Running:
+    """Ask for versions, read the answer, and leave: closed sessions must leave no memory."""
+    yield
+    total = Sent()
+    for _ in range(80):
+        part = driven(address, [Plan(kafka.api_versions(), 1, 1) for _ in range(100)])
+        total.connections += part.connections
+        total.sent += part.sent
+        total.requests += part.requests
+        total.answers += part.answers
+        total.answered += part.answered
+        total.largest_answer = max(total.largest_answer, part.largest_answer)
+        total.closed += part.closed
+    return total
 
 
 # ---- rules: kafka --------------------------------------------------------------------------------

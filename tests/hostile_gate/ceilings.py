@@ -5,9 +5,10 @@
               By request, where an attack is many small whole ones: at most 3 small Produce
               requests. By connection, where it sends almost nothing: at most 3 ms. Always
               beyond the first 20 ms.
-    memory    peak RSS over idle: at most max_bytes_held + 64 MiB
+    memory    peak RSS over idle: at most max_bytes_held + 64 MiB, or what the attack states
     latency   p99 of an innocent client beyond its p99 before the attack: at most 50 ms
     callback  CPU of the loop's thread in its longest callback: at most 5 ms
+    collector CPU of the cycle collector's longest run: at most 20 ms
     answer    a response that the gate makes itself: at most 1 MiB, or twice its request
     metrics   the text of /metrics afterwards: at most 1 MB
     files     log.audit_file and its renamed files: at most their bound
@@ -25,7 +26,7 @@ from typing import Any
 MIB = 1 << 20
 CPU_RATIO, REQUEST_RATIO, CONNECTION_S = 100.0, 3.0, 0.003
 MEMORY_SLACK = 64 * MIB
-LATENCY_S, CALLBACK_S = 0.050, 0.005
+LATENCY_S, CALLBACK_S, COLLECTOR_S = 0.050, 0.005, 0.020
 ANSWER_BYTES, METRICS_BYTES = MIB, 1_000_000
 HELD_SHARE = 0.10
 #: CPU that counts as none: the innocent client's share is subtracted, and is not quite steady
@@ -52,7 +53,7 @@ def cpu_share(found: dict[str, Any]) -> float:
 
 def shares(found: dict[str, Any]) -> dict[str, float]:
     """Return each figure over its ceiling: above 1 it is broken."""
-    allowed = found["max_bytes_held"] + MEMORY_SLACK
+    allowed = found.get("memory_allowed") or found["max_bytes_held"] + MEMORY_SLACK
     result = {
         "cpu": cpu_share(found),
         "memory": found["memory_bytes"] / allowed,
@@ -61,6 +62,8 @@ def shares(found: dict[str, Any]) -> dict[str, float]:
         "metrics": found["metrics_bytes"] / METRICS_BYTES,
         "alive": 2.0 if found["wrong"] else 0.0,
     }
+    if "collector_longest_s" in found:
+        result["collector"] = found["collector_longest_s"] / COLLECTOR_S
     if found["unit"] == "byte":  # else answers are the broker's, or those of TLS
         sent = found["sent"]
         most = max(ANSWER_BYTES, 2 * sent["sent"] // max(1, sent["requests"]))

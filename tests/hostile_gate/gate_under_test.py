@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.hostile_gate.watched_gate import HEAD, SIZE
+from tests.hostile_gate.watched_gate import COLLECTOR, COLLECTOR_AT, HEAD, SIZE
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -193,6 +193,11 @@ class GateUnderTest:
         return Longest(
             callback / 1e9, turn / 1e9, data[HEAD.size : HEAD.size + size].decode(errors="replace")
         )
+
+    def collector(self) -> tuple[float, float]:
+        """Return the CPU seconds of the cycle collector since `forget`, and of its longest run."""
+        total, most = COLLECTOR.unpack_from(self.shared.read_bytes(), COLLECTOR_AT)
+        return total / 1e9, most / 1e9
 
     def metrics(self, timeout_s: float = 30.0) -> str:
         """Return the text of /metrics."""

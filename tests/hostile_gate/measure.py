@@ -176,6 +176,7 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
     cpu = gate.cpu_s() - cpu_start - calm.cpu_share * (time.monotonic() - start)
     harmed = prober.ask(f"{start} {end}")
     times = limits_and_times(gate, calm, harmed)  # before /metrics is asked for
+    collector_s, collector_longest_s = gate.collector()
     wrong = list(harmed["wrong"])
     if not gate.is_alive:
         wrong.append("the gate has ended")
@@ -194,6 +195,9 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
         "memory_bytes": gate.peak_bytes() - idle if gate.is_alive else 0,
         "idle_bytes": idle,
         **times,
+        "memory_allowed": attack.memory,
+        "collector_s": collector_s,
+        "collector_longest_s": collector_longest_s,
         "metrics_bytes": len(metrics),
         "metrics_s": metrics_s,
         "audit_bytes": gate.audit_bytes(),
@@ -233,6 +237,10 @@ def shown(found: Found) -> str:
             "callback ms": [round(found["callback_s"] * 1e3, 1), found["callback"]],
             "turn ms": round(found["turn_s"] * 1e3, 1),
             "MiB": found["memory_bytes"] >> 20,
+            "collector ms": [
+                round(found.get(key, 0.0) * 1e3, 1)
+                for key in ("collector_s", "collector_longest_s")
+            ],
             "broken": {key: round(value, 1) for key, value in broken(found).items()},
             "wrong": found["wrong"],
         }

@@ -5,6 +5,7 @@
 FILE is mapped and shared with the harness, which sets it to zeros before an attack (`Longest`):
 
     callback_ns:8 turn_ns:8 name_size:4, name      native byte order
+    at COLLECTOR_AT: total_ns:8 longest_ns:8       CPU time of the cycle collector
 
 ``callback_ns``  CPU time of the loop's thread in one callback: a protocol's method, a step of a
                  task, or a function that was scheduled. Nested calls count as one.
@@ -19,6 +20,7 @@ nothing of the tests: ``PYTHONPATH`` names the checkout whose gate it runs.
 from __future__ import annotations
 
 import asyncio
+import gc
 import mmap
 import os
 import struct
@@ -31,6 +33,8 @@ import uvloop
 
 HEAD = struct.Struct("=qqi")
 SIZE = 4096
+COLLECTOR = struct.Struct("=qq")
+COLLECTOR_AT = SIZE - COLLECTOR.size
 TICK_S = 0.001
 METHODS = ("connection_made", "connection_lost", "buffer_updated", "data_received")
 METHODS += ("eof_received", "pause_writing", "resume_writing")
@@ -44,12 +48,23 @@ class Longest:
             self.shared = mmap.mmap(file.fileno(), SIZE)
         self.depth = 0
         self.turn_began = 0
+        self.collection_began = 0
+
+    def collected(self, phase: str, _: dict[str, int]) -> None:
+        """Add the time of a collection (gc.callbacks)."""
+        now = time.thread_time_ns()
+        if phase == "start":
+            self.collection_began = now
+            return
+        total, most = COLLECTOR.unpack_from(self.shared, COLLECTOR_AT)
+        taken = now - self.collection_began
+        COLLECTOR.pack_into(self.shared, COLLECTOR_AT, total + taken, max(most, taken))
 
     def note(self, callback: Callable[..., Any], nanoseconds: int) -> None:
         """Keep the time of a callback if no other took as long."""
         most, turn, _ = HEAD.unpack_from(self.shared)
         if nanoseconds > most:
-            name = name_of(callback).encode()[: SIZE - HEAD.size]
+            name = name_of(callback).encode()[: COLLECTOR_AT - HEAD.size]
             HEAD.pack_into(self.shared, 0, nanoseconds, turn, len(name))
             self.shared[HEAD.size : HEAD.size + len(name)] = name
 
@@ -139,6 +154,7 @@ def watched_loop(longest: Longest) -> type[uvloop.Loop]:
 
 def main() -> None:
     longest = Longest(sys.argv[1])
+    gc.callbacks.append(longest.collected)
     kind = watched_loop(longest)
 
     def new_event_loop() -> uvloop.Loop:
