@@ -393,6 +393,7 @@ class _Waiting:
     def resume(self) -> None:
         """Go on, once."""
         job, self._job = self._job, None
+        self._questions = []  # whose callbacks hold this
         if self.timer is not None:
             self.timer.cancel()
         if job is not None:
