@@ -13,6 +13,9 @@ from batchval.cli.early_reload import EarlyReload
 from batchval.cli.exit_codes import USAGE
 from batchval.cli.options import FILE, json_option
 
+#: Stands for --clients without an address; no argument of a process can hold it.
+_OF_CONFIG = "\0"
+
 
 @click.command(
     "proxy",
@@ -56,7 +59,9 @@ from batchval.cli.options import FILE, json_option
 @click.option(
     "--clients",
     metavar="HOST:PORT",
-    help="Metrics address of a running gate, to list its clients.",
+    is_flag=False,
+    flag_value=_OF_CONFIG,
+    help="Metrics address of a running gate, to list its clients. Default: that of --config.",
 )
 @click.option(
     "--slowest", is_flag=True, help="Order of --clients by mean latency, the longest first."
@@ -160,7 +165,7 @@ def command(
             err=True,
         )
         return USAGE
-    from batchval.cli.proxy_clients import show_clients
+    from batchval.cli.proxy_clients import DEFAULT_ADDRESS, show_clients
     from batchval.cli.proxy_report import report
     from batchval.cli.proxying import (
         check_certificates,
@@ -168,15 +173,21 @@ def command(
         check_upstreams,
         draft_of,
         file_of,
+        metrics_address_of,
         run,
+        state_folder_of,
     )
 
     try:
         if clients is not None:
+            if clients == _OF_CONFIG:
+                clients = metrics or DEFAULT_ADDRESS
+                if config is not None:
+                    clients = metrics_address_of(draft_of(config, listen, overrides))
             return show_clients(clients, as_json, slowest)
         if as_report:
             if state_directory is None and config is not None:
-                state_directory = draft_of(config, listen, overrides).finished().state_folder
+                state_directory = state_folder_of(draft_of(config, listen, overrides))
             return report(state_directory, as_json)
         draft = draft_of(config, listen, overrides)
         if print_config:
@@ -188,7 +199,9 @@ def command(
                 return 0
         found = check_files(draft, config)
         if check_config:
-            for line in found + check_upstreams(draft) + check_certificates(draft):
+            warnings = found + draft.warning_lines()
+            warnings += check_upstreams(draft) + check_certificates(draft)
+            for line in warnings:
                 click.echo(f"batchval proxy: warning: {line}", err=True)
         settings = draft.finished()
         if check_config:
@@ -196,7 +209,13 @@ def command(
         return (
             0
             if early is None
-            else run(settings, early, file_of(config, overrides, draft), take_over=take_over)
+            else run(
+                settings,
+                early,
+                file_of(config, overrides, draft),
+                take_over=take_over,
+                warnings=draft.warning_lines(),
+            )
         )
     except loading.ConfigError as error:
         for line in error.problems:

@@ -20,9 +20,11 @@ import click
 from batchval.cli.exit_codes import FINDINGS, UNREADABLE
 from batchval.cli.output import print_json
 
-__all__ = ["show_clients"]
+__all__ = ["DEFAULT_ADDRESS", "show_clients"]
 
 _DEFAULT_PORT = 9464
+#: The address of metrics by default.
+DEFAULT_ADDRESS = f"127.0.0.1:{_DEFAULT_PORT}"
 _TIMEOUT_S = 15.0
 _LARGEST = 64 << 20  # bytes of an answer: 10,000 rows have less
 _OK = 200

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,19 @@ if TYPE_CHECKING:
     from batchval.proxy.lifecycle import Life
     from batchval.proxy.settings_file import SettingsFile
 
-__all__ = ["check_certificates", "check_files", "check_upstreams", "draft_of", "file_of", "run"]
+__all__ = [
+    "check_certificates",
+    "check_files",
+    "check_upstreams",
+    "draft_of",
+    "file_of",
+    "metrics_address_of",
+    "run",
+    "state_folder_of",
+]
+
+#: Hosts that stand for all addresses of this machine, and the one to connect to.
+_LOOPBACKS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 log = logging.getLogger("batchval.proxy")
 
@@ -54,6 +67,32 @@ def file_of(
     from batchval.proxy.settings_file import SettingsFile
 
     return None if config is None else SettingsFile(config, overrides, draft.digest)
+
+
+def state_folder_of(draft: loading.Draft) -> Path | None:
+    """Return the state directory, whatever is wrong with other keys: options may have set them
+    where the gate was started. Raises ConfigError with all faults where there is none.
+    """
+    if draft.settings is None or draft.is_wrong(("state_directory",)):
+        return draft.finished().state_folder
+    return draft.settings.state_folder or draft.finished().state_folder
+
+
+def metrics_address_of(draft: loading.Draft) -> str:
+    """Return where the gate of these settings answers, whatever is wrong with other keys. Raises
+    ConfigError.
+    """
+    loc = ("metrics", "address")
+    settings = draft.settings
+    if settings is None or draft.is_wrong(loc):
+        settings = draft.finished()
+    address = settings.metrics.address
+    if address is None:
+        raise loading.ConfigError(["metrics.address: is null: this gate does not list its clients"])
+    if not address.port:
+        text = "port 0 is any free port: use --clients HOST:PORT with the one that the gate printed"
+        raise loading.ConfigError([f"metrics.address: {text}"])
+    return str(address._replace(host=_LOOPBACKS.get(address.host, address.host)))
 
 
 def check_files(draft: loading.Draft, config: Path | None) -> list[str]:
@@ -101,18 +140,22 @@ def run(
     file: SettingsFile | None = None,
     *,
     take_over: bool = False,
+    warnings: Iterable[str] = (),
 ) -> int:
     """Run a gate until its end, and return the exit code.
 
     ``early``      has noted SIGHUP since before these settings were read
     ``file``       where settings are read again
     ``take_over``  in place of a gate that runs
+    ``warnings``   about these settings, for the log
     """
     from batchval.network.loops import loop_factory
     from batchval.proxy.interpreter import switch_soon
     from batchval.proxy.log_thread import write_in_thread
 
     log_handler = write_in_thread(settings.log)
+    for line in warnings:
+        log.warning("settings: %s", line)
     predecessor = None
     try:
         predecessor = _predecessor(settings) if take_over else None

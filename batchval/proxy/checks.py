@@ -1,7 +1,8 @@
 """Settings compared with each other: values that contradict each other, and settings without
 effect.
 
-A value that equals the default may have no effect: ``--print-config`` writes all defaults.
+A value that equals the default may have no effect: ``--print-config`` writes all defaults. What
+only ``mode`` makes idle is a warning: in an emergency the mode is changed alone.
 """
 
 from __future__ import annotations
@@ -246,11 +247,8 @@ _TOPIC_NAMES: Final = "1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'"
 def _observe(settings: Settings) -> Iterator[Fault]:
     rules = settings.observe
     if rules and settings.mode == "observe":
-        yield Fault.of(
-            ("observe",),
-            "has no effect: mode observe observes all topics and principals",
-            ("mode",),
-        )
+        text = "has no effect: mode observe observes all topics and principals"
+        yield Fault.of(("observe",), text, ("mode",)).as_warning()
     for i, rule in enumerate(rules):
         at: Loc = ("observe", i)
         if name_for(rule.topics, ()) is None:

@@ -52,33 +52,43 @@ class Draft:
 
     ``settings``  without the wrong values: only for further checks; None where nothing is left
     ``faults``    values that are wrong, then settings that do not go together or with their files
+    ``warnings``  settings that have no effect as the others are: a gate runs with them
     ``digest``    of the file's content (SHA-256)
+    ``file_mode`` what the file has as ``mode``, where an option may have set another
     """
 
     def __init__(self, settings: Settings | None, source: Source, faults: Iterable[Fault]) -> None:
         self.settings = settings
         self.source = source
         self.faults = list(faults)
+        self.warnings: list[Fault] = []
         self.digest = ""
+        self.file_mode: object = None
         self._wrong_values = len(self.faults)
         self._wrong = {loc for fault in self.faults for loc in (fault.loc, *fault.reads)}
 
     def add(self, faults: Iterable[Fault]) -> None:
-        """Add faults, without those that compare a value which is wrong itself."""
-        self.faults += [
-            fault for fault in faults if not any(self.is_wrong(loc) for loc in fault.reads)
-        ]
+        """Add faults and warnings, without those that compare a value which is wrong itself."""
+        for fault in faults:
+            if not any(self.is_wrong(loc) for loc in fault.reads):
+                (self.warnings if fault.is_warning else self.faults).append(fault)
 
     def is_wrong(self, loc: Loc) -> bool:
         """Return whether the value of this key, or of one around it, is wrong by itself."""
         return any(loc[:i] in self._wrong for i in range(1, len(loc) + 1))
 
     def readable(self) -> tuple[Settings, list[str]]:
-        """Return settings with valid values, and the lines of other faults. Raises ConfigError."""
+        """Return settings with valid values, and the lines of other faults and of warnings. Raises
+        ConfigError.
+        """
         values, others = self.faults[: self._wrong_values], self.faults[self._wrong_values :]
         if values or self.settings is None:
             raise ConfigError(lines_of(self.faults, self.source))
-        return self.settings, lines_of(others, self.source)
+        return self.settings, lines_of([*others, *self.warnings], self.source)
+
+    def warning_lines(self) -> list[str]:
+        """Return a line for each warning."""
+        return lines_of(self.warnings, self.source)
 
     def finished(self) -> Settings:
         """Return the settings. Raises ConfigError with all faults, where there are any."""
@@ -102,8 +112,10 @@ def drafted_bytes(data: bytes, path: Path, overrides: Mapping[str, Any] | None =
     values, lines, twice = parsed(text_of(data, str(path)), str(path))
     overrides = overrides or {}
     source = Source(str(path), lines, frozenset(tuple(key.split(".")) for key in overrides))
+    file_mode = values.get("mode")
     draft = drafted(overridden(values, overrides), source=source, folder=path.parent, faults=twice)
     draft.digest = hashlib.sha256(data).hexdigest()
+    draft.file_mode = file_mode
     return draft
 
 

@@ -8,6 +8,7 @@ Parts(settings, before)  for other settings: what is known in the running gate s
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 
 from batchval.policy import TopicPolicy
@@ -59,6 +60,12 @@ class Parts:
         if before is not None and before.cluster_topics is not None:
             return before.cluster_topics
         return ClusterTopics(read, self.refresh_s)
+
+    def for_mode_of(self, settings: Settings) -> Parts:
+        """Return the same parts for settings of which only the mode is another."""
+        parts = copy.copy(self)
+        parts.settings = settings
+        return parts
 
     @property
     def refresh_s(self) -> float:

@@ -41,7 +41,7 @@ def _principals(at: Loc, principals: str, exceptions: tuple[str, ...]) -> Iterat
 
 
 def quarantine_faults(settings: Settings) -> Iterator[Fault]:
-    """Find a quarantine that never gets a batch, or less than it was set up for."""
+    """Find a quarantine that never gets a batch in this mode, or less than it was set up for."""
     found = settings.quarantine
     if found is None:
         return
@@ -49,7 +49,7 @@ def quarantine_faults(settings: Settings) -> Iterator[Fault]:
     observes: tuple[Loc, ...] = (("mode",), ("observe",))
     if settings.mode == "observe" and not found.observed:
         text = "is false, and mode observe refuses nothing: set quarantine.observed: true"
-        yield Fault.of(loc, text, *observes)
+        yield Fault.of(loc, text, *observes).as_warning()
     elif found.observed and settings.mode == "enforce" and not settings.observe:
         text = "has no effect: no batch is observed in mode enforce without observe"
-        yield Fault.of(loc, text, *observes)
+        yield Fault.of(loc, text, *observes).as_warning()

@@ -42,7 +42,7 @@ LOOK_S: Final = 1.0
 LIMIT_S: Final = 60.0
 #: Keys that one log line names.
 MOST_NAMED: Final = 20
-#: Lines about faults that are written in one turn of the loop.
+#: Lines about faults and warnings that are written in one turn of the loop.
 LINES_A_TURN: Final = 10
 
 Result = Literal["applied", "unchanged", "refused"]
@@ -153,10 +153,7 @@ class Reloader:
             result, problems = "refused", [type(error).__name__]
         self.results[result] += 1
         self.is_successful = result != "refused"
-        for i, line in enumerate(problems):
-            log.error("settings refused: %s", line)
-            if i % LINES_A_TURN == LINES_A_TURN - 1:
-                await asyncio.sleep(0)
+        await _log_lines(logging.ERROR, "settings refused", problems)
         if problems:
             log.error("the settings stay as they were: faults in the new ones: %d", len(problems))
         return result
@@ -168,6 +165,7 @@ class Reloader:
         found += _replaced(self._files, checked.files)
         if not found:
             log.info("settings and files are unchanged")
+            await _log_lines(logging.WARNING, "settings", checked.warnings)
             return "unchanged"
         step = await self._prepared(checked.settings)
         step.apply()
@@ -175,6 +173,7 @@ class Reloader:
         self.applied_s = self._clock()
         more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         log.info("settings reloaded: %s%s", ", ".join(found[:MOST_NAMED]), more)
+        await _log_lines(logging.WARNING, "settings", checked.warnings)
         return "applied"
 
     async def _prepared(self, settings: Settings) -> Step:
@@ -187,7 +186,7 @@ class Reloader:
 
     async def _checked(self, running: Settings) -> Checked:
         if self._file is None:
-            return Checked(running, await self._reading.run(partial(digests_of, running)))
+            return Checked(running, await self._reading.run(partial(digests_of, running)), [])
         self._watch.tried = UNREADABLE
         data = await self._reading.run(self._file.read)
         self._watch.tried = digest_of(data)
@@ -203,6 +202,13 @@ class Reloader:
         yield single("gauge", "config_last_reload_successful", text, float(self.is_successful))
         text = "When the settings in use were taken, in seconds since 1970."
         yield single("gauge", "config_last_applied_timestamp_seconds", text, self.applied_s)
+
+
+async def _log_lines(level: int, what: str, lines: list[str]) -> None:
+    for i, line in enumerate(lines):
+        log.log(level, "%s: %s", what, line)
+        if i % LINES_A_TURN == LINES_A_TURN - 1:
+            await asyncio.sleep(0)
 
 
 def _digest_now(file: SettingsFile) -> str:

@@ -23,7 +23,14 @@ from batchval.proxy.secret import Secret
 from batchval.proxy.values import Address
 from batchval.yaml_settings.faults import Fault, Loc, path_of
 
-__all__ = ["EFFECTS", "Effect", "changes", "effect_of", "restart_faults"]
+__all__ = [
+    "EFFECTS",
+    "Effect",
+    "changes",
+    "changes_only_mode",
+    "effect_of",
+    "restart_faults",
+]
 
 
 class Effect(enum.Enum):
@@ -114,6 +121,11 @@ def _listeners(running: Settings, wanted: Settings) -> Iterator[Fault]:
         for loc, old, new in _differences(("listeners", i), before[listener.name], listener):
             if effect_of(loc) is Effect.RESTART:
                 yield _fault(loc, old, new)
+
+
+def changes_only_mode(running: Settings, wanted: Settings) -> bool:
+    """Return whether the mode differs and nothing else."""
+    return [loc for loc, _, _ in _differences((), running, wanted)] == [("mode",)]
 
 
 # ---- a line about what has changed ---------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 read    bytes of a regular file: a pipe would stop the reader
 check   all faults, as at the start, and the keys that a running gate cannot take
+
+A file in which only ``mode`` is new is taken whatever has become of the other files that it names:
+a certificate or a folder that is gone must not keep the gate from forwarding.
 """
 
 from __future__ import annotations
@@ -16,10 +19,16 @@ from pydantic import BaseModel
 from batchval.named_files import read
 from batchval.proxy.config import Settings
 from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import MOST_FILE_BYTES, ConfigError, drafted_bytes, keys_of
+from batchval.proxy.loading import (
+    MOST_FILE_BYTES,
+    ConfigError,
+    Draft,
+    drafted_bytes,
+    keys_of,
+)
 from batchval.proxy.secret import Secret
-from batchval.proxy.settings_diff import restart_faults
-from batchval.yaml_settings.faults import Loc, path_of
+from batchval.proxy.settings_diff import changes_only_mode, restart_faults
+from batchval.yaml_settings.faults import Fault, Loc, path_of
 
 __all__ = ["UNREADABLE", "Checked", "FileDigests", "SettingsFile", "digest_of", "digests_of"]
 
@@ -38,10 +47,13 @@ FileDigests = dict[Path, tuple[str, str]]
 
 
 class Checked(NamedTuple):
-    """Settings without faults, and the content of the files that they name."""
+    """Settings without faults, the content of the files that they name, and a line for each
+    warning.
+    """
 
     settings: Settings
     files: FileDigests
+    warnings: list[str]
 
 
 class SettingsFile:
@@ -66,10 +78,24 @@ class SettingsFile:
         """Return the settings of this content. Raises ConfigError with all faults."""
         draft = drafted_bytes(data, self.path, self._overrides)
         if draft.settings is not None:
-            draft.add(file_faults(draft.settings, self.path))
+            faults = file_faults(draft.settings, self.path)
+            if changes_only_mode(running, draft.settings):
+                faults = (fault.as_warning() for fault in faults)
+            draft.add(faults)
             draft.add(restart_faults(running, draft.settings))
+            draft.add(self._mode_without_effect(draft))
         settings = draft.finished()
-        return Checked(settings, digests_of(settings))
+        return Checked(settings, digests_of(settings), draft.warning_lines())
+
+    def _mode_without_effect(self, draft: Draft) -> Iterator[Fault]:
+        """Warn that the file asks for another mode than the option that the gate runs with."""
+        option = self._overrides.get("mode")
+        if option is not None and draft.file_mode not in (None, option):
+            text = (
+                f"the option --mode {option} of the running gate wins: {draft.file_mode} in "
+                f"{self.path} has no effect until the gate is started without the option"
+            )
+            yield Fault.of(("mode",), text).as_warning()
 
 
 def digest_of(data: bytes) -> str:

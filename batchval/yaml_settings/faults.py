@@ -22,17 +22,24 @@ MOST_LINES: Final = 50
 class Fault(NamedTuple):
     """A fault of the settings. ``reads`` are the keys that were compared; with a wrong value in one
     of them the fault may not be one.
+
+    ``is_warning``  whether the settings are valid all the same
     """
 
     loc: Loc
     text: str
     reads: tuple[Loc, ...] = ()
     line: int | None = None  # None: that of the key
+    is_warning: bool = False
 
     @classmethod
     def of(cls, loc: Loc, text: str, *reads: Loc) -> Fault:
         """Return a fault that was found by comparing the value of its own key, with others."""
         return cls(loc, text, (loc, *reads))
+
+    def as_warning(self) -> Fault:
+        """Return the same fault as a warning."""
+        return self._replace(is_warning=True)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +109,23 @@ def test_json(run: Run) -> None:
     assert (code, err) == (1, "")
     assert (client["type"], client["client_id"], client["old"]) == ("client", "agent", True)
     assert (summary["type"], summary["known"], summary["old"]) == ("summary", 1, 1)
+
+
+def test_the_address_of_the_settings(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "gate.yaml"
+    with answering(http(page(NEW))) as (address, _):
+        port = address.rpartition(":")[2]
+        for host in ("127.0.0.1", "0.0.0.0", ""):
+            # a gate runs with it, with --listen, --upstream and --mode
+            config.write_text(f"metrics: {{address: '{host}:{port}'}}\nobserve: [{{topics: a}}]\n")
+            assert run("proxy", "--clients", "--config", config)[0] == 0
+            assert run("proxy", "--clients", "--mode", "observe", "--config", config)[0] == 0
+        assert run("proxy", "--clients", "--metrics", address)[0] == 0
+    for text, why in (("null", "is null"), ("'127.0.0.1:0'", "port 0 is any free port")):
+        config.write_text(f"metrics: {{address: {text}}}\n")
+        code, _, err = run("proxy", "--clients", "--config", config)
+        assert code == 2
+        assert f"metrics.address: {why}" in err
 
 
 def test_without_old_clients_the_exit_code_is_0(run: Run) -> None:

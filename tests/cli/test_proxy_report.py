@@ -147,6 +147,23 @@ def test_the_folder_comes_from_the_settings_or_from_systemd(
     assert run("proxy", "--report").code == 1
 
 
+def test_the_report_of_a_gate_that_options_have_completed(run: Run, tmp_path: Path) -> None:
+    # with --listen, --upstream and --metrics a gate runs with this file
+    written(tmp_path / "state", Refused())
+    config = tmp_path / "gate.yaml"
+    rest = "state_directory: state\nobserve: [{topics: a}]\nmetrics: {remote: true}\n"
+    for mode in ("", "mode: enforce\n", "mode: observe\n", "mode: both\n"):
+        config.write_text(mode + rest)
+        assert run("proxy", "--report", "--config", config).code == 1
+        assert run("proxy", "--report", "--config", config, "--mode", "observe").code == 1
+    config.write_text("state_directory: [1]\n")
+    code, _, err = run("proxy", "--report", "--config", config)
+    assert (code, "state_directory: " in err) == (2, True)
+    config.write_text("state_dir: state\n")
+    code, _, err = run("proxy", "--report", "--config", config)
+    assert (code, "state_dir: unknown key" in err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [

@@ -279,7 +279,6 @@ NO_EFFECT = [
         "refresh_ms: has no effect: topics.from_cluster is false",
     ),
     ({"validation": {"rules": "kafka", "extras": {"S1": "refuse"}}}, "extras: has no effect"),
-    ({"observe": [{"topics": "a"}], "mode": "observe"}, "observe: has no effect: mode observe"),
     (
         {"limits": {"max_connections_per_address": 10_001}},
         "has no effect: max_connections is 10000",

@@ -12,7 +12,7 @@ import pytest
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.config import Settings
 from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import ConfigError, settings_from
+from batchval.proxy.loading import ConfigError, drafted, settings_from
 from tests.support.proxy import BAD, ScriptedBroker, codes, eventually, produce_frame
 
 
@@ -40,16 +40,26 @@ def test_a_word_is_the_directory(tmp_path: Path) -> None:
     assert settings_from(values()).quarantine is None
 
 
-def test_settings_that_contradict_each_other(tmp_path: Path) -> None:
-    assert refused(quarantine=str(tmp_path), mode="observe").startswith(
-        "quarantine.observed: is false, and mode"
+def warned(**more: Any) -> list[str]:
+    draft = drafted(values(**more))
+    draft.finished()
+    return draft.warning_lines()
+
+
+def test_settings_that_the_mode_makes_idle(tmp_path: Path) -> None:
+    (line,) = warned(quarantine=str(tmp_path), mode="observe")
+    assert line == (
+        "quarantine.observed: is false, and mode observe refuses nothing: "
+        "set quarantine.observed: true"
     )
     observed = {"directory": str(tmp_path), "observed": True}
-    assert refused(quarantine=observed).startswith(
-        "quarantine.observed: has no effect: no batch is observed"
-    )
-    settings_from(values(quarantine=observed, observe=[{"topics": "a"}]))
-    settings_from(values(quarantine=observed, mode="observe"))
+    (line,) = warned(quarantine=observed, mode="enforce")
+    assert line.startswith("quarantine.observed: has no effect: no batch is observed")
+    assert warned(quarantine=observed, mode="enforce", observe=[{"topics": "a"}]) == []
+    assert warned(quarantine=observed, mode="observe") == []
+
+
+def test_settings_that_are_wrong(tmp_path: Path) -> None:
     assert refused(quarantine={"directory": str(tmp_path), "max_bytes": 1000}).startswith(
         "quarantine.max_bytes: "
     )
