@@ -417,11 +417,11 @@ class Gate:
         assert verdicts is not None
         if not verdict._prepared:
             self._prepare(request, verdict, verdicts)
-        refused, reported, paths, outcomes = verdicts.counts()
+        broken, reported, paths, outcomes = verdicts.counts()
         counters = self.counters
         counters.produce_partitions_total += len(verdicts)
+        refused, observed = _outcomes(broken, verdict.observed)
         _add(counters.partitions_refused, refused)
-        observed = refused if verdict.observed is None else verdict.observed
         _add(counters.partitions_observed, observed)
         _add(counters.partitions_reported, reported)
         _add(counters.batches_by_path, paths)
@@ -442,7 +442,7 @@ class Gate:
             trust = self.ledger.trust_of(facts.sender, verdict.now_ms)
             for what, number in outcomes.items():
                 trust.noted(what, number, verdict.now_ms)
-        if refused or reported:
+        if broken or reported:
             self._log(request, verdict, verdicts, facts, refused, observed)
 
     def _log(
@@ -454,11 +454,11 @@ class Gate:
         refused: dict[str, int],
         observed: dict[str, int],
     ) -> None:
-        """Log each refused or reported partition up to MOST_LINES, then how many more by rule."""
-        more: dict[tuple[str, bool], int] = {}
-        for rule, number in refused.items():
-            more[rule, False] = observed.get(rule, 0)
-            more[rule, True] = number - observed.get(rule, 0)
+        """Log each refused, observed or reported partition up to MOST_LINES, then how many more by
+        rule.
+        """
+        more = {(rule, True): number for rule, number in refused.items()}
+        more |= {(rule, False): number for rule, number in observed.items()}
         listed, count = verdicts.noted(MOST_LINES)
         client_id = request.client_id
         keep = verdict.keep
@@ -548,6 +548,20 @@ def _observed(verdicts: Verdicts, keep: list[bool]) -> dict[str, int]:
         if goes_on and (rule := verdicts.rule(i)):
             found[rule] = found.get(rule, 0) + 1
     return found
+
+
+def _outcomes(
+    broken: dict[str, int], observed: dict[str, int] | None
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many partitions that broke a rule are refused, and go on, by rule; all go on where
+    ``observed`` is None.
+    """
+    if observed is None:
+        return {}, broken
+    if not observed:
+        return broken, observed
+    rest = {rule: number - observed.get(rule, 0) for rule, number in broken.items()}
+    return {rule: number for rule, number in rest.items() if number}, observed
 
 
 def _add(counts: dict[str, int], more: dict[str, int]) -> None:

@@ -59,7 +59,7 @@ class Pages:
         yield single("gauge", "ready", "1 where clients can be served.", ready, "min")
         text = "Denied requests without a log line."
         yield single("counter", "log_denied_left_out", text, gate.denials.suppressed_total)
-        text = "Refusals without a log line."
+        text = "Refused, observed and reported batches without a log line."
         yield single("counter", "log_refusals_left_out", text, gate.refusals.suppressed_total)
         text = "Log lines that stderr did not take."
         yield single("counter", "log_lines_left_out", text, lines_left_out())

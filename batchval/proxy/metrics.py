@@ -88,8 +88,8 @@ _HELP = {
     "throttle_time_ms": "The throttle time of these answers, in milliseconds, by API.",
     "produce_requests_total": "Produce requests.",
     "produce_partitions_total": "Partitions of produce requests: validated batches.",
-    "partitions_refused": "Batches that broke a rule, by the first one, observed ones included.",
-    "partitions_observed": "Of these, forwarded: they were observed.",
+    "partitions_refused": "Batches that were refused, by the first rule that they broke.",
+    "partitions_observed": "Batches that broke a rule and were forwarded (observed), by the first one.",
     "partitions_reported": "Batches accepted although an extra rule found a fault.",
     "batches_by_path": "Batches accepted, by the path of their validation.",
     "batches_converted_total": "Message sets of old clients that became batches of magic 2.",
@@ -124,25 +124,27 @@ _CLAIMS_HELP = {
 
 
 class TopicCounts:
-    """Refusals by topic and rule, for the first ``most`` topics for which ``is_known`` is true.
+    """Batches that broke a rule by topic, rule and outcome, for the first ``most`` topics for which
+    ``is_known`` is true.
 
     All others count as ``(other)``: names that Kafka does not allow, names that clients invented.
     """
 
-    MOST_PAIRS = 20_000
+    MOST_KEYS = 20_000
 
     def __init__(self, most: int, is_known: Callable[[str], bool]) -> None:
         self.most = most
         self.is_known = is_known
-        self._counts: dict[tuple[str, str], int] = {}
+        self._counts: dict[tuple[str, str, str], int] = {}
         self._topics: set[str] = set()
 
     def __call__(self, refusal: Refusal) -> None:
         if not refusal.rule:
             return
-        key = self._label(refusal.topic), refusal.rule
-        if key not in self._counts and len(self._counts) >= self.MOST_PAIRS:
-            key = OTHER, refusal.rule
+        outcome = "refused" if refusal.enforced else "observed"
+        key = self._label(refusal.topic), refusal.rule, outcome
+        if key not in self._counts and len(self._counts) >= self.MOST_KEYS:
+            key = OTHER, refusal.rule, outcome
         self._counts[key] = self._counts.get(key, 0) + refusal.batches
 
     def _label(self, topic: str | None) -> str:
@@ -155,8 +157,8 @@ class TopicCounts:
         self._topics.add(topic)
         return topic
 
-    def items(self) -> list[tuple[tuple[str, str], int]]:
-        """Return ((topic, rule), count) of all."""
+    def items(self) -> list[tuple[tuple[str, str, str], int]]:
+        """Return ((topic, rule, outcome), count) of all."""
         return list(self._counts.items())
 
 
@@ -248,8 +250,9 @@ class GateMetrics:
                     "counter" if name.endswith("_total") else "gauge"
                 )
                 yield single(kind, name.removesuffix("_total"), text, value)
-        text = "Batches that broke a rule, by topic and rule."
-        yield Family("counter", "refusals", text, ("topic", "rule"), self.topics.items())
+        text = "Batches that broke a rule, by topic, rule and outcome: refused, or observed (forwarded)."
+        labels = ("topic", "rule", "outcome")
+        yield Family("counter", "broken_rules", text, labels, self.topics.items())
         yield from self._claims()
         for source in self._sources:
             yield from source()

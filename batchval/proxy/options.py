@@ -248,7 +248,8 @@ class Counters:
     produce_requests_total: int = 0
     produce_partitions_total: int = 0
     partitions_refused: dict[str, int] = field(default_factory=dict)  # by rule
-    partitions_observed: dict[str, int] = field(default_factory=dict)  # by rule: forwarded
+    # by rule, and not refused: they broke it and were forwarded
+    partitions_observed: dict[str, int] = field(default_factory=dict)
     partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
     batches_converted_total: int = 0  # of Produce 0 to 2
     # accepted batches by claims, shallow, full, rebuilt

@@ -127,7 +127,9 @@ class Quarantine:
 
     def families(self) -> Iterable[Family]:
         """Return what /metrics shows. Called on the loop."""
-        text = "Refused batches that were copied to the quarantine."
+        text = (
+            "Refused batches that were copied to the quarantine, with observed also observed ones."
+        )
         yield single("counter", "quarantine_batches", text, self.batches_total)
         text = "Refused batches without a copy, by reason."
         samples = [((reason,), number) for reason, number in self.dropped.items()]

@@ -174,7 +174,7 @@ _REGISTRY_COUNTS: Final = {
 _RULE_COUNTS: Final = {
     "calls": "Batches that a custom rule checked.",
     "seconds": "CPU time of a custom rule.",
-    "refusals": "Batches that a custom rule has refused.",
+    "refusals": "Batches that a custom rule finds fault with: refused, or observed.",
     "overruns": "Calls of a custom rule that took longer than its budget.",
     "errors": "Calls of a custom rule that failed.",
     "unasked": "Batches that came while a custom rule was suspended.",

@@ -83,4 +83,4 @@ def test_a_metric_or_a_label_that_a_gate_does_not_have_is_found(
     assert unknown('rate(batchval_gate_partitions_refused_total{rulle="x"}[5m])', metrics) == [
         "batchval_gate_partitions_refused_total{rulle}"
     ]
-    assert unknown("sum by (topik) (batchval_gate_refusals_total)", metrics) == ["by (topik)"]
+    assert unknown("sum by (topik) (batchval_gate_broken_rules_total)", metrics) == ["by (topik)"]

@@ -158,8 +158,11 @@ def _followed(
     verdicts = verdict.verdicts
     assert verdicts is not None
     refused = [i for i in range(len(request)) if not verdicts.ok(i)]
-    if sum(gate.counters.partitions_refused.values()) != len(refused):
-        return ["the counters have another number of refused partitions"]
+    counters = gate.counters
+    counts = counters.partitions_refused, counters.partitions_observed
+    expected = (0, len(refused)) if gate.observe.everything else (len(refused), 0)
+    if tuple(sum(one.values()) for one in counts) != expected:
+        return ["the counters have another number of refused or observed partitions"]
     if [r.rule for r in refusals if r.rule] != [verdicts.rule(i) for i in refused]:
         return ["the log lines are about other partitions"]
     goes_on = [i for i in range(len(request)) if gate.observe.everything or verdicts.ok(i)]

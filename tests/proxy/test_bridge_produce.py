@@ -220,6 +220,7 @@ def test_observed_topics_get_what_can_be_converted(upstream: ScriptedBroker) -> 
                 1: True,
             }
             assert sum(proxy.counters.partitions_observed.values()) == 1
+            assert sum(proxy.counters.partitions_refused.values()) == 1
     with (
         RunningProxy(upstream.address, bridge=BRIDGE, policies=policies) as proxy,
         connected(proxy) as sock,

@@ -152,6 +152,7 @@ def test_observed_batches_go_on() -> None:
         sock.sendall(produce_frame(1, ("ruled-a", 0, GOOD)))
         assert codes(read_frame(sock)) == {("ruled-a", 0): 0}
     assert proxy.counters.partitions_observed == {"custom-rule": 1}
+    assert proxy.counters.partitions_refused == {}
 
 
 def test_an_exception_becomes_a_refusal_and_the_session_goes_on() -> None:

@@ -297,7 +297,8 @@ def test_observing_forwards_all_and_says_what_would_have_been_refused():
         assert codes(read_frame(sock)) == {("t", 0): 0, ("t", 1): 0}
         assert broker.frames[0][8:] == sent[12:]
         assert [(r.rule, r.enforced) for r in proxy.refusals] == [("crc-mismatch", False)]
-        assert proxy.counters.partitions_refused == {"crc-mismatch": 1}
+        assert proxy.counters.partitions_observed == {"crc-mismatch": 1}
+        assert proxy.counters.partitions_refused == {}
 
 
 def test_extras_are_reported_and_pass():

@@ -153,11 +153,15 @@ def a_worker_is_killed(gate: GateCommand) -> None:
 def all_workers_take_other_settings(gate: GateCommand) -> None:
     with clients(gate, 2) as several:
         assert all(map(is_served, several))
+        refused = 'partitions_refused_total{rule="crc-mismatch"}'
+        before = gate.metrics().get(refused)
         gate.reload(mode="observe")
         assert "settings reloaded: mode" in gate.log()
         for one in several:
             ask(one, produce_frame(1, ("t", 0, damaged(batch(b"x")))))
-        assert gate.metrics()['partitions_observed_total{rule="crc-mismatch"}'] == 2
+        found = gate.metrics()
+        assert found['partitions_observed_total{rule="crc-mismatch"}'] == 2
+        assert found.get(refused) == before
 
 
 def is_counter(name: str) -> bool:

@@ -132,7 +132,8 @@ def test_it_refuses_counts_and_logs_and_ends_on_a_signal() -> None:
             read_frame(sock)
         text = running.get("/metrics")[1]
         # the scripted broker confirms no topic: the name has no label
-        assert 'batchval_gate_refusals_total{rule="crc-mismatch",topic="(other)"} 1.0' in text
+        labels = '{outcome="refused",rule="crc-mismatch",topic="(other)"}'
+        assert f"batchval_gate_broken_rules_total{labels} 1.0" in text
         assert 'batchval_gate_requests_by_api_total{api="Produce"} 1.0' in text
         assert "batchval_gate_produce_partitions_total 2.0" in text
         assert running.end() == 0

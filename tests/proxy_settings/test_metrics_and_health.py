@@ -54,12 +54,14 @@ def test_what_is_counted_is_what_is_shown() -> None:
     counts.partitions_refused["crc-mismatch"] = 2
     for _ in range(2):
         metrics.topics(Refused())
+    metrics.topics(Refused(enforced=False))
     metrics.topics(Refused(rule=""))  # a report is not a refusal
     shown = values(metrics)
     assert shown["batchval_gate_requests_total",] == 3
     assert shown["batchval_gate_bytes_held",] == 5
     assert shown["batchval_gate_partitions_refused_total", "crc-mismatch"] == 2
-    assert shown["batchval_gate_refusals_total", "crc-mismatch", "orders"] == 2
+    assert shown["batchval_gate_broken_rules_total", "refused", "crc-mismatch", "orders"] == 2
+    assert shown["batchval_gate_broken_rules_total", "observed", "crc-mismatch", "orders"] == 1
     assert shown["batchval_gate_oldest_request_age_seconds",] == 0.5
     assert shown["batchval_gate_log_suppressed_total",] == 7
     assert any(name[0] == "batchval_gate_info" and "observe" in name for name in shown)
@@ -107,10 +109,12 @@ def test_labels_are_bounded_whatever_topics_are_called() -> None:
         metrics.topics(Refused(topic=f"topic-{n}", rule=rules[n % 10].slug))
         counts.partitions_refused[f"made-up-{n}"] = 1
     shown = values(metrics)
-    by_topic = {name[2]: 0.0 for name in shown if name[0] == "batchval_gate_refusals_total"}
+    by_topic = {name[3]: 0.0 for name in shown if name[0] == "batchval_gate_broken_rules_total"}
     assert len(by_topic) == 11
     assert OTHER in by_topic
-    refused = [value for name, value in shown.items() if name[0] == "batchval_gate_refusals_total"]
+    refused = [
+        value for name, value in shown.items() if name[0] == "batchval_gate_broken_rules_total"
+    ]
     assert sum(refused) == 5_000
     assert len(refused) <= 20
     labels = [
@@ -129,7 +133,7 @@ def test_what_is_not_a_topic_name_has_no_label(topic: str | None) -> None:
     metrics = GateMetrics(Counts(), mode="enforce", version="1")
     metrics.topics(Refused(topic=topic))
     metrics.topics(Refused(topic="orders"))
-    labels = {name[2] for name in values(metrics) if name[0] == "batchval_gate_refusals_total"}
+    labels = {name[3] for name in values(metrics) if name[0] == "batchval_gate_broken_rules_total"}
     assert labels == {OTHER, "orders"}
     assert len(metrics.page()()) < 40_000
 
@@ -142,12 +146,12 @@ def test_only_topics_that_exist_have_a_label() -> None:
         topics(Refused(topic=f"invented-{n}"))
     for topic in sorted(known):
         topics(Refused(topic=topic, batches=3))
-    assert dict(topics.items()) == {(OTHER, "crc-mismatch"): 1_000} | {
-        (topic, "crc-mismatch"): 3 for topic in known
+    assert dict(topics.items()) == {(OTHER, "crc-mismatch", "refused"): 1_000} | {
+        (topic, "crc-mismatch", "refused"): 3 for topic in known
     }
     known.add("new")
     topics(Refused(topic="new"))  # all labels are taken
-    assert dict(topics.items())[OTHER, "crc-mismatch"] == 1_001
+    assert dict(topics.items())[OTHER, "crc-mismatch", "refused"] == 1_001
 
 
 def test_a_topic_that_becomes_known_gets_its_label() -> None:
@@ -156,7 +160,9 @@ def test_a_topic_that_becomes_known_gets_its_label() -> None:
     topics(Refused())
     known.add("orders")
     topics(Refused())
-    assert dict(topics.items()) == {(OTHER, "crc-mismatch"): 1, ("orders", "crc-mismatch"): 1}
+    assert dict(topics.items()) == {
+        (topic, "crc-mismatch", "refused"): 1 for topic in (OTHER, "orders")
+    }
 
 
 def test_pairs_of_topic_and_rule_are_bounded() -> None:
@@ -164,7 +170,7 @@ def test_pairs_of_topic_and_rule_are_bounded() -> None:
     for n in range(60_000):
         topics(Refused(topic=f"t-{n % 10_000}", rule=f"rule-{n // 10_000}"))
     found = topics.items()
-    assert len(found) <= TopicCounts.MOST_PAIRS + 6
+    assert len(found) <= TopicCounts.MOST_KEYS + 6
     assert sum(count for _, count in found) == 60_000
 
 
@@ -184,7 +190,9 @@ def test_the_cluster_and_the_settings_know_topics() -> None:
     gate.cluster_topics._known = {"configured": TopicPolicy()}
     for topic in ("small", "keyed-1", "configured", "invented"):
         gate._refused(Refusal("", "", None, topic, 0, "crc-mismatch", "", "", True))
-    labels = {name[2] for name in values(gate.metrics) if name[0] == "batchval_gate_refusals_total"}
+    labels = {
+        name[3] for name in values(gate.metrics) if name[0] == "batchval_gate_broken_rules_total"
+    }
     assert labels == {"small", "configured", OTHER}
 
 

@@ -101,9 +101,8 @@ class Account:
         for topic, _, rule, path, extra in kinds:
             if rule:
                 self.add("partitions_refused_total", rule)
-                self.add(
-                    "refusals_total", rule, topic if topic in ("small", "keyed") else "(other)"
-                )
+                known = topic if topic in ("small", "keyed") else "(other)"
+                self.add("broken_rules_total", "refused", rule, known)
             else:
                 self.add("batches_by_path_total", path)
             if extra:
