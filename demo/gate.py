@@ -74,6 +74,7 @@ class Running:
         self.rules: Counter[str] = Counter()
         settings = settings_from(
             {
+                "mode": "enforce",
                 "listeners": [{"address": "127.0.0.1:0", "trusted": True}],
                 "upstream": {"bootstrap": upstream},
                 "claims_in": "audit:0.01",

@@ -73,7 +73,7 @@ _OF_CONFIG = "\0"
     help="Folder for the counts of --report. Default: $STATE_DIRECTORY.",
 )
 @click.option(
-    "--mode", metavar="MODE", help="Mode: enforce (default), or observe (forward, count and log)."
+    "--mode", metavar="MODE", help="Mode: observe (default; forward, count and log), or enforce."
 )
 @click.option(
     "--claims-in",

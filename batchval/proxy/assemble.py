@@ -237,7 +237,7 @@ class RunningGate:
         if self.observed_file is not None and self.succession.predecessor is None:
             self.observed_file.load()
         self._bound_connections()
-        self._log_unbounded()
+        self._log_absent()
         started = []
         try:
             self._open_audit_file()
@@ -277,7 +277,14 @@ class RunningGate:
         """Return the exporter of metrics to a collector, if one is set. Raises ConfigError."""
         return self.pages.export(version)
 
-    def _log_unbounded(self) -> None:
+    def _log_absent(self) -> None:
+        """Log what follows from settings that are not there."""
+        if "mode" not in self.settings.model_fields_set:
+            log.warning(
+                "this gate observes, because no mode is set: batches that break a rule are "
+                "forwarded, counted and logged. Set mode: enforce to refuse them, or mode: observe "
+                "to leave out this line"
+            )
         if self.cluster_topics is None and not self.settings.topics.policies:
             log.info(
                 "no topic limits are known: the gate limits no topic. "

@@ -392,7 +392,8 @@ class Reload(_Model):
 class Settings(_Model):
     """All settings of a gate.
 
-    ``mode``             observe forwards what enforce would refuse, counts it and logs it
+    ``mode``             observe forwards what enforce would refuse, counts it and logs it; nobody
+                         refuses batches who has not asked for it
     ``observe``          topics and principals for which mode enforce does the same
     ``schema_registries``  registries that record rules ask for schema ids
     ``custom_rules``     what all custom rules may cost
@@ -407,7 +408,7 @@ class Settings(_Model):
     ``workers``          processes that serve the listeners; "auto": one for each usable core
     """
 
-    mode: Literal["enforce", "observe"] = "enforce"
+    mode: Literal["enforce", "observe"] = "observe"
     observe: list[ObserveRule] = []
     listeners: Annotated[list[Listener], Field(min_length=1)]
     upstream: Upstream

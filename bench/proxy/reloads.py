@@ -56,7 +56,8 @@ class Gate:
     def change(self) -> None:
         """Write the file with other policies."""
         self.turn += 1
-        lines = ["listeners:", f"  - {{address: '127.0.0.1:{self.port}', broker_ports: 2}}"]
+        lines = ["mode: enforce", "listeners:"]
+        lines += [f"  - {{address: '127.0.0.1:{self.port}', broker_ports: 2}}"]
         lines += [
             f"upstream: {{bootstrap: '127.0.0.1:{self.broker_port}'}}",
             "reload: {watch: false}",

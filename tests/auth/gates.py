@@ -42,6 +42,7 @@ class RunningSettings:
         if upstream_tls is not None:
             upstream_settings["tls"] = upstream_tls
         settings = {
+            "mode": "enforce",
             "listeners": [listener],
             "upstream": upstream_settings,
             "metrics": {"address": None},

@@ -114,6 +114,7 @@ class GateUnderTest:
 
     def _start(self, broker_port: int, running: contextlib.ExitStack) -> None:
         settings: Settings = {
+            "mode": "enforce",
             "listeners": [{"address": f"{LOOPBACK}:0", "first_broker_port": 0}],
             "upstream": {"bootstrap": f"{LOOPBACK}:{broker_port}"},
             "metrics": {"address": f"{LOOPBACK}:0"},

@@ -103,6 +103,7 @@ async def test_a_session_that_a_defect_keeps_from_its_beginning_frees_its_slot(
 ) -> None:
     listener = {"address": "127.0.0.1:0"}
     settings = {
+        "mode": "enforce",
         "listeners": [listener],
         "upstream": {"bootstrap": "127.0.0.1:1"},
         "metrics": {"address": None},

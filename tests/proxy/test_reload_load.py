@@ -133,6 +133,7 @@ async def _reloaded(gate: RunningSettings, more: dict[str, Any]) -> None:
     listener = {"address": "127.0.0.1:0", "first_broker_port": 0, "trusted": False}
     bootstrap = str(gate.settings.upstream.bootstrap[0])
     values_of = {
+        "mode": "enforce",
         "listeners": [listener],
         "upstream": {"bootstrap": bootstrap},
         "metrics": {"address": None},

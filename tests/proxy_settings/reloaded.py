@@ -28,6 +28,7 @@ class ReloadedGate:
     ) -> None:
         self.path = folder / "gate.yaml"
         self.values: dict[str, Any] = {
+            "mode": "enforce",
             "listeners": [{"address": "127.0.0.1:0"}],
             "upstream": {"bootstrap": broker.address},
             "metrics": {"address": None},

@@ -58,6 +58,7 @@ async def with_gate(
     **more: Any,
 ) -> None:
     options = {
+        "mode": "enforce",
         "listeners": listeners,
         "upstream": {"bootstrap": broker.address},
         "metrics": {"address": None},

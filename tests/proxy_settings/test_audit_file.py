@@ -255,6 +255,7 @@ async def test_a_gate_writes_what_the_log_leaves_out(path: Path) -> None:
         gate = RunningGate(
             settings_from(
                 {
+                    "mode": "enforce",
                     "listeners": [{"address": "127.0.0.1:0"}],
                     "upstream": {"bootstrap": broker.address},
                     "metrics": {"address": None},

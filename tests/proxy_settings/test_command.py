@@ -95,7 +95,7 @@ class Gate:
 
 def gate(broker: ScriptedBroker, *words: str, **more: Any) -> Gate:
     listen = ["--listen", "127.0.0.1:0", "--upstream", broker.address, "--metrics", "127.0.0.1:0"]
-    return Gate(*listen, "--log-format", "json", *words, **more)
+    return Gate(*listen, "--mode", "enforce", "--log-format", "json", *words, **more)
 
 
 def ran(*words: object, env: dict[str, str] | None = None) -> tuple[int, str, list[str]]:
@@ -445,6 +445,7 @@ def test_planted_secrets_are_nowhere_to_be_seen(tmp_path: Path) -> None:
         path = tmp_path / "gate.yaml"
         (tmp_path / "password").write_text(SECRET)
         values: dict[str, Any] = {
+            "mode": "enforce",
             "listeners": [{"address": "127.0.0.1:0"}],
             "upstream": {
                 "bootstrap": broker.address,

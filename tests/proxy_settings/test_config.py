@@ -52,7 +52,7 @@ def problem(**more: Any) -> str:
 
 def test_defaults() -> None:
     options = settings()
-    assert options.mode == "enforce"
+    assert options.mode == "observe"
     assert str(options.claims_in) == "ignore"
     assert options.claims_out == "none"
     assert (options.bridge, options.bridge_isolation_level) == ((), "read_uncommitted")

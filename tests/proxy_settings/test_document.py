@@ -94,9 +94,8 @@ def test_the_example_differs_from_the_defaults() -> None:
         for key, value in values(EXAMPLE)
         if not isinstance(value, dict | list) and by_default.get(key) == value
     ]
-    # mode observe goes without observe, allow_plaintext without tls, kafka without extras,
-    # and tag without audit
-    assert same == ["mode", "upstream|allow_plaintext", "validation|rules", "claims_out"]
+    # allow_plaintext goes without tls, kafka without extras, and tag without audit
+    assert same == ["upstream|allow_plaintext", "validation|rules", "claims_out"]
 
 
 def defaults(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str]]:

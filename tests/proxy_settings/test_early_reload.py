@@ -68,6 +68,7 @@ def test_settings_that_change_while_the_gate_starts_are_taken(
         monkeypatch.setattr(interpreter, change, lambda: None)
     with ScriptedBroker() as broker:
         values = {
+            "mode": "enforce",
             "listeners": [{"address": "127.0.0.1:0"}],
             "upstream": {"bootstrap": broker.address},
         }

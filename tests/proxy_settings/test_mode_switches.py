@@ -17,8 +17,9 @@ import trustme
 import yaml
 
 from batchval.cli.proxying import check_files, draft_of
+from batchval.proxy.assemble import RunningGate
 from batchval.proxy.config import Settings
-from batchval.proxy.loading import ConfigError, drafted
+from batchval.proxy.loading import ConfigError, drafted, settings_from
 from batchval.proxy.reloading import Reloader
 from batchval.proxy.settings_file import SettingsFile, digests_of
 from tests.cli.conftest import run  # noqa: F401
@@ -212,6 +213,21 @@ def test_an_operator_at_night() -> None:
         gate.hand_over()
         assert code(gate) == 2
         assert gate.end() == 0
+
+
+async def test_a_gate_without_a_mode_observes_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = "this gate observes, because no mode is set"
+    for mode in MODES:
+        caplog.clear()
+        with ScriptedBroker() as broker:
+            values = with_mode(runnable({}, tmp_path, broker.address), mode)
+            gate = RunningGate(settings_from(values))
+            await gate.start()
+            await gate.stop(0)
+        assert gate.settings.mode == (mode or "observe")
+        assert caplog.text.count(line) == (mode is None)
 
 
 # ---- a file in which more than the mode is not as it was -----------------------------------------

@@ -18,6 +18,7 @@ from tests.support.proxy import BAD, ScriptedBroker, codes, eventually, produce_
 
 def values(**more: Any) -> dict[str, Any]:
     return {
+        "mode": "enforce",
         "listeners": [{"address": "127.0.0.1:0"}],
         "upstream": {"bootstrap": "127.0.0.1:9092"},
         "metrics": {"address": None},

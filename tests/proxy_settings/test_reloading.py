@@ -378,11 +378,11 @@ async def test_a_change_of_the_file_is_found(tmp_path: Path) -> None:
         async with one:
             text = one.path.read_text()
             (tmp_path / "v2").mkdir()
-            (tmp_path / "v2" / "gate.yaml").write_text(f"{text}mode: observe\n")
+            (tmp_path / "v2" / "gate.yaml").write_text(text.replace("enforce", "observe"))
             (tmp_path / "next").symlink_to("v2")
             os.replace(tmp_path / "next", tmp_path / "data")
             await until(lambda: one.gate.settings.mode == "observe")
-            one.path.write_text(f"{text}mode: wrong\n")
+            one.path.write_text(text.replace("enforce", "wrong"))
             await until(lambda: one.reloader.results["refused"] == 1)
             one.path.unlink()
             await until(lambda: one.reloader.results["refused"] == 2)
@@ -392,7 +392,7 @@ async def test_a_change_of_the_file_is_found(tmp_path: Path) -> None:
             assert one.reloader.results == {"applied": 2, "unchanged": 0, "refused": 2}
             one.path.write_text(f"{text}reload: {{watch: false}}\n")
             await until(lambda: not one.gate.settings.reload.watch)
-            one.path.write_text(f"{text}mode: observe\n")
+            one.path.write_text(text.replace("enforce", "observe"))
             await asyncio.sleep(0.1)
             assert one.gate.settings.mode == "enforce"
             one.reloader.ask()

@@ -76,7 +76,8 @@ def test_another_name_ends_one_listener_and_begins_another() -> None:
 
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
     ({}, {}, []),
-    ({}, {"mode": "observe"}, ["mode enforce -> observe"]),
+    ({}, {"mode": "enforce"}, ["mode observe -> enforce"]),
+    ({"mode": "enforce"}, {}, ["mode enforce -> observe"]),
     ({}, {"limits": {"max_connections": 20_000}}, ["limits.max_connections 10000 -> 20000"]),
     ({}, {"listeners": [INNER, EDGE]}, []),
     ({}, {"claims_in": "verify"}, ["claims_in ignore -> verify"]),

@@ -45,6 +45,7 @@ class GateCommand:
         self.folder = Path(self._folder.name)
         self.config = self.folder / "gate.yaml"
         self.settings: dict[str, Any] = {
+            "mode": "enforce",
             "listeners": [{"address": self.bootstrap, "broker_ports": BROKERS}],
             "upstream": {"bootstrap": upstream},
             "metrics": {"address": f"{LOOPBACK}:0"},

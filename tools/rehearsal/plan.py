@@ -304,7 +304,7 @@ class Rehearsal:
     def new_gate(self) -> str:
         """Start the gate without a settings file; good batches pass, a damaged one does not."""
         upstream = ("--listen", "127.0.0.1:0", "--upstream", self.broker.bootstrap)
-        more = ("--metrics", "127.0.0.1:0", "--log-format", "json")
+        more = ("--mode", "enforce", "--metrics", "127.0.0.1:0", "--log-format", "json")
         with running_gate(self.tree, f"{NEW}/bin/batchval", *upstream, *more) as gate:
             self.exchange(gate, FRESH)
         stored = clients.consume(self.broker.bootstrap, FRESH, RECORDS)

@@ -141,8 +141,8 @@ class WorkerGate(RunningGate):
     def _export(self, version: str) -> None:
         """Leave it to the parent, which has the values of all workers."""
 
-    def _log_unbounded(self) -> None:
-        """Leave the line to the parent."""
+    def _log_absent(self) -> None:
+        """Leave the lines to the parent."""
 
     def connections_for(self, settings: Settings) -> int:
         """Return how many connections the open files suffice for. Raises OSError."""

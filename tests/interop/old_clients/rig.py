@@ -116,6 +116,7 @@ def gate(upstream: str, bridge: bool = True) -> Iterator[str]:
     """Run ``batchval proxy`` before a broker, with the bridge or without; its address."""
     port = free_ports(3)
     settings: dict[str, Any] = {
+        "mode": "enforce",
         "listeners": [
             {"address": f"127.0.0.1:{port}", "first_broker_port": port + 1, "broker_ports": 2}
         ],
