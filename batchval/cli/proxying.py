@@ -118,7 +118,9 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
         or draft.is_wrong(("upstream", "tls"))
     ):
         return []
-    faults, warnings = upstream_faults(draft.settings)
+    # a login with a value that is wrong, or that would show the password, is not tried
+    logs_in = not any(fault.loc[:2] == ("upstream", "admin") for fault in draft.faults)
+    faults, warnings = upstream_faults(draft.settings, logs_in=logs_in)
     draft.add(faults)
     return lines_of(warnings, draft.source)
 

@@ -131,6 +131,7 @@ class RunningGate:
             self.unready,
             self.pages.clients_page,
             allowed_hosts=self.pages.allowed_hosts,
+            warnings=self.warnings,
         )
         self.metrics_at: Address | None = None
         self.max_connections = settings.limits.max_connections
@@ -407,6 +408,21 @@ class RunningGate:
         if self.is_draining:
             return "draining"
         return self.discovery.unready()
+
+    def admin_problem(self) -> str:
+        """Return why brokers refuse the login of ``upstream.admin``; "" where none does."""
+        if self.settings.upstream.admin is None:
+            return ""
+        topics = self.cluster_topics
+        refused = topics.problem if topics is not None and topics.is_refused else ""
+        return self.discovery.admin_problem or refused
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what is wrong while clients are served all the same, a line each."""
+        if problem := self.admin_problem():
+            yield f"the login of upstream.admin is refused: {problem}"
+        if self.cluster_topics is not None and (problem := self.cluster_topics.problem):
+            yield f"topic configurations cannot be read: {problem}"
 
     @property
     def addresses(self) -> dict[str, Address]:

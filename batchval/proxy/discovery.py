@@ -93,6 +93,7 @@ class Discovery:
     ``instance``    what the client ids of its own requests begin with
     ``requires_authentication``  whether brokers answer only authenticated clients; None while that
                     is not known
+    ``admin_problem``  why a broker refused the login of ``upstream.admin``; "" if none does
     """
 
     def __init__(self, options: DiscoveryOptions) -> None:
@@ -105,6 +106,7 @@ class Discovery:
         self._subscribers: list[Subscriber] = []
         self._ports: dict[str, dict[int, int]] = {}
         self.requires_authentication: bool | None = True if options.authenticates else None
+        self.admin_problem = ""
         self._is_confirmed = False  # by an answer in this run, not by the state file
         self._refused_since: float | None = None  # since the last answer with the brokers
         self._is_silence_logged = False
@@ -435,6 +437,7 @@ class Discovery:
         endpoint.answered()
         self._log_recovery(endpoint)
         self._refused_since = None
+        self.admin_problem = ""
         self._is_confirmed = True
         if not self.options.authenticates:
             self.answered_without_authentication()
@@ -480,6 +483,7 @@ class Discovery:
             return self._hung_up(endpoint)
         elif isinstance(error, AuthenticationError):
             self._refused_since = self._refused_since or time.monotonic()
+            self.admin_problem = " ".join(f"{address_text(endpoint.address)}: {error}".split())
             endpoint.answered()
             self._log_recovery(endpoint)
             self._log(

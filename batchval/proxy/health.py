@@ -18,7 +18,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, cast
@@ -64,6 +64,7 @@ class HealthServer:
     ``unready``  says why clients cannot be served, None if they can
     ``clients``  takes the rows of /clients, likewise; None: the page is not there
     ``allowed_hosts``  names in lower case by which /clients may be asked for
+    ``warnings`` says what is wrong while clients can be served, a line each
     """
 
     def __init__(
@@ -73,10 +74,12 @@ class HealthServer:
         clients: Callable[[Asked], Awaitable[Callable[[], Text]]] | None = None,
         *,
         allowed_hosts: Callable[[], Collection[str]] = tuple,
+        warnings: Callable[[], Iterable[str]] = tuple,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.unready = unready
         self.allowed_hosts = allowed_hosts
+        self.warnings = warnings
         self.timeout_s = timeout_s
         self.clients = clients
 
@@ -173,8 +176,10 @@ class HealthServer:
             case "/livez":
                 return 200, _PLAIN, b"ok\n"
             case "/readyz":
-                why = self.unready()
-                return (200, _PLAIN, b"ok\n") if why is None else (503, _PLAIN, f"{why}\n".encode())
+                if (why := self.unready()) is not None:
+                    return 503, _PLAIN, f"{why}\n".encode()
+                lines = ["ok", *(f"warning: {line}" for line in self.warnings())]
+                return 200, _PLAIN, "".join(f"{line}\n" for line in lines).encode()
             case _:
                 return 404, _PLAIN, b"/metrics, /clients, /livez, /readyz\n"
 

@@ -71,6 +71,9 @@ class Pages:
             yield single("counter", "otlp_exports", text, gate.otlp.exports_total)
             text = "Exports of metrics that failed."
             yield single("counter", "otlp_failures", text, gate.otlp.failures_total)
+        if gate.settings.upstream.admin is not None:
+            text = "1 while brokers refuse the login of upstream.admin."
+            yield single("gauge", "admin_refused", text, float(bool(gate.admin_problem())), "max")
         yield from gate.record_parts.families()
         if (topics := self.gate.cluster_topics) is None:
             return
@@ -78,6 +81,8 @@ class Pages:
         yield single("gauge", "topic_configs", text, len(topics), "max")
         text = "Seconds since all topic configurations were read; -1 before the first time."
         yield single("gauge", "topic_configs_age_seconds", text, topics.age_s, "max")
+        text = "1 while topic configurations cannot be read: limits are unknown, or may be old."
+        yield single("gauge", "topic_configs_unread", text, float(bool(topics.problem)), "max")
         text = "Attempts to read topic configurations that failed."
         yield single("counter", "topic_config_failures", text, topics.failures_total)
 

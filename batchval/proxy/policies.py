@@ -47,6 +47,7 @@ __all__ = [
     "ClusterTopics",
     "Read",
     "TopicLookup",
+    "log_in",
     "read_brokers",
     "read_topic_configs",
 ]
@@ -60,6 +61,8 @@ MOST_TOPICS: Final = 100_000  # that are remembered; names come from clients
 MOST_WANTED: Final = 1_000
 TOPICS_A_REQUEST: Final = 500
 RETRY_S: Final = (1.0, 60.0)
+#: Seconds between two lines about the same failure.
+REPEAT_LOG_S: Final = 60.0
 SOON_S: Final = 0.5  # after a topic was asked for that is not known: others may follow
 
 _TOPIC = 2  # ConfigResource.Type.TOPIC
@@ -109,6 +112,8 @@ class ClusterTopics:
     asked for at once.
 
     ``read``  reads those of some topics, or of all (None), as ``read_topic_configs``
+    ``problem``     why the last reading failed; "" if it did not
+    ``is_refused``  whether the brokers refused the login
 
     What was read last holds until something else is read. A read that failed is tried again.
     """
@@ -126,6 +131,9 @@ class ClusterTopics:
         self._more = asyncio.Event()
         self.read_at: float | None = None
         self.failures_total = 0
+        self.problem = ""
+        self.is_refused = False
+        self._logged: tuple[str, float] = ("", 0.0)  # the newest line about a failure, and when
 
     def __call__(self, topic: str) -> TopicPolicy | None:
         """Return the known policy of a topic. A topic that is not known is read soon."""
@@ -170,6 +178,7 @@ class ClusterTopics:
                 continue
             wait_s = self._retry_s[0]
             self.read_at = time.monotonic()
+            self._succeeded()
             self._asked.clear()
             await self._read_wanted_until(self.read_at + self.refresh_s)
 
@@ -197,14 +206,32 @@ class ClusterTopics:
                 retry_s = min(2 * retry_s, self._retry_s[1])
                 continue
             retry_s = self._retry_s[0]
+            self._succeeded()
             if len(self._known) + len(found) <= MOST_TOPICS:
                 self._known |= found
 
     def _failed(self, error: Exception) -> None:
         self.failures_total += 1
+        self.problem = " ".join((str(error) or type(error).__name__).split())
+        self.is_refused = isinstance(error, AuthenticationError)
+        now = time.monotonic()
+        text, logged_at = self._logged
+        if text == self.problem and now - logged_at < REPEAT_LOG_S:
+            return
+        self._logged = self.problem, now
         log.warning(
-            "topic configurations could not be read: %s", str(error) or type(error).__name__
+            "topic configurations could not be read: %s; %s",
+            self.problem,
+            "the gate limits no topic but those of topics.policies"
+            if self.read_at is None
+            else f"those read {self.age_s:.0f} s ago stay in use",
         )
+
+    def _succeeded(self) -> None:
+        if self.problem:
+            self.problem, self.is_refused = "", False
+            self._logged = "", 0.0
+            log.info("topic configurations are read again: %d topics", len(self._known))
 
 
 async def read_topic_configs(
@@ -224,6 +251,15 @@ async def read_topic_configs(
         for start in range(0, len(names), TOPICS_A_REQUEST):
             found |= await _describe(connection, versions, names[start : start + TOPICS_A_REQUEST])
         return found
+
+
+async def log_in(upstream: Upstream, tls: ssl.SSLContext | None, address: BrokerAddress) -> None:
+    """Authenticate as ``upstream.admin`` at one broker, and disconnect.
+
+    Raises AuthenticationError if the broker refuses, and else as above.
+    """
+    async with _as_admin(upstream, tls, (address,)):
+        pass
 
 
 async def read_brokers(

@@ -1,4 +1,6 @@
-"""Ask the upstream brokers what they speak, before the gate starts."""
+"""Ask the upstream brokers what they speak, and log in where there are credentials, before the gate
+starts.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,13 @@ import asyncio
 import ssl
 from typing import Final
 
-from batchval.proxy.config import Settings
+from batchval.network.errors import AuthenticationError, NetworkError
+from batchval.protocol.errors import ProtocolError
+from batchval.proxy.config import Settings, Upstream
+from batchval.proxy.endpoints import problem_of
 from batchval.proxy.hosts import addresses_of
 from batchval.proxy.loading import ConfigError
+from batchval.proxy.policies import log_in
 from batchval.proxy.probe import Kind, Probe, probe
 from batchval.proxy.tls import upstream_context
 from batchval.proxy.values import STAND_IN, Address
@@ -20,6 +26,7 @@ PROBE_S: Final = 3.0
 
 _BOOTSTRAP: Final[Loc] = ("upstream", "bootstrap")
 _TLS: Final[Loc] = ("upstream", "tls")
+_ADMIN: Final[Loc] = ("upstream", "admin")
 
 #: What is wrong with an upstream of each kind. The others are reported as warnings: the cluster may
 #: be down.
@@ -36,14 +43,20 @@ _WARNING: Final[dict[Kind, str]] = {
 }
 
 
-def upstream_faults(settings: Settings) -> tuple[list[Fault], list[Fault]]:
-    """Return what is wrong with the upstreams, and warnings. Takes at most two times PROBE_S."""
+def upstream_faults(settings: Settings, *, logs_in: bool = True) -> tuple[list[Fault], list[Fault]]:
+    """Return what is wrong with the upstreams, and warnings. Takes at most three times PROBE_S.
+
+    With ``logs_in`` each broker is asked whether it accepts ``upstream.admin``, too. A login that
+    is refused is wrong: a gate with it knows no limits of topics. One that could not be tried is a
+    warning.
+    """
     try:
         tls = None if settings.upstream.tls is None else upstream_context(settings.upstream.tls)
     except ConfigError:
         return [], []  # reported with the files
     wrong: list[Fault] = []
     warnings: list[Fault] = []
+    speakers: list[Address] = []
     addresses = [
         address for address in dict.fromkeys(settings.upstream.bootstrap) if address != STAND_IN
     ]
@@ -53,7 +66,41 @@ def upstream_faults(settings: Settings) -> tuple[list[Fault], list[Fault]]:
                 loc, text = _TLS if found.kind == "untrusted" else _BOOTSTRAP, sentences[found.kind]
                 reads = (_BOOTSTRAP, _TLS)
                 faults.append(Fault(loc, text.format(address, found.reason), reads))
+        if found.kind == "kafka":
+            speakers.append(address)
+    admin = settings.upstream.admin
+    if logs_in and admin is not None and admin.username is not None:
+        for found_wrong, fault in asyncio.run(_logins(settings.upstream, tls, speakers)):
+            (wrong if found_wrong else warnings).append(fault)
     return wrong, warnings
+
+
+async def _logins(
+    upstream: Upstream, tls: ssl.SSLContext | None, addresses: list[Address]
+) -> list[tuple[bool, Fault]]:
+    """Return (whether it is wrong, fault) of each login that did not succeed."""
+    found = await asyncio.gather(*(_login(upstream, tls, address) for address in addresses))
+    return [one for one in found if one is not None]
+
+
+async def _login(
+    upstream: Upstream, tls: ssl.SSLContext | None, address: Address
+) -> tuple[bool, Fault] | None:
+    admin = upstream.admin
+    assert admin is not None
+    whose = f"of {admin.username} with {admin.mechanism}"
+    try:
+        async with asyncio.timeout(PROBE_S):
+            await log_in(upstream, tls, address)
+    except AuthenticationError as error:
+        text = f"{address} refuses the login {whose}: {error}"
+        return True, Fault(_ADMIN, text, (_BOOTSTRAP, _TLS, _ADMIN))
+    except ConfigError:
+        return None  # reported with the files
+    except (NetworkError, OSError, ProtocolError) as error:
+        text = f"the login {whose} at {address} could not be tried: {problem_of(error)}"
+        return False, Fault(_ADMIN, text, (_BOOTSTRAP, _TLS, _ADMIN))
+    return None
 
 
 async def _probed(addresses: list[Address], tls: ssl.SSLContext | None) -> list[Probe]:
