@@ -21,8 +21,11 @@ from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from batchval.proxy.config import Upstream
+from batchval.proxy.loading import settings_from
 from batchval.proxy.policies import read_brokers, read_topic_configs
 from batchval.proxy.session_states import State
+from batchval.proxy.upstream_checks import upstream_faults
+from batchval.yaml_settings.faults import Fault
 from tests.auth.conftest import USERS, Guarded
 from tests.auth.gates import RunningSettings
 from tests.support.old_clients import run_script
@@ -244,6 +247,27 @@ def test_topic_configurations_and_brokers_are_read(guarded: Guarded, mechanism: 
     assert view.cluster_id
     found = asyncio.run(read_topic_configs(settings, None, None))
     assert found[topic] == TopicPolicy(cleanup_policy="compact", max_message_bytes=4321)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_the_check_of_settings_logs_in(guarded: Guarded, mechanism: str) -> None:
+    def found(bootstrap: str, **changes: str) -> tuple[list[Fault], list[Fault]]:
+        admin = admin_settings(mechanism) | changes
+        values = {"bootstrap": bootstrap, "admin": admin}
+        return upstream_faults(
+            settings_from({"listeners": [{"address": "127.0.0.1:0"}], "upstream": values})
+        )
+
+    assert found(guarded.sasl) == ([], [])
+    for changes in ({"password": "another"}, {"username": "nobody"}):
+        (wrong,), warnings = found(guarded.sasl, **changes)
+        assert warnings == []
+        assert f"{guarded.sasl} refuses the login of " in wrong.text
+        assert "another" not in wrong.text
+    # a listener without SASL
+    (wrong,), warnings = found(guarded.plain)
+    assert warnings == []
+    assert f"the broker refused SASL mechanism {mechanism}" in wrong.text
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
