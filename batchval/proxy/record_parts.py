@@ -125,7 +125,8 @@ class RecordParts:
         if self.custom_rules:
             labelled = partial(_labelled, "custom_rule", "rule", self.custom_rules)
             for name, text in _RULE_COUNTS.items():
-                yield labelled("counter", name, text, attrgetter(f"{name}_total"))
+                counted = attrgetter(f"{_COUNTED_AS.get(name, name)}_total")
+                yield labelled("counter", name, text, counted)
             text = "Clients whose batches a custom rule takes too long for, and which are refused."
             yield labelled("gauge", "refused_senders", text, attrgetter("refused_senders"))
             text = "1 while a custom rule is suspended for all."
@@ -169,16 +170,18 @@ _REGISTRY_COUNTS: Final = {
     "questions": "Requests for an id to a schema registry.",
     "failures": "Requests that a schema registry did not answer.",
     "passed": "Batches passed: no answer about their schema ids.",
-    "unanswered": "Batches refused: no answer about their ids.",
+    "unanswered": "Batches refused, or observed: no answer about their ids.",
 }
 _RULE_COUNTS: Final = {
     "calls": "Batches that a custom rule checked.",
     "seconds": "CPU time of a custom rule.",
-    "refusals": "Batches that a custom rule finds fault with: refused, or observed.",
+    "findings": "Batches that a custom rule found fault with: refused, or observed.",
     "overruns": "Calls of a custom rule that took longer than its budget.",
     "errors": "Calls of a custom rule that failed.",
     "unasked": "Batches that came while a custom rule was suspended.",
 }
+#: A rule does not know whether what it refuses is observed.
+_COUNTED_AS: Final = {"findings": "refusals"}
 
 
 def _labelled(
