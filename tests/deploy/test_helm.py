@@ -182,6 +182,11 @@ def test_the_memory_suffices_for_what_the_gate_holds(chart: Rendered) -> None:
     assert memory >= 2 * settings(chart)["limits"]["max_bytes_held"] + (256 << 20)
 
 
+def test_the_chart_observes_unless_its_values_enforce(charts: dict[str, Rendered]) -> None:
+    found = {name: settings(charts[name])["mode"] for name in NAMES}
+    assert found == dict.fromkeys(NAMES, "observe") | {"everything": "enforce"}
+
+
 def test_what_is_optional_comes_when_it_is_asked_for(charts: dict[str, Rendered]) -> None:
     plain = [
         "ConfigMap",
