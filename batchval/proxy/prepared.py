@@ -11,7 +11,6 @@ is validated to its end by the gate that it was taken with.
 from __future__ import annotations
 
 import fnmatch
-import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from batchval.proxy import audit_log
@@ -30,8 +29,6 @@ __all__ = ["NotPrepared", "Prepared", "Step"]
 #: Topics whose validators are compiled before the swap: those that clients have used first.
 MOST_WARMED: Final = 1_000
 
-log = logging.getLogger("batchval.proxy")
-
 
 class NotPrepared(ConfigError):
     """An error: a process did not prepare settings. They may be valid: try them again."""
@@ -48,7 +45,7 @@ class Step(Protocol):
 
 class Prepared:
     """Other settings for a running gate, with all that they need. Any thread may make them. Raises
-    ConfigError. Where only the mode is new, what cannot be read any more stays in use.
+    ConfigError. Where only the mode is new, no file is read again.
 
     One that is not applied needs no end: nothing runs before ``apply``.
     """
@@ -61,15 +58,12 @@ class Prepared:
             self.max_connections = gate.connections_for(settings)
         except OSError as error:
             raise ConfigError([f"limits.max_connections: {error.strerror}"]) from None
-        try:
+        if changes_only_mode(gate.settings, settings):
+            self.parts, self.exporter = gate.parts.for_mode_of(settings), None
+        else:
             self.parts = Parts(settings, gate.read_topics, gate.parts)
             with named("metrics.otlp.headers"):
                 self.exporter = None if gate.otlp is None else gate.otlp.renewed()
-        except ConfigError as error:
-            if not changes_only_mode(gate.settings, settings):
-                raise
-            self.parts, self.exporter = gate.parts.for_mode_of(settings), None
-            log.warning("the mode changes, files stay as they were read: %s", error.problems[0])
         self.options = gate.options_of(self.parts)
         self._gate = gate
         self.gates = {

@@ -102,6 +102,7 @@ class Reloader:
         self._watch = FileWatch(UNREADABLE if file is None else file.digest)
         self._files = files
         self._asked = asyncio.Event()
+        self._is_mode_alone = False  # what the last reload has taken
 
     def ask(self) -> None:
         """Reload soon, also where the file is the same: certificates may have changed."""
@@ -122,6 +123,8 @@ class Reloader:
         if self._asked.is_set():
             self._asked.clear()
             await self.reload()
+            if self._is_mode_alone:
+                self.ask()  # the other files have not been read yet
         elif self._file is not None and self._target.settings.reload.watch:
             await self._look(self._file)
 
@@ -136,6 +139,7 @@ class Reloader:
     async def reload(self) -> Result:
         """Read the settings, and take them if nothing is wrong. Return what came of it."""
         problems: list[str] = []
+        self._is_mode_alone = False
         try:
             result = await self._take()
         except ConfigError as error:
@@ -162,14 +166,16 @@ class Reloader:
         running = self._target.settings
         checked = await self._checked(running)
         found = await in_background(partial(changes, running, checked.settings))
-        found += _replaced(self._files, checked.files)
+        files = self._files if checked.files is None else checked.files
+        found += _replaced(self._files, files)
         if not found:
             log.info("settings and files are unchanged")
             await _log_lines(logging.WARNING, "settings", checked.warnings)
             return "unchanged"
         step = await self._prepared(checked.settings)
         step.apply()
-        self._files = checked.files
+        self._files = files
+        self._is_mode_alone = checked.files is None
         self.applied_s = self._clock()
         more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
         log.info("settings reloaded: %s%s", ", ".join(found[:MOST_NAMED]), more)

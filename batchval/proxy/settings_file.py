@@ -3,8 +3,8 @@
 read    bytes of a regular file: a pipe would stop the reader
 check   all faults, as at the start, and the keys that a running gate cannot take
 
-A file in which only ``mode`` is new is taken whatever has become of the other files that it names:
-a certificate or a folder that is gone must not keep the gate from forwarding.
+Where only ``mode`` is new, no other file is read: a certificate that is gone, or a file system that
+hangs, must not keep the gate from forwarding.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ FileDigests = dict[Path, tuple[str, str]]
 
 
 class Checked(NamedTuple):
-    """Settings without faults, the content of the files that they name, and a line for each
-    warning.
+    """Settings without faults, the content of the files that they name (None: only the mode is new,
+    and they were not read), and a line for each warning.
     """
 
     settings: Settings
-    files: FileDigests
+    files: FileDigests | None
     warnings: list[str]
 
 
@@ -78,12 +78,11 @@ class SettingsFile:
         """Return the settings of this content. Raises ConfigError with all faults."""
         draft = drafted_bytes(data, self.path, self._overrides)
         if draft.settings is not None:
-            faults = file_faults(draft.settings, self.path)
-            if changes_only_mode(running, draft.settings):
-                faults = (fault.as_warning() for fault in faults)
-            draft.add(faults)
-            draft.add(restart_faults(running, draft.settings))
             draft.add(self._mode_without_effect(draft))
+            if not draft.faults and changes_only_mode(running, draft.settings):
+                return Checked(draft.settings, None, draft.warning_lines())
+            draft.add(file_faults(draft.settings, self.path))
+            draft.add(restart_faults(running, draft.settings))
         settings = draft.finished()
         return Checked(settings, digests_of(settings), draft.warning_lines())
 
