@@ -36,8 +36,11 @@ cdef bint validate_and_assign(const uint8_t *p, size_t n, const AppendContext *d
     """
     cdef bint accepted
     v.target = v.source if policy.target == PRODUCER else policy.target
-    no_errors(scratch)
+    if scratch.walk is NULL:
+        no_errors(scratch)
     accepted = run_method(p, n, d, policy, scratch, v)
+    if scratch.walk is not NULL:  # the buffer has changed
+        no_errors(scratch)
     mark_meters(scratch, v)
     return accepted
 

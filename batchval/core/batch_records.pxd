@@ -3,10 +3,16 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t
 
+from batchval.core.codec_streams cimport Stream
 from batchval.core.header cimport Entry
 from batchval.core.records cimport Checks, Facts
 from batchval.core.scratch cimport Scratch
 from batchval.core.verdict cimport AppendContext, Policy, Verdict
+
+cdef struct Walk:  # a walk by the skip parser whose answer was not yet taken for a verdict
+    Stream stream
+    Facts facts
+    int answer
 
 cdef void fill_checks(Checks *c, const AppendContext *d, const Policy *policy) noexcept nogil
 cdef bint no_array_holds(const Entry *b, Verdict *v) noexcept nogil

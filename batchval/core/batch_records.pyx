@@ -120,6 +120,20 @@ cdef inline void note_broken_batch(Scratch *scratch, const Verdict *v) noexcept 
         scratch.broken_batch = v.error_batch
 
 
+cdef inline const Walk *earlier_walk(const Entry *b, int parser,
+        Scratch *scratch) noexcept nogil:
+    """Return the walk over this batch that this call has done already, once; NULL: none."""
+    cdef const Walk *earlier = <const Walk *>scratch.walk
+    scratch.walk = NULL
+    if earlier is NULL:
+        return NULL
+    if (parser == SKIP_PARSER and b.magic == 2 and earlier.stream.payload == b.p + RECORDS
+            and earlier.stream.source_end == b.p + b.size):
+        return earlier
+    no_errors(scratch)  # the buffer has changed
+    return NULL
+
+
 cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks *c,
         const AppendContext *d, Scratch *scratch,
         Facts *f, int64_t *expected, Verdict *v) noexcept nogil:
@@ -129,6 +143,7 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
     cdef LegacyRecords m
     cdef int answer, first
     cdef int codec = attributes_of(b) & CODEC_MASK
+    cdef const Walk *earlier = earlier_walk(b, parser, scratch)
     if b.magic < 2:
         answer = open_legacy_records(&m, b, scratch, c, d.limit, f)
         if answer == WALKED:
@@ -148,10 +163,15 @@ cdef bint walk_batch(const Entry *b, int parser, bint opens_empty, const Checks 
         return True  # Kafka does not read the codec
     if codec > ZSTD:
         return broker_fails(v, CODEC_ID_UNKNOWN, S6, reasons.CODEC_ID, codec)
-    open_stream(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, d.limit, False)
-    if s.status == DAMAGED:
-        return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
-    answer = walk(&s, &h, c, f, parser)
+    if earlier is not NULL:
+        s = earlier.stream
+        f[0] = earlier.facts
+        answer = earlier.answer
+    else:
+        open_stream(&s, scratch, codec, 2, b.p + RECORDS, b.size - RECORDS, d.limit, False)
+        if s.status == DAMAGED:
+            return broker_fails(v, RECORD_MALFORMED, S7, s.reason, s.detail)
+        answer = walk(&s, &h, c, f, parser)
     if not s.halted and answer == MALFORMED and codec != NONE and f.needed:
         first = damage_comes_first(b, scratch, f, parser, d.limit)
         if first == DAMAGE_FIRST:

@@ -53,6 +53,8 @@ cdef struct Scratch:
     int32_t broken_count
     int32_t broken_seen
     int64_t broken_batch  # position of the batch with the first of them, -1: not known
+    # The batch_records.Walk of this call's batch, whose errors are above, until it is taken; NULL.
+    const void *walk
     SeenIds seen_ids  # of the batch walked last, where they are wanted
 
 cdef enum:

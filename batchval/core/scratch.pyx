@@ -72,6 +72,7 @@ cdef Scratch *borrow() except NULL:
         scratch.blocks = CURRENT
     # The earlier call's input may be gone, and another at its address.
     scratch.opened = NULL
+    scratch.walk = NULL
     no_errors(scratch)
     want_ids(&scratch.seen_ids, False)
     return scratch

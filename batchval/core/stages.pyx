@@ -27,7 +27,7 @@ from batchval.core.claims cimport (
 )
 from batchval.core.compiled_rules cimport Rules, asks_value_schema, ids_keep_rules
 from batchval.core.crc32c cimport crc32c_of
-from batchval.core.codec_streams cimport DAMAGED, Stream, open_stream, position, stated_size
+from batchval.core.codec_streams cimport DAMAGED, open_stream, position, stated_size
 from batchval.core.header cimport BatchHeader, Entry, computed_crc, read_header, stored_crc
 from batchval.core.analyze cimport analyze_batches, validate_request
 from batchval.core.assign_offsets cimport validate_and_assign
@@ -36,10 +36,10 @@ from batchval.core.verdict cimport (
     AppendContext, Policy, Verdict, attributes_of, clear, conclude, conclude_rules, note_facts,
     refuse,
 )
-from batchval.core.batch_records cimport check_stored_batch, check_unopened
+from batchval.core.batch_records cimport Walk, check_stored_batch, check_unopened
 from batchval.core.layout cimport *
 from batchval.core.records cimport (
-    SKIP_PARSER, WALKED, Checks, Facts, PlainFacts, clear_facts, walk, walk_plain_buffer,
+    SKIP_PARSER, WALKED, Checks, PlainFacts, clear_facts, walk, walk_plain_buffer,
 )
 from batchval.core.sampling cimport Sample, is_drawn
 from batchval.core.scratch cimport Scratch, copy_reserve, no_errors, none_broken
@@ -67,24 +67,28 @@ cdef inline bint is_plain(const BatchHeader *h, size_t n, const Call *call) noex
 
 
 cdef bint walk_plain_compressed(const uint8_t *p, size_t n, const BatchHeader *h, const Call *call,
-        Verdict *v) noexcept nogil:
-    """Return whether Kafka would accept the records p[0:n] and leave them in place."""
-    cdef Facts f
-    cdef Stream s
-    clear_facts(&f)
+        Walk *w, Verdict *v) noexcept nogil:
+    """Return whether Kafka would accept the records p[0:n] and leave them in place. If it would not,
+    the scratch has the walk for the stages, which do the same one.
+    """
+    clear_facts(&w.facts)
     no_errors(call.scratch)
-    open_stream(&s, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.context.limit, False)
-    if s.status == DAMAGED or walk(&s, h, &call.checks, &f, SKIP_PARSER) != WALKED:
+    open_stream(&w.stream, call.scratch, h.attributes & CODEC_MASK, 2, p, n, call.context.limit,
+            False)
+    if w.stream.status == DAMAGED:
         return False
-    if call.scratch.errors_seen or not f.in_order or s.halted:
+    w.answer = walk(&w.stream, h, &call.checks, &w.facts, SKIP_PARSER)
+    if (w.answer != WALKED or call.scratch.errors_seen or not w.facts.in_order
+            or w.stream.halted):
+        call.scratch.walk = w
         return False
-    if s.overlong or s.mislabelled:
-        f.found |= S7_BIT
-    note_facts(&f, v)
-    v.found = f.found
+    if w.stream.overlong or w.stream.mislabelled:
+        w.facts.found |= S7_BIT
+    note_facts(&w.facts, v)
+    v.found = w.facts.found
     v.temporary_bytes = v.walked_uncompressed
     v.path = PATH_SHALLOW
-    v.walked_size = RECORDS + position(&s)
+    v.walked_size = RECORDS + position(&w.stream)
     return True
 
 
@@ -129,9 +133,9 @@ cdef inline bint claims_suffice(const uint8_t *records, size_t n, const BatchHea
 
 cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHeader *h,
         const Call *call,
-        const Claims *trusted, Verdict *v) noexcept nogil:
+        const Claims *trusted, Walk *w, Verdict *v) noexcept nogil:
     """Run the three stages in one, for the batch that passes them all. Return False where the
-    stages have to decide.
+    stages have to decide; the records are then not walked again, if they were (``w``).
 
     ``p[0:n]`` is the batch as it came, its records after ``header`` bytes; ``h`` is the header of
     magic 2 to be validated, with the crc of the bytes that came. ``trusted`` is NULL without
@@ -159,7 +163,7 @@ cdef bint accept_plain(const uint8_t *p, size_t n, size_t header, const BatchHea
             if call.scratch.seen_ids.wanted or not walk_plain_uncompressed(
                     p + header, n - header, h, &call.checks, v):
                 return False
-        elif not walk_plain_compressed(p + header, n - header, h, call, v):
+        elif not walk_plain_compressed(p + header, n - header, h, call, w, v):
             return False
         v.walked = 1
         v.walked_records = h.records_count
@@ -246,6 +250,7 @@ cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Cal
     without them.
     """
     cdef Claims claims
+    cdef Walk w
     cdef size_t size = <size_t>h.batch_length + LOG_OVERHEAD
     cdef Scratch *scratch = call.scratch
     cdef int policy = call.claims.policy
@@ -253,7 +258,8 @@ cdef void validate_carried(const uint8_t *p, size_t n, BatchHeader *h, const Cal
     h.magic = 2
     h.batch_length -= CLAIMS_SIZE
     if not accept_plain(p, n, CLAIMED_RECORDS, h, call, &claims if policy == TRUST_CLAIMS else NULL,
-            v):
+            &w, v):
+        scratch.walk = NULL  # its positions are not those of the copy
         clear(v)
         if not copy_reserve(scratch, n - CLAIMS_SIZE):
             v.out_of_memory = True
@@ -472,6 +478,7 @@ cdef inline bint wants_ids(const Call *call, const BatchHeader *h, bint carried,
 cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict *v,
         BatchHeader *h) noexcept nogil:
     cdef Claims claims
+    cdef Walk w
     cdef int carried = NOTHING_CARRIED
     cdef bint trusted
     none_broken(call.scratch)
@@ -484,9 +491,10 @@ cdef void validate_headed(const uint8_t *p, size_t n, const Call *call, Verdict 
         carried = find_claims(call.claims, h, p, n, &claims)
         trusted = carried == CLAIMS_CARRIED and call.claims.policy == TRUST_CLAIMS
         want_ids(&call.scratch.seen_ids, wants_ids(call, h, carried == CLAIMS_CARRIED, &claims))
-        if not accept_plain(p, n, RECORDS, h, call, &claims if trusted else NULL, v):
+        if not accept_plain(p, n, RECORDS, h, call, &claims if trusted else NULL, &w, v):
             clear(v)
             validate_by_stages(p, n, call, v)
+            call.scratch.walk = NULL
             note_header(h, v)
     else:
         validate_by_stages(p, n, call, v)

@@ -9,7 +9,7 @@ from batchval.core.columns import scan_batches
 from batchval.core.search_window import resynchronise
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
-from tests.hostile.seeds import NOW, batch, compress, legacy, record, wrapper
+from tests.hostile.seeds import NOW, batch, compress, legacy, record, records_in_order, wrapper
 
 ERRORS_KEPT = 1000  # of a batch's record errors
 STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1, cleanup_policy="compact"))
@@ -135,6 +135,26 @@ def test_four_times_the_input_takes_no_square_of_it(name, provider):
             break
     # 16 would be a square; a fresh cache level or a noisy neighbour is worth less than 2.5
     assert many <= 10 * few + 0.002
+
+
+@pytest.mark.parametrize("last", [record(0, b"k", b""), b"\x0c\0"], ids=["offset", "cut off"])
+def test_refused_records_are_walked_once(last):
+    """A batch of which the last record alone is wrong costs what a good one costs."""
+    n = 100_000
+    records = records_in_order(0, n - 1, b"")
+    good = batch(records + record(n - 1, None, b""), n, 4)
+    odd = batch(records + last, n, 4)
+    validator = LogValidator()
+    assert validator.check(good, now_ms=NOW).ok
+    assert not validator.check(odd, now_ms=NOW).ok
+    accepted = refused = float("inf")
+    for _ in range(20):
+        accepted = min(accepted, seconds(lambda data: validator.check(data, now_ms=NOW), good))
+        refused = min(refused, seconds(lambda data: validator.check(data, now_ms=NOW), odd))
+        if refused <= 1.5 * accepted:
+            break
+    # two walks take twice as long; a record that is cut off has the stream read once more
+    assert refused <= 1.5 * accepted
 
 
 def test_record_errors_are_counted_all_and_kept_in_part():
