@@ -28,6 +28,7 @@ from batchval.protocol.message import Chunks
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
 from batchval.protocol.topic_ids import ids_in_produce
+from batchval.proxy.known_refusals import KnownRefusals
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.record_stage import RecordStage
@@ -202,6 +203,7 @@ class Gate:
             )
         arguments["max_decompressed_bytes"] = min(limit, INLINE_DECOMPRESSED)
         self.quick = LogValidator(self.topics.default, **arguments)
+        self.known_refusals = KnownRefusals()
         self._by_policy: dict[TopicPolicy, tuple[LogValidator, LogValidator]] = {}
         self.ledger: ClaimsLedger | None = None
         if options.claims_in.word != "ignore":
@@ -227,6 +229,7 @@ class Gate:
             # a cluster may change its topics' configurations for years
             if len(self._by_policy) >= MOST_POLICIES:
                 self._by_policy.clear()
+                self.known_refusals.clear()
             pair = self._by_policy[policy] = (
                 self.quick.with_policy(policy),
                 self.validator.with_policy(policy),
@@ -260,7 +263,8 @@ class Gate:
 
         ``decision`` is what the ledger has decided already for the claims of the one partition;
         ``principal`` decides with the topic what is observed only; ``account`` and ``share``
-        pay for what is asked of records.
+        pay for what is asked of records. Refusals are remembered for ``account``: what one sender
+        has sent costs no other one anything.
         """
         now_ms = time.time_ns() // 1_000_000
         verdict = RequestVerdict(self, now_ms, sender, decision, principal, account, share)
@@ -290,6 +294,7 @@ class Gate:
         goes_on = self._observed_in(request, verdict) if request.is_raised else None
         verdicts = Verdicts(request, verdict.now_ms, goes_on)
         verdicts.states_ids = self.claims_out != "none"
+        verdicts.remember_for(self.known_refusals, verdict.account.key)
         verdicts.resolve(self.validator, self.topics.only_one, self.validators_of, self.topic_names)
         if not verdicts.scan(self.validator) and self.ledger is not None:
             verdicts.decide(self.validator, self.ledger, verdict.sender, verdict.decision)
@@ -420,6 +425,7 @@ class Gate:
         broken, reported, paths, outcomes = verdicts.counts()
         counters = self.counters
         counters.produce_partitions_total += len(verdicts)
+        counters.refusals_repeated_total += verdicts.repeated
         refused, observed = _outcomes(broken, verdict.observed)
         _add(counters.partitions_refused, refused)
         _add(counters.partitions_observed, observed)

@@ -98,6 +98,8 @@ _HELP = {
     "requests_rewritten_total": "Produce requests written anew: without refused partitions, with or without claims.",
     "judged_in_threads_total": "Produce requests validated in a thread: they are large, have many "
     "partitions, or cost much to validate.",
+    "refusals_repeated_total": "Batches refused without reading them: the same sender has sent "
+    "the same batch before.",
     "requests_queued": "Produce requests that wait for a validating thread.",
     "judging_cpu_seconds_total": "CPU time of validation in threads, in seconds.",
     "requests_raised_total": "Requests of versions that Kafka 4 does not serve, raised to others.",

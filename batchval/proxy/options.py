@@ -258,6 +258,7 @@ class Counters:
     requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
     requests_rewritten_total: int = 0
     judged_in_threads_total: int = 0
+    refusals_repeated_total: int = 0  # partitions that were not read again
     requests_queued: int = 0  # that wait for a thread to validate them
     judging_cpu_seconds_total: float = 0.0  # in threads
     answers_streamed_total: int = 0

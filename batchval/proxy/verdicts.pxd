@@ -1,7 +1,7 @@
 """Verdicts on the partitions of one Produce request, a row each, and what a batch will cost."""
 
 cimport cython
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint64_t
 
 from batchval.core.bytes cimport be32
 from batchval.core.claims cimport Claims, ClaimsCall
@@ -15,6 +15,10 @@ cdef enum:
     BATCH_WORK = 64   # what a partition costs whatever it holds
     RECORD_WORK = 6   # what a record costs whatever it holds
     SMALLEST_RECORD = 7  # bytes
+    # A refusal is remembered that took this much work, and so many times its size: nearly all that
+    # releases the GIL.
+    LEAST_KNOWN_WORK = 65536
+    KNOWN_WORK_TIMES = 16
     LARGEST_NAME = 249  # bytes of a topic's name; topics.py has the same
 
 cdef struct Row:
@@ -37,6 +41,27 @@ cdef struct Row:
     bint done
 
 
+cdef enum Side:  # of a timestamp, by the bounds of a topic at some time
+    TOO_OLD
+    WITHIN
+    TOO_NEW
+
+
+@cython.final
+cdef class KnownRefusal:
+    cdef Row row
+    cdef readonly bytes digest
+    cdef LogValidator validator
+    cdef bytes errors        # RecordErrors
+    cdef int32_t errors_seen
+    cdef tuple broken        # as in Verdicts.broken, or None
+    cdef bint is_timed       # records were looked at whose timestamps were all on this side
+    cdef int64_t least, most
+    cdef Side side
+
+    cdef bint holds(self, LogValidator validator, int64_t now)
+
+
 @cython.final
 cdef class Verdicts:
     cdef ProduceRequestView request
@@ -44,6 +69,8 @@ cdef class Verdicts:
     cdef RecordError *errors
     cdef int32_t errors_count
     cdef Py_ssize_t next_row
+    cdef Py_ssize_t heavy_row  # -1, or the one that decompresses to more than heavy_limit
+    cdef uint64_t heavy_limit
     cdef Py_ssize_t failed_at
     cdef int64_t now_ms
     cdef list validators
@@ -55,6 +82,10 @@ cdef class Verdicts:
     cdef dict overrides      # {partition: its validator, in place of its topic's}
     cdef dict own            # {partition: (rule's name, record errors, reason)}, refused in Python
     cdef dict broken  # partition -> (RecordRules, reason), where record rules refused
+    cdef object table        # KnownRefusals, or None
+    cdef str sender          # whose refusals are remembered
+    cdef object known        # {place: KnownRefusal} of that sender, or None
+    cdef readonly Py_ssize_t repeated  # partitions that were refused by one of them
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)
     cdef LogValidator validator_at(self, Py_ssize_t i, LogValidator one)
@@ -66,7 +97,11 @@ cdef class Verdicts:
             int32_t seen) except -1
     cdef int set_call(self, AppendContext *d) except -1
     cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
-            const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1
+            const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent,
+            int64_t *in_all) except -1
+    cdef bint take_known(self, Py_ssize_t i, LogValidator validator) except -1
+    cdef int remember(self, Py_ssize_t i, LogValidator validator, const Policy *policy,
+            Scratch *scratch, const Verdict *v) except -1
     cdef int64_t convert(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
             Scratch *scratch, Verdict *v, Claims *claims) except -1
     cdef int64_t convert_observed(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
@@ -79,6 +114,8 @@ cdef class Verdicts:
     cdef tuple refusal(self, Py_ssize_t i, bint has_text, topic_of)
 
 
+cdef tuple place_of(const uint8_t *p, Py_ssize_t n, int version)
+cdef Side side_of(const Policy *policy, int64_t timestamp, int64_t now) noexcept nogil
 cdef bytes tag_of(const Claims *claims, const uint8_t *batch)
 cdef bytes carrying(const uint8_t *p, Py_ssize_t n, const Claims *claims, int64_t most)
 

@@ -3,6 +3,7 @@ from typing import Any, Final, final
 
 from batchval.core.validator import LogValidator
 from batchval.protocol.produce import ProduceRequestView
+from batchval.proxy.known_refusals import KnownRefusals
 
 VALIDATED: Final[int]
 LEFT: Final[int]
@@ -11,9 +12,16 @@ UNKNOWN_TOPIC_ID: Final[str]
 UNKNOWN_ID_TEXT: Final[str]
 
 @final
+class KnownRefusal:
+    digest: bytes
+    @property
+    def size(self) -> int: ...
+
+@final
 class Verdicts:
     goes_on: Callable[[int], bool] | None
     states_ids: bool
+    repeated: int
     def __init__(
         self, request: ProduceRequestView, now_ms: int, goes_on: Callable[[int], bool] | None = None
     ) -> None: ...
@@ -30,6 +38,7 @@ class Verdicts:
         self, one: LogValidator, ledger: Any, sender: str, decision: str | None = None
     ) -> None: ...
     def converts_little(self, one: LogValidator) -> bool: ...
+    def remember_for(self, table: KnownRefusals, sender: str) -> None: ...
     def announced(self) -> tuple[int, int, int]: ...
     def validate(
         self, one: LogValidator, least_limit: int, times: int, batch_work: int, work: int

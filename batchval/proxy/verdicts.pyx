@@ -3,7 +3,8 @@
     resolve   each topic's validator; version 13 has ids, which need names
     scan      what fails the whole request
     decide    what to do with claims, and the partitions that claims alone let in
-    validate     one partition after the other, as far as the caller allows
+    validate     one partition after the other, as far as the caller allows; a batch whose refusal
+                 is known is not read (batchval.proxy.known_refusals)
     reopen, refuse   by what only Python code knows: registries, custom rules
     then      counts, refusals, the texts of a partition
 
@@ -40,14 +41,15 @@ from batchval.core.header cimport BatchHeader
 from batchval.core.analyze cimport validate_first_batch, validate_request
 from batchval.core.layout cimport (
     ATTRIBUTES, BATCH_LENGTH, CODEC_MASK, CRC, EXTRA, INVALID_TIMESTAMP, LAST_EXTRA, LOG_OVERHEAD,
-    MAGIC, MESSAGE_TOO_LARGE, NONE, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE, S8, S8_BIT,
-    UNKNOWN_SERVER_ERROR, ZSTD,
+    MAGIC, MESSAGE_TOO_LARGE, NONE, NO_TIMESTAMP, PATH_CLAIMS, PRODUCER, REBUILT_BATCH_TOO_LARGE,
+    RECORDS, S8, S8_BIT, UNKNOWN_SERVER_ERROR, ZSTD,
 )
 from batchval.core cimport reasons
 from batchval.core.arguments cimport is_long, source_of
 from batchval.core.result cimport message_of_broken, message_of_error
 from batchval.core.scratch cimport (
-    ERRORS_KEPT, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work, give_back,
+    ERRORS_KEPT, UNLIMITED_WORK, WORK_WITH_GIL, RecordError, Scratch, begin_work, borrow, end_work,
+    give_back,
 )
 from batchval.core.native_validator cimport accepted_by_claims
 from batchval.core.validator cimport LogValidator
@@ -73,6 +75,7 @@ from batchval.rules import by_number, extras_of
 cdef enum:
     NO_LEADER_EPOCH = -1
     GIL_YIELD_INTERVAL = 256  # partitions between which others may have the GIL
+    DIGEST_WORK = 512  # a digest costs this besides its bytes
     RELEASED_WORK = 1 << 20  # what a batch counts as that was validated without the GIL
     UNKNOWN_ID = -1  # the rule of a topic id without a name
     OWN = -2  # the rule of a partition that Python code has refused
@@ -110,6 +113,41 @@ cdef list slugs_of(int reports):
     return [rule.slug for rule in extras_of(reports)]
 
 
+cdef tuple place_of(const uint8_t *p, Py_ssize_t n, int version):
+    """Return where a refusal is remembered: see known_refusals.Place."""
+    return <uint32_t>be32(p + CRC), n, version
+
+
+cdef Side side_of(const Policy *policy, int64_t timestamp, int64_t now) noexcept nogil:
+    """Return the side of a timestamp of -1 or above, as ``check_record`` compares it."""
+    cdef int64_t difference = <int64_t>(<uint64_t>now - <uint64_t>timestamp)
+    if difference > policy.before_max:
+        return TOO_OLD
+    return TOO_NEW if <int64_t>(0 - <uint64_t>difference) > policy.after_max else WITHIN
+
+
+@cython.final
+cdef class KnownRefusal:
+    """The refusal of one batch, and what it depends on besides its bytes: the validator, and the
+    time where the timestamps of records are compared with it.
+    """
+
+    @property
+    def size(self):
+        """Return the bytes of memory that it takes, about."""
+        cdef Py_ssize_t text = 0 if self.broken is None else len(self.broken[1])
+        return sizeof(Row) + 512 + len(self.errors) + 4 * text
+
+    cdef bint holds(self, LogValidator validator, int64_t now):
+        """Return whether the same batch is refused now, in the same way."""
+        if validator is not self.validator:
+            return False
+        if not self.is_timed:
+            return True
+        return (side_of(&validator.compiled, self.least, now) == self.side
+                and side_of(&validator.compiled, self.most, now) == self.side)
+
+
 @cython.final
 cdef class Verdicts:
     """Verdicts on the partitions of one Produce request, in its order.
@@ -132,6 +170,7 @@ cdef class Verdicts:
         self.request = request
         self.now_ms = now_ms
         self.failed_at = -1
+        self.heavy_row = -1
         self.goes_on = goes_on
         self.converts = request.api_version < OLDEST_OF_KAFKA_4
         self.converted = [None] * request.count if self.converts else None
@@ -296,6 +335,12 @@ cdef class Verdicts:
             read_tag(self.request.base() + field.content, field.size, call)
         return 0
 
+    def remember_for(self, table not None, str sender not None):
+        """Take refusals that the table knows of this sender, and add others to it."""
+        self.table = table
+        self.sender = sender
+        self.known = table.of(sender)
+
     def announced(self):
         """Return (compressed bytes, other bytes, work) of the partitions not validated yet."""
         cdef Py_ssize_t i, n
@@ -345,7 +390,7 @@ cdef class Verdicts:
         cdef const uint8_t *p
         cdef Py_ssize_t i, n
         cdef int path
-        cdef int64_t spent = 0, announced
+        cdef int64_t spent = 0, in_all = 0, announced
         for i in range(self.next_row, self.request.count):
             breathe(i)
             row = &self.rows[i]
@@ -362,6 +407,9 @@ cdef class Verdicts:
                 work -= BATCH_WORK
                 continue
             p = self.batch(i, &n)
+            if self.known is not None and self.take_known(i, validator):
+                work -= DIGEST_WORK + n
+                continue
             announced = announced_work(p, n)
             d = validator.context
             self.set_call(&d)
@@ -372,15 +420,19 @@ cdef class Verdicts:
                 if announced > batch_work:
                     return HEAVY
                 d.limit = min(d.limit, <uint64_t>max(least_limit, times * n))
+                if i == self.heavy_row and d.limit <= self.heavy_limit:
+                    return HEAVY
             self.read_call(i, &call)
             scratch = borrow()
             try:
-                path = self.validate_one(i, &d, &policy, &call, scratch, &v, &spent)
+                path = self.validate_one(i, &d, &policy, &call, scratch, &v, &spent, &in_all)
                 if path:
                     row.path = path
                     row.outcome = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0
                     row.forwarded = True
                 elif v.rule == S8 and d.limit < validator.context.limit:
+                    self.heavy_row = i
+                    self.heavy_limit = d.limit
                     return HEAVY
                 else:
                     if self.converts and v.rule == 0:
@@ -393,6 +445,9 @@ cdef class Verdicts:
                                          scratch.errors_seen)
                     elif breaks_record_rule(&v):
                         self.keep_broken(i, scratch, validator.policy.record_rules)
+                    if (v.rule and self.table is not None
+                            and in_all >= max(LEAST_KNOWN_WORK, KNOWN_WORK_TIMES * n)):
+                        self.remember(i, validator, &policy, scratch, &v)
                     if self.converts and v.rule == 0 and self.converted[i] is not None:
                         row.claims = made
                         row.has_claims = True
@@ -406,8 +461,12 @@ cdef class Verdicts:
         return VALIDATED
 
     cdef int validate_one(self, Py_ssize_t i, const AppendContext *d, const Policy *policy,
-            const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent) except -1:
-        """Validate one partition; return the path by which its ordinary batch may enter, or 0."""
+            const ClaimsCall *call, Scratch *scratch, Verdict *v, int64_t *spent,
+            int64_t *in_all) except -1:
+        """Validate one partition; return the path by which its ordinary batch may enter, or 0.
+
+        ``spent`` counts work with the GIL, and RELEASED_WORK for the rest; ``in_all`` counts all.
+        """
         cdef Call c
         cdef BatchHeader h
         cdef Py_ssize_t n
@@ -417,8 +476,10 @@ cdef class Verdicts:
         begin_work(scratch, is_long(p, n))
         path = validate_row(p, n, &c, v, &h)
         spent[0] = WORK_WITH_GIL - scratch.work_left
+        in_all[0] = spent[0]
         if scratch.thread_state is not NULL:
             spent[0] = RELEASED_WORK
+            in_all[0] = UNLIMITED_WORK - scratch.work_left + WORK_WITH_GIL
         end_work(scratch)
         if not path and v.out_of_memory:
             raise MemoryError()
@@ -464,14 +525,14 @@ cdef class Verdicts:
         cdef Policy boundless = policy[0]
         cdef Claims unused
         cdef Verdict v
-        cdef int64_t spent = 0
+        cdef int64_t spent = 0, in_all = 0
         open_context.refuse &= S8_BIT
         boundless.before_max = boundless.after_max = INT64_MAX
         boundless.max_message_bytes = INT32_MAX
         boundless.max_body = INT32_MAX
         boundless.compacted = False
         boundless.rules = NULL
-        if self.validate_one(i, &open_context, &boundless, call, scratch, &v, &spent):
+        if self.validate_one(i, &open_context, &boundless, call, scratch, &v, &spent, &in_all):
             self.rows[i].forwarded = True
         elif v.rule == 0:
             spent += self.convert(i, &open_context, &boundless, scratch, &v, &unused)
@@ -516,6 +577,77 @@ cdef class Verdicts:
         self.broken[i] = (record_rules, text)
         return self.keep_errors(&self.rows[i], scratch.broken, scratch.broken_count,
                                 scratch.broken_seen)
+
+    # ---- refusals that are known ---------------------------------------------------------------
+
+    cdef bint take_known(self, Py_ssize_t i, LogValidator validator) except -1:
+        """Refuse a partition as the same batch of its sender was refused before; return whether it
+        was.
+        """
+        cdef Py_ssize_t n
+        cdef const uint8_t *p = self.batch(i, &n)
+        cdef Row *row = &self.rows[i]
+        cdef KnownRefusal refusal
+        if n < RECORDS or row.tagged or row.decision != IGNORE_CLAIMS or self.goes_on is not None:
+            return False
+        refusal = self.known.get(place_of(p, n, self.request.api_version))
+        if refusal is None or not refusal.holds(validator, self.now_ms):
+            return False
+        if self.table.digest(self.request.records(i)) != refusal.digest:
+            return False
+        row[0] = refusal.row
+        if row.reason == reasons.TIMESTAMPS_REFUSED:  # the bounds are those of now
+            row.a = <int64_t>(<uint64_t>self.now_ms - <uint64_t>validator.compiled.before_max)
+            row.b = <int64_t>(<uint64_t>self.now_ms + <uint64_t>validator.compiled.after_max)
+        if refusal.broken is not None:
+            self.broken[i] = refusal.broken
+        if refusal.errors_seen:
+            self.keep_errors(
+                row, <const RecordError *>PyBytes_AS_STRING(refusal.errors),
+                <int32_t>(len(refusal.errors) // <Py_ssize_t>sizeof(RecordError)),
+                refusal.errors_seen)
+        self.repeated += 1
+        return True
+
+    cdef int remember(self, Py_ssize_t i, LogValidator validator, const Policy *policy,
+            Scratch *scratch, const Verdict *v) except -1:
+        """Remember the refusal of a partition, if nothing but its bytes, its validator and the side
+        of its timestamps decides it.
+        """
+        cdef Py_ssize_t n
+        cdef const uint8_t *p = self.batch(i, &n)
+        cdef Row *row = &self.rows[i]
+        cdef KnownRefusal refusal
+        if n < RECORDS or row.tagged or row.decision != IGNORE_CLAIMS or self.goes_on is not None:
+            return 0
+        if v.source == NONE or v.walked > 1 or (self.overrides is not None and i in self.overrides):
+            return 0
+        refusal = KnownRefusal.__new__(KnownRefusal)
+        if v.walked:
+            refusal.is_timed = True
+            refusal.least = v.walked_min_timestamp
+            refusal.most = v.walked_max_timestamp
+            refusal.side = side_of(policy, refusal.least, self.now_ms)
+            if refusal.least < NO_TIMESTAMP or side_of(
+                    policy, refusal.most, self.now_ms) != refusal.side:
+                return 0
+        refusal.validator = validator
+        refusal.row = row[0]
+        refusal.row.errors_at = refusal.row.errors_count = refusal.row.errors_seen = 0
+        refusal.errors = b""
+        if has_record_errors(v):
+            refusal.errors_seen = scratch.errors_seen
+            refusal.errors = (<const char *>scratch.errors)[
+                :scratch.errors_count * sizeof(RecordError)]
+        elif breaks_record_rule(v):
+            refusal.errors_seen = scratch.broken_seen
+            refusal.errors = (<const char *>scratch.broken)[
+                :scratch.broken_count * sizeof(RecordError)]
+            refusal.broken = self.broken[i]
+        refusal.digest = self.table.digest(self.request.records(i))
+        self.known = self.table.add(
+            self.sender, place_of(p, n, self.request.api_version), refusal)
+        return 0
 
     # ---- what Python code knows of them --------------------------------------------------------
 
