@@ -3,7 +3,7 @@
 Each target runs in a process of its own, so that a signal is a finding too. Inputs that break a
 promise are JSON lines in ``--out``, each file with the command that judges it again (``--replay
 FILE``). ``--corpus`` adds seeds (files in the form of the conformance corpus). ``--everything``
-goes on to bombs.py, sanitizers.py and tests/hostile_gate.
+goes on to bombs.py, sanitizers.py, tests/hostile_gate/bomb_costs.py and tests/hostile_gate.
 """
 
 from __future__ import annotations
@@ -248,6 +248,7 @@ def main() -> int:
         programs = (
             [str(here / "bombs.py")],
             [str(here / "sanitizers.py")],
+            ["-m", "tests.hostile_gate.bomb_costs"],
             ["-m", "tests.hostile_gate"],
             ["-m", "tests.hostile_gate.fair_shares"],
         )
