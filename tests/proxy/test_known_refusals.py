@@ -1,4 +1,4 @@
-"""Test refusals that a gate remembers: the answer to a batch is the same as if it was read again."""
+"""Test refusals that a gate remembers: the answer is the same as if the batch was read again."""
 
 from __future__ import annotations
 

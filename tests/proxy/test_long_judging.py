@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from batchval.core.crc32c import crc32c
+from batchval.core.validator import LogValidator
 from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
@@ -24,12 +25,14 @@ from batchval.protocol.produce_answer import ProduceResponseView
 from batchval.proxy import gate as gate_module
 from batchval.proxy.gate import Gate, RequestVerdict
 from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame
 
 FACTS = SimpleNamespace(sender="s", client="c:1", principal="User:alice", listener="outside")
 NOW_MS = time.time_ns() // 1_000_000
 TOPIC_ID = bytes(range(16))
+LIMIT = 8 << 20
 
 
 def gate_of(refusals: list[Refusal] | None = None, **options: Any) -> Gate:
@@ -141,6 +144,21 @@ def test_what_decompresses_to_much_more_than_it_is_waits_for_the_heavy() -> None
     assert gate.work(request, verdict, heavy=True, budget_s=1.0) == "done"
     gate.settle(request, verdict, FACTS)
     assert (verdict.untouched, gate.counters.batches_by_path) == (True, {"shallow": 1, "full": 1})
+
+
+def test_a_heavy_batch_is_not_tried_twice_with_the_same_limit() -> None:
+    """The thread does not decompress again what the loop has decompressed up to the limit."""
+    taken = [float("inf")] * 2
+    for _ in range(5):
+        verdicts = Verdicts(view_of(("t", 0, batch(bytes(40 << 20), codec=1))), NOW_MS)
+        for n in range(2):
+            began = time.thread_time()
+            word = verdicts.validate(LogValidator(), LIMIT, 12, 1 << 40, 1 << 40)
+            taken[n] = min(taken[n], time.thread_time() - began)
+            assert word == HEAVY
+    assert taken[1] < taken[0] / 5
+    assert verdicts.validate(LogValidator(), 2 * LIMIT, 12, 1 << 40, 1 << 40) == HEAVY
+    assert verdicts.validate(LogValidator(), 0, 12, 1 << 40, 1 << 40) == VALIDATED
 
 
 def test_twelve_times_its_own_size_is_light() -> None:
