@@ -137,6 +137,7 @@ def test_four_times_the_input_takes_no_square_of_it(name, provider):
     assert many <= 10 * few + 0.002
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("last", [record(0, b"k", b""), b"\x0c\0"], ids=["offset", "cut off"])
 def test_refused_records_are_walked_once(last):
     """A batch of which the last record alone is wrong costs what a good one costs."""

@@ -146,6 +146,7 @@ def test_what_decompresses_to_much_more_than_it_is_waits_for_the_heavy() -> None
     assert (verdict.untouched, gate.counters.batches_by_path) == (True, {"shallow": 1, "full": 1})
 
 
+@pytest.mark.alone
 def test_a_heavy_batch_is_not_tried_twice_with_the_same_limit() -> None:
     """The thread does not decompress again what the loop has decompressed up to the limit."""
     taken = [float("inf")] * 2
