@@ -22,6 +22,7 @@ from batchval.proxy.known_refusals import (
     KnownRefusals,
 )
 from batchval.proxy.options import Counters, Facts, ProxyOptions, TopicPolicies
+from batchval.proxy.senders import Sender, Share
 from batchval.record_rules import RecordRules
 from tests.hostile import seeds
 from tests.hostile.seeds import NOW, batch, record
@@ -66,7 +67,7 @@ def gate_of(**options: Any) -> Gate:
 def answer(gate: Gate, frame: bytes, account: str = "a") -> tuple[Any, int]:
     """Return all that a gate says of a request, and how many partitions it did not read."""
     request = ProduceRequestView(memoryview(frame)[4:], oldest=0)
-    verdict = gate.validate(request, "s", account=account)
+    verdict = gate.validate(request, "s", account=Sender(account, Share()))
     heavy = False
     while not verdict.done:
         heavy = gate.work(request, verdict, heavy=heavy, budget_s=1.0) == "heavy" or heavy

@@ -52,9 +52,10 @@ class One:
 
     def __init__(self, gate: Gate, used_s: float = 0.0, *, is_known: bool = False) -> None:
         self.gate: Any = gate
-        self.account = Sender(f"10.0.0.{id(self)}")
+        self.account = Sender(f"10.0.0.{id(self)}", Share())
         self.share = Share()
-        self.share.start_s = self.account.newcomers.start_s = used_s
+        self.account.is_known = True
+        self.account.share.start_s = used_s
         if is_known:
             self.share.pieces = KNOWN_AFTER
         self.done: list[object] = []
