@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from batchval.core.batch import DecodedRecord, batches
 from batchval.errors import ArgumentValueError, BatchvalError
-from batchval.fetch.errors import CommitFailedError, FetchError, NoOffsetForPartitionError
+from batchval.fetch.errors import FetchError, NoOffsetForPartitionError
 from batchval.fetch.fetcher import Fetcher
 from batchval.fetch.group import Membership
 from batchval.fetch.options import ConsumerOptions
@@ -32,7 +32,7 @@ from batchval.fetch.state import (
 )
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata, bootstrap_nodes
-from batchval.network.errors import NetworkError, RequestTimeoutError
+from batchval.network.errors import RequestTimeoutError
 
 __all__ = ["Consumer"]
 
@@ -581,7 +581,7 @@ class Consumer:
         try:
             if offsets:
                 await group.commit(offsets, timeout_ms)
-        except (NetworkError, CommitFailedError) as error:
+        except Exception as error:  # of whatever kind: nobody awaits it
             log.warning("%s failed: %s", what, error)
 
     async def commit(
@@ -652,7 +652,7 @@ class Consumer:
                     self._begin(tokens, await self._fetcher.offsets(resets))
                 if any(state.position is None for state in self._fetcher.states.values()):
                     await asyncio.sleep(self.options.retry_backoff_ms / 1000)
-        except (BatchvalError, OSError) as error:
+        except Exception as error:  # of whatever kind: the next poll raises it
             self._fetcher.errors.append(error)
         finally:
             self._looking = None

@@ -33,7 +33,13 @@ from batchval.fetch.state import ConsumerMetrics, TopicPartition
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.coordinator import GROUP, find_coordinator
-from batchval.network.errors import BrokerError, NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import (
+    BrokerError,
+    InvalidAnswerError,
+    NetworkError,
+    RequestTimeoutError,
+    broker_error,
+)
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.protocol.messages.heartbeat import HeartbeatRequest
 from batchval.protocol.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
@@ -63,6 +69,8 @@ _RANGE: Final = "range"
 _JOIN_SLACK_MS: Final = 5_000
 _HEARTBEAT_VERSIONS: Final = (0, 3)  # see join_requests
 _LEAVE_VERSIONS: Final = (0, 2)
+#: Errors in a row after which joining is tried again at once, as in Kafka; then there is a backoff.
+_AT_ONCE: Final = 3
 _LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID}
 _MOVED = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
@@ -146,9 +154,10 @@ class Membership:
         self.needs_join = False
         self._stop_heartbeats()
         self.joining = self._loop.create_task(self._join())
+        self.joining.add_done_callback(_noted)  # who leaves does not ask what came of it
 
     async def _join(self) -> list[TopicPartition]:
-        started = self._loop.time()
+        started, tries = self._loop.time(), 0
         while True:
             try:
                 assigned = await self._join_once()
@@ -156,13 +165,15 @@ class Membership:
                 log.info("joining group %s: %s", self.group_id, error)
             except NetworkError as error:
                 code = getattr(error, "code", None)
-                if code not in (
+                tries += 1
+                is_expected = code in (
                     *_LOST,
                     ErrorCode.REBALANCE_IN_PROGRESS,
                     ErrorCode.MEMBER_ID_REQUIRED,
-                ):
-                    if not error.retriable:
-                        raise
+                )
+                if not is_expected and not error.retriable:
+                    raise
+                if not is_expected or tries > _AT_ONCE:
                     await asyncio.sleep(self.options.retry_backoff_ms / 1000)
             else:
                 self.metrics.rebalances += 1
@@ -197,10 +208,20 @@ class Membership:
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = joined.member_id
         self._check(joined.error_code, "joining")
+        members = {one.member_id for one in joined.members}
+        leads = joined.leader == joined.member_id
+        if (
+            not joined.member_id
+            or joined.generation_id < 0
+            or (leads and joined.member_id not in members)
+        ):
+            who = f"member {joined.member_id!r:.100} of generation {joined.generation_id}"
+            who += f", with {len(members)} members"
+            raise InvalidAnswerError(f"joining group {self.group_id}: a broker answered with {who}")
         self.member_id, self.generation = joined.member_id, joined.generation_id
         assignments = []
         self._counts = {}
-        if joined.leader == joined.member_id:
+        if leads:
             assignments = await self._assign(joined)
 
         def sync(version: int) -> AnyRequest:
@@ -282,6 +303,8 @@ class Membership:
                 elif code in _LOST:
                     self.rejoin()
                     return
+            except Exception:  # the next one may be answered as it should
+                log.exception("heartbeat of group %s", self.group_id)
 
     async def _beat_once(self) -> None:
         timer = Timer(self.options.session_timeout_ms)
@@ -421,6 +444,15 @@ class Membership:
         for topic in topics:
             for one in topic.partitions:
                 self._check(one.error_code, f"offset of {topic.name}-{one.partition_index}")
-                if one.committed_offset >= 0:
-                    found[TopicPartition(topic.name, one.partition_index)] = one.committed_offset
-        return found
+                found[TopicPartition(topic.name, one.partition_index)] = one.committed_offset
+        if missing := [tp for tp in partitions if tp not in found]:
+            # not the same as no committed offset: the consumer would begin elsewhere
+            what = f"offset of {missing[0].topic}-{missing[0].partition} in group {self.group_id}"
+            raise InvalidAnswerError(f"{what}: the coordinator did not answer for it")
+        return {tp: found[tp] for tp in partitions if found[tp] >= 0}
+
+
+def _noted(task: asyncio.Task[Any]) -> None:
+    """Take a task's error, which asyncio would report as lost where nobody asks for it."""
+    if not task.cancelled():
+        task.exception()

@@ -85,8 +85,13 @@ class OffsetLookup:
         found: dict[TopicPartition, int] = {}
         for result in answer.topics:
             for one in result.partitions:
+                tp = TopicPartition(result.name, one.partition_index)
+                if tp not in timestamps:
+                    continue
                 if not one.error_code:
-                    found[TopicPartition(result.name, one.partition_index)] = one.offset
+                    # -1 is an answer to a timestamp alone; others are asked for again
+                    if one.offset >= (-1 if timestamps[tp] >= 0 else 0):
+                        found[tp] = one.offset
                     continue
                 failure = broker_error(
                     one.error_code, f"offsets of {result.name}-{one.partition_index}"

@@ -164,8 +164,8 @@ class ConsumerNetworkClient:
 
         ``timeout_ms`` (default: the options' request_timeout_ms) limits the wait for being sent,
         and again the wait for the answer. The future fails with RequestTimeoutError,
-        DisconnectError, AuthenticationError, UnsupportedVersionError, or whatever encoding or
-        decoding raised. ClosedError is raised after ``close``.
+        DisconnectError (InvalidAnswerError where the answer cannot be read), AuthenticationError,
+        UnsupportedVersionError, or whatever encoding raised. ClosedError is raised after ``close``.
         """
         self._guard()
         if self._closed:

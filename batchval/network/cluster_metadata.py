@@ -20,7 +20,13 @@ from typing import Final, TypeVar
 
 from batchval.errors import ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
-from batchval.network.errors import DisconnectError, NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import (
+    DisconnectError,
+    InvalidAnswerError,
+    NetworkError,
+    RequestTimeoutError,
+    broker_error,
+)
 from batchval.network.option_checks import refusal
 from batchval.network.request import Build, Node
 from batchval.protocol.errors import ProtocolError
@@ -36,6 +42,9 @@ __all__ = ["ClusterMetadata", "bootstrap_nodes"]
 #: Topic ids came with 10; nothing later is used here.
 _VERSIONS: Final = (1, 10)
 _CREATION_FROM: Final = 4  # the first version that can say that topics are not to be made
+#: Answers with an older leader epoch before one is believed: the newer epoch was never the
+#: cluster's, or the topic was made anew and has no id.
+_MAX_OLDER: Final = 20
 _GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _ADDRESS = re.compile(
     r"(?:[A-Za-z_][A-Za-z0-9_]*://)?(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]/]+)):(?P<port>\d{1,5})"
@@ -73,6 +82,7 @@ class _Topic:
     internal: bool = False
     count: int = 0
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition: (id, epoch)
+    older: dict[int, int] = field(default_factory=dict)  # partition: answers with an older epoch
 
 
 class ClusterMetadata:
@@ -252,6 +262,7 @@ class ClusterMetadata:
         answer: MetadataResponse = (
             await self.client.send(node, Build(MetadataRequest.api_key, _VERSIONS, make))
         ).response
+        _check(answer)
         self._take(answer, every, number)
 
     def _take(self, answer: MetadataResponse, every: bool, number: int) -> None:
@@ -270,11 +281,15 @@ class ClusterMetadata:
             ]:
                 del self._topics[name]
         self.answered = max(self.answered, number)
+        self._age()
+        self._changed()
+
+    def _age(self) -> None:
+        """Ask again when what is known is ``max_age_ms`` old."""
         if not self._closed:
             if self._aged is not None:
                 self._aged.cancel()
             self._aged = self._loop.call_later(self.max_age_ms / 1000, self.request_update)
-        self._changed()
 
     def _take_topic(self, name: str, topic_metadata: MetadataResponseTopic) -> None:
         before = self._topics.get(name)
@@ -298,14 +313,16 @@ class ClusterMetadata:
         same = before is not None and before.topic_id == known.topic_id
         known.count = max((one.partition_index + 1 for one in topic_metadata.partitions), default=0)
         for one in topic_metadata.partitions:
-            leader = (one.leader_id, one.leader_epoch)
+            number, leader = one.partition_index, (one.leader_id, one.leader_epoch)
             if (
                 same
                 and before is not None
-                and one.leader_epoch < before.leaders.get(one.partition_index, (-1, -1))[1]
+                and one.leader_epoch < before.leaders.get(number, (-1, -1))[1]
+                and (older := before.older.get(number, 0)) < _MAX_OLDER
             ):
-                leader = before.leaders[one.partition_index]
-            known.leaders[one.partition_index] = leader
+                leader = before.leaders[number]
+                known.older[number] = older + 1
+            known.leaders[number] = leader
         self._topics[name] = known
 
     def _changed(self) -> None:
@@ -375,8 +392,9 @@ class ClusterMetadata:
                     self._wanted = True
                 if any(self._is_unsettled(topic) for topic in self._followed):
                     self._wanted = True
-        except NetworkError as error:  # refused for good: callers get it from their own requests
+        except Exception as error:  # refused for good: callers get it from their own requests
             log.warning("metadata is not refreshed: %s", error)
+            self._age()
         finally:
             self._task = None
 
@@ -396,3 +414,17 @@ class ClusterMetadata:
             self._aged.cancel()
         if self._task is not None:
             self._task.cancel()
+
+
+def _check(answer: MetadataResponse) -> None:
+    """Check that an answer can be a cluster's, before anything of it is taken.
+
+    Raises InvalidAnswerError: another broker may answer as it should.
+    """
+    for topic in answer.topics:
+        numbers = [one.partition_index for one in topic.partitions]
+        if sorted(numbers) != list(range(len(numbers))):
+            raise InvalidAnswerError(
+                f"the {len(numbers)} partitions of topic {topic.name} are not 0 to "
+                f"{len(numbers) - 1}: {str(numbers)[:100]}"
+            )

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, Self, cast
 
 from batchval.errors import shown_ms
-from batchval.network.errors import ClosedError, DisconnectError
+from batchval.network.errors import ClosedError, DisconnectError, InvalidAnswerError
 from batchval.network.in_flight import Callback, InFlightRequest, InFlightRequests
 from batchval.network.options import ConnectionMetrics, ConnectionOptions, connected
 from batchval.network.request import AnyRequest
@@ -410,8 +410,11 @@ class Connection(asyncio.BufferedProtocol):
             response = entry.request.decode(frame)
         except Exception as error:
             # framing may be whole, but a broker that answers so cannot be understood
-            self._finish(entry, None, error)
-            self._die(DisconnectError(f"an answer that cannot be read: {error}"), error)
+            text = f"an answer that cannot be read: {error}"
+            failure = InvalidAnswerError(text)
+            failure.__cause__ = error
+            self._finish(entry, None, failure)
+            self._die(DisconnectError(text), error)
             return
         self._throttle(entry.request, response)
         self._finish(entry, response, None)
@@ -424,6 +427,8 @@ class Connection(asyncio.BufferedProtocol):
         self.metrics.throttle_time_ms += throttle_ms
         self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, throttle_ms)
         if wait:
+            # a longer silence cannot be told from a broker that is gone (Kafka's client obeys any)
+            wait = min(wait, int(self.options.request_timeout_ms))
             # the broker reads nothing in this time, so it counts for no request's timeout
             self._excused_ms += wait
             self._throttled_until_ms = max(self._throttled_until_ms, self._now_ms() + wait)

@@ -12,7 +12,7 @@ from typing import Final
 
 from batchval.network.client import ConsumerNetworkClient
 from batchval.network.cluster_metadata import ClusterMetadata
-from batchval.network.errors import broker_error
+from batchval.network.errors import InvalidAnswerError, broker_error
 from batchval.network.request import Build, Node
 from batchval.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
@@ -61,5 +61,8 @@ async def _ask(client: ConsumerNetworkClient, node: Node, key: str, kind: int, w
     found = next((one for one in answer.coordinators if one.key == key), answer)
     if found.error_code:
         raise broker_error(found.error_code, what, found.error_message)
+    if found.node_id < 0 or not found.host or not 0 < found.port <= 0xFFFF:
+        address = f"{found.node_id} at {found.host[:100]!r}:{found.port}"
+        raise InvalidAnswerError(f"{what}: the coordinator cannot be broker {address}")
     number = 2**31 - 1 - found.node_id if kind == GROUP else found.node_id
     return Node(number, found.host, found.port)

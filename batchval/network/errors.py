@@ -11,6 +11,7 @@ __all__ = [
     "ClosedError",
     "CorrelationIdMismatchError",
     "DisconnectError",
+    "InvalidAnswerError",
     "NetworkError",
     "RequestTimeoutError",
     "UnknownTopicOrPartitionError",
@@ -42,6 +43,12 @@ class DisconnectError(NetworkError, ConnectionError):
 
 class CorrelationIdMismatchError(DisconnectError):
     """An answer is not that to the oldest request: the connection cannot be trusted any more."""
+
+
+class InvalidAnswerError(DisconnectError):
+    """A broker's answer cannot be read, or its values make no sense; whether the broker acted is
+    not known. Where it cannot be read, the cause is what reading it raised.
+    """
 
 
 class RequestTimeoutError(NetworkError, TimeoutError):

@@ -7,7 +7,7 @@ versions that it does know (KIP-511), or with nothing that can be read: then ver
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from batchval.errors import ErrorCode
 from batchval.protocol.errors import ProtocolError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiVersions"]
 
+#: Bytes of an answer that is read: Kafka 4.4's has 1 KiB.
+MAX_ANSWER: Final = 64 << 10
 _ERROR_CODE = struct.Struct(">4xh")  # after the correlation id, in every version
 
 
@@ -27,8 +29,11 @@ class _Ask(ApiVersionsRequest):
     __slots__ = ()
 
     def decode(self, frame: Buffer) -> ApiVersionsResponse:
+        size = memoryview(frame).nbytes
+        if size > MAX_ANSWER:
+            raise ProtocolError(f"it has {size} bytes, at most {MAX_ANSWER} are allowed")
         if (
-            memoryview(frame).nbytes < _ERROR_CODE.size
+            size < _ERROR_CODE.size
             or _ERROR_CODE.unpack_from(frame)[0] != ErrorCode.UNSUPPORTED_VERSION
         ):
             return super().decode(frame)

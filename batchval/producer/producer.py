@@ -302,6 +302,13 @@ class Producer:
             self._sender.fatal = transactions.error
             if transactions.error is not None:
                 self._sender.abandon(transactions.error, but_on_the_wire=True)
+        elif (
+            transactions is not None
+            and transactions.state is State.ABORTABLE
+            and transactions.error is not None
+        ):
+            # nothing of this transaction is sent any more (Kafka's abortUndrainedBatches)
+            self._sender.abandon(transactions.error, but_on_the_wire=True)
         self._sender.pump_soon()
         self._settled.set()
 

@@ -20,7 +20,12 @@ from batchval.errors import RETRIABLE, ErrorCode, shown_ms
 from batchval.network.client import ConsumerNetworkClient, Timer
 from batchval.network.cluster_metadata import ClusterMetadata
 from batchval.network.coordinator import TRANSACTION, find_coordinator
-from batchval.network.errors import NetworkError, RequestTimeoutError, broker_error
+from batchval.network.errors import (
+    InvalidAnswerError,
+    NetworkError,
+    RequestTimeoutError,
+    broker_error,
+)
 from batchval.network.request import AnyRequest, Build, Node
 from batchval.producer.batch import PartitionQueue
 from batchval.producer.errors import FENCED, ProducerFencedError, TransactionStateError
@@ -123,7 +128,7 @@ class Transactions:
     async def _ask_id(self) -> None:
         try:
             await self._init(float("inf"))
-        except NetworkError as error:
+        except Exception as error:  # of whatever kind: records wait for it
             self._is_fatal(error)
         finally:
             self._asking_id = False
@@ -144,9 +149,14 @@ class Transactions:
                 request.producer_id, request.producer_epoch = producer_id, epoch
             return request
 
-        answer = await self._ask(
-            _INIT, (0, 5), make, lambda response: response.error_code, timeout_ms
-        )
+        def code_of(response: Any) -> int:
+            code: int = response.error_code
+            if not code and (response.producer_id < 0 or response.producer_epoch < 0):
+                given = f"{response.producer_id} with epoch {response.producer_epoch}"
+                raise InvalidAnswerError(f"a broker gave the producer id {given}")
+            return code
+
+        answer = await self._ask(_INIT, (0, 5), make, code_of, timeout_ms)
         sequences.set_id(answer.producer_id, answer.producer_epoch)
         self.state = State.READY
         self._on_change()
@@ -183,18 +193,14 @@ class Transactions:
                     _ADD_PARTITIONS,
                     (0, 3),
                     functools.partial(self._partitions_request, these),
-                    lambda response: _first_error(
-                        one.partition_error_code
-                        for topic in response.results_by_topic_v3_and_below
-                        for one in topic.results_by_partition
-                    ),
+                    functools.partial(_added_code, these),
                     self.options.max_block_ms,
                 )
                 self._in_doubt = False
                 self._partitions.update(these)
                 self._wanted.difference_update(these)
                 self._on_change()
-        except NetworkError as error:
+        except Exception as error:  # of whatever kind: records wait for it
             self.failed(error)
             self._on_change()
         finally:
@@ -262,20 +268,23 @@ class Transactions:
         code_of: Callable[[Any], int],
         timeout_ms: float,
     ) -> Any:
-        """Repeat a request until no retriable error is returned. Raises any other error."""
+        """Repeat a request until no retriable error is returned. Raises any other error.
+
+        ``code_of`` returns an answer's error code, or raises InvalidAnswerError.
+        """
         timer = Timer(timeout_ms)
         last: Exception | None = None
         while not timer.expired:
             try:
                 node = await self._node(timer.remaining_ms)
                 response = (await self.client.send(node, Build(api_key, versions, make))).response
+                code = code_of(response)
             except NetworkError as error:
                 if not error.retriable:
                     raise
                 last = error
                 self._coordinator = None
             else:
-                code = code_of(response)
                 if code == ErrorCode.NONE:
                     return response
                 last = self._error(code)
@@ -307,6 +316,21 @@ class Transactions:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _added_code(these: list[tuple[str, int]], response: Any) -> int:
+    """Return the error code of an AddPartitionsToTxn answer. Raises InvalidAnswerError."""
+    results = {
+        (topic.name, one.partition_index): one.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    }
+    code = _first_error(results.values())
+    missing = [where for where in these if where not in results]
+    if missing and not code:
+        topic, partition = missing[0]
+        raise InvalidAnswerError(f"the coordinator did not answer for {topic}-{partition}")
+    return code
 
 
 def _first_error(codes: Iterable[int]) -> int:

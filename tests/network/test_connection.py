@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from batchval.network.connection import Connection
-from batchval.network.errors import ClosedError, DisconnectError
+from batchval.network.errors import ClosedError, DisconnectError, InvalidAnswerError
 from tests.support.network import (
     METADATA,
     PRODUCE,
@@ -504,9 +504,10 @@ async def test_an_answer_that_cannot_be_decoded_ends_the_connection() -> None:
         assert calls.names == [0, 1, 2]
         assert [type(error) for error in calls.errors] == [
             type(None),
-            struct.error,
+            InvalidAnswerError,
             DisconnectError,
         ]
+        assert isinstance(calls.errors[1].__cause__, struct.error)
         assert not connection.is_open
 
 
