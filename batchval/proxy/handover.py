@@ -108,17 +108,17 @@ class TakeOver:
         try:
             while left:
                 message = self._next_message(descriptors)
-                keys += [(str(name), node_id) for name, node_id in message["keys"]]
+                keys += [_key(name, node_id) for name, node_id in message["keys"]]
                 left = message["left"]
                 if "state" in message:
-                    self.unready = message["unready"]
-                    self.state = State.decode(message["state"].encode())
+                    self.unready = _text(message["unready"])
+                    self.state = State.decode((_text(message["state"]) or "").encode())
         except (KeyError, TypeError, ValueError) as error:
             raise HandOverError(f"the running gate sent something unexpected: {error}") from None
         finally:
             socks = [socket.socket(fileno=one) for one in descriptors]
             self.sockets = dict(zip(keys, socks, strict=False))
-        if len(keys) != len(socks) or CONTROL not in self.sockets:
+        if not len(keys) == len(socks) == len(self.sockets) or CONTROL not in self.sockets:
             raise HandOverError(f"the running gate sent {len(socks)} sockets, expected {len(keys)}")
 
     def _next_message(self, descriptors: list[int]) -> dict[str, Any]:
@@ -258,6 +258,19 @@ async def _prepared(gate: Successor, predecessor: TakeOver) -> None:
         if predecessor.is_gone():
             raise GoneError(_CLOSED)
         await asyncio.sleep(LOOK_S)
+
+
+def _key(name: object, node_id: object) -> SocketKey:
+    """Return the key of a socket in a message. Raises TypeError."""
+    if not isinstance(name, str) or not (node_id is None or isinstance(node_id, int)):
+        raise TypeError(f"{[name, node_id]!r:.100} is not a listener and a node id")
+    return name, node_id
+
+
+def _text(value: object) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r:.100} is not a text")
+    return value
 
 
 def _expected(message: dict[str, Any], kind: str) -> dict[str, Any]:
