@@ -3,8 +3,10 @@ from typing import Final
 
 from typing_extensions import Buffer
 
+MAX_BROKERS: Final[int]
 WITH_ADDRESSES: Final[frozenset[int]]
 
+def check_brokers(count: int) -> None: ...
 def may_hold_addresses(api_key: int, api_version: int) -> bool: ...
 def addresses(frame: Buffer, api_key: int, api_version: int) -> list[tuple[int, str, int]]: ...
 def rewrite_addresses(

@@ -27,14 +27,23 @@ from batchval.protocol.positions cimport (
 )
 
 from batchval.protocol import apis
-from batchval.protocol.errors import ProtocolError
+from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 
 cdef enum:
     MOST_KNOWN = 8             # lists of brokers in ``known``; with one more all are forgotten
     LARGEST_KNOWN = 64 << 10   # bytes of one: 1,000 brokers
 
+#: Brokers that one answer may name, each counted once: twice as many as clusters are known to have.
+MAX_BROKERS = 2_000
+
 WITH_ADDRESSES = frozenset(
     {PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, SHARE_FETCH, SHARE_ACKNOWLEDGE})
+
+
+def check_brokers(Py_ssize_t count):
+    """Check the number of brokers in one answer. Raises TooManyBrokersError."""
+    if count > MAX_BROKERS:
+        raise TooManyBrokersError(f"it names {count} brokers, at most {MAX_BROKERS} are allowed")
 
 
 def may_hold_addresses(int api_key, int api_version):
@@ -86,6 +95,9 @@ cdef class _Nodes(FrameView):
     cdef object host(self, const int32_t *row):
         return self.text(row[NODE_HOST], row[NODE_HOST_SIZE])
 
+    cdef bytes host_bytes(self, const int32_t *row):
+        return (<const char *>self.base())[row[NODE_HOST]:row[NODE_HOST] + row[NODE_HOST_SIZE]]
+
     cdef int32_t port(self, const int32_t *row):
         cdef Cursor c
         open_cursor(&c, self.base(), self.view.len, False)
@@ -124,7 +136,9 @@ def rewrite_addresses(
     """Return the frame, length and all, in chunks, with every address replaced.
 
     ``replace(node_id, host, port)`` gives the (host, port) to write; what it raises goes on. It is
-    not asked about an empty host, which is how a response says that it has no address to give.
+    asked once about the same address, and not about an empty host, which is how a response says
+    that it has no address to give. More than MAX_BROKERS brokers are a TooManyBrokersError, before
+    it is asked about any.
 
     ``known`` is for Metadata: it maps the bytes of brokers that have come before to those that were
     written, and ``replace`` is not asked about these again. Its owner clears it when ``replace``
@@ -139,7 +153,7 @@ def rewrite_addresses(
         put_int32(s.grow(4), correlation_id)
         s.jump(4)
     if known is None or api_key != METADATA or nodes.count() == 0:
-        put_addresses(s, nodes, replace)
+        put_addresses(s, nodes, api_key, replace)
     else:
         start = nodes.row(0)[NODE_HOST_AT] - 4  # the first broker's id
         end = nodes.row(nodes.count() - 1)[NODE_PORT_AT] + 4
@@ -162,7 +176,7 @@ cdef bytes written_brokers(
         return written
     s = splicer(nodes.whole, nodes.base(), nodes.c.flexible)
     s.jump(start)
-    put_addresses(s, nodes, replace)
+    put_addresses(s, nodes, METADATA, replace)
     written = b"".join(s.finish())[4:]  # without the length of a frame
     if len(came) <= LARGEST_KNOWN:
         if len(known) >= MOST_KNOWN:
@@ -171,22 +185,32 @@ cdef bytes written_brokers(
     return written
 
 
-cdef int put_addresses(Splicer s, _Nodes nodes, object replace) except -1:
+cdef int put_addresses(Splicer s, _Nodes nodes, int api_key, object replace) except -1:
     """Put all up to the end of the last address, with each address replaced."""
     cdef const int32_t *row
     cdef Py_ssize_t i, j, delta, count = nodes.count()
     cdef int32_t tag = -1, port
     cdef bytes coded
     cdef list hosts = [], ports = []
+    cdef dict written = {}
+    if count > MAX_BROKERS and api_key == FIND_COORDINATOR:  # one for each key that was asked for
+        check_brokers(len({nodes.row(i)[NODE_NODE_ID] for i in range(count)}))
+    else:
+        check_brokers(count)
     for i in range(count):
         row = nodes.row(i)
+        port = nodes.port(row)
         if row[NODE_HOST_SIZE] == 0:
             hosts.append(b"")
-            ports.append(nodes.port(row))
+            ports.append(port)
             continue
-        new_host, new_port = replace(row[NODE_NODE_ID], nodes.host(row), nodes.port(row))
-        hosts.append(checked_host(new_host, new_port))
-        ports.append(new_port)
+        came = (row[NODE_NODE_ID], nodes.host_bytes(row), port)
+        known = written.get(came)
+        if known is None:
+            new_host, new_port = replace(row[NODE_NODE_ID], nodes.host(row), port)
+            known = written[came] = (checked_host(new_host, new_port), new_port)
+        hosts.append(known[0])
+        ports.append(known[1])
     for i in range(count):
         row = nodes.row(i)
         if row[NODE_TAG_AT] >= 0 and row[NODE_TAG_AT] != tag:

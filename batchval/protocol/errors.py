@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from batchval.errors import BatchvalError
 
-__all__ = ["ProtocolError"]
+__all__ = ["ProtocolError", "TooManyBrokersError"]
 
 
 class ProtocolError(BatchvalError, ValueError):
@@ -19,3 +19,7 @@ class ProtocolError(BatchvalError, ValueError):
         super().__init__(what if position < 0 else f"{what} at byte {position}")
         self.what = what
         self.position = position
+
+
+class TooManyBrokersError(ProtocolError):
+    """An answer that names more brokers than are allowed."""

@@ -30,6 +30,7 @@ from batchval.protocol.cursor cimport (
 from batchval.protocol.primitives cimport explained, take_buffer
 
 from batchval.protocol import apis
+from batchval.protocol.addresses import check_brokers
 from batchval.protocol.errors import ProtocolError
 
 #: API keys whose responses FetchTail walks, from the first version that names addresses.
@@ -337,6 +338,7 @@ cdef list new_endpoints(Cursor *c, object replace):
     cdef int64_t count = read_count(c), _i
     cdef list found = []
     not_null(c, count)
+    check_brokers(count)
     for _i in range(count):
         found.append(new_endpoint(c, replace))
     if c.wrong:

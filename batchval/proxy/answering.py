@@ -11,13 +11,13 @@ import struct
 from collections import deque
 from typing import Final, Protocol
 
-from batchval.protocol.errors import ProtocolError
+from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.proxy import handlers
 from batchval.proxy.broker_connection import BrokerConnection
 from batchval.proxy.client_connection import ClientConnection
 from batchval.proxy.fast_path import FastPath
 from batchval.proxy.pending import Answer, Lowering, Queue
-from batchval.proxy.streaming import AnswerStream, stream_of
+from batchval.proxy.streaming import AnswerStream, check_size, stream_of
 
 __all__ = ["Answering", "Asking"]
 
@@ -123,8 +123,12 @@ class Answering:
         if not self._is_next(frame, out, len(frame)):
             return False
         try:
-            ready = handlers.respond(self.session, self.answers.popleft(), frame)
+            first = self.answers.popleft()
+            check_size(first, len(frame))
+            ready = handlers.respond(self.session, first, frame)
         except (ProtocolError, OSError) as error:
+            if isinstance(error, TooManyBrokersError):
+                self.session.proxy.discovery.refused(error)
             self._end(out, "answer_malformed", "an answer of {} could not be passed on", error)
             return False
         if ready is not None:
@@ -181,7 +185,13 @@ class Answering:
             return
         stream = stream_of(self.answers[0], broker.splitter.partial_size)
         out: Out = []
-        if stream is None or not self._is_next(head, out, broker.splitter.partial_size):
+        if stream is None:
+            try:
+                check_size(self.answers[0], broker.splitter.partial_size)
+            except ProtocolError as error:
+                self._end(out, "answer_malformed", "an answer of {} could not be passed on", error)
+            return
+        if not self._is_next(head, out, broker.splitter.partial_size):
             return
         self.session.fast_path.finish(True)  # what comes later waits for the client
         self.stream = stream

@@ -3,6 +3,7 @@
 Brokers become known by a Metadata request of the gate's own, by answers to clients, and by the
 state file at the start. One object serves all listeners. A broker stays known when the cluster
 stops naming it, since it may only be restarting: its port remains, and its address is tried last.
+``known_brokers`` says how many are known at most, and when one is forgotten.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import logging
 import secrets
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from batchval.errors import BatchvalError
-from batchval.network.errors import AuthenticationError
-from batchval.protocol.errors import ProtocolError
+from batchval.network.errors import AuthenticationError, InvalidAnswerError
+from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed, problem_of
+from batchval.proxy.known_brokers import GONE_S, MAX_BROKERS, BoundedLog, BrokerAges
 from batchval.proxy.metadata_client import (
     CLIENT_ID,
     BrokerAddress,
@@ -50,6 +52,7 @@ REPEAT_LOG_S: Final = 60.0
 ANSWER_S: Final = 5.0  # for a response, once connected
 SAVE_S: Final = 5.0  # for the last write of the state file
 MAX_LOGGED: Final = 1_000
+MAX_ENDPOINTS: Final = 2 * MAX_BROKERS  # addresses with a state, between two rounds
 
 #: Errors of this machine, which say nothing about a broker.
 LOCAL_ERRORS: Final = frozenset(
@@ -61,6 +64,7 @@ _ITSELF: Final = "is this gate itself"  # the problem of an address
 
 Ask = Callable[[BrokerAddress, str], Awaitable[ClusterView]]
 Subscriber = Callable[[int, str, int], None]
+Forgotten = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,9 @@ class Discovery:
     ``brokers``     node id -> the broker's own address
     ``cluster_id``  None while it is not known: only a request with credentials learns it
     ``instance``    what the client ids of its own requests begin with
+    ``lines``       log lines about brokers, bounded
+    ``answers_refused_total``  answers that named too many brokers
+    ``forgotten_total``        brokers whose ports were closed
     ``requires_authentication``  whether brokers answer only authenticated clients; None while that
                     is not known
     ``admin_problem``  why a broker refused the login of ``upstream.admin``; "" if none does
@@ -103,7 +110,12 @@ class Discovery:
         self._endpoints = {address: Endpoint(address) for address in options.bootstrap}
         self._named: set[int] = set()  # by the Metadata responses of the last round with one
         self._named_in_round: set[int] = set()
+        self.lines = BoundedLog()
+        self.answers_refused_total = self.forgotten_total = 0
+        self._ages = BrokerAges()
         self._subscribers: list[Subscriber] = []
+        self._on_forgotten: list[Forgotten] = []
+        self._requests = 0
         self._ports: dict[str, dict[int, int]] = {}
         self.requires_authentication: bool | None = True if options.authenticates else None
         self.admin_problem = ""
@@ -175,22 +187,40 @@ class Discovery:
 
     # ---- what others report ------------------------------------------------------------------
 
-    def subscribe(self, callback: Subscriber) -> None:
-        """Call ``callback(node_id, host, port)`` for each known, new and moved broker."""
+    def subscribe(self, callback: Subscriber, on_forgotten: Forgotten = lambda _: None) -> None:
+        """Call ``callback(node_id, host, port)`` for each known, new and moved broker, and
+        ``on_forgotten(node_id)`` for each that is not known any more.
+        """
         self._subscribers.append(callback)
+        self._on_forgotten.append(on_forgotten)
         for node_id, address in list(self.brokers.items()):
             callback(node_id, *address)
 
     def unsubscribe(self, callback: Subscriber) -> None:
         """Call it no more."""
         with contextlib.suppress(ValueError):
-            self._subscribers.remove(callback)
+            at = self._subscribers.index(callback)
+            del self._subscribers[at], self._on_forgotten[at]
+
+    def named(self, node_id: int, at_s: float | None = None) -> None:
+        """Note that an answer names a broker that is known, now or at that time (monotonic)."""
+        if node_id in self.brokers:
+            self._ages.named(node_id, at_s)
+
+    def refused(self, error: TooManyBrokersError) -> None:
+        """Note an answer that names too many brokers: what was known before stays."""
+        self.answers_refused_total += 1
+        self._log(logging.WARNING, f"an answer of a broker was refused: {error}")
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """Note a broker that an answer names. One without an id or an address is ignored."""
+        """Note a broker that an answer names. One without an id or an address is ignored.
+
+        Raises TooManyBrokersError where no other can be known.
+        """
         address = (host, port)
         before = self.brokers.get(node_id)
         if before == address:
+            self._ages.named(node_id)
             return
         if (
             not 0 <= node_id <= MAX_NODE_ID
@@ -198,6 +228,9 @@ class Discovery:
             or not 0 < len(host) <= MAX_HOST
         ):
             return
+        if before is None:
+            self._forget(self._ages.displaced(self.brokers))
+        self._ages.named(node_id)
         self.brokers[node_id] = address
         self._named.add(node_id)
         if before is not None:
@@ -207,6 +240,27 @@ class Discovery:
         if self._endpoint(address).state is _UNTRIED:
             self._wake.set()  # its address may be wrong, or the gate's own
         self._changed()
+
+    def _forget(self, node_ids: Iterable[int]) -> None:
+        """Forget brokers and their ports."""
+        for node_id in node_ids:
+            self._ages.forget(node_id)
+            self._named.discard(node_id)
+            for ports in self._ports.values():
+                ports.pop(node_id, None)
+            if self.brokers.pop(node_id, None) is not None:
+                self.forgotten_total += 1
+                for callback in list(self._on_forgotten):
+                    callback(node_id)
+            self._changed()
+
+    def _forget_gone(self) -> None:
+        """Forget the brokers that have not been named for long, though the cluster answers."""
+        gone = self._ages.gone()
+        for node_id in gone:
+            text = "broker %d was not named for %d hours: its port is closed"
+            self.lines.write(logging.INFO, text, node_id, GONE_S // 3600)
+        self._forget(gone)
 
     def look(self) -> None:
         """Ask the cluster at once, because a client asks for a broker that is not known; once in
@@ -254,7 +308,10 @@ class Discovery:
 
     def state(self) -> State:
         """Return what a gate that takes over has to know."""
-        ports = {name: dict(ports) for name, ports in self._ports.items()}
+        ports = {
+            name: {node_id: port for node_id, port in ports.items() if node_id in self.brokers}
+            for name, ports in self._ports.items()
+        }
         texts = tuple(map(address_text, self.options.bootstrap))
         return State(
             texts, self.cluster_id, self.requires_authentication, dict(self.brokers), ports
@@ -322,8 +379,9 @@ class Discovery:
         self._ports = {name: dict(ports) for name, ports in state.ports.items()} | self._ports
         if self.requires_authentication is None:
             self.requires_authentication = state.requires_authentication
-        for node_id, (host, port) in state.brokers.items():
+        for node_id, (host, port) in list(state.brokers.items())[:MAX_BROKERS]:
             self.learn(node_id, host, port)
+            self._ages.establish(node_id)
 
     def _changed(self) -> None:
         """Write the state file, in a thread, if anything in it has changed."""
@@ -390,22 +448,28 @@ class Discovery:
             for endpoint in sorted(self._endpoints.values(), key=lambda one: one.failed):
                 if answered and endpoint.state is _SERVING:
                     continue
+                if endpoint.address not in self._endpoints:
+                    continue  # no broker has it any more
                 task = group.create_task(self._ask(endpoint))
                 asked.append(task)
                 await asyncio.wait((task,), timeout=NEXT_ADDRESS_S)
                 answered = answered or any(
                     one.done() and not one.cancelled() and one.result() for one in asked
                 )
+        self.lines.flush()
         if self._named_in_round:
             self._note_named(self._named_in_round)
         return any(task.result() for task in asked)
 
     async def _ask(self, endpoint: Endpoint) -> bool:
         """Ask one address; return whether a broker answered, if only by closing the connection."""
-        client_id = f"{self.instance}-{list(self._endpoints).index(endpoint.address)}"
+        self._requests += 1
+        client_id = f"{self.instance}-{self._requests}"
         self._asking[client_id] = endpoint.address
         try:
             view = await self._request(endpoint.address, client_id)
+        except TooManyBrokersError as error:
+            return self._too_many(endpoint, error)
         except (OSError, BatchvalError, ValueError) as error:
             if client_id in self._looped:
                 self._fail(endpoint, _WRONG, _ITSELF)
@@ -441,10 +505,21 @@ class Discovery:
         self._is_confirmed = True
         if not self.options.authenticates:
             self.answered_without_authentication()
-        for broker in view.brokers:
-            self.learn(*broker)
+        try:
+            for broker in view.brokers:
+                self.learn(*broker)
+        except TooManyBrokersError as error:
+            return self._too_many(endpoint, error)
         self._named_in_round |= {node_id for node_id, _, _ in view.brokers}
         return bool(view.brokers)
+
+    def _too_many(self, endpoint: Endpoint, error: TooManyBrokersError) -> bool:
+        """Note an answer that is refused: a broker is there all the same."""
+        endpoint.answered()
+        self._log_recovery(endpoint)
+        self._refused_since = None
+        self.refused(error)
+        return True
 
     def _is_of_cluster(self, cluster_id: str | None) -> bool:
         if cluster_id is None or cluster_id == self.cluster_id:
@@ -458,6 +533,7 @@ class Discovery:
                 cluster_id,
             )
             self.brokers.clear()
+            self._ages.clear()
             self._named.clear()
         self.cluster_id = cluster_id
         self._changed()
@@ -466,10 +542,12 @@ class Discovery:
     def _note_named(self, named: set[int]) -> None:
         """Log once which brokers have gone from the cluster's answers, and which are back."""
         for node_id in sorted(self._named - named):
-            log.info("broker %d is not named by the cluster any more: its port stays", node_id)
+            text = "broker %d is not named by the cluster any more: its port stays"
+            self.lines.write(logging.INFO, text, node_id)
         for node_id in sorted(named - self._named):
-            log.info("broker %d is named by the cluster again", node_id)
+            self.lines.write(logging.INFO, "broker %d is named by the cluster again", node_id)
         self._named = named & self.brokers.keys()
+        self._forget_gone()
 
     async def _refused(self, endpoint: Endpoint, error: Exception) -> bool:
         """Note why an address did not answer; return whether a broker is there all the same."""
@@ -492,7 +570,7 @@ class Discovery:
             return True
         elif isinstance(error, TimeoutError):
             self._fail(endpoint, EndpointState.STALLED, problem_of(error))
-        elif isinstance(error, ProtocolError):
+        elif isinstance(error, ProtocolError | InvalidAnswerError):
             self._fail(endpoint, _WRONG, f"did not answer as a Kafka broker does: {error}")
         elif _is_local(error):
             self._log(logging.WARNING, f"{self._name(endpoint)} was not tried: {problem_of(error)}")
@@ -551,6 +629,8 @@ class Discovery:
     def _endpoint(self, address: BrokerAddress) -> Endpoint:
         endpoint = self._endpoints.get(address)
         if endpoint is None:
+            if len(self._endpoints) >= MAX_ENDPOINTS:
+                self._forget_unused()
             endpoint = self._endpoints[address] = Endpoint(address)
         return endpoint
 
@@ -570,10 +650,11 @@ class Discovery:
         """Log once that an address serves again, if the log says that it did not."""
         if endpoint.is_logged:
             endpoint.is_logged = False
-            log.info("%s serves again", self._name(endpoint))
+            self.lines.write(logging.INFO, "%s serves again", self._name(endpoint))
 
     def _note_move(self, node_id: int, before: BrokerAddress, address: BrokerAddress) -> None:
-        log.info(
+        self.lines.write(
+            logging.INFO,
             "broker %d is at %s now, not at %s",
             node_id,
             address_text(address),
@@ -598,7 +679,7 @@ class Discovery:
         if len(self._logged) >= MAX_LOGGED:
             self._logged.clear()
         self._logged[text] = now
-        log.log(level, "%s", text)
+        self.lines.write(level, "%s", text)
         return True
 
 

@@ -37,7 +37,6 @@ from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from batchval.protocol.old_versions import PRODUCERS, Raised
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
-from batchval.protocol.topic_ids import topics_in_metadata
 from batchval.proxy import bridges
 from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms
@@ -370,9 +369,9 @@ def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | 
 
 def _question_answered(item: Item, session: Queue, answer: Answer, frame: memoryview) -> None:
     """Validate the request for which the broker was asked."""
-    with contextlib.suppress(ProtocolError):  # then the topics stay unknown
-        session.proxy.topics.learn(topics_in_metadata(frame[4:], answer.version))
-    session.proxy.loop.call_soon(_validate_item, session, item)
+    session.proxy.learn_topics_then(
+        frame[4:], answer.version, partial(_validate_item, session, item)
+    )
 
 
 def _validate_item(session: Queue, item: Item) -> None:

@@ -61,6 +61,14 @@ class Pages:
         yield single("counter", "log_denied_left_out", text, gate.denials.suppressed_total)
         text = "Refused, observed and reported batches without a log line."
         yield single("counter", "log_refusals_left_out", text, gate.refusals.suppressed_total)
+        known = gate.discovery
+        yield single("gauge", "brokers", "Brokers that are known.", len(known.brokers), "max")
+        text = "Answers of brokers that name too many brokers, which were refused."
+        yield single("counter", "broker_answers_refused", text, known.answers_refused_total)
+        text = "Brokers that were forgotten, and their ports closed: no answer named them any more."
+        yield single("counter", "brokers_forgotten", text, known.forgotten_total)
+        text = "Log lines about brokers that were left out."
+        yield single("counter", "log_brokers_left_out", text, known.lines.left_out_total)
         text = "Log lines that stderr did not take."
         yield single("counter", "log_lines_left_out", text, lines_left_out())
         if (file := gate.observed_file) is not None:

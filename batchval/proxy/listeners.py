@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -73,6 +74,9 @@ class Listeners:
         self.brokers: dict[int, Listener] = {}
         self._closed = False
         self._written: dict[tuple[str, int], dict[bytes, bytes]] = {}
+        # brokers that answers have named since ``_written`` was cleared, and when it was last used
+        self._named: set[int] = set()
+        self._used_s = 0.0
 
     @property
     def listeners(self) -> list[Listener]:
@@ -88,29 +92,34 @@ class Listeners:
             None, bound.sock, host, bound.number, self._advertised.bootstrap(bound.number)
         )
         self._serve(self.bootstrap)
-        self.discovery.subscribe(self._learned)
+        self.discovery.subscribe(self._learned, self._forgotten)
         return self.bootstrap
 
     def listener_of(self, node_id: int, host: str, port: int) -> Listener:
-        """Return the port of a broker that an answer names; bind it if it is new. Raises OSError.
+        """Return the port of a broker that an answer names; bind it if it is new.
+
+        Raises OSError, and TooManyBrokersError where no other broker can be known.
 
         An answer that names a broker of an unknown id or without an address, as FindCoordinator
         does with an error, gets the bootstrap port.
         """
         known = self.brokers.get(node_id)
         if known is not None and self.discovery.brokers.get(node_id) == (host, port):
+            self.discovery.named(node_id)
+            self._named.add(node_id)
             return known
         assert self.bootstrap is not None
         self.discovery.learn(node_id, host, port)
         if node_id not in self.discovery.brokers:
             return self.bootstrap
+        self._named.add(node_id)
         return known or self.brokers.get(node_id) or self._open(node_id)
 
     def use(self, options: ProxyOptions) -> None:
         """Take other options: answers hold their advertised addresses from now on."""
         self.options = options
         self._advertised = Advertised(options)
-        self._written.clear()
+        self._forget_written()
         for listener in self.listeners:
             listener.advertised = self._address_of(listener.node_id, listener.port)
 
@@ -139,28 +148,52 @@ class Listeners:
         ``rewrite_addresses`` fills it. It is valid while no broker is new or moves: an answer that
         names a broker at its address of before must reach ``listener_of`` again.
         """
+        self._used_s = time.monotonic()
         key = "" if self._advertised.is_fixed else own_host, version
         written = self._written.get(key)
         if written is None:
             if len(self._written) >= MOST_WRITTEN:
-                self._written.clear()
+                self._forget_written()
             written = self._written[key] = {}
         return written
 
-    def _learned(self, node_id: int, host: str, port: int) -> None:
+    def _forget_written(self) -> None:
+        """Forget what was written; up to its last use, answers named the brokers in it."""
         self._written.clear()
+        for node_id in self._named:
+            self.discovery.named(node_id, self._used_s)
+        self._named.clear()
+
+    def _forgotten(self, node_id: int) -> None:
+        """Close the port of a broker that is not known any more. Its connections stay."""
+        self._named.discard(node_id)
+        self._forget_written()
+        listener = self.brokers.pop(node_id, None)
+        if listener is None:
+            return
+        if listener.server is not None:
+            listener.server.close()
+        if self.options.sni is None:
+            self._ports.close((self.options.listener_name, node_id))
+
+    def _learned(self, node_id: int, host: str, port: int) -> None:
+        self._forget_written()
         self._awaited.learned(node_id)
         if node_id in self.brokers or self._closed:
             return
         try:
             listener = self._open(node_id)
         except OSError as error:
-            log.warning("no port for broker %d (%s:%d): %s", node_id, host, port, error.strerror)
+            text = "no port for broker %d (%s:%d): %s"
+            self.discovery.lines.write(
+                logging.WARNING, text, node_id, host, port, error.strerror or error
+            )
         else:
             if self.bootstrap is not None and self.bootstrap.sock is None:
                 return  # the process that accepts writes the line
             where = listener.advertised[0] if self.options.sni else f"port {listener.port}"
-            log.info("broker %d (%s:%d) is at %s", node_id, host, port, where)
+            text = "broker %d (%s:%d) is at %s"
+            self.discovery.lines.write(logging.INFO, text, node_id, host, port, where)
 
     def _open(self, node_id: int) -> Listener:
         if self.options.sni is not None:
@@ -191,7 +224,7 @@ class Listeners:
         asyncio.get_running_loop().call_later(AGAIN_S, self._open_again, listener, node_id)
 
     def _open_again(self, listener: Listener, node_id: int) -> None:
-        if self._closed:
+        if self._closed or self.brokers.get(node_id) is not listener:
             return
         try:
             port = self._port_of(node_id)
@@ -203,7 +236,7 @@ class Listeners:
             self._await(listener, node_id)
             return
         if port.number != listener.port:
-            self._written.clear()
+            self._forget_written()
         listener.sock, listener.port = port.sock, port.number
         listener.advertised = self._address_of(node_id, port.number)
         self.discovery.keep_port(self.options.listener_name, node_id, listener.port)
@@ -213,7 +246,7 @@ class Listeners:
         """Name another port of a broker in answers: the process that listens has it now."""
         listener = self.brokers.get(node_id)
         if listener is not None and listener.port != number:
-            self._written.clear()
+            self._forget_written()
             listener.port = number
             listener.advertised = self._address_of(node_id, number)
 
@@ -232,7 +265,7 @@ class Listeners:
         last = min(self._wanted(self.options.broker_ports - 1), 0xFFFF)
         if wanted > last:
             text = "broker %d would be at port %d, and broker_ports ends at %d: it gets another"
-            log.warning(text, node_id, wanted, last)
+            self.discovery.lines.write(logging.WARNING, text, node_id, wanted, last)
             wanted = 0
         return [port for port in dict.fromkeys((wanted, kept)) if port] + [0]
 

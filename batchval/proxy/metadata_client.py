@@ -10,14 +10,19 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from batchval.network.connection import Connection
 from batchval.network.errors import CorrelationIdMismatchError, DisconnectError
 from batchval.network.options import ConnectionOptions
+from batchval.protocol.addresses import check_brokers
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from batchval.protocol.primitives import Reader
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "CLIENT_ID",
@@ -38,7 +43,8 @@ CLIENT_ID: Final = "batchval-proxy"
 
 _METADATA_VERSION: Final = 1
 _TLS_RECORD_TYPES: Final = (0x15, 0x16)  # alert, handshake: RFC 8446, 5.1
-_splitter = partial(FrameSplitter, 16 << 20)  # bytes of an answer
+_splitter = partial(FrameSplitter, 1 << 20)  # bytes of an answer: twice what MAX_BROKERS take
+_THROTTLE_FROM: Final = 3  # the first version whose answer begins with a throttle time
 
 
 class ClusterView(NamedTuple):
@@ -46,6 +52,23 @@ class ClusterView(NamedTuple):
 
     brokers: list[tuple[int, str, int]]  # node id, host, port
     cluster_id: str | None = None
+
+
+class _BrokersRequest(MetadataRequest):
+    """A Metadata request whose answer may name MAX_BROKERS brokers: they are counted before they
+    are read.
+    """
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> MetadataResponse:
+        r = Reader(frame, self.api_version >= MetadataResponse.flexible_from)
+        r.int32()
+        r.unknown_tags()
+        if self.api_version >= _THROTTLE_FROM:
+            r.int32()
+        check_brokers(r.count())
+        return super().decode(frame)
 
 
 class SilentBrokerError(ConnectionError):
@@ -83,7 +106,7 @@ async def ask_metadata(
     """Ask one broker for all brokers. Times are in seconds.
 
     Raises OSError (SilentBrokerError if the broker closed the connection), ProtocolError
-    (FrameError if the answer is not Kafka's) or TimeoutError.
+    (FrameError if the answer is not Kafka's, TooManyBrokersError) or TimeoutError.
     """
     options = ConnectionOptions(client_id=client_id, ssl=tls, splitter=_splitter)
     async with asyncio.timeout(connect_s):
@@ -97,7 +120,7 @@ async def ask_metadata(
 
 async def brokers_by(connection: Connection, version: int) -> ClusterView:
     """Return the answer to one Metadata request on an open connection. Raises as above."""
-    request = MetadataRequest(topics=[], api_version=version)
+    request = _BrokersRequest(topics=[], api_version=version)
     try:
         answer: MetadataResponse = await connection.request(request)
     except CorrelationIdMismatchError as error:
@@ -109,7 +132,7 @@ async def brokers_by(connection: Connection, version: int) -> ClusterView:
         if cause is None or isinstance(cause, ConnectionError):
             text = "the connection was closed without an answer"
             raise SilentBrokerError(text) from error
-        raise cause from None
+        raise cause if isinstance(cause, ProtocolError) else error from None
     brokers = [(broker.node_id, broker.host, broker.port) for broker in answer.brokers]
     return ClusterView(brokers, answer.cluster_id)
 

@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from batchval.errors import BatchvalError
 from batchval.kafka_versions import DEFAULT_KAFKA_VERSION
@@ -21,16 +21,18 @@ from batchval.network.connection import Connection
 from batchval.network.errors import AuthenticationError, NetworkError
 from batchval.network.options import ConnectionOptions
 from batchval.network.sasl import authenticate
+from batchval.network.version_negotiation import ApiVersions
 from batchval.policy import KAFKA_TOPIC_KEYS, OLDER_TIMESTAMP_KEY, TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.message import Request
-from batchval.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from batchval.protocol.messages.api_versions import ApiVersionsResponse
 from batchval.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from batchval.protocol.messages.metadata import MetadataRequest
+from batchval.protocol.topic_ids import topics_in_metadata
 from batchval.proxy.config import TopicRule, Upstream
 from batchval.proxy.loading import ConfigError
 from batchval.proxy.metadata_client import (
@@ -41,6 +43,9 @@ from batchval.proxy.metadata_client import (
 )
 from batchval.proxy.topics import FirstMatch, is_topic_name
 from batchval.proxy.values import Address
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "UNBOUNDED",
@@ -63,6 +68,9 @@ TOPICS_A_REQUEST: Final = 500
 RETRY_S: Final = (1.0, 60.0)
 #: Seconds between two lines about the same failure.
 REPEAT_LOG_S: Final = 60.0
+#: Bytes of answers that are read: as in ``streaming``, and several times what 500 topics take.
+MAX_METADATA: Final = 64 << 20
+MAX_CONFIGS: Final = 8 << 20
 SOON_S: Final = 0.5  # after a topic was asked for that is not known: others may follow
 
 _TOPIC = 2  # ConfigResource.Type.TOPIC
@@ -337,7 +345,7 @@ async def _authenticate(upstream: Upstream, connection: Connection) -> None:
 
 
 async def _versions(connection: Connection) -> dict[int, tuple[int, int]]:
-    answer: ApiVersionsResponse = await connection.request(ApiVersionsRequest(api_version=0))
+    answer: ApiVersionsResponse = await connection.request(ApiVersions()(0))
     if answer.error_code:
         raise ProtocolError(f"ApiVersions was answered with error {answer.error_code}")
     return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
@@ -351,12 +359,38 @@ def _version(kind: type[RequestT], versions: Mapping[int, tuple[int, int]], leas
     return version
 
 
+class _TopicNames(MetadataRequest):
+    """A Metadata request whose answer is read as names alone: it may have a million partitions."""
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> Any:
+        _check_size(frame, MAX_METADATA)
+        return [name for _, name in topics_in_metadata(frame, self.api_version)]
+
+
+class _Configs(DescribeConfigsRequest):
+    """A DescribeConfigs request whose answer is bounded before it is read."""
+
+    __slots__ = ()
+
+    def decode(self, frame: Buffer) -> DescribeConfigsResponse:
+        _check_size(frame, MAX_CONFIGS)
+        return super().decode(frame)
+
+
+def _check_size(frame: Buffer, most: int) -> None:
+    size = memoryview(frame).nbytes
+    if size > most:
+        raise ProtocolError(f"it has {size} bytes, at most {most} are allowed")
+
+
 async def _all_topics(connection: Connection, versions: Mapping[int, tuple[int, int]]) -> list[str]:
     version = _version(MetadataRequest, versions, least=4)
-    answer: MetadataResponse = await connection.request(
-        MetadataRequest(topics=None, allow_auto_topic_creation=False, api_version=version)
+    names: list[str] = await connection.request(
+        _TopicNames(topics=None, allow_auto_topic_creation=False, api_version=version)
     )
-    return sorted(topic.name for topic in answer.topics if topic.name and not topic.error_code)
+    return sorted(names)
 
 
 async def _describe(
@@ -365,7 +399,7 @@ async def _describe(
     version = _version(DescribeConfigsRequest, versions)
     resources = [DescribeConfigsResource(_TOPIC, topic, list(_KEYS)) for topic in topics]
     answer: DescribeConfigsResponse = await connection.request(
-        DescribeConfigsRequest(resources=resources, api_version=version)
+        _Configs(resources=resources, api_version=version)
     )
     found = {}
     for result in answer.results:

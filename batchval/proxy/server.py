@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -437,11 +437,25 @@ class Proxy:
         with contextlib.suppress(ProtocolError):
             self._learn(TopicsInMetadata(body, version))
 
-    def _learn(self, walk: TopicsInMetadata) -> None:
+    def learn_topics_then(self, body: memoryview, version: int, then: Callable[[], None]) -> None:
+        """Remember the topics of the answer to a question of the gate's own, in turns of the loop;
+        call ``then`` afterwards. Where it cannot be read, the topics stay unknown.
+        """
         with contextlib.suppress(ProtocolError):
+            self._learn(TopicsInMetadata(body, version), then)
+            return
+        self.loop.call_soon(then)
+
+    def _learn(self, walk: TopicsInMetadata, then: Callable[[], None] = lambda: None) -> None:
+        try:
             self.topics.learn(walk.next())
-            if not walk.done:
-                self.budget.take_turn(partial(self._learn, walk))
+        except ProtocolError:
+            self.loop.call_soon(then)
+            return
+        if walk.done:
+            self.loop.call_soon(then)
+        else:
+            self.budget.take_turn(partial(self._learn, walk, then))
 
     def intersected(
         self, body: memoryview, version: int, correlation_id: int, raised: Mapping[int, Raised]

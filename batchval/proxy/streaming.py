@@ -9,7 +9,7 @@ same length, since the answer's length has been written long before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,10 +19,24 @@ from batchval.protocol.fetch_tail import FetchTail, rewrite_tail
 from batchval.proxy.handlers import is_passed_on, is_rewritten
 from batchval.proxy.pending import Answer, facts_of
 
-__all__ = ["AnswerStream", "stream_of"]
+__all__ = ["AnswerStream", "check_size", "stream_of"]
 
 #: Bytes of a tail: brokers are few.
 LONGEST_TAIL: Final = 1 << 20
+
+#: Bytes of an answer that is read here as a whole, by API: several times what the largest clusters
+#: need. A Metadata answer has 42 bytes for a partition of three replicas, so this is for 1.5 million.
+MAX_ANSWER: Final[Mapping[int, int]] = {
+    ApiKey.METADATA: 64 << 20,
+    ApiKey.API_VERSIONS: 16 << 10,
+    ApiKey.FIND_COORDINATOR: 16 << 20,
+    ApiKey.DESCRIBE_CLUSTER: 1 << 20,
+    ApiKey.PRODUCE: 16 << 20,
+    ApiKey.SHARE_ACKNOWLEDGE: 16 << 20,
+    ApiKey.SASL_HANDSHAKE: 64 << 10,
+    ApiKey.SASL_AUTHENTICATE: 1 << 20,
+}
+MAX_TOKEN: Final = 1 << 20  # bytes of a SASL token without a header
 
 Replace = Callable[[int, str, int], tuple[str, int]]
 
@@ -57,6 +71,14 @@ class AnswerStream:
         if not self.left:
             out.append(rewrite_tail(bytes(self.held), self.key, self.version, replace))
         return out
+
+
+def check_size(first: Answer | int, size: int) -> None:
+    """Check the size of an answer that is read as a whole, before it is. Raises ProtocolError."""
+    has_id = isinstance(first, int) or first.has_id
+    most = MAX_ANSWER.get(facts_of(first)[1]) if has_id else MAX_TOKEN
+    if most is not None and size > most:
+        raise ProtocolError(f"it has {size} bytes, at most {most} are allowed")
 
 
 def stream_of(first: Answer | int, size: int) -> AnswerStream | None:

@@ -6,6 +6,7 @@ RemotePorts ── PortOf ──▶ parent                  the port of a broker
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import pickle
 import socket
@@ -13,8 +14,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from batchval.protocol.errors import TooManyBrokersError
 from batchval.proxy.discovery import LOCAL_ERRORS, Discovery, DiscoveryOptions, problem_of
 from batchval.proxy.endpoints import Endpoint, EndpointState
+from batchval.proxy.known_brokers import MAX_BROKERS
 from batchval.proxy.listening_sockets import Port, SocketKey
 from batchval.proxy.metadata_client import BrokerAddress
 from batchval.proxy.workers.channel import LARGEST_PACKET
@@ -34,6 +37,8 @@ __all__ = ["Asking", "FollowingDiscovery", "RemotePorts"]
 
 #: Seconds that a worker waits for its parent's answer. Its clients wait, too; it takes 0.1 ms.
 ANSWER_S: Final = 1.0
+#: Seconds until a worker reports again that an answer names a broker.
+NAMED_AGAIN_S: Final = 120.0
 
 
 class Asking:
@@ -85,6 +90,8 @@ class FollowingDiscovery(Discovery):
         self._report = report
         self._asking_parent = asking
         self._is_following = False
+        self._told: set[int] = set()  # the parent's brokers
+        self._reported: dict[int, float] = {}  # when each was reported as named
 
     async def start(self) -> None:
         """Wait for news."""
@@ -95,11 +102,14 @@ class FollowingDiscovery(Discovery):
     def follow(self, news: ClusterNews) -> None:
         """Take over what the parent knows. The ports must be known before.
 
-        With another cluster, the brokers of the one before are forgotten, as the parent has done.
-        Else none is: this worker may know one whose news the parent has not got yet.
+        With another cluster, the brokers of the one before are forgotten, as the parent has done,
+        and those that the parent has forgotten. Others are not: this worker may know one whose
+        news the parent has not got yet.
         """
         if self.cluster_id not in (None, news.cluster_id):
             self.brokers.clear()
+        self._forget(self._told - news.brokers.keys())
+        self._told = set(news.brokers)
         self.cluster_id, self.requires_authentication = (
             news.cluster_id,
             news.requires_authentication,
@@ -107,7 +117,8 @@ class FollowingDiscovery(Discovery):
         self._is_following = True
         try:
             for node_id, address in news.brokers.items():
-                self.learn(node_id, *address)
+                with contextlib.suppress(TooManyBrokersError):  # others are forgotten soon
+                    self.learn(node_id, *address)
         finally:
             self._is_following = False
         for address, (state, problem) in news.endpoints.items():
@@ -120,6 +131,16 @@ class FollowingDiscovery(Discovery):
         super().learn(node_id, host, port)
         if not self._is_following and self.brokers.get(node_id) != before:
             self._report(Learned(node_id, host, port))
+
+    def named(self, node_id: int, at_s: float | None = None) -> None:
+        """Note that an answer names a broker, and report it at times: it is established by that."""
+        super().named(node_id, at_s)
+        now, address = time.monotonic(), self.brokers.get(node_id)
+        if address is not None and now - self._reported.get(node_id, 0.0) > NAMED_AGAIN_S:
+            if len(self._reported) >= MAX_BROKERS:
+                self._reported.clear()
+            self._reported[node_id] = now
+            self._report(Learned(node_id, *address))
 
     def look(self) -> None:
         """Let the parent ask the cluster."""
@@ -187,4 +208,5 @@ class RemotePorts:
         return Port(self._numbers[key], None)
 
     def close(self, key: SocketKey) -> None:
-        """Leave the port to the parent."""
+        """Leave the port to the parent; one that is opened again may have another number."""
+        self._numbers.pop(key, None)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from batchval.protocol.errors import TooManyBrokersError
 from batchval.proxy.assemble import RunningGate
 from batchval.proxy.checks import share_faults
 from batchval.proxy.clients_page import Asked
@@ -195,7 +196,10 @@ class ParentGate(RunningGate):
                 for key, row, _ in rows:
                     self.observed.merge(key, row)
             case Learned(node_id, host, port):
-                self.discovery.learn(node_id, host, port)
+                try:
+                    self.discovery.learn(node_id, host, port)
+                except TooManyBrokersError as error:
+                    self.discovery.refused(error)
             case Look():
                 self.discovery.look()
             case AddressReached(address):
@@ -219,6 +223,9 @@ class ParentGate(RunningGate):
     def _port_of(self, listener: str, node_id: int, address: tuple[str, int]) -> PortAnswer:
         try:
             self.proxies[listener].cluster.listener_of(node_id, *address)
+        except TooManyBrokersError as error:
+            self.discovery.refused(error)
+            return PortAnswer({}, (errno.ENOBUFS, str(error)))
         except OSError as error:
             return PortAnswer(
                 {}, (error.errno or errno.EADDRNOTAVAIL, error.strerror or str(error))
