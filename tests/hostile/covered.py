@@ -124,6 +124,10 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         *_core("convert"),
     ),
     "fetch_answers": ("batchval.fetch.pieces", "batchval.protocol.frames", *_core("fetched")),
+    "answers_to_producers": ("batchval.protocol.frames", "batchval.protocol.primitives"),
+    "answers_to_consumers": ("batchval.fetch.pieces", "batchval.protocol.primitives"),
+    "answers_to_gates": ("batchval.protocol.frames", "batchval.protocol.topic_ids"),
+    "answers_of_others": (),
     "received": (
         *(
             f"batchval.fetch.receive{name}"

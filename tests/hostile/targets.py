@@ -37,6 +37,7 @@ from tests.hostile.answers import fetch_case
 from tests.hostile.buffers import Slots, buffer_of
 from tests.hostile.built import builder_case
 from tests.hostile.claims import claims_case
+from tests.hostile.client_answers import client_case
 from tests.hostile.differential import (
     RULES,
     Setup,
@@ -54,6 +55,7 @@ from tests.hostile.mutated import KINDS, describe, mutated, replay_mutated
 from tests.hostile.mutator import LARGEST_CASE, Mutator
 from tests.hostile.old_produce import old_produce_case
 from tests.hostile.old_versions import old_versions_case
+from tests.hostile.plain_answers import plain_case
 from tests.hostile.received import received_case
 from tests.hostile.seeds import deflate_seeds, seeds, snappy_seeds
 from tests.hostile.streams import stream_case
@@ -511,6 +513,10 @@ SEEDED: dict[str, Callable[[int], list[str]]] = {
     "verdicts": verdicts_case,
     "old_produce": old_produce_case,
     "fetch_answers": fetch_case,
+    "answers_to_producers": functools.partial(client_case, "producer"),
+    "answers_to_consumers": functools.partial(client_case, "consumer"),
+    "answers_to_gates": functools.partial(client_case, "gate"),
+    "answers_of_others": plain_case,
     "received": received_case,
     "down_conversion": down_case,
     "old_versions": old_versions_case,
