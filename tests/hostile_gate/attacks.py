@@ -622,6 +622,31 @@ def large_metadata_unread(address: Address) -> Running:
     return driven(address, [Plan(data, 50, 50, reads=False) for _ in range(10)], seconds=4.0)
 
 
+# ---- a broker whose answers are broken -----------------------------------------------------------
+
+
+def each(request: bytes, connections: int) -> list[Plan]:
+    """Send one request on each connection, which its answer ends."""
+    return [Plan(request, 1, 1) for _ in range(connections)]
+
+
+several(
+    {
+        "Metadata of 20,000 brokers": lambda: each(kafka.metadata([], client=b"brokers-1"), 200),
+        "Metadata of 5,000 new brokers": lambda: each(kafka.metadata([], client=b"new-1"), 200),
+        "ApiVersions of 7 MB": lambda: each(kafka.api_versions(b"versions-1"), 50),
+    },
+    "broken broker",
+    in_ci="Metadata of 20,000 brokers",
+    unit="connection",
+)
+several(
+    {"a broker that moves": lambda: flood(kafka.metadata([], client=b"move-1"), 200, 20)},
+    "broken broker",
+    unit="request",
+)
+
+
 # ---- floods of small requests --------------------------------------------------------------------
 
 

@@ -8,6 +8,10 @@ What it does depends on the client id of a request, which the gate passes on:
     mute-...      nothing is answered
     never-...     this process ends: no such request may come
     many-...      Metadata with 20,000 topics
+    brokers-...   Metadata with 20,000 brokers
+    new-...       Metadata with 5,000 brokers, others each time
+    move-...      Metadata with one broker, which moves each time
+    versions-...  ApiVersions with a million rows, 7 MB
     any other     Produce 9: success for topic "t", partition 0; Fetch 4: 50 MB where the client id
                   is big-..., else 1 kB; Metadata: the brokers alone; ApiVersions: `OFFERED`; other
                   APIs: the correlation id and two zero bytes
@@ -55,6 +59,7 @@ OFFERED |= {
 }
 FETCHED_BYTES = 50_000_000
 MANY_TOPICS = 20_000
+MANY_BROKERS = 20_000
 API_VERSIONS, METADATA, PRODUCE, FETCH = 18, 3, 0, 1
 
 
@@ -92,16 +97,28 @@ def api_versions_answer(version: int) -> bytes:
     return bytes(2) + struct.pack(">i", len(OFFERED)) + ranges + (bytes(4) if version else b"")
 
 
+def named_answer(first: int, count: int, port: int) -> bytes:
+    """Return a Metadata answer of version 1 with so many brokers at one port, and no topics."""
+    brokers = (struct.pack(">ih9sih", first + n, 9, b"127.0.0.1", port, -1) for n in range(count))
+    return struct.pack(">i", count) + b"".join(brokers) + struct.pack(">ii", 0, 0)
+
+
 class Answers:
     """The bytes after the correlation id, made once."""
 
     def __init__(self) -> None:
         self.produce, self.small = produce_answer(), fetch_answer(1000)
         self.large = fetch_answer(FETCHED_BYTES)
+        self.million = (
+            bytes(2) + struct.pack(">i", 1_000_000) + struct.pack(">hhh", 0, 3, 9) * 10**6
+        )
+        self.asked = 0  # for brokers that are others each time
         self.versions = [api_versions_answer(version) for version in range(5)]
 
     def listen_at(self, ports: Sequence[int]) -> None:
         """Set the ports of all brokers."""
+        self.port = ports[0]
+        self.brokers = named_answer(0, MANY_BROKERS, self.port)
         self.alone, self.many = metadata_answer(ports), metadata_answer(ports, MANY_TOPICS)
 
     def to(self, request: bytes) -> bytes | None:
@@ -117,11 +134,26 @@ class Answers:
             return self.produce
         if key == FETCH:
             return self.large if client.startswith(b"big-") else self.small
+        if key == METADATA and b"-" in client:
+            return self._hostile_metadata(client)
+        if key == API_VERSIONS and client.startswith(b"versions-"):
+            return self.million
         if key == METADATA:
-            return self.many if client.startswith(b"many-") else self.alone
+            return self.alone
         if key == API_VERSIONS:
             return self.versions[min(max(version, 0), 4)]
         return b"\0\0"
+
+    def _hostile_metadata(self, client: bytes) -> bytes:
+        """Return an answer of version 1."""
+        self.asked += 1
+        if client.startswith(b"brokers-"):
+            return self.brokers
+        if client.startswith(b"new-"):
+            return named_answer(10_000 + self.asked * 5_000, 5_000, self.port)
+        if client.startswith(b"move-"):
+            return named_answer(9_999, 1, 1024 + self.asked % 2)
+        return self.many if client.startswith(b"many-") else self.alone
 
 
 class Peer(asyncio.BufferedProtocol):
