@@ -366,7 +366,13 @@ class Fetcher:
             self._tell(type(error)(f"{topic}-{partition} at offset {offset}: {error}"))
             return False
         if found.next_offset == offset:
-            return False  # the frame was full: what was cut off comes whole with the next, first of all
+            # the frame was full: what was cut off comes whole with the next, first of all; else the
+            # broker has nothing that leads further, and is not asked without a pause
+            state.stalled += 1
+            if state.stalled > 1:
+                self._later(state)
+            return False
+        state.stalled = 0
         self.metrics.bytes += found.wire_bytes
         state.fetch_position = found.next_offset
         self.states.pop(state.tp, None)

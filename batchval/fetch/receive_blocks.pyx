@@ -82,6 +82,8 @@ cdef void end_block(Stream *s, Share *share, Scratch *scratch) noexcept nogil:
     if c.next_offset > share.position:
         give(s, share, block, &c)
     else:
+        # whole batches that lead no further: the caller asks again, and waits in between
+        is_sound = is_sound and block.size == 0
         release_block(block)
     if not is_sound:
         return_share(s, share, DAMAGED)

@@ -215,7 +215,8 @@ cdef void serve(Loop *l, Line *line, Scratch *scratch) noexcept nogil:
         if is_whole:
             note_latency(&s.totals, now - line.asked_ns)
             if s.version >= THROTTLED_FROM:
-                line.silent_until_ns = now + s.throttle_ms * <int64_t>ONE_MS
+                # after a longer silence the broker may as well be gone
+                line.silent_until_ns = now + min(s.throttle_ms, l.timeout_ms) * <int64_t>ONE_MS
             ask(l, line, now)
         if swap(&s.has_new, False):
             notify(l)  # at once: this may read for long

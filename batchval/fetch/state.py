@@ -83,6 +83,7 @@ class PartitionState:
     paused: bool = False
     in_flight: bool = False
     buffered: int = 0  # answers that the caller has not seen
+    stalled: int = 0  # answers in a row whose records led no further
     retry_at: float = 0.0  # seconds of the loop's clock
     token: int = 0
     # its slot, where a native thread fetches it (batchval.fetch.streams)
@@ -96,4 +97,5 @@ class PartitionState:
         self.reset = None
         self.buffered = 0
         self.retry_at = 0.0
+        self.stalled = 0
         self.token += 1

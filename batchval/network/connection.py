@@ -427,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
         self.metrics.throttle_time_ms += throttle_ms
         self.metrics.throttle_time_ms_max = max(self.metrics.throttle_time_ms_max, throttle_ms)
         if wait:
-            # a longer silence cannot be told from a broker that is gone (Kafka's client obeys any)
+            # after a longer silence the broker may as well be gone (Kafka's client obeys any)
             wait = min(wait, int(self.options.request_timeout_ms))
             # the broker reads nothing in this time, so it counts for no request's timeout
             self._excused_ms += wait

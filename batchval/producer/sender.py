@@ -414,8 +414,12 @@ class Sender:
                         ErrorCode.UNKNOWN_SERVER_ERROR, f"{batch.partition}: nothing in the answer"
                     )
                     self._failed(batch, error, ErrorCode.UNKNOWN_SERVER_ERROR, -1)
-                else:
+                    continue
+                try:
                     self._handle_partition(batch, one, endpoints)
+                except Exception as fault:  # of whatever kind: its records wait for an outcome
+                    log.exception("%s: the answer could not be handled", batch.partition)
+                    self._fail(batch, fault, False)
         self.pump()
 
     def _not_answered(

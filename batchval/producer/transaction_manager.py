@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
@@ -48,6 +49,8 @@ _FATAL = {
     ErrorCode.UNSUPPORTED_VERSION,
 }
 _INIT, _ADD_PARTITIONS, _END = 22, 24, 26
+
+log = logging.getLogger("batchval.producer")
 
 
 class State(Enum):
@@ -88,6 +91,7 @@ class Transactions:
         self._adding: asyncio.Task[None] | None = None
         self._in_doubt = False  # partitions were sent to the coordinator, which has not answered
         self._asking_id = False
+        self._logged = ""  # the last answer that made no sense
 
     # --- states
 
@@ -284,6 +288,9 @@ class Transactions:
                     raise
                 last = error
                 self._coordinator = None
+                if isinstance(error, InvalidAnswerError) and str(error) != self._logged:
+                    self._logged = str(error)
+                    log.warning("%s; the request is sent again", error)
             else:
                 if code == ErrorCode.NONE:
                     return response

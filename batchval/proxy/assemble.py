@@ -27,7 +27,7 @@ from batchval.proxy.connection_log import ConnectionLog
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.endpoints import problem_of
 from batchval.proxy.false_claims import FalseClaims
-from batchval.proxy.file_limits import connections_of
+from batchval.proxy.file_limits import connections_of, most_ports
 from batchval.proxy.gate import Gate
 from batchval.proxy.handover import TakeOver
 from batchval.proxy.health import HealthServer
@@ -113,6 +113,7 @@ class RunningGate:
         if predecessor is not None:
             self.discovery.inherit(predecessor.state)
         self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
+        self.ports.most = most_ports(settings)
         if predecessor is not None:
             self.ports.shared_until = math.inf
         options = self.options_of(self.parts)

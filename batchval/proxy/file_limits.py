@@ -8,7 +8,7 @@ from batchval.proxy.config import Settings
 from batchval.proxy.health import MOST_CONNECTIONS
 from batchval.proxy.open_files import connections_allowed, raise_limit, reserve_for, too_few
 
-__all__ = ["connections_of", "log_fewer", "reserve_of"]
+__all__ = ["connections_of", "log_fewer", "most_ports", "reserve_of"]
 
 log = logging.getLogger("batchval.proxy")
 
@@ -21,6 +21,12 @@ def reserve_of(settings: Settings, threads: int) -> int:
     )
     health = 0 if settings.metrics.address is None else MOST_CONNECTIONS
     return reserve_for(listening, threads, health)
+
+
+def most_ports(settings: Settings) -> int:
+    """Return how many ports brokers may have: those of the settings, or a quarter of all files."""
+    asked = sum(one.broker_ports for one in settings.listeners if one.sni is None)
+    return max(asked, raise_limit() // 4)
 
 
 def connections_of(settings: Settings) -> int:

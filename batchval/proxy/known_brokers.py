@@ -90,7 +90,7 @@ class BrokerAges:
         return [node_id for node_id, one in self._named.items() if now - one.last_s > GONE_S]
 
     def displaced(self, known: Collection[int]) -> list[int]:
-        """Return the brokers to forget for one more; [] where there is room.
+        """Return the brokers to forget for one more; [] where none has to be.
 
         Raises TooManyBrokersError: all are established, or were named a moment ago.
         """

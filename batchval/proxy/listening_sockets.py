@@ -54,6 +54,7 @@ class ListeningSockets:
     """The listening sockets that this process owns.
 
     ``inherited``     sockets of another process, used in place of new ones at their address
+    ``most``          ports that brokers may have: files are for clients, too
     ``shared_until``  on the clock of ``time.monotonic``: up to then the other gate of a hand-over
                       may have bound the port of a broker that is new since its sockets were sent
     """
@@ -62,9 +63,13 @@ class ListeningSockets:
         self._inherited = dict(inherited or {})
         self.sockets: dict[SocketKey, socket.socket] = {}
         self.shared_until = 0.0
+        self.most = 1 << 20
 
     def open(self, key: SocketKey, host: str, numbers: Sequence[int]) -> Port:
         """Return a port at the first of ``numbers`` that is free (0: any). Raises OSError."""
+        if key[1] is not None and len(self.sockets) > self.most and key not in self._inherited:
+            text = f"brokers have {self.most} ports, as many as the limit of open files allows"
+            raise OSError(errno.EMFILE, text)
         sock = self._first_free(key, host, numbers)
         if sock is None:
             return Port(numbers[0], None, is_awaited=True)

@@ -128,10 +128,12 @@ def test_an_answer_that_ends_within_its_first_batch_gives_nothing_and_moves_noth
 
 
 def test_batches_below_the_position_give_nothing() -> None:
+    """Return the partition: the caller asks again, but not without a pause."""
     receiver = giving(offset=12)
     feed(receiver, data_of(9))
     assert receiver.blocks() == []
-    assert asked(receiver, 12) == {("t", 0): 12}
+    assert asked(receiver, 12) == {}
+    assert receiver.returned() == [(0, DAMAGED, 12)]
 
 
 @pytest.mark.parametrize(

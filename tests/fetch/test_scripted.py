@@ -15,6 +15,7 @@ import pytest
 from batchval.core.batch import NotABatch
 from batchval.errors import BatchvalError
 from batchval.fetch import Consumer, ConsumerOptions, FetchedBatches
+from batchval.fetch.fetcher import Fetcher
 from batchval.network.errors import AuthorizationError
 from batchval.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -340,3 +341,19 @@ def test_options_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises((BatchvalError, ValueError)) as raised:
         ConsumerOptions(**wrong)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_records_that_lead_no_further_are_not_asked_for_without_a_pause(
+    native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that repeats one batch: each request but the first waits for the backoff."""
+    if not native:
+        monkeypatch.setattr(Fetcher, "_open_streams", lambda *_: None)
+    async with consuming(lambda _: partition(ten(0)), retry_backoff_ms=200) as (one, consumer):
+        await read(consumer, 10)
+        before = len(one.of(1))
+        async with asyncio.timeout(30):
+            for _ in range(10):
+                await consumer.poll_batches(100)
+        assert len(one.of(1)) - before <= 20

@@ -288,7 +288,7 @@ CLIENTS: Final[dict[str, tuple[Scenario, tuple[int, ...]]]] = {
 
 
 class _Watch(logging.Handler):
-    """Keeps what a lost task, callback or thread leaves behind."""
+    """Keeps what a lost task, callback or thread leaves."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -237,7 +237,7 @@ def handover_case(seed: int) -> list[str]:
         loop.close()
 
 
-#: Clients that are no clients of a broker.
+#: Clients of others than brokers.
 PLAIN_CLIENTS: Final[dict[str, Callable[[int], list[str]]]] = {
     "schema registry": registry_case,
     "hand-over": handover_case,

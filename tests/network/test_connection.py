@@ -378,6 +378,22 @@ async def test_buffers_are_released_when_the_connection_is_dead() -> None:
         assert calls.names == ["big"]
 
 
+async def test_an_absurd_throttle_time_silences_for_a_requests_timeout() -> None:
+    async def absurd(
+        peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        frame = await peer.read(reader)
+        writer.write(answer(frame.correlation_id, throttle_time_ms=2**31 - 1))
+        await reader.read()
+
+    async with Peer(absurd) as peer:
+        connection = await peer.connect()
+        assert await connection.request(Ask(api_version=12)) == Answer(2**31 - 1, b"")
+        assert 0 < connection.throttled_ms <= connection.options.request_timeout_ms + 1
+        assert connection.metrics.throttle_time_ms_max == 2**31 - 1
+        connection.close()
+
+
 async def test_throttle_time_is_honoured_and_counted() -> None:
     """Late is what a busy machine makes of everything; what must not be is early."""
     loop, throttled_at, asked = asyncio.get_running_loop(), 0.0, 0.0

@@ -169,6 +169,59 @@ async def test_an_older_epoch_never_replaces_a_newer_one_but_a_new_topic_does() 
     assert (2, 4) not in seen
 
 
+async def test_an_epoch_that_no_other_answer_has_does_not_hold_for_ever() -> None:
+    """Take an absurd epoch once: 20 answers that contradict it are believed."""
+    async with answering(lambda b: metadata({1: b.port}, {"t": [(1, 5)]})) as broker, client() as c:
+        known = of(broker, c)
+        await known.wait_for("t", 5_000)
+        assert known.leader_is("t", 0, 7, 2**31 - 1, ("127.0.0.1", 1234))
+        epochs = []
+        for _ in range(21):
+            await known.update(["t"], timeout_ms=5_000)
+            epochs.append(known.leader_epoch("t", 0))
+        known.close()
+    assert epochs == [2**31 - 1] * 20 + [5]
+
+
+@pytest.mark.parametrize("numbers", [[0, 0], [1, 2], [-1, 0], [2**31 - 1], [0, 2]])
+async def test_partitions_that_cannot_be_a_topics_are_another_brokers_to_answer(
+    numbers: list[int],
+) -> None:
+    def senseless(broker: ScriptedBroker) -> MetadataResponse:
+        answer = metadata({1: broker.port}, {"t": [(1, 5)] * len(numbers)})
+        for part, number in zip(answer.topics[0].partitions, numbers, strict=True):
+            part.partition_index = number
+        return answer
+
+    good = lambda b: metadata({1: b.port}, {"t": [(1, 5)] * 3})  # noqa: E731
+    async with answering(senseless, senseless, good) as broker, client() as c:
+        known = of(broker, c)
+        assert await known.wait_for("t", 5_000) == 3
+        assert len(broker.of(3)) >= 3
+        known.close()
+    async with answering(senseless) as broker, client() as c:
+        known = of(broker, c)
+        with pytest.raises(RequestTimeoutError, match="partitions of topic t are not 0 to"):
+            await known.wait_for("t", 200)
+        known.close()
+
+
+@pytest.mark.parametrize(
+    "at", [(-1, "h", 7), (5, "", 7), (5, "h", 0), (5, "h", -5), (5, "h", 70_000)]
+)
+async def test_a_coordinator_that_cannot_be_is_asked_for_again(at: tuple[int, str, int]) -> None:
+    answers = [at, at, (5, "h", 7)]
+
+    def answer(_: Any) -> FindCoordinatorResponse:
+        return FindCoordinatorResponse(coordinators=[Coordinator("g", *answers.pop(0))])
+
+    async with ScriptedBroker({10: answer}) as broker, client() as c:
+        known = of(broker, c)
+        assert await find_coordinator(c, known, "g", TRANSACTION, 10_000) == Node(5, "h", 7)
+        assert len(broker.of(10)) == 3
+        known.close()
+
+
 async def test_what_other_answers_say_of_leaders() -> None:
     async with answering(lambda b: metadata({1: b.port}, {"t": [(1, 5)]})) as broker, client() as c:
         known = of(broker, c)

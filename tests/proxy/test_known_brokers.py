@@ -14,7 +14,8 @@ from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from batchval.proxy import discovery as module
-from batchval.proxy import known_brokers
+from batchval.proxy import file_limits, known_brokers
+from batchval.proxy.config import Settings
 from batchval.proxy.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.endpoints import EndpointState
 from batchval.proxy.known_brokers import (
@@ -89,7 +90,7 @@ def named_for(discovery: Discovery, clock: Clock, node_ids: range, seconds: floa
 def test_new_brokers_take_the_places_of_those_named_for_a_moment(
     discovery: Discovery, clock: Clock, few: int
 ) -> None:
-    """Name others each time, as a broken broker does: its own inventions make room."""
+    """Name others each time, as a broken broker does: its own inventions are replaced."""
     named_for(discovery, clock, range(3), ESTABLISHED_S + 1)
     for wave in range(1, 50):
         clock.now += RECENT_S + 1
@@ -278,6 +279,30 @@ def test_a_port_is_closed_with_its_broker(
             cluster.listener_of(10_000, *AT)
         clock.now += RECENT_S + 1
     cluster.close()
+
+
+def test_brokers_leave_files_to_clients(
+    discovery: Discovery, ports: ListeningSockets, caplog: pytest.LogCaptureFixture
+) -> None:
+    ports.most = 5
+    options = ProxyOptions(listen=("127.0.0.1", 0), upstream=(AT,), listener_name="default")
+    cluster = Listeners(options, discovery, lambda _: None, ports)
+    cluster.open_bootstrap()
+    learn(discovery, range(9))
+    assert cluster.brokers.keys() == set(range(5))
+    assert caplog.text.count("brokers have 5 ports, as many as the limit of open files") == 4
+    with pytest.raises(OSError, match="as many as the limit of open files allows"):
+        cluster.listener_of(8, "127.0.0.1", 9092)
+    cluster.close()
+
+
+def test_the_settings_decide_how_many_ports_brokers_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_limits, "raise_limit", lambda: 1024)
+    upstream = {"bootstrap": "127.0.0.1:9092"}
+    for wanted, most in ((100, 256), (700, 700)):
+        listener = {"address": "127.0.0.1:9095", "broker_ports": wanted}
+        settings = Settings.model_validate({"listeners": [listener], "upstream": upstream})
+        assert file_limits.most_ports(settings) == most
 
 
 def test_answers_that_are_kept_name_their_brokers(

@@ -90,7 +90,7 @@ class FollowingDiscovery(Discovery):
         self._report = report
         self._asking_parent = asking
         self._is_following = False
-        self._told: set[int] = set()  # the parent's brokers
+        self._named_by_parent: set[int] = set()  # the parent's brokers
         self._reported: dict[int, float] = {}  # when each was reported as named
 
     async def start(self) -> None:
@@ -108,8 +108,8 @@ class FollowingDiscovery(Discovery):
         """
         if self.cluster_id not in (None, news.cluster_id):
             self.brokers.clear()
-        self._forget(self._told - news.brokers.keys())
-        self._told = set(news.brokers)
+        self._forget(self._named_by_parent - news.brokers.keys())
+        self._named_by_parent = set(news.brokers)
         self.cluster_id, self.requires_authentication = (
             news.cluster_id,
             news.requires_authentication,
