@@ -288,6 +288,7 @@ def compare(found: dict[tuple[str, ...], float], account: Account) -> None:
     expected["batchval_gate_claims_lying_total",] = 1
     expected["batchval_gate_claims_demotions_total",] = 1
     expected["batchval_gate_claims_senders",] = 1
+    expected["batchval_gate_brokers",] = 1
     assert found["batchval_gate_ready",] == 1
     durations = {
         name
