@@ -641,7 +641,7 @@ several(
     unit="connection",
 )
 several(
-    {"a broker that moves": lambda: flood(kafka.metadata([], client=b"move-1"), 200, 20)},
+    {"a broker that moves": lambda: flood(kafka.metadata([], client=b"move-1"), 50, 80)},
     "broken broker",
     unit="request",
 )
