@@ -10,6 +10,7 @@ from batchval.core.search_window import resynchronise
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
 from tests.hostile.seeds import NOW, batch, compress, legacy, record, records_in_order, wrapper
+from tests.support.calibration import slowness
 
 ERRORS_KEPT = 1000  # of a batch's record errors
 STRICT = LogValidator(TopicPolicy(max_message_bytes=2**31 - 1, cleanup_policy="compact"))
@@ -127,14 +128,15 @@ def test_four_times_the_input_takes_no_square_of_it(name, provider):
     make, work, n = GROWING[name]
     small, large = make(n), make(4 * n)
     few = many = float("inf")
+    noise = 0.002 * slowness()
     # The best of some tries, in turns: others who use the machine only make a try slower.
     for _ in range(5):
         few = min(few, seconds(work, small))
         many = min(many, seconds(work, large))
-        if many <= 10 * few + 0.002:
+        if many <= 10 * few + noise:
             break
     # 16 would be a square; a fresh cache level or a noisy neighbour is worth less than 2.5
-    assert many <= 10 * few + 0.002
+    assert many <= 10 * few + noise
 
 
 @pytest.mark.alone

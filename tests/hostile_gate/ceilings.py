@@ -15,8 +15,10 @@
     alive     the gate runs, no request has reached the broker that must not, the innocent client
               has had the broker's answers only, and /clients is refused to a page of another site
 
-CPU is a count of CPU time and holds on a busy machine. Latency is wall time: it is the best of some
-tries, since other work on the machine only makes a try worse.
+CPU is a count of CPU time and holds on a busy machine. Its milliseconds are those of the reference
+machine (tests/support/calibration.py): they are longer where a fixed piece of work takes longer,
+measured during the attack, and never shorter. Latency is wall time: it is the best of some tries,
+since other work on the machine only makes a try worse.
 """
 
 from __future__ import annotations
@@ -39,14 +41,19 @@ def p99(latencies: list[float]) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else 0.0
 
 
+def slowness_of(found: dict[str, Any]) -> float:
+    """Return how much longer a millisecond of CPU is than on the reference machine."""
+    return max(1.0, float(found.get("slowness", 1.0)))
+
+
 def cpu_share(found: dict[str, Any]) -> float:
     """Return CPU over its ceiling, in the attack's own unit."""
-    sent, unit = found["sent"], found["unit"]
-    cpu = max(0.0, found["cpu_s"] - CPU_NOISE_S)
+    sent, unit, slow = found["sent"], found["unit"], slowness_of(found)
+    cpu = max(0.0, found["cpu_s"] - CPU_NOISE_S * slow)
     if unit == "request":
         return cpu / max(1, sent["requests"]) / found["ordinary_request_s"] / REQUEST_RATIO
     if unit == "connection":
-        return cpu / max(1, sent["connections"] + sent["closed"]) / CONNECTION_S
+        return cpu / max(1, sent["connections"] + sent["closed"]) / (CONNECTION_S * slow)
     count = sent["sent"] + (sent["answered"] if unit == "answer" else sent["plain"])
     return cpu / max(1, count) / found["ordinary_byte_s"] / CPU_RATIO
 
@@ -58,7 +65,7 @@ def shares(found: dict[str, Any]) -> dict[str, float]:
         "cpu": cpu_share(found),
         "memory": found["memory_bytes"] / allowed,
         "latency": max(0.0, found["p99_s"] - found["quiet_p99_s"]) / LATENCY_S,
-        "callback": found["callback_s"] / CALLBACK_S,
+        "callback": found["callback_s"] / (CALLBACK_S * slowness_of(found)),
         "metrics": found["metrics_bytes"] / METRICS_BYTES,
         "alive": 2.0 if found["wrong"] else 0.0,
     }

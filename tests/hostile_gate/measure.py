@@ -17,6 +17,7 @@ from tests.hostile_gate.ceilings import broken, p99
 from tests.hostile_gate.crowd import Crowd, Plan
 from tests.hostile_gate.gate_under_test import HERE, ROOT, Child, GateUnderTest
 from tests.hostile_gate.requests import produce
+from tests.support.calibration import Watch
 
 Found = dict[str, Any]
 QUIET_S = 1.2
@@ -130,7 +131,9 @@ def quiet(gate: GateUnderTest, prober: Child) -> Quiet:
     return calm
 
 
-def limits_and_times(gate: GateUnderTest, calm: Quiet, harmed: dict[str, Any]) -> Found:
+def limits_and_times(
+    gate: GateUnderTest, calm: Quiet, harmed: dict[str, Any], watch: Watch
+) -> Found:
     """Return the gate's limit, the latencies of the innocent client and the longest callback."""
     latencies = harmed["small"] + harmed["large"]
     longest = gate.longest()
@@ -141,6 +144,7 @@ def limits_and_times(gate: GateUnderTest, calm: Quiet, harmed: dict[str, Any]) -
         "worst_s": max(latencies, default=0.0),
         "callback_s": longest.callback_s,
         "turn_s": longest.turn_s,
+        "slowness": watch.slowness(),
         "callback": longest.name,
     }
 
@@ -166,16 +170,17 @@ def attacked(gate: GateUnderTest, prober: Child, attacker: Child, attack: Attack
         idle = gate.resident_bytes()
         gate.forget()
         start, cpu_start = time.monotonic(), gate.cpu_s()
-        sent = attacker.ask("attack")
-        time.sleep(max(0.0, start + LEAST_ATTACK_S - time.monotonic()))
-        is_settled = gate.settle(calm.cpu_share + 0.05)
+        with Watch() as watch:
+            sent = attacker.ask("attack")
+            time.sleep(max(0.0, start + LEAST_ATTACK_S - time.monotonic()))
+            is_settled = gate.settle(calm.cpu_share + 0.05)
     finally:
         attacker.stop()
     end = time.monotonic()
     time.sleep(0.2)  # for the answers to what was due last
     cpu = gate.cpu_s() - cpu_start - calm.cpu_share * (time.monotonic() - start)
     harmed = prober.ask(f"{start} {end}")
-    times = limits_and_times(gate, calm, harmed)  # before /metrics is asked for
+    times = limits_and_times(gate, calm, harmed, watch)  # before /metrics is asked for
     collector_s, collector_longest_s = gate.collector()
     wrong = list(harmed["wrong"])
     if not gate.is_alive:
@@ -236,6 +241,7 @@ def shown(found: Found) -> str:
             "p99 ms": [round(found["quiet_p99_s"] * 1e3, 1), round(found["p99_s"] * 1e3, 1)],
             "callback ms": [round(found["callback_s"] * 1e3, 1), found["callback"]],
             "turn ms": round(found["turn_s"] * 1e3, 1),
+            "slowness": round(found.get("slowness", 1.0), 2),
             "MiB": found["memory_bytes"] >> 20,
             "collector ms": [
                 round(found.get(key, 0.0) * 1e3, 1)

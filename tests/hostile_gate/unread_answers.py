@@ -14,6 +14,7 @@ from tests.hostile_gate import requests as kafka
 from tests.hostile_gate.crowd import Crowd, Plan
 from tests.hostile_gate.gate_under_test import ROOT
 from tests.hostile_gate.measure import Found, gate_for, limits_and_times, ordinary, probing, quiet
+from tests.support.calibration import Watch
 
 NAME = "answers: 40 unread of 50 MB, 20 healthy consumers"
 SETTINGS = {"limits": {"max_bytes_held": 512 << 20}}
@@ -33,11 +34,12 @@ def measured(checkout: Path = ROOT) -> Found:
         stalled.drive(0.5)
         held, resident = _settled(gate.bytes_held, gate.resident_bytes)
         healthy.open([Plan(kafka.fetch(b"big-2"), 1, 1) for _ in range(HEALTHY)])
-        healthy.drive(SERVE_S)
+        with Watch() as watch:
+            healthy.drive(SERVE_S)
         end = time.monotonic()
         sent, served = stalled.sent(), healthy.sent()
         harmed = prober.ask(f"{start} {end}")
-        times = limits_and_times(gate, calm, harmed)  # before the clients leave
+        times = limits_and_times(gate, calm, harmed, watch)  # before the clients leave
         peak = gate.peak_bytes()
         stalled.close()
         healthy.close()

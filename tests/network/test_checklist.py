@@ -496,8 +496,8 @@ async def test_12_no_wait_beyond_the_retry_backoff_when_nothing_is_in_flight() -
     async with client(retry_backoff_ms=40) as c:
         loop = asyncio.get_running_loop()
         before = loop.time()
-        await c.poll(10_000)
-        assert 0.03 < loop.time() - before < 5
+        await c.poll(100_000)
+        assert 0.03 < loop.time() - before < 30
 
 
 async def test_12_a_busy_node_does_not_starve_another() -> None:

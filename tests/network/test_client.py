@@ -103,6 +103,7 @@ async def test_a_condition_that_needs_no_wait_is_not_waited_for() -> None:
 
 async def test_send_wakes_a_blocked_poll() -> None:
     async with Peer() as peer, client() as c:
+        c.max_poll_timeout_ms = 100_000
         node = peer.node()
         stuck = c.send(Node(9, "127.0.0.1", peer.port), Ask(b"first"))
         await stuck
@@ -111,14 +112,14 @@ async def test_send_wakes_a_blocked_poll() -> None:
         async with Peer(silent) as quiet:
             c.send(quiet.node(8), Ask())
             await until(lambda: c.network.in_flight_count() == 1)
-            polling = asyncio.ensure_future(c.poll(10_000))
+            polling = asyncio.ensure_future(c.poll(100_000))
             await asyncio.sleep(0.01)
             assert not polling.done()
             future = c.send(node, Ask(b"x"))
             await polling
             assert await c.poll_until(future, 10_000)
             assert future.value().response.body == b"x"
-        assert loop.time() - before < 2.5
+        assert loop.time() - before < 30
 
 
 async def test_polling_and_awaiting_come_to_the_same() -> None:

@@ -21,6 +21,7 @@ from batchval.perf.produce import ProduceRun, ProduceSettings
 from batchval.perf.results import Result
 from batchval.producer import ProducerOptions
 from tests.perf.conftest import CLIENTS
+from tests.support.calibration import Watch
 
 
 def run_at(bootstrap: str, **settings: object) -> ProduceRun:
@@ -48,11 +49,14 @@ def test_no_answer_comes_before_its_delay_and_times_on_the_wire_show_it() -> Non
 
 @pytest.mark.alone
 def test_what_the_tool_adds_is_small() -> None:
-    """The targets are 60 µs on the wire and 250 µs in all; a busy machine adds to both."""
-    with responder.running(1_000, 1) as bootstrap:
+    """The targets are 60 µs on the wire and 250 µs in all, on the reference machine; a busy machine
+    adds to both.
+    """
+    with responder.running(1_000, 1) as bootstrap, Watch() as watch:
         total = run_at(bootstrap, num_records=600, throughput=600).total()
-    assert total.wire.min - 1_000 <= 200
-    assert total.headline.min - 1_000 <= 1_000
+    slow = max(1.0, watch.slowness())
+    assert total.wire.min - 1_000 <= 200 * slow
+    assert total.headline.min - 1_000 <= 1_000 * slow
 
 
 @pytest.mark.parametrize("client", CLIENTS)

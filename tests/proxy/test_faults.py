@@ -215,7 +215,7 @@ def test_who_says_nothing_is_not_kept():
             slow.sendall(other_frame(1)[:-1])
             assert ended(silent) == b""
             assert ended(slow) == b""
-        assert 0.25 < time.monotonic() - started < 5
+        assert 0.25 < time.monotonic() - started < 30
         assert proxy.counters.connections_closed == {"handshake": 2}
 
 
@@ -568,5 +568,5 @@ def test_draining_ends_although_a_broker_does_not_answer():
         eventually(lambda: len(broker.frames) == 1)
         started = time.monotonic()
         proxy.stop(0.3)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         assert ended(sock) == b""

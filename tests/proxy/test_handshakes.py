@@ -23,6 +23,7 @@ from batchval.proxy import handshakes
 from batchval.proxy.handshakes import Handshakes
 from tests.auth.gates import RunningSettings
 from tests.support.authorities import Authority, pem
+from tests.support.calibration import slowness
 from tests.support.network import until
 from tests.support.proxy import ScriptedBroker, other_frame, read_frame
 from tests.support.secured import SecuredServer
@@ -430,6 +431,7 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(
             try:
                 gate.loop.call_soon_threadsafe(lambda: turn(time.thread_time()))
                 during = round_trips(sock, 5.0)
+                slow = slowness()  # while the others run
             finally:
                 gc.enable()
                 for flood in floods:
@@ -437,12 +439,12 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(
                     flood.wait()
             counted = gate.gate.counters.handshakes_total - counted
         # not the longest: on a slow machine one turn in 4,000 took 5 to 8 ms, nobody knows why
-        long = [turn for turn in turns if turn >= 0.005]
+        long = [turn for turn in turns if turn >= 0.005 * slow]
         figures = (
             f"p99 {before:.4f} s before, {during:.4f} s; long turns {long}; {counted} handshakes"
         )
         assert counted > 50, figures
-        assert during - before < 0.05, figures
+        assert during < 2 * before + 0.05 * slow, figures
         assert len(long) <= counted // 50, figures
 
 
