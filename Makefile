@@ -14,6 +14,8 @@ BATCHVAL_BUILD ?= release
 export BATCHVAL_BUILD
 # Test processes and commands share compiled modules, also where the environment forbids to write them.
 unexport PYTHONDONTWRITEBYTECODE
+# Names of files in tests are UTF-8, whatever the caller's locale.
+export PYTHONUTF8 := 1
 SEED ?= 1
 # CPU hours of make hostile-long
 HOURS ?= 6

@@ -1,5 +1,8 @@
 """Set up all tests: make a skip an error where CI allows none, and share them among processes.
 
+Signals, locale, umask and the environment are made the same, whatever the caller has
+(tests/support/caller.py).
+
 A skip is an error in CI (``CI=true``) and where ``BATCHVAL_NO_SKIPS=1``; elsewhere pytest's ``-ra``
 lists skips with reasons. Where pytest-xdist runs the tests in several processes (``-n``), each
 takes whole files, the longest first.
@@ -22,6 +25,9 @@ import pytest
 from hypothesis import settings
 
 from batchval import compression
+from tests.support.caller import settle
+
+settle()  # before any process is started
 
 # a loaded machine may take a second for what takes a millisecond
 settings.register_profile("patient", deadline=None)

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.batches import ZSTD, batch, of_wrong_length, record, records
-from tests.support.fixtures import take_sigint
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -411,7 +410,6 @@ def _started(large: Path, *words: str) -> tuple[subprocess.Popen[str], list[int]
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        preexec_fn=take_sigint,  # noqa: PLW1509
         start_new_session=True,
     )
     until = time.monotonic() + 60

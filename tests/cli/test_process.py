@@ -24,7 +24,6 @@ import batchval
 from batchval import compression
 from batchval.core import crc32c
 from tests.support.batches import batch, record
-from tests.support.fixtures import take_sigint
 
 Run = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
@@ -92,7 +91,6 @@ def test_ctrl_c(large: Path, words: list[str]) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
-        preexec_fn=take_sigint,  # noqa: PLW1509
     ) as process:
         assert process.stdout is not None
         if words == ["check"]:

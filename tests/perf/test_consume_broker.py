@@ -23,7 +23,6 @@ from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.conftest import AUTHORIZER, CLIENTS, ONE_CLIENT, fill, rule
 from tests.perf.kafka_parser import parse_consumer
 from tests.perf.metric_names import KAFKAS, generic, parse_metrics
-from tests.support.fixtures import take_sigint
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.jvm
@@ -342,7 +341,7 @@ def test_ctrl_c_prints_the_row_first(broker: KafkaBroker, topic: str, client: st
     run = subprocess.Popen(
         command(broker.bootstrap, "--topic", topic, "--num-records", "999999999", "--timeout", "600000",
                 "--client", client, "--threads", "2", "--show-detailed-stats", "--reporting-interval", "300"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_sigint,  # noqa: PLW1509
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert run.stdout is not None
     seen = run.stdout.readline()  # the header

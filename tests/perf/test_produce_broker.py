@@ -25,7 +25,6 @@ from batchval.perf.results import Result
 from tests.interop.kafka_broker import KafkaBroker
 from tests.perf.conftest import CLIENTS, ONE_CLIENT, rule
 from tests.perf.producer_parser import DETAILS, complaints, parse
-from tests.support.fixtures import take_sigint
 from tests.support.topics import make_topic
 
 ROOT = Path(__file__).parents[2]
@@ -273,7 +272,7 @@ def test_interrupted_the_totals_are_printed(
     with subprocess.Popen(
         command(*where(f"interrupted-{client}"), "--client", client, "--num-records", 10**12, "--record-size", 10,
                 "--throughput", 1000, "--reporting-interval", 200),
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_sigint,  # noqa: PLW1509
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert "records sent" in process.stdout.readline()

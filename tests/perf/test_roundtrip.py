@@ -16,7 +16,6 @@ from batchval.perf.clients.rdkafka_mock import MockCluster
 from batchval.perf.results import Result
 from batchval.perf.workload import Create, load
 from tests.interop.kafka_broker import KafkaBroker
-from tests.support.fixtures import take_sigint
 from tests.support.topics import make_topic
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli" / "perf-roundtrip.md"
@@ -212,7 +211,6 @@ def test_an_interruption_prints_the_totals(mock: str, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=take_sigint,  # noqa: PLW1509
     ) as running:
         assert running.stderr is not None
         first = running.stderr.readline()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,10 +37,3 @@ def running_kafka(**options: Any) -> Iterator[KafkaBroker]:
         except ToolMissing as missing:
             pytest.skip(str(missing))
         yield broker
-
-
-def take_sigint() -> None:
-    """Restore SIGINT in a child before it starts: a shell's background jobs ignore it and pass that
-    on.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
