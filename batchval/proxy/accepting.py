@@ -70,14 +70,19 @@ class Acceptor:
         self._loop.add_reader(sock.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening, and cancel TLS handshakes. Other connections stay open."""
+        """Stop listening, and cancel TLS handshakes. Other connections stay open.
+
+        The task of a connection without TLS ends by itself in the next turn. uvloop never tells a
+        protocol that has its connection of an end by cancellation.
+        """
         if self._paused is not None:
             self._paused.cancel()
         if self.sock.fileno() >= 0:
             self._loop.remove_reader(self.sock.fileno())
             self.sock.close()
-        for task in self._tasks:
-            task.cancel()
+        if self._tls is not None:
+            for task in self._tasks:
+                task.cancel()
 
     def hold(self, is_held: bool) -> None:
         """Leave connections in the backlog, or accept them again."""

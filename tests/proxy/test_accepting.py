@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import uvloop
 
 from batchval.proxy.accepting import Acceptor
 from batchval.proxy.assemble import RunningGate
@@ -123,3 +125,42 @@ async def test_a_session_that_a_defect_keeps_from_its_beginning_frees_its_slot(
     assert "a connection could not be served: ZeroDivisionError" in caplog.text
     writer.close()
     await gate.stop(0)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_the_end_of_a_listener_leaves_a_new_connection_open(run: Callable[..., Any]) -> None:
+    """Close the listener before the task of a connection has ended: its owner hears of its end."""
+
+    class Newest(asyncio.Protocol):
+        def __init__(self) -> None:
+            self.lost = asyncio.Event()
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+            acceptor.close()
+
+        def data_received(self, data: bytes) -> None:
+            self.transport.write(data)  # type: ignore[attr-defined]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.lost.set()
+
+    made: list[Newest] = []
+
+    def make() -> Newest:
+        made.append(Newest())
+        return made[-1]
+
+    async def main() -> bytes:
+        nonlocal acceptor
+        with socket.create_server(("127.0.0.1", 0)) as sock:
+            acceptor = Acceptor(sock, make)
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            writer.write(b"echo")
+            found = await reader.read(4)
+            writer.close()
+            await made[0].lost.wait()
+            return found
+
+    acceptor: Acceptor
+    assert run(asyncio.wait_for(main(), 60)) == b"echo"
