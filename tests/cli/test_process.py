@@ -54,7 +54,7 @@ def test_a_reader_that_goes_away(large: Path, words: list[str]) -> None:
         assert len(process.stdout.readline()) > 50
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == -signal.SIGPIPE
+        assert process.wait(120) == -signal.SIGPIPE
 
 
 def test_a_reader_that_is_gone_before_the_first_line() -> None:
@@ -66,7 +66,7 @@ def test_a_reader_that_is_gone_before_the_first_line() -> None:
         stderr=subprocess.PIPE,
         cwd=ROOT,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
@@ -98,7 +98,7 @@ def test_ctrl_c(large: Path, words: list[str]) -> None:
         else:
             process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err.strip() == f"batchval {words[0]}: interrupted".encode()
 
@@ -131,7 +131,7 @@ def on_terminal(words: list[str], columns: int, stdout: int | None = None) -> tu
             break
         shown += part
     os.close(main)
-    return process.wait(30), shown.decode()
+    return process.wait(120), shown.decode()
 
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -95,7 +95,7 @@ def test_the_gate_says_when_it_is_ready(tmp_path: Path) -> None:
             assert sock.recv(100) == b"READY=1"
         finally:
             gate.terminate()
-            gate.wait(30)
+            gate.wait(120)
 
 
 def test_a_reload_checks_the_settings_first() -> None:
@@ -131,7 +131,7 @@ def test_a_gate_runs_where_written_memory_is_never_executed(tmp_path: Path) -> N
         with urllib.request.urlopen(f"http://{facts['metrics']}/metrics", timeout=10) as page:
             assert b"batchval_gate_ready " in page.read()
         gate.send_signal(signal.SIGTERM)
-        gate.communicate(timeout=30)
+        gate.communicate(timeout=120)
     assert gate.returncode == 0
 
 

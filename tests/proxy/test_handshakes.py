@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.auth.gates import RunningSettings
 from tests.support.authorities import Authority, pem
 from tests.support.calibration import slowness
 from tests.support.network import until
+from tests.support.processes import HANGS_S
 from tests.support.proxy import ScriptedBroker, other_frame, read_frame
 from tests.support.secured import SecuredServer
 
@@ -338,7 +340,7 @@ async def test_a_connection_that_ends_while_the_thread_works(
             after.append(tls.version() is not None)
 
     monkeypatch.setattr(handshakes, "_do_handshake", slow)
-    async with SecuredServer(lambda: context, timeout_s=0.3 if end == "deadline" else 10) as server:
+    async with SecuredServer(lambda: context, timeout_s=2.0 if end == "deadline" else 60) as server:
         peer = Peer(server, client)
         await peer.send(peer.hello())
         await until(working.is_set)
@@ -421,8 +423,12 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(
 
         plain = socket.create_connection(gate.address, 10)
         with client.wrap_socket(plain, server_hostname="localhost") as sock:
-            before = round_trips(sock, 2.0)
-            counted = gate.gate.counters.handshakes_total
+            before, _ = round_trips(sock, 2.0)
+            first = gate.gate.counters.handshakes_total
+
+            def counted() -> int:
+                return gate.gate.counters.handshakes_total - first
+
             floods = [
                 subprocess.Popen([sys.executable, "-c", FLOOD, str(gate.address[1])])
                 for _ in range(2)
@@ -430,31 +436,37 @@ def test_a_flood_of_handshakes_does_not_stall_the_others(
             gc.disable()  # a collection of this process's heap is longer than any callback
             try:
                 gate.loop.call_soon_threadsafe(lambda: turn(time.thread_time()))
-                during = round_trips(sock, 5.0)
+                during, late = round_trips(sock, 5.0, lambda: counted() > 50)
                 slow = slowness()  # while the others run
             finally:
                 gc.enable()
                 for flood in floods:
                     flood.kill()
                     flood.wait()
-            counted = gate.gate.counters.handshakes_total - counted
         # not the longest: on a slow machine one turn in 4,000 took 5 to 8 ms, nobody knows why
         long = [turn for turn in turns if turn >= 0.005 * slow]
         figures = (
-            f"p99 {before:.4f} s before, {during:.4f} s; long turns {long}; {counted} handshakes"
+            f"p99 {before:.4f} s before, {during:.4f} s; {late:.4f} s late; long turns {long}; "
+            f"{counted()} handshakes"
         )
-        assert counted > 50, figures
-        assert during < 2 * before + 0.05 * slow, figures
-        assert len(long) <= counted // 50, figures
+        # four threads wake up for an answer, each as late as this one after its sleep
+        assert during < before + 0.05 * slow + 4 * late, figures
+        assert len(long) <= counted() // 50, figures
 
 
-def round_trips(sock: socket.socket, seconds: float) -> float:
-    """Return the 99th percentile."""
-    until_s = time.perf_counter() + seconds
-    took = []
-    while (start := time.perf_counter()) < until_s:
+def round_trips(
+    sock: socket.socket, seconds: float, is_enough: Callable[[], bool] = lambda: True
+) -> tuple[float, float]:
+    """Return the 99th percentiles of round trips, and of how late a sleep ends."""
+    began = time.perf_counter()
+    took, late = [], []
+    while time.perf_counter() - began < seconds or not is_enough():
+        start = time.perf_counter()
         sock.sendall(other_frame(1))
         read_frame(sock)
         took.append(time.perf_counter() - start)
+        start = time.perf_counter()
         time.sleep(0.005)
-    return sorted(took)[len(took) * 99 // 100]
+        late.append(time.perf_counter() - start - 0.005)
+        assert time.perf_counter() - began < HANGS_S
+    return sorted(took)[len(took) * 99 // 100], sorted(late)[len(late) * 99 // 100]

@@ -102,7 +102,7 @@ def test_a_signal_to_all_processes_ends_a_gate_once_all_is_answered() -> None:
         until("the gate drains", lambda: gate.get("/readyz") == (503, "draining\n"), 20)
         broker.reading.set()
         assert [read_frame(one)[:4] for one in several] == [b"\0\0\0\2"] * 2
-        assert gate.running.wait(20) == 0
+        assert gate.running.wait(120) == 0
         assert gate.workers() == []
         assert "ERROR" not in gate.log()
 

@@ -73,7 +73,7 @@ class Gate:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.returncode is None:
             self.process.send_signal(number)
-            out, self.err = self.process.communicate(timeout=20)
+            out, self.err = self.process.communicate(timeout=120)
             self.printed += out
         return self.process.returncode
 
@@ -173,7 +173,7 @@ def test_what_is_under_way_is_delivered_before_the_end() -> None:
         assert broker.talking is not None
         broker.talking.sendall(answered(broker.frames[0]) or b"")
         assert read_frame(sock)[:4] == struct.pack(">i", 1)
-        running.process.communicate(timeout=20)
+        running.process.communicate(timeout=120)
         assert running.process.returncode == 0
 
 
@@ -322,7 +322,7 @@ def test_a_gate_that_drains_reads_nothing_again(tmp_path: Path) -> None:
             assert broker.talking is not None
             broker.talking.sendall(answered(broker.frames[0]) or b"")
             assert read_frame(sock)[:4] == struct.pack(">i", 1)
-            running.err = running.process.communicate(timeout=20)[1]
+            running.err = running.process.communicate(timeout=120)[1]
             assert running.process.returncode == 0
         assert "settings refused" not in running.err
 

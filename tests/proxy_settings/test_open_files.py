@@ -24,6 +24,7 @@ from batchval.proxy.open_files import (
     reserve_for,
 )
 from tests.support.calibration import slowness
+from tests.support.processes import HANGS_S
 from tests.support.proxy import ScriptedBroker, eventually, other_frame, read_frame
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +89,7 @@ def limited_gate(
             yield process
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
 
 
 def got(address: str, path: str) -> int:
@@ -162,7 +163,7 @@ def test_too_few_open_files_to_start(tmp_path: Path) -> None:
         "metrics": {"address": None},
     }
     with limited_gate(settings, tmp_path, 160) as gate:
-        assert gate.wait(30) == 3
+        assert gate.wait(HANGS_S) == 3
     words = (
         "at most 160 open files are allowed, and the gate keeps 167 for itself: raise it (ulimit -n"
     )

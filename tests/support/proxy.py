@@ -100,7 +100,7 @@ def run_both(*commands: list[str]) -> list[str]:
     return outputs
 
 
-def eventually(what: Callable[[], Any], timeout: float = 10.0) -> Any:
+def eventually(what: Callable[[], Any], timeout: float = 60.0) -> Any:
     """Wait until it is true."""
     until = time.monotonic() + timeout
     while not (value := what()):
