@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import stat
+import time
 from pathlib import Path
 
 import pytest
