@@ -32,7 +32,7 @@ from batchval.proxy.known_refusals import KnownRefusals
 from batchval.proxy.observed import ObserveRules
 from batchval.proxy.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.record_stage import RecordStage
-from batchval.proxy.senders import NOBODY, Sender, Share
+from batchval.proxy.senders import NOBODY, READ_BYTES, Sender, Share
 from batchval.proxy.topics import LONGEST_NAME
 from batchval.proxy.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.rules import EXTRAS, Rule
@@ -349,6 +349,9 @@ class Gate:
             return "done"
         finally:
             verdict.cpu_s += time.thread_time() - began
+            if verdict.verdicts is not None:
+                read = verdict.verdicts.take_read_bytes()
+                verdict.account.use(READ_BYTES, read, time.monotonic())
 
     def _write_early(self, request: ProduceRequestView, verdict: RequestVerdict) -> None:
         """Write what the loop would need milliseconds for."""

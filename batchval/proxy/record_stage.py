@@ -19,7 +19,7 @@ from batchval.core.layout import MAGIC, RECORDS, RECORDS_COUNT
 from batchval.core.record_columns import RecordColumns, record_columns
 from batchval.errors import BatchvalError, ErrorCode
 from batchval.proxy.glob_policies import RegistryIds, TopicRules
-from batchval.proxy.senders import Sender, Share
+from batchval.proxy.senders import RULE_S, Sender, Share
 from batchval.proxy.verdicts import Verdicts
 from batchval.record_rules import SchemaIds
 from batchval.rules import Rule
@@ -46,8 +46,6 @@ SESSION_QUESTIONS_PER_S: Final = 10.0
 MAX_SESSION_QUESTIONS: Final = 1_000.0
 SENDER_QUESTIONS_PER_S: Final = 20.0
 MAX_SENDER_QUESTIONS: Final = 2_000.0
-#: CPU seconds of custom rules, as accounts name them.
-RULE_S: Final = "custom_rule_seconds"
 #: Records of one batch whose headers are read for ids that are not known.
 MOST_HEADER_ROWS: Final = 50_000
 #: Records whose ids numpy reads in one call, in which it keeps the interpreter to itself.

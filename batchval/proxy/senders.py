@@ -21,7 +21,17 @@ from typing import Final
 from batchval.proxy.options import ANONYMOUS
 from batchval.token_bucket import TokenBucket
 
-__all__ = ["NOBODY", "LineShares", "Sender", "SenderTable", "Share", "Uses", "sender_key"]
+__all__ = [
+    "NOBODY",
+    "READ_BYTES",
+    "RULE_S",
+    "LineShares",
+    "Sender",
+    "SenderTable",
+    "Share",
+    "Uses",
+    "sender_key",
+]
 
 #: Pieces of work after which a sender is known, or a session among those of its sender.
 KNOWN_AFTER: Final = 8
@@ -42,6 +52,10 @@ SHORT_S: Final = 0.02
 #: Gzip and zstd of 64 kB take a tenth of it. What costs more counts more: twice as much, twice.
 NORMAL_S_PER_BYTE: Final = 2e-7
 FLOOR_BYTES: Final = 4_096
+#: What accounts count by kind: bytes of records that validation has read, decompressed, and CPU
+#: seconds of custom rules.
+READ_BYTES: Final = "read_bytes"
+RULE_S: Final = "custom_rule_seconds"
 #: How much of a log line is left of it as long as its sender has had one.
 LOGGED: Final = 0.5
 #: Bits of an IPv6 address that name a sender: one host may have all addresses of a /64.
@@ -128,6 +142,10 @@ class Share:
         self._settled_s = now_s
         self.start_s = clock_s + max(0.0, debt_s)
 
+    def used_lately_s(self, now_s: float) -> float:
+        """Return the CPU seconds of the last minutes."""
+        return self.used_s * _left(now_s - self.noted_s, HALF_LIFE_S)
+
     def note(self, cost_s: float, now_s: float) -> None:
         """Note a piece of work."""
         idle_s = now_s - self.noted_s
@@ -163,7 +181,7 @@ class Sender:
     ``is_known``    whether the table has a place of its own for it
     ``share``       that place, among the senders
     ``newcomers``   the one place of all its sessions that are new, among its sessions
-    ``uses``        other amounts by kind: log lines of each log, custom-rule seconds
+    ``uses``        other amounts by kind: READ_BYTES, RULE_S, log lines of each log
     """
 
     __slots__ = ("_strangers", "is_known", "key", "newcomers", "share", "uses")
@@ -272,6 +290,16 @@ class SenderTable:
                 self._new.popitem(last=False)
             found = self._new[key] = Sender(key, self.newcomers)
         return found
+
+    def heaviest(self, now_s: float) -> tuple[Sender | None, float]:
+        """Return the sender that has used the most CPU lately, and its share of all of it."""
+        found, most_s, all_s = None, 0.0, 0.0
+        for one in self:
+            used_s = one.share.used_lately_s(now_s)
+            all_s += used_s
+            if used_s > most_s:
+                found, most_s = one, used_s
+        return found, most_s / all_s if all_s else 0.0
 
     def noted(self, sender: Sender, now_s: float) -> None:
         """Note that work was done for a sender; it becomes known by the last piece that it needs.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.fair_queue import FairJob, FairQueue, Worker, charge
 from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.options import Counters
-from batchval.proxy.senders import SenderTable, Share
+from batchval.proxy.senders import READ_BYTES, RULE_S, SenderTable, Share
 
 __all__ = ["SLICE_S", "Job", "OneSlice", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
 
@@ -40,8 +41,15 @@ COLLECT_S: Final = 0.001
 STUCK_S: Final = 5.0
 LOOK_S: Final = 1.0
 MAX_STUCK: Final = 8
+#: Seconds for which requests wait without a pause before a line says so, and between two lines.
+SATURATED_S: Final = 5.0
+REPEAT_LOG_S: Final = 60.0
 #: Bytes of a request that may wait there.
 MAX_AHEAD: Final = 128 << 10
+#: Characters of a sender's name in a log line.
+LONGEST_SENDER: Final = 249
+
+log = logging.getLogger("batchval.proxy")
 
 
 class ValidatedSession(Worker, Protocol):
@@ -167,6 +175,8 @@ class ValidationQueue:
         self._ahead: dict[Work, Future[None]] = {}
         self._stuck: set[Work] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._full_since: float | None = None  # since when more wait than there are threads
+        self._logged_s = -REPEAT_LOG_S
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Bind to the loop."""
@@ -272,8 +282,31 @@ class ValidationQueue:
                 self._leave(job)
                 self._renew_pool()
         self._start_some()
+        self._note_load(time.monotonic())
         if self._running and self._timer is None:
             self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _note_load(self, now: float) -> None:
+        """Log who has used the most where requests have waited for long."""
+        if len(self) < self.threads:
+            self._full_since = None
+            return
+        if self._full_since is None:
+            self._full_since = now
+        is_long = now - self._full_since >= SATURATED_S
+        if not is_long or now - self._logged_s < REPEAT_LOG_S:
+            return
+        self._logged_s = now
+        at = self.senders.clock()
+        sender, share = self.senders.heaviest(at)
+        if sender is not None:
+            log.warning(
+                "validation has had no free thread for %.0f s, and %d requests wait: %.0f %% of its "
+                "CPU went to %s (%.1f s, %.0f MiB of records, %.1f s of custom rules)",
+                *(now - self._full_since, len(self), 100 * share, sender.key[:LONGEST_SENDER]),
+                *(sender.share.used_lately_s(at), sender.used(READ_BYTES, at) / (1 << 20)),
+                sender.used(RULE_S, at),
+            )
 
     def _leave(self, job: Work) -> None:
         """Count the place of a job as free."""

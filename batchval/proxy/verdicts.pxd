@@ -85,6 +85,7 @@ cdef class Verdicts:
     cdef object table        # KnownRefusals, or None
     cdef str sender          # whose refusals are remembered
     cdef object known        # {place: KnownRefusal} of that sender, or None
+    cdef int64_t read_bytes  # of records, decompressed, since ``take_read_bytes``
     cdef readonly Py_ssize_t repeated  # partitions that were refused by one of them
 
     cdef const uint8_t *batch(self, Py_ssize_t i, Py_ssize_t *size)

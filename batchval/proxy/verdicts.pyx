@@ -341,6 +341,12 @@ cdef class Verdicts:
         self.sender = sender
         self.known = table.of(sender)
 
+    def take_read_bytes(self):
+        """Return the bytes of records that were read since the last call, about."""
+        cdef int64_t found = self.read_bytes
+        self.read_bytes = 0
+        return found
+
     def announced(self):
         """Return (compressed bytes, other bytes, work) of the partitions not validated yet."""
         cdef Py_ssize_t i, n
@@ -426,6 +432,7 @@ cdef class Verdicts:
             scratch = borrow()
             try:
                 path = self.validate_one(i, &d, &policy, &call, scratch, &v, &spent, &in_all)
+                self.read_bytes += in_all
                 if path:
                     row.path = path
                     row.outcome = CLAIMS_TRUSTED if path == PATH_CLAIMS else 0

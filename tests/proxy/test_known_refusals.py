@@ -50,7 +50,11 @@ POLICIES = {
 def clock(monkeypatch):
     """Return the clock of gates: ``clock.ms``."""
     found = SimpleNamespace(ms=NOW)
-    times = SimpleNamespace(time_ns=lambda: found.ms * 1_000_000, thread_time=time.thread_time)
+    times = SimpleNamespace(
+        time_ns=lambda: found.ms * 1_000_000,
+        thread_time=time.thread_time,
+        monotonic=time.monotonic,
+    )
     monkeypatch.setattr(gate_module, "time", times)
     return found
 

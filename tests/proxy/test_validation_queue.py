@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from batchval.proxy.options import Counters
-from batchval.proxy.senders import KNOWN_AFTER, SHORT_S, Sender, Share
+from batchval.proxy.senders import KNOWN_AFTER, READ_BYTES, SHORT_S, Sender, Share
 from batchval.proxy.validation_queue import AHEAD, MAX_AHEAD, ValidationQueue
 from tests.support.network import until
 
@@ -267,6 +267,37 @@ def test_no_more_threads_than_so_many_are_replaced(monkeypatch: pytest.MonkeyPat
             event.set()
         await until(lambda: all(one.done for one in stuck))
         await until(lambda: queue._running == 0)
+
+    run(1, test)
+
+
+def test_a_line_says_who_has_used_the_most_where_requests_wait_for_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        gate.open["first"] = threading.Event()
+        one = One(gate)
+        one.account = queue.senders.of_key("User:mallory")
+        submit(queue, one, "first")
+        await until(lambda: gate.order == ["first"])
+        now = queue.senders.clock()
+        one.account.share.note(9.0, now)
+        one.account.use(READ_BYTES, 3 << 20, now)
+        queue.senders.of_key("User:alice").share.note(1.0, now)
+        queue._note_load(100.0)  # nobody waits
+        submit(queue, one, "second")
+        for seconds in (200.0, 204.0, 205.5, 206.0, 266.0):
+            queue._note_load(seconds)
+        assert [line.getMessage().split(": ")[0] for line in caplog.records] == [
+            "validation has had no free thread for 6 s, and 1 requests wait",
+            "validation has had no free thread for 66 s, and 1 requests wait",
+        ]
+        assert "90 % of its CPU went to User:mallory (9.0 s, 3 MiB of records, 0.0 s" in caplog.text
+        gate.open["first"].set()
+        await until(lambda: len(one.done) == 2)
+        queue._note_load(300.0)
+        queue._note_load(400.0)
+        assert len(caplog.records) == 2
 
     run(1, test)
 
