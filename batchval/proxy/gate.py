@@ -112,8 +112,8 @@ class RequestVerdict:
     sender: str
     decision: str | None
     principal: str
-    account: Sender
-    share: Share
+    account: Sender = NOBODY
+    share: Share = NOBODY.share
     done: bool = False
     cancelled: bool = False
     cpu_s: float = 0.0

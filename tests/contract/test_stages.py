@@ -35,6 +35,8 @@ OWN_CLOCKS = {
     "tests/hostile_gate/test_harness.py": "what it uses up itself",
     "tests/proxy/test_custom_rules.py": "nothing: it uses CPU up",
     "tests/proxy/test_handshakes.py": "slowness, measured meanwhile",
+    "tests/proxy/test_known_refusals.py": "nothing: a clock of the test's own",
+    "tests/proxy/test_long_judging.py": "the first of two tries",
     "tests/proxy/test_record_rules.py": "nothing: a clock of the test's own",
 }
 #: files that measure memory with it

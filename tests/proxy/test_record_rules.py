@@ -195,7 +195,8 @@ def test_the_ids_of_many_partitions_are_read_in_slices(
 
     monkeypatch.setattr(Gate, "work", counted)
     ticks = itertools.cycle((float("-inf"), float("inf")))  # time is up after each partition
-    monkeypatch.setattr(record_stage, "time", SimpleNamespace(thread_time=lambda: next(ticks)))
+    times = SimpleNamespace(thread_time=lambda: next(ticks), monotonic=time.monotonic)
+    monkeypatch.setattr(record_stage, "time", times)
     with Registered(registry).running() as (_, proxy), connected(proxy) as sock:
         sock.sendall(produce_frame(1, *((TOPIC, n, with_ids(7 if n else 8)) for n in range(20))))
         assert codes(read_frame(sock)) == {

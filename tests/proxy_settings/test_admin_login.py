@@ -23,6 +23,7 @@ from batchval.protocol.messages.sasl_authenticate import (
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from batchval.proxy import policies
 from batchval.proxy.assemble import RunningGate
+from batchval.proxy.http_request import Request
 from batchval.proxy.loading import settings_from
 from batchval.proxy.policies import ClusterTopics
 from batchval.yaml_settings.faults import lines_of
@@ -154,7 +155,8 @@ def shown(gate: RunningGate) -> dict[str, float]:
 
 
 async def ready(gate: RunningGate) -> tuple[int, str]:
-    status, _, body = await gate.health.answer("GET", "/readyz", "")
+    request = Request("GET", "/readyz", "", "1.1")
+    status, _, body = await gate.health.answer(request, "127.0.0.1")
     return status, body.decode()
 
 
