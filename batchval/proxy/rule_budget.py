@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 from batchval.core.record_columns import RecordColumns
 from batchval.custom_rules import CustomRule, CustomRuleError, RecordFinding
 
-__all__ = ["Answer", "BudgetedRule", "RuleBudget"]
+__all__ = ["LONGEST_SENDER", "STUCK_S", "Answer", "BudgetedRule", "RuleBudget"]
 
 #: Seconds after which a call counts as one that may never return.
 STUCK_S: Final = 5.0

@@ -87,6 +87,25 @@ def virtual_cost_s(cost_s: float, size: int) -> float:
     return cost_s * max(1.0, cost_s / paid_s)
 
 
+class Uses:
+    """An amount of one kind that a sender has used; half of it is forgotten after HALF_LIFE_S."""
+
+    __slots__ = ("_amount", "_noted_s")
+
+    def __init__(self) -> None:
+        self._amount = 0.0
+        self._noted_s = 0.0
+
+    def add(self, amount: float, now_s: float) -> None:
+        """Add to the amount."""
+        self._amount = self.of(now_s) + amount
+        self._noted_s = now_s
+
+    def of(self, now_s: float) -> float:
+        """Return the amount that is left of it now."""
+        return self._amount * _left(now_s - self._noted_s, HALF_LIFE_S)
+
+
 class Share:
     """The place of a sender, or of one of its sessions, in virtual time.
 
@@ -94,12 +113,12 @@ class Share:
     ``clock_s``  the start that was served last among the shares inside of this one
     ``pieces``   pieces of work that were done
     ``piece_s``  seconds of the longest of these; half of it after PIECE_HALF_LIFE_S
-    ``used_s``   CPU seconds; half of them after HALF_LIFE_S
+    ``used``     CPU seconds
     """
 
     __slots__ = (
         *("_buckets", "_settled_s", "clock_s", "noted_s"),
-        *("piece_s", "pieces", "start_s", "used_s"),
+        *("piece_s", "pieces", "start_s", "used"),
     )
 
     def __init__(self) -> None:
@@ -107,8 +126,8 @@ class Share:
         self.clock_s = 0.0
         self.pieces = 0
         self.piece_s = 0.0
-        self.used_s = 0.0
-        self.noted_s = 0.0  # when these were brought up to date
+        self.used = Uses()
+        self.noted_s = 0.0  # when the last piece was done
         self._settled_s = 0.0  # until when the debt has been halved
         self._buckets: dict[str, TokenBucket] = {}
 
@@ -142,36 +161,13 @@ class Share:
         self._settled_s = now_s
         self.start_s = clock_s + max(0.0, debt_s)
 
-    def used_lately_s(self, now_s: float) -> float:
-        """Return the CPU seconds of the last minutes."""
-        return self.used_s * _left(now_s - self.noted_s, HALF_LIFE_S)
-
     def note(self, cost_s: float, now_s: float) -> None:
         """Note a piece of work."""
         idle_s = now_s - self.noted_s
         self.noted_s = self._settled_s = now_s
         self.pieces += 1
         self.piece_s = max(cost_s, self.piece_s * _left(idle_s, PIECE_HALF_LIFE_S))
-        self.used_s = self.used_s * _left(idle_s, HALF_LIFE_S) + cost_s
-
-
-class Uses:
-    """An amount of one kind that a sender has used; half of it is forgotten after HALF_LIFE_S."""
-
-    __slots__ = ("_amount", "_noted_s")
-
-    def __init__(self) -> None:
-        self._amount = 0.0
-        self._noted_s = 0.0
-
-    def add(self, amount: float, now_s: float) -> None:
-        """Add to the amount."""
-        self._amount = self.of(now_s) + amount
-        self._noted_s = now_s
-
-    def of(self, now_s: float) -> float:
-        """Return the amount that is left of it now."""
-        return self._amount * _left(now_s - self._noted_s, HALF_LIFE_S)
+        self.used.add(cost_s, now_s)
 
 
 class Sender:
@@ -295,7 +291,7 @@ class SenderTable:
         """Return the sender that has used the most CPU lately, and its share of all of it."""
         found, most_s, all_s = None, 0.0, 0.0
         for one in self:
-            used_s = one.share.used_lately_s(now_s)
+            used_s = one.share.used.of(now_s)
             all_s += used_s
             if used_s > most_s:
                 found, most_s = one, used_s

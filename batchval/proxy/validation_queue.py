@@ -25,6 +25,7 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.fair_queue import FairJob, FairQueue, Worker, charge
 from batchval.proxy.gate import RequestVerdict
 from batchval.proxy.options import Counters
+from batchval.proxy.rule_budget import LONGEST_SENDER, STUCK_S
 from batchval.proxy.senders import READ_BYTES, RULE_S, SenderTable, Share
 
 __all__ = ["SLICE_S", "Job", "OneSlice", "ValidatedSession", "ValidationQueue", "Work", "Worker"]
@@ -36,9 +37,8 @@ SLICE_S: Final = 0.005
 AHEAD: Final = 4
 #: Seconds that sessions may take in one turn of the loop for what was validated.
 COLLECT_S: Final = 0.001
-#: Seconds after which a piece of work counts as one that may never return, and how often that is
-#: looked at. Another thread takes the place of its own, for MAX_STUCK of them: Python can end none.
-STUCK_S: Final = 5.0
+#: Seconds between looks for work that may never return (STUCK_S). Another thread takes the place of
+#: its own, for MAX_STUCK of them: Python can end none.
 LOOK_S: Final = 1.0
 MAX_STUCK: Final = 8
 #: Seconds for which requests wait without a pause before a line says so, and between two lines.
@@ -46,8 +46,6 @@ SATURATED_S: Final = 5.0
 REPEAT_LOG_S: Final = 60.0
 #: Bytes of a request that may wait there.
 MAX_AHEAD: Final = 128 << 10
-#: Characters of a sender's name in a log line.
-LONGEST_SENDER: Final = 249
 
 log = logging.getLogger("batchval.proxy")
 
@@ -304,7 +302,7 @@ class ValidationQueue:
                 "validation has had no free thread for %.0f s, and %d requests wait: %.0f %% of its "
                 "CPU went to %s (%.1f s, %.0f MiB of records, %.1f s of custom rules)",
                 *(now - self._full_since, len(self), 100 * share, sender.key[:LONGEST_SENDER]),
-                *(sender.share.used_lately_s(at), sender.used(READ_BYTES, at) / (1 << 20)),
+                *(sender.share.used.of(at), sender.used(READ_BYTES, at) / (1 << 20)),
                 sender.used(RULE_S, at),
             )
 
