@@ -4,6 +4,8 @@
 
     validation   small batches that decompress to millions of records, from connections that stay
                  or are always new, of the client's own address, of another one, or of many
+    principal    the same over TLS: all hostile connections have the certificate of one principal,
+                 which is not the client's, or (own principal) which is
     custom rule  batches for which a rule takes longer than its budget
     registry     schema ids that nobody has registered
     log          batches that are refused, as many as fit
@@ -22,6 +24,7 @@ import json
 import random
 import re
 import socket
+import ssl
 import struct
 import sys
 import tempfile
@@ -31,6 +34,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.auth.conftest import Certificates
 from tests.hostile.seeds import record
 from tests.hostile_gate import batches, requests
 from tests.hostile_gate.ceilings import p99
@@ -40,11 +44,12 @@ from tests.hostile_gate.gate_under_test import ROOT, GateUnderTest
 RATIO, LEAST_S, LONGEST_S = 20.0, 0.05, 1.0
 ALONE = 40
 OWN, OTHER = "127.0.0.1", "127.0.0.2"
-OVERRUN, REGISTERED, UNREGISTERED = 60_000, 1, 1_000
+REGISTERED, UNREGISTERED = 1, 1_000
+TIMEOUT_S = 60.0
 
 
 class Case(NamedTuple):
-    """``address``: of the hostile connections, "many" for one each.
+    """``kind``: as above. ``address``: of the hostile connections, "many" for one each.
 
     ``reconnects``: after each request.
     """
@@ -69,6 +74,12 @@ CASES = [
         Case("validation", attackers, address, reconnects)
         for attackers in (4, 64)
         for address in (OWN, OTHER, "many")
+        for reconnects in (True, False)
+    ),
+    *(
+        Case(kind, attackers, "many", reconnects)
+        for kind in ("principal", "own principal")
+        for attackers in (4, 64)
         for reconnects in (True, False)
     ),
     Case("custom rule", 4),
@@ -172,9 +183,17 @@ class Registry:
 class Connection:
     """A connection that sends one request at a time."""
 
-    def __init__(self, address: tuple[str, int], source: str, timeout_s: float) -> None:
-        self._sock = socket.create_connection(address, timeout_s, (source, 0))
+    def __init__(
+        self, address: tuple[str, int], source: str, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._sock = socket.create_connection(address, TIMEOUT_S, (source, 0))
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            try:
+                self._sock = tls.wrap_socket(self._sock, server_hostname=OWN)
+            except BaseException:
+                self._sock.close()
+                raise
         self._answers = self._sock.makefile("rb")
 
     def ask(self, request: bytes) -> tuple[float, int]:
@@ -197,10 +216,20 @@ def _error_at(answer: bytes) -> int:
     return 7 + name + 1 + 4
 
 
-def attack(case: Case, gate: GateUnderTest, sent: list[int], stop: threading.Event) -> None:
+class Parties(NamedTuple):
+    """A gate, and what the client and the hostile connections say who they are with."""
+
+    gate: GateUnderTest
+    client: ssl.SSLContext | None = None
+    hostile: ssl.SSLContext | None = None
+
+
+def attack(case: Case, parties: Parties, sent: list[int], stop: threading.Event) -> None:
     """Send hostile requests from so many connections until ``stop`` is set."""
     kinds: dict[str, Callable[[], Iterator[bytes]]] = {
         "validation": bombs,
+        "principal": bombs,
+        "own principal": bombs,
         "custom rule": overruns,
         "registry": strangers,
         "log": refused,
@@ -217,7 +246,7 @@ def attack(case: Case, gate: GateUnderTest, sent: list[int], stop: threading.Eve
                 break
             try:
                 if connection is None:
-                    connection = Connection(gate.address, source, 60.0)
+                    connection = Connection(parties.gate.address, source, parties.hostile)
                 connection.ask(few[n % len(few)])
                 sent[0] += 1
                 if case.reconnects:
@@ -233,11 +262,20 @@ def attack(case: Case, gate: GateUnderTest, sent: list[int], stop: threading.Eve
 
 
 @contextlib.contextmanager
-def gate_for(case: Case, checkout: Path) -> Iterator[GateUnderTest]:
+def parties_of(case: Case, checkout: Path) -> Iterator[Parties]:
     """Start a gate with the rules of a case."""
     with contextlib.ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="fair-")))
         settings: dict[str, Any] = {"mode": "enforce"}
+        client = hostile = None
+        if case.kind.endswith("principal"):
+            certificates = Certificates(folder)
+            certificates.issue("other", "other", common_name="other")
+            client = certificates.context("client")
+            hostile = client if case.kind == "own principal" else certificates.context("other")
+            certificates.path("server.key").chmod(0o600)
+            tls = certificates.pair("server") | {"client_ca": str(certificates.ca)}
+            settings["listeners"] = [{"address": f"{OWN}:0", "first_broker_port": 0, "tls": tls}]
         if case.kind == "custom rule":
             (folder / "fair_rules.py").write_text(RULES)
             policy: dict[str, Any] = {"match": "*", "custom_rules": ["fair_rules:slow"]}
@@ -250,7 +288,7 @@ def gate_for(case: Case, checkout: Path) -> Iterator[GateUnderTest]:
                 "schema_registries": [{"url": registry.url}],
             }
         with GateUnderTest(checkout, folder, settings) as gate:
-            yield gate
+            yield Parties(gate, client, hostile)
 
 
 def client_requests(case: Case) -> Iterator[bytes]:
@@ -268,12 +306,12 @@ def client_requests(case: Case) -> Iterator[bytes]:
 
 def measured(case: Case, seconds: float, checkout: Path = ROOT) -> dict[str, Any]:
     """Run one case; return the client's times alone and during the attack."""
-    with gate_for(case, checkout) as gate:
+    with parties_of(case, checkout) as parties:
         asked = client_requests(case)
-        client = Connection(gate.address, OWN, 60.0)
+        client = Connection(parties.gate.address, OWN, parties.client)
         alone = [client.ask(next(asked)) for _ in range(ALONE)]
         sent, stop = [0], threading.Event()
-        attack(case, gate, sent, stop)
+        attack(case, parties, sent, stop)
         time.sleep(1.0)
         during = []
         until = time.monotonic() + seconds
@@ -283,9 +321,9 @@ def measured(case: Case, seconds: float, checkout: Path = ROOT) -> dict[str, Any
                 if case.kind == "registry":
                     time.sleep(0.02)
         except OSError:
-            during.append((60.0, -1))  # no answer
+            during.append((TIMEOUT_S, -1))  # no answer
         stop.set()
-        log = gate.log.read_text()
+        log = parties.gate.log.read_text()
     return {
         "case": case.name,
         "requests": len(during),

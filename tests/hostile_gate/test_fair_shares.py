@@ -17,7 +17,7 @@ IN_CI = [
     for case in CASES
     if (case.kind, case.attackers) in (("custom rule", 4), ("registry", 4))
     or (
-        (case.kind == "validation" and case.attackers == 64 and case.reconnects)
+        (case.kind in ("validation", "principal") and case.attackers == 64 and case.reconnects)
         and case.address in (OWN, "many")
     )
 ]
