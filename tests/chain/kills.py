@@ -34,6 +34,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from tests.chain.senders import (
     IDEMPOTENT,
     TRANSACTIONAL,
@@ -210,11 +212,14 @@ class _Producers:
             time.sleep(0.1 if sent >= self.share * self.progress else 0.001)
 
     def _send(self, sender: Sender) -> None:
-        while not (self.over.is_set() and sender.sent >= self.share):
-            for _ in range(EACH):
-                sender.send()
-            self._pace(sender.sent)
-        sender.finish(FINISH_S)
+        try:
+            while not (self.over.is_set() and sender.sent >= self.share):
+                for _ in range(EACH):
+                    sender.send()
+                self._pace(sender.sent)
+            sender.finish(FINISH_S)
+        except KafkaException as error:  # a fatal error, raised by the call that finds it
+            sender.errors.append(str(error))
 
     def _transact(self, sender: TransactionalSender) -> None:
         while not (self.over.is_set() and sender.sent >= self.share):
