@@ -13,7 +13,6 @@ whose incomplete request does not grow in that time is closed. Large requests co
 other, as far as all of each fits. Sessions that hold much stop earlier than others, so that small
 requests pass. Above the limit, a client that has taken nothing of its answers for UNTAKEN_S is
 closed.
-limit, a client that has taken nothing of its answers for UNTAKEN_S is closed.
 """
 
 from __future__ import annotations
