@@ -200,7 +200,6 @@ class Budget:
             self._by_address[session.address] = count
         else:
             self._by_address.pop(session.address, None)
-        self.counters.connections_open -= 1
         self._paused.pop(session, None)
         self._granted.pop(session, None)
         self._full.pop(session, None)
@@ -210,6 +209,7 @@ class Budget:
         self.count(session, 0)
         self._set_blocks_limit()
         self.measure()
+        self.counters.connections_open -= 1  # last: at 0 nothing is held any more
 
     # ---- bytes -----------------------------------------------------------------------------------
 
