@@ -397,6 +397,8 @@ cdef class Verdicts:
         cdef Py_ssize_t i, n
         cdef int path
         cdef int64_t spent = 0, in_all = 0, announced
+        if self.table is not None:
+            self.known = self.table.of(self.sender)  # another request may have been refused meanwhile
         for i in range(self.next_row, self.request.count):
             breathe(i)
             row = &self.rows[i]

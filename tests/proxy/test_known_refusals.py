@@ -157,6 +157,19 @@ def test_partitions_of_one_request_count_too(clock):
     assert rows[1][3] == [], "a request has the first 1,000 record errors"
 
 
+def test_requests_that_have_begun_count_too(clock):
+    gate, account, begun = gate_of(), Sender("a", Share()), []
+    frame = sent(batch(LEAST * 250_000, 250_000, ZSTD))
+    for _ in range(3):
+        request = ProduceRequestView(memoryview(frame)[4:], oldest=0)
+        verdict = gate.validate(request, "s", account=account)
+        assert gate.work(request, verdict, heavy=False, budget_s=1.0) == "heavy"
+        begun.append((request, verdict))
+    for request, verdict in begun:
+        assert gate.work(request, verdict, heavy=True, budget_s=1.0) == "done"
+    assert [verdict.verdicts.repeated for _, verdict in begun] == [0, 1, 1]
+
+
 def test_nobody_pays_for_another_and_no_other_batch_is_refused(clock):
     gate = gate_of()
     assert refused_by(gate, sent(WRONG_OFFSETS)) == ("offset-deltas-not-sequential", 0)
