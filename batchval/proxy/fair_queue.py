@@ -217,11 +217,11 @@ def shares_of(session: Worker) -> tuple[Share, Share]:
     return account.place, session.share if is_known else account.newcomers
 
 
-def charge(job: FairJob, used_s: float, senders: SenderTable) -> None:
+def charge(job: FairJob, used_s: float, senders: SenderTable, *, is_done: bool = True) -> None:
     """Charge what a piece of work has cost to the shares in which its job has waited.
 
-    ``used_s`` is CPU time in seconds. A session or a sender that becomes known by it goes on from
-    where the newcomers are.
+    ``used_s`` is CPU time in seconds; ``is_done``: the job has ended with it. A session or a sender
+    that becomes known by it goes on from where the newcomers are.
     """
     now_s = senders.clock()
     assert job.shares is not None  # take has set them
@@ -234,7 +234,7 @@ def charge(job: FairJob, used_s: float, senders: SenderTable) -> None:
     session = job.session
     account = session.account
     for share in {outer, inner, account.share, session.share}:
-        share.note(used_s, now_s)
+        share.note(used_s, now_s, is_done=is_done)
     if inner is account.newcomers and session.share.is_known:
         session.share.start_s = max(session.share.start_s, inner.start_s)
     senders.noted(account, now_s)

@@ -63,6 +63,8 @@ MOST_OF_NAME: Final = 4 * (LONGEST_NAME + 1)
 #: A batch is heavy if it decompresses to more than the larger of these: bytes, and times its size.
 LIGHT_DECOMPRESSED: Final = 1 << 20
 LIGHT_TIMES: Final = 12
+#: What stands for LIGHT_DECOMPRESSED where a session is known for short batches: about 16 ms.
+SHORT_DECOMPRESSED: Final = 8 << 20
 #: And if it announces more work than this: about 16 ms.
 LIGHT_WORK: Final = 4 << 20
 #: Work of a thread between two looks at the clock: about 2 ms.
@@ -304,22 +306,31 @@ class Gate:
         return verdicts
 
     def work(
-        self, request: ProduceRequestView, verdict: RequestVerdict, *, heavy: bool, budget_s: float
+        self,
+        request: ProduceRequestView,
+        verdict: RequestVerdict,
+        *,
+        heavy: bool,
+        budget_s: float,
+        is_bounded: bool = False,
     ) -> Work:
         """Continue to validate, in a thread.
 
         Returns "done"; "waiting" where ``verdict.stage`` has questions; "more" where ``budget_s``
         of thread time have passed; "heavy", without ``heavy``, where the next batch decompresses to
-        much more than it came with, or custom rules are called next. One batch is validated in one
-        piece: its cost is bounded by ``max_decompressed_bytes``, and by its size. A verdict that
-        was cancelled ends with "done", and stays not ``done``.
+        much more than it came with, or custom rules are called next; with ``is_bounded``, where it
+        decompresses to more than SHORT_DECOMPRESSED, too. One batch is validated in one piece: its
+        cost is bounded by ``max_decompressed_bytes``, and by its size. A verdict that was cancelled
+        ends with "done", and stays not ``done``.
         """
         began = time.thread_time()
         try:
             verdicts = verdict.verdicts
             if verdicts is None:
                 verdicts = self._begin(request, verdict)
-            least_limit = 0 if heavy else LIGHT_DECOMPRESSED
+            least_limit = LIGHT_DECOMPRESSED
+            if heavy:
+                least_limit = SHORT_DECOMPRESSED if is_bounded else 0
             while True:
                 while not verdicts.done:
                     if verdict.cancelled:

@@ -4,7 +4,7 @@
     share    its place in virtual time, with the CPU seconds that validation has taken
     uses     other amounts, each halved every HALF_LIFE_S
 
-An account outlives connections. A sender is new until KNOWN_AFTER pieces of work were done for it.
+An account outlives connections. A sender is new until KNOWN_AFTER jobs were done for it.
 New senders are served together, as one, so that a name that nobody has seen before brings nothing.
 The table is bounded: the oldest new account makes way for another new one, and a known one only
 after it has used nothing for FORGET_S. Where none of these can go, a sender stays new.
@@ -33,7 +33,7 @@ __all__ = [
     "sender_key",
 ]
 
-#: Pieces of work after which a sender is known, or a session among those of its sender.
+#: Jobs after which a sender is known, or a session among those of its sender.
 KNOWN_AFTER: Final = 8
 #: Accounts of known senders, and of new ones.
 MAX_KNOWN: Final = 5_000
@@ -46,8 +46,9 @@ HALF_LIFE_S: Final = 60.0
 PIECE_HALF_LIFE_S: Final = 10.0
 #: Virtual seconds that a share may owe.
 MAX_DEBT_S: Final = 10.0
-#: Seconds of a piece of work up to which it holds nobody up.
+#: Seconds of a piece of work up to which it holds nobody up, and those of one that was not finished.
 SHORT_S: Final = 0.02
+LONG_S: Final = 1.0
 #: CPU seconds that each byte of a request pays for, and the bytes that every request has besides.
 #: Gzip and zstd of 64 kB take a tenth of it. What costs more counts more: twice as much, twice.
 NORMAL_S_PER_BYTE: Final = 2e-7
@@ -111,20 +112,20 @@ class Share:
 
     ``start_s``  virtual seconds; of those who wait, the smallest is served first
     ``clock_s``  the start that was served last among the shares inside of this one
-    ``pieces``   pieces of work that were done
-    ``piece_s``  seconds of the longest of these; half of it after PIECE_HALF_LIFE_S
+    ``jobs``     those that were done
+    ``piece_s``  seconds of the longest piece of work; half of it after PIECE_HALF_LIFE_S
     ``used``     CPU seconds
     """
 
     __slots__ = (
         *("_buckets", "_settled_s", "clock_s", "noted_s"),
-        *("piece_s", "pieces", "start_s", "used"),
+        *("jobs", "piece_s", "start_s", "used"),
     )
 
     def __init__(self) -> None:
         self.start_s = 0.0
         self.clock_s = 0.0
-        self.pieces = 0
+        self.jobs = 0
         self.piece_s = 0.0
         self.used = Uses()
         self.noted_s = 0.0  # when the last piece was done
@@ -141,7 +142,7 @@ class Share:
     @property
     def is_known(self) -> bool:
         """Return whether enough was done for it to say what its work costs."""
-        return self.pieces >= KNOWN_AFTER
+        return self.jobs >= KNOWN_AFTER
 
     def is_short(self, now_s: float) -> bool:
         """Return whether its work has held nobody up lately."""
@@ -161,13 +162,18 @@ class Share:
         self._settled_s = now_s
         self.start_s = clock_s + max(0.0, debt_s)
 
-    def note(self, cost_s: float, now_s: float) -> None:
-        """Note a piece of work."""
+    def note(self, cost_s: float, now_s: float, *, is_done: bool = True) -> None:
+        """Note a piece of work; ``is_done``: the last one of its job."""
         idle_s = now_s - self.noted_s
         self.noted_s = self._settled_s = now_s
-        self.pieces += 1
+        self.jobs += is_done
         self.piece_s = max(cost_s, self.piece_s * _left(idle_s, PIECE_HALF_LIFE_S))
         self.used.add(cost_s, now_s)
+
+    def note_long(self, now_s: float) -> None:
+        """Note a piece of work that was not finished because it takes longer than a short one."""
+        self.note(0.0, now_s, is_done=False)
+        self.piece_s = LONG_S
 
 
 class Sender:

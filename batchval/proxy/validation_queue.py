@@ -6,8 +6,10 @@
 Jobs are served by virtual time (``fair_queue``): by sender, and by session of a sender, so that the
 batches of one wait for each other and not the others for them. A job that decompresses to far more
 than it came with, or calls custom rules, is heavy; heavy jobs leave one thread free for the others,
-if there are two or more, unless their session is known for short ones. A job that waits for a
-schema registry takes no thread. A job whose client has left is dropped.
+if there are two or more, unless their session is known for short ones. There such a job may take
+only what a short one does; one that needs more waits with the heavy ones, and its session is known
+for short ones no longer. A job that waits for a schema registry takes no thread. A job whose client
+has left is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from batchval.protocol.produce import ProduceRequestView
 from batchval.proxy.fair_queue import FairJob, FairQueue, Worker, charge
@@ -62,12 +64,15 @@ class Work(FairJob, Protocol):
     ``heavy``      whether it leaves one thread to the others, if its session is not known for
                    short ones
     ``is_costly``  whether it does: set when it begins to wait
+    ``may_bound``  whether it can end a slice that takes more than a short one
     ``cancelled``  whether nobody waits for it any more
     """
 
     heavy: bool
     is_costly: bool
 
+    @property
+    def may_bound(self) -> bool: ...
     def work(self) -> tuple[str, float]:
         """Work for one slice, in a thread: "done", "more", "heavy" or (a Job alone) "waiting", and
         the CPU seconds that it took.
@@ -84,6 +89,7 @@ class OneSlice:
     """The part of a job that makes something of one frame, in one slice."""
 
     heavy = False
+    may_bound = False
 
     def __init__(self, frame: memoryview) -> None:
         self.cancelled = False
@@ -121,6 +127,7 @@ class Job:
     request: ProduceRequestView
     verdict: RequestVerdict
     heavy: bool = False
+    may_bound: ClassVar[bool] = True
     is_costly: bool = False
     cost_s: float = 0.0
     shares: tuple[Share, Share] | None = None
@@ -129,7 +136,11 @@ class Job:
         """Validate for one slice, in a thread; return the outcome and its CPU seconds."""
         began = time.thread_time()
         word = self.verdict.gate.work(
-            self.request, self.verdict, heavy=self.heavy, budget_s=SLICE_S
+            self.request,
+            self.verdict,
+            heavy=self.heavy,
+            budget_s=SLICE_S,
+            is_bounded=not self.is_costly,
         )
         return word, time.thread_time() - began
 
@@ -243,7 +254,8 @@ class ValidationQueue:
         self._start_some()
 
     def _wait_for_thread(self, job: Work, *, first: bool = False) -> None:
-        job.is_costly = job.heavy and not job.session.share.is_short(self.senders.clock())
+        is_short = job.may_bound and job.session.share.is_short(self.senders.clock())
+        job.is_costly = job.heavy and not is_short
         (self._costly if job.is_costly else self._short).put(job, first=first)
 
     def drop(self, session: Worker) -> None:
@@ -366,14 +378,17 @@ class ValidationQueue:
             self._stuck.remove(job)
         else:
             self._leave(job)
-        charge(job, used_s, self.senders)
+        is_done = word == "done" or error is not None
+        charge(job, used_s, self.senders, is_done=is_done)
         self.counters.judging_cpu_seconds_total += used_s
-        if word == "done" or error is not None:
+        if is_done:
             job.done(error)
         elif word == "waiting" and not job.cancelled:
             self._wait(job)
         elif not job.cancelled:
             job.paused()
+            if word == "heavy" and job.heavy:
+                job.session.share.note_long(self.senders.clock())
             job.heavy = word == "heavy" or job.heavy
             self._wait_for_thread(job, first=True)
 

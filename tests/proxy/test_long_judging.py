@@ -134,6 +134,19 @@ def test_what_decompresses_to_much_more_than_it_is_waits_for_the_heavy() -> None
     assert (verdict.untouched, gate.counters.batches_by_path) == (True, {"shallow": 1, "full": 1})
 
 
+def test_a_heavy_batch_is_bounded_where_its_session_is_known_for_short_ones() -> None:
+    words = []
+    for size in (gate_module.SHORT_DECOMPRESSED // 2, 2 * gate_module.SHORT_DECOMPRESSED):
+        gate, request = gate_of(), view_of(("t", 0, batch(bytes(size), codec=1)))
+        verdict = gate.validate(request, "s")
+        assert gate.work(request, verdict, heavy=False, budget_s=1.0) == "heavy"
+        words.append(gate.work(request, verdict, heavy=True, is_bounded=True, budget_s=1.0))
+        assert gate.work(request, verdict, heavy=True, budget_s=1.0) == "done"
+        gate.settle(request, verdict, FACTS)
+        assert verdict.untouched
+    assert words == ["done", "heavy"]
+
+
 @pytest.mark.alone
 def test_a_heavy_batch_is_not_tried_twice_with_the_same_limit() -> None:
     """The thread does not decompress again what the loop has decompressed up to the limit."""

@@ -29,10 +29,15 @@ class Gate:
         self.open_heavy: dict[str, threading.Event] = {}  # for its heavy part alone
         self.words: dict[str, list[str]] = {}
         self.heavy: list[tuple[str, bool]] = []
+        self.bounded: list[tuple[str, bool]] = []  # of heavy ones
 
-    def work(self, request: str, verdict: Verdict, *, heavy: bool, budget_s: float) -> str:
+    def work(
+        self, request: str, verdict: Verdict, *, heavy: bool, budget_s: float, is_bounded: bool
+    ) -> str:
         self.order.append(request)
         self.heavy.append((request, heavy))
+        if heavy:
+            self.bounded.append((request, is_bounded))
         if heavy and request in self.open_heavy:
             assert self.open_heavy[request].wait(30)
         if request in self.open:
@@ -48,7 +53,7 @@ class Request(str):
 
 
 class One:
-    """A session of a sender of its own. Known: of each, enough short pieces were done."""
+    """A session of a sender of its own. Known: enough short jobs were done for it."""
 
     def __init__(self, gate: Gate, used_s: float = 0.0, *, is_known: bool = False) -> None:
         self.gate: Any = gate
@@ -57,7 +62,7 @@ class One:
         self.account.is_known = True
         self.account.share.start_s = used_s
         if is_known:
-            self.share.pieces = KNOWN_AFTER
+            self.share.jobs = KNOWN_AFTER
         self.done: list[object] = []
         self.errors: list[BaseException] = []
 
@@ -186,6 +191,46 @@ def test_a_session_that_is_known_for_short_jobs_needs_not_wait_for_the_heavy() -
         for event in gate.open_heavy.values():
             event.set()
         await until(lambda: all(one.done for one in [*heavy, slow]))
+
+    run(2, test)
+
+
+def test_beginnings_of_heavy_jobs_make_no_session_known() -> None:
+    # They are short, whatever comes after them: a request of many bombs would take all threads.
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        hostile, other = One(gate), One(gate)
+        names = [f"bomb {n}" for n in range(2 * KNOWN_AFTER)]
+        for name in names:
+            gate.words[name] = ["heavy"]
+            gate.open_heavy[name] = threading.Event()
+            submit(queue, hostile, name, 1)
+        await until(lambda: len(gate.order) > len(names))
+        submit(queue, other, "other")
+        await until(lambda: other.done)
+        assert len(gate.bounded) == 1
+        for event in gate.open_heavy.values():
+            event.set()
+        await until(lambda: len(hostile.done) == len(names))
+
+    run(2, test)
+
+
+def test_a_session_is_not_known_for_short_jobs_once_one_is_long() -> None:
+    async def test(queue: ValidationQueue, gate: Gate) -> None:
+        known = One(gate, is_known=True)
+        for name in ("short", "long", "next"):
+            gate.words[name] = ["heavy"]
+        gate.words["long"] = ["heavy", "heavy"]  # it is heavy, and more than a short one may take
+        for n, name in enumerate(("short", "long", "next")):
+            submit(queue, known, name)
+            await until(lambda: len(known.done) > n)  # noqa: B023
+        assert gate.bounded == [
+            ("short", True),
+            ("long", True),
+            ("long", False),
+            ("next", False),
+        ]
+        assert not known.share.is_short(queue.senders.clock())
 
     run(2, test)
 
