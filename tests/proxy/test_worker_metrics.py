@@ -213,10 +213,15 @@ def test_open_files_are_those_of_the_process_that_has_the_fewest_left() -> None:
     with contextlib.ExitStack() as stack:
         pids = []
         for limit in (20, 40):
-            command = f"ulimit -n {limit}; exec 3<&0 4<&0 5<&0 6<&0 7<&0 8<&0 9<&0; echo; exec cat"
+            command = f"ulimit -n {limit}; exec 3<&0 4<&0 5<&0 6<&0 7<&0 8<&0 9<&0; exec cat"
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
             worker = stack.enter_context(subprocess.Popen(["sh", "-c", command], **pipes))
+            assert worker.stdin is not None
             assert worker.stdout is not None
+            worker.stdin.write(
+                b"\n"
+            )  # what comes back comes from cat, which has opened all by then
+            worker.stdin.flush()
             worker.stdout.readline()
             pids.append(worker.pid)
         found = {metric.name: metric.samples[0].value for metric in Processes().collect(pids)}
