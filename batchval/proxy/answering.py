@@ -67,7 +67,7 @@ class Answering:
         self.made = 0
         self._later = []
         if self.converting is not None:
-            self.converting.cancelled = True
+            self.converting.cancel()
             self.session.proxy.validation.drop(self.converting.session)
             self.converting = None
 

@@ -153,11 +153,11 @@ class FetchConversion(Lowering):
             return "done", 0.0
         if self.size > HEAVY_BYTES and not self.heavy:
             return "heavy", 0.0
-        if self._steps is None:
-            self._steps = self._convert()
+        steps = self._steps = self._steps or self._convert()
         word = "done"
-        for is_heavy in self._steps:
+        for is_heavy in steps:
             if self.cancelled:
+                self._steps = None  # it was set after ``cancel``
                 break
             if is_heavy and not self.heavy:
                 word = "heavy"
@@ -166,6 +166,11 @@ class FetchConversion(Lowering):
                 word = "more"
                 break
         return word, time.thread_time() - began
+
+    def cancel(self) -> None:
+        """Note that nobody waits for it: reference counts free it, as its steps know it no more."""
+        super().cancel()
+        self._steps = None
 
     def paused(self) -> None:
         """Count what has been made so far."""

@@ -137,7 +137,7 @@ class Outbox(deque[Item]):
             if item.verdict is not None:
                 item.verdict.cancelled = True
             if item.work is not None:
-                item.work.cancelled = True
+                item.work.cancel()
                 item.work = None  # which knows its item
             first = item.answer or first
         if first is not None:

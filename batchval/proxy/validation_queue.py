@@ -103,6 +103,10 @@ class OneSlice:
         """Return the size of the frame."""
         return len(self._frame)
 
+    def cancel(self) -> None:
+        """Note, on the loop, that nobody waits for it any more."""
+        self.cancelled = True
+
     def make(self) -> None:
         """Do the work, in a thread. Raises ProtocolError."""
         raise NotImplementedError

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -499,6 +501,31 @@ def test_batches_that_hold_much_leave_a_thread_to_the_others() -> None:
         assert calls == [(False, False), (False, True), (True, False)]
         assert len(messages_in(answered(rig.got()[0], 2)["t", 0].records)) == 2
         assert rig.counters.fetches_unconverted_total == 0
+
+    run(test)
+
+
+def test_a_conversion_that_nobody_waits_for_is_freed() -> None:
+    # The client leaves between two slices: the steps that are left know the conversion.
+    async def test() -> None:
+        rig = Bridge()
+        rig.proxy.validation.put = lambda _: None  # type: ignore[method-assign]
+        rig.fetch(2, 0)
+        bomb = batch(records(1, value=bytes(4 << 20)), codec=ZSTD, base_offset=1)
+        rig.reply(PartitionData(0, records=batch(records(1)) + bomb))
+        conversion = rig.session.answering.converting
+        assert conversion is not None
+        assert conversion.work()[0] == "heavy"
+        conversion.cancel()
+        rig.session.answering.converting = None
+        gone = weakref.ref(conversion)
+        gc.collect()
+        gc.disable()
+        try:
+            del conversion
+            assert gone() is None
+        finally:
+            gc.enable()
 
     run(test)
 
