@@ -218,9 +218,8 @@ def test_open_files_are_those_of_the_process_that_has_the_fewest_left() -> None:
             worker = stack.enter_context(subprocess.Popen(["sh", "-c", command], **pipes))
             assert worker.stdin is not None
             assert worker.stdout is not None
-            worker.stdin.write(
-                b"\n"
-            )  # what comes back comes from cat, which has opened all by then
+            # what comes back comes from cat, which has opened all by then
+            worker.stdin.write(b"\n")
             worker.stdin.flush()
             worker.stdout.readline()
             pids.append(worker.pid)
