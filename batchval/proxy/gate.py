@@ -63,10 +63,10 @@ MOST_OF_NAME: Final = 4 * (LONGEST_NAME + 1)
 #: A batch is heavy if it decompresses to more than the larger of these: bytes, and times its size.
 LIGHT_DECOMPRESSED: Final = 1 << 20
 LIGHT_TIMES: Final = 12
-#: What stands for LIGHT_DECOMPRESSED where a session is known for short batches: about 16 ms.
-SHORT_DECOMPRESSED: Final = 8 << 20
 #: And if it announces more work than this: about 16 ms.
 LIGHT_WORK: Final = 4 << 20
+#: What stands for LIGHT_DECOMPRESSED where a session is known for short batches: about 16 ms.
+SHORT_DECOMPRESSED: Final = 8 << 20
 #: Work of a thread between two looks at the clock: about 2 ms.
 SLICE_WORK: Final = 512 << 10
 #: Partitions of one request that get a log line each. The rest has a line for each rule and

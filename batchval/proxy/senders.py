@@ -170,10 +170,9 @@ class Share:
         self.piece_s = max(cost_s, self.piece_s * _left(idle_s, PIECE_HALF_LIFE_S))
         self.used.add(cost_s, now_s)
 
-    def note_long(self, now_s: float) -> None:
-        """Note a piece of work that was not finished because it takes longer than a short one."""
-        self.note(0.0, now_s, is_done=False)
-        self.piece_s = LONG_S
+    def note_long(self) -> None:
+        """Note that the last piece of work was not finished: it takes longer than a short one."""
+        self.piece_s = max(self.piece_s, LONG_S)
 
 
 class Sender:

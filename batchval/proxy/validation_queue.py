@@ -392,7 +392,7 @@ class ValidationQueue:
         elif not job.cancelled:
             job.paused()
             if word == "heavy" and job.heavy:
-                job.session.share.note_long(self.senders.clock())
+                job.session.share.note_long()
             job.heavy = word == "heavy" or job.heavy
             self._wait_for_thread(job, first=True)
 

@@ -339,7 +339,6 @@ cdef class Verdicts:
         """Take refusals that the table knows of this sender, and add others to it."""
         self.table = table
         self.sender = sender
-        self.known = table.of(sender)
 
     def take_read_bytes(self):
         """Return the bytes of records that were read since the last call, about."""
