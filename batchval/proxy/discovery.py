@@ -23,6 +23,7 @@ from batchval.errors import BatchvalError
 from batchval.network.errors import AuthenticationError, InvalidAnswerError
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.proxy.endpoints import Endpoint, EndpointState, address_text, listed, problem_of
+from batchval.proxy.host_patterns import MAX_HOST, MAX_NODE_ID
 from batchval.proxy.known_brokers import GONE_S, MAX_BROKERS, BoundedLog, BrokerAges
 from batchval.proxy.metadata_client import (
     CLIENT_ID,
@@ -34,7 +35,7 @@ from batchval.proxy.metadata_client import (
     resolved,
 )
 from batchval.proxy.probe import http_at, tls_at
-from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID, State, StateFile
+from batchval.proxy.state_file import State, StateFile
 
 __all__ = ["LOCAL_ERRORS", "Discovery", "DiscoveryOptions", "problem_of"]
 

@@ -12,9 +12,9 @@ import ipaddress
 import re
 from typing import Final, NamedTuple
 
-from batchval.proxy.state_file import MAX_HOST, MAX_NODE_ID
-
 __all__ = [
+    "MAX_HOST",
+    "MAX_NODE_ID",
     "NODE",
     "HostPattern",
     "ServerNames",
@@ -24,6 +24,9 @@ __all__ = [
 ]
 
 NODE: Final = "{node}"
+#: Characters of a host, and the largest id of a broker.
+MAX_HOST: Final = 255
+MAX_NODE_ID: Final = 2**31 - 1
 
 _MOST_DIGITS: Final = len(str(MAX_NODE_ID))
 _MOST_SERVER_NAME: Final = 253  # RFC 1035, without the final dot

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from batchval.proxy.host_patterns import MAX_HOST, MAX_NODE_ID
 from batchval.proxy.metadata_client import BrokerAddress
 from batchval.proxy.state_files import replace_file
 
@@ -31,8 +32,6 @@ NAME: Final = "brokers.json"
 FORMAT: Final = "batchval-gate-brokers"
 VERSION: Final = 1
 MAX_BYTES: Final = 4 << 20
-MAX_HOST: Final = 255
-MAX_NODE_ID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
