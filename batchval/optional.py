@@ -18,7 +18,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "batchval.perf.clients.rdkafka": ("perf", ("confluent_kafka",)),
     "batchval.perf.workload": ("perf", ("pydantic", "yaml")),
     "batchval.cli.proxying": _PROXY,
-    "batchval.proxy.otlp_export": (
+    "batchval.proxy.watch.otlp_export": (
         "otel",
         ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     ),

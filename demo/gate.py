@@ -33,9 +33,9 @@ from batchval.protocol.messages.produce import (
     TopicProduceData,
 )
 from batchval.protocol.produce import CLAIMS_TAG
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.loading import settings_from
-from batchval.proxy.options import Refusal
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.settings.options import Refusal
 from demo.attempts import Attempt, attempts
 from demo.damage import LOG
 

@@ -153,7 +153,7 @@ def command(
     is_question = as_report or clients is not None or check_config or print_config
     early = None if is_question else EarlyReload()
     try:
-        from batchval.proxy import loading
+        from batchval.proxy.settings import loading
     except ModuleNotFoundError as error:
         from batchval.optional import EXTRAS
 

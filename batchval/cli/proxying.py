@@ -15,14 +15,14 @@ import click
 
 from batchval.cli.exit_codes import INTERRUPTED
 from batchval.cli.output import discard_output, print_json
-from batchval.proxy import loading
+from batchval.proxy.settings import loading
 
 if TYPE_CHECKING:
     from batchval.cli.early_reload import EarlyReload
-    from batchval.proxy.config import Settings
-    from batchval.proxy.handover import TakeOver
-    from batchval.proxy.lifecycle import Life
-    from batchval.proxy.settings_file import SettingsFile
+    from batchval.proxy.life.handover import TakeOver
+    from batchval.proxy.life.lifecycle import Life
+    from batchval.proxy.life.settings_file import SettingsFile
+    from batchval.proxy.settings.config import Settings
 
 __all__ = [
     "check_certificates",
@@ -64,7 +64,7 @@ def file_of(
     config: Path | None, overrides: dict[str, Any], draft: loading.Draft
 ) -> SettingsFile | None:
     """Return the file that may be read again, with the options that ``draft_of`` has set."""
-    from batchval.proxy.settings_file import SettingsFile
+    from batchval.proxy.life.settings_file import SettingsFile
 
     return None if config is None else SettingsFile(config, overrides, draft.digest)
 
@@ -97,7 +97,7 @@ def metrics_address_of(draft: loading.Draft) -> str:
 
 def check_files(draft: loading.Draft, config: Path | None) -> list[str]:
     """Add what is wrong with the files that the settings name, and return the warnings."""
-    from batchval.proxy.file_checks import file_faults, file_warnings
+    from batchval.proxy.life.file_checks import file_faults, file_warnings
     from batchval.yaml_settings.faults import lines_of
 
     if draft.settings is None:
@@ -109,7 +109,7 @@ def check_files(draft: loading.Draft, config: Path | None) -> list[str]:
 
 def check_upstreams(draft: loading.Draft) -> list[str]:
     """Add what is wrong with the upstreams, and return the warnings, a line each."""
-    from batchval.proxy.upstream_checks import upstream_faults
+    from batchval.proxy.life.upstream_checks import upstream_faults
     from batchval.yaml_settings.faults import lines_of
 
     if (
@@ -127,7 +127,7 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
 
 def check_certificates(draft: loading.Draft) -> list[str]:
     """Return a line for each host that clients could not verify."""
-    from batchval.proxy.certificate_names import certificate_warnings
+    from batchval.proxy.tls.certificate_names import certificate_warnings
     from batchval.yaml_settings.faults import lines_of
 
     if draft.settings is None:
@@ -152,8 +152,8 @@ def run(
     ``warnings``   about these settings, for the log
     """
     from batchval.network.loops import loop_factory
-    from batchval.proxy.interpreter import switch_soon
-    from batchval.proxy.log_thread import write_in_thread
+    from batchval.proxy.kit.interpreter import switch_soon
+    from batchval.proxy.watch.log_thread import write_in_thread
 
     log_handler = write_in_thread(settings.log)
     for line in warnings:
@@ -179,7 +179,7 @@ def run(
 
 def _predecessor(settings: Settings) -> TakeOver | None:
     """Return the gate that is to be taken over; None: none runs."""
-    from batchval.proxy.handover import TakeOver
+    from batchval.proxy.life.handover import TakeOver
 
     if settings.control_path is None:
         raise click.UsageError("--take-over needs control or state_directory in the settings")
@@ -193,13 +193,13 @@ async def _serve(
     settings: Settings, early: EarlyReload, file: SettingsFile | None, predecessor: TakeOver | None
 ) -> int:
     from batchval import __version__
-    from batchval.proxy.control import Control
-    from batchval.proxy.handover import taken_over
-    from batchval.proxy.interpreter import calm_collector
-    from batchval.proxy.lifecycle import Event, Life
-    from batchval.proxy.reloading import Reloader
-    from batchval.proxy.service_manager import notify
-    from batchval.proxy.settings_file import digests_of
+    from batchval.proxy.kit.interpreter import calm_collector
+    from batchval.proxy.kit.service_manager import notify
+    from batchval.proxy.life.control import Control
+    from batchval.proxy.life.handover import taken_over
+    from batchval.proxy.life.lifecycle import Event, Life
+    from batchval.proxy.life.reloading import Reloader
+    from batchval.proxy.life.settings_file import digests_of
     from batchval.proxy.workers.parent import gate_of
 
     def handed(pid: int) -> None:
@@ -259,7 +259,7 @@ async def _serve(
 
 
 def _take_signals(life: Life, early: EarlyReload) -> None:
-    from batchval.proxy.lifecycle import SIGNALS, Event
+    from batchval.proxy.life.lifecycle import SIGNALS, Event
 
     for number, event in SIGNALS.items():
         asyncio.get_running_loop().add_signal_handler(number, life.events.put_nowait, event)

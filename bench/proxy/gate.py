@@ -19,11 +19,11 @@ from pathlib import Path
 import uvloop
 
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.config import ListenerTls
-from batchval.proxy.gate import Gate
-from batchval.proxy.options import ProxyOptions, TopicPolicies
-from batchval.proxy.server import Proxy
-from batchval.proxy.tls import listener_context
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.settings.config import ListenerTls
+from batchval.proxy.settings.options import ProxyOptions, TopicPolicies
+from batchval.proxy.tls.tls import listener_context
 
 CLAIMS = {
     "off": "ignore",

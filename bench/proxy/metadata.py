@@ -25,12 +25,12 @@ from batchval.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.client_connection import ClientConnection
-from batchval.proxy.listeners import Listener
-from batchval.proxy.options import ProxyOptions
-from batchval.proxy.server import Proxy
-from batchval.proxy.session import Session
+from batchval.proxy.cluster.listeners import Listener
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.session import Session
+from batchval.proxy.settings.options import ProxyOptions
 
 METADATA, VERSION = 3, 12
 BROKERS, IN_A_TOPIC, REPLICAS = 6, 30, 3

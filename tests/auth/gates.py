@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import uvloop
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.loading import settings_from
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.settings.loading import settings_from
 
 
 class RunningSettings:

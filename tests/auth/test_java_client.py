@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from tests.auth.conftest import USERS, Guarded
 from tests.interop.kafka_broker import java_command
 from tests.support.proxy import RunningProxy, run_both

@@ -20,11 +20,11 @@ from kafka import KafkaConsumer, KafkaProducer
 from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from batchval.proxy.config import Upstream
-from batchval.proxy.loading import settings_from
-from batchval.proxy.policies import read_brokers, read_topic_configs
-from batchval.proxy.session_states import State
-from batchval.proxy.upstream_checks import upstream_faults
+from batchval.proxy.life.upstream_checks import upstream_faults
+from batchval.proxy.produce.policies import read_brokers, read_topic_configs
+from batchval.proxy.session.session_states import State
+from batchval.proxy.settings.config import Upstream
+from batchval.proxy.settings.loading import settings_from
 from batchval.yaml_settings.faults import Fault
 from tests.auth.conftest import USERS, Guarded
 from tests.auth.gates import RunningSettings

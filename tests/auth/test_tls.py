@@ -23,7 +23,7 @@ import uvloop
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.loading import ConfigError
+from batchval.proxy.settings.loading import ConfigError
 from tests.auth.conftest import Certificates
 from tests.auth.gates import RunningSettings
 from tests.support.fixtures import poisoned  # noqa: F401

@@ -18,7 +18,7 @@ from batchval.core.batch import batches as every_batch
 from batchval.core.claims import TAG, BatchClaims, carrier_of, compute, read
 from batchval.errors import ErrorCode
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.interop.kafka_broker import KafkaBroker, classpath, find_java, java_command
 from tests.interop.kafka_java import TARGET

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import poisoned, running_kafka  # noqa: F401
 from tests.support.proxy import RunningProxy, eventually, run_both

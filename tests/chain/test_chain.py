@@ -19,12 +19,12 @@ from confluent_kafka import Producer
 from batchval.core.claims import compute, from_tag, to_tag
 from batchval.policy import ClaimsPolicy
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy import server
-from batchval.proxy.fast_path import Routes
-from batchval.proxy.gate import Outgoing, RequestVerdict
-from batchval.proxy.observed import ObserveRules
-from batchval.proxy.server import Proxy
-from batchval.proxy.session import Session
+from batchval.proxy.life import server
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.produce.gate import Outgoing, RequestVerdict
+from batchval.proxy.session.fast_path import Routes
+from batchval.proxy.session.session import Session
+from batchval.proxy.watch.observed import ObserveRules
 from tests.chain.conftest import POLICIES
 from tests.chain.senders import read_all
 from tests.interop.kafka_broker import KafkaBroker

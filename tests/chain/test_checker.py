@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from batchval.protocol.messages.produce import ProduceRequest
-from batchval.proxy import server
-from batchval.proxy.session import Session
+from batchval.proxy.life import server
+from batchval.proxy.session.session import Session
 from tests.chain.senders import Sender, read_all
 from tests.support.batches import batch, records
 from tests.support.proxy import RunningProxy

@@ -16,7 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from batchval.policy import TopicPolicy
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
 from tests.support.proxy import (

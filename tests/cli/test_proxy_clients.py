@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.clients import ClientKey, ClientTable, Software
-from batchval.proxy.clients_page import Asked, page_of
+from batchval.proxy.watch.clients import ClientKey, ClientTable, Software
+from batchval.proxy.watch.clients_page import Asked, page_of
 from tests.support.network import closed_port
 
 Run = Callable[..., Any]

@@ -89,7 +89,7 @@ def test_the_files_to_read_first_exist() -> None:
         name
         for packages, files in first
         for name in files
-        if not any((PACKAGE / package / name).exists() for package in packages)
+        if not any(any((PACKAGE / package).rglob(name)) for package in packages)
     ]
     assert gone == []
 

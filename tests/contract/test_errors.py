@@ -26,8 +26,8 @@ from batchval.producer.errors import (
 )
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameError, FrameSplitter
-from batchval.proxy.handshakes import HandshakeError, NoHandshakeError
-from batchval.proxy.loading import ConfigError
+from batchval.proxy.settings.loading import ConfigError
+from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
 from tests.support.batches import NOW, batch
 
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)

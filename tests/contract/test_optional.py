@@ -97,7 +97,7 @@ def test_what_is_installed_is_not_missing() -> None:
             "batchval.audit needs pyarrow, which is not installed: pip",
         ),
         (
-            "batchval.proxy.tls",
+            "batchval.proxy.tls.tls",
             "pydantic",
             "batchval.proxy needs pydantic, which is not installed: pip",
         ),

@@ -11,8 +11,8 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import CollectorRegistry
 
-from batchval.proxy.loading import settings_from
-from batchval.proxy.reloading import Reloader
+from batchval.proxy.life.reloading import Reloader
+from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.workers.parent import gate_of
 
 PREFIX = "batchval_gate_"

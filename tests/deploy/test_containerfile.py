@@ -6,7 +6,7 @@ import re
 
 import yaml
 
-from batchval.proxy.config import Metrics
+from batchval.proxy.settings.config import Metrics
 from tests.deploy.charts import CHART
 from tests.deploy.containerfile import FILE, ROOT, instructions, the, tracked, words
 from tests.tools.test_lock import pins

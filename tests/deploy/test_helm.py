@@ -16,7 +16,7 @@ import yaml
 
 from batchval import __version__
 from batchval.cli.proxying import check_files, draft_of
-from batchval.proxy.config import Limits
+from batchval.proxy.settings.config import Limits
 from tests.deploy.charts import CHART, Rendered, rendered
 from tests.support.go import GoMissing
 

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 from batchval.cli.proxy import command
-from batchval.proxy import connection_log
-from batchval.proxy.audit_log import facts_of
-from batchval.proxy.config import Limits, Settings
-from batchval.proxy.end_reasons import REASONS
-from batchval.proxy.loading import load
-from batchval.proxy.options import Refusal
+from batchval.proxy.kit.end_reasons import REASONS
+from batchval.proxy.session import connection_log
+from batchval.proxy.settings.config import Limits, Settings
+from batchval.proxy.settings.loading import load
+from batchval.proxy.settings.options import Refusal
+from batchval.proxy.watch.audit_log import facts_of
 from batchval.rules import Rule
 from tests.deploy.conftest import DEPLOY, ROOT
 from tests.deploy.gate_metrics import PREFIX, unknown

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from batchval.proxy.end_reasons import CLIENT, REASONS
+from batchval.proxy.kit.end_reasons import CLIENT, REASONS
 from tests.deploy.conftest import DEPLOY, ROOT
 from tests.deploy.gate_metrics import unknown, uses
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from batchval.proxy.config import Limits
+from batchval.proxy.settings.config import Limits
 from tests.deploy.conftest import DEPLOY, ROOT
 from tests.support.proxy import ScriptedBroker
 

@@ -26,10 +26,10 @@ from batchval.fetch import Consumer, ConsumerOptions
 from batchval.network.security import Security
 from batchval.producer import Producer, ProducerOptions
 from batchval.producer.errors import DeliveryTimeoutError
-from batchval.proxy.config import Upstream
-from batchval.proxy.discovery import Discovery, DiscoveryOptions
-from batchval.proxy.metadata_client import ask_metadata
-from batchval.proxy.policies import ClusterTopics, read_brokers, read_topic_configs
+from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.cluster.metadata_client import ask_metadata
+from batchval.proxy.produce.policies import ClusterTopics, read_brokers, read_topic_configs
+from batchval.proxy.settings.config import Upstream
 from tests.hostile.spoiled_peer import KINDS, PARTITIONS, TOPIC, InlineLoop, SpoiledPeer, Spoiler
 
 __all__ = [

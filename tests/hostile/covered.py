@@ -76,8 +76,8 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
     "wire": tuple(f"batchval.protocol.{name}" for name in _PROTOCOL),
     "mutated_by_thread": (
         *_MUTATED,
-        "batchval.proxy.fast_path",
-        "batchval.proxy.verdicts",
+        "batchval.proxy.session.fast_path",
+        "batchval.proxy.produce.verdicts",
         "batchval.ledger.sender_trust",
     ),
     "mutated_by_process": _MUTATED,
@@ -101,9 +101,9 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         "batchval.protocol.primitives",
         "batchval.protocol.produce",
     ),
-    "durations": ("batchval.proxy.durations",),
+    "durations": ("batchval.proxy.watch.durations",),
     "fast_path": (
-        "batchval.proxy.fast_path",
+        "batchval.proxy.session.fast_path",
         "batchval.ledger.sender_trust",
         *_core("native_validator"),
     ),
@@ -111,13 +111,13 @@ COVERED: Final[dict[str, tuple[str, ...]]] = {
         f"batchval.protocol.{name}" for name in ("fetch_tail", "frame_memory", "frames")
     ),
     "verdicts": (
-        "batchval.proxy.verdicts",
+        "batchval.proxy.produce.verdicts",
         "batchval.protocol.produce_answer",
         "batchval.ledger.sender_trust",
     ),
     "old_produce": (
         *(
-            "batchval.proxy.verdicts",
+            "batchval.proxy.produce.verdicts",
             "batchval.protocol.produce",
             "batchval.protocol.produce_answer",
         ),

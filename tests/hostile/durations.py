@@ -6,10 +6,10 @@ import random
 from collections import Counter, deque
 from typing import Any, Final
 
-from batchval.proxy.durations import Traffic, clock_ns, histograms_of
-from batchval.proxy.fast_path import FastPath, Routes
-from batchval.proxy.gate import Gate
-from batchval.proxy.options import Counters, ProxyOptions
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.session.fast_path import FastPath, Routes
+from batchval.proxy.settings.options import Counters, ProxyOptions
+from batchval.proxy.watch.durations import Traffic, clock_ns, histograms_of
 
 __all__ = ["durations_case"]
 

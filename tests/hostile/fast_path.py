@@ -28,9 +28,9 @@ from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.fast_path import FastPath, Routes
-from batchval.proxy.gate import Gate
-from batchval.proxy.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.session.fast_path import FastPath, Routes
+from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
 from tests.hostile.marked import Case, cases
 from tests.hostile.mutator import crc32c
 from tests.hostile.seeds import NOW

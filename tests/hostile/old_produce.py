@@ -18,8 +18,8 @@ from batchval.protocol import messages
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, lower
-from batchval.proxy.gate import Gate, RequestVerdict
-from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from tests.hostile.verdicts import FACTS
 from tests.support import batches

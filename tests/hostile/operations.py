@@ -47,9 +47,9 @@ from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.gate_versions import carried_versions
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView, merge, refuse
-from batchval.proxy.fast_path import FastPath, Routes
-from batchval.proxy.gate import Gate
-from batchval.proxy.options import Counters, ProxyOptions
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.session.fast_path import FastPath, Routes
+from batchval.proxy.settings.options import Counters, ProxyOptions
 from batchval.segment.reader import Damage, InMemory, SegmentReader
 from tests.hostile.differential import PLAIN_RULES, RULES
 from tests.hostile.marked import has_poison

@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from batchval.proxy.control import Control, Offer, _Peer
-from batchval.proxy.handover import TakeOver
-from batchval.proxy.handover_messages import HandOverError, Incoming, encoded
-from batchval.proxy.state_file import State
+from batchval.proxy.cluster.state_file import State
+from batchval.proxy.life.control import Control, Offer, _Peer
+from batchval.proxy.life.handover import TakeOver
+from batchval.proxy.life.handover_messages import HandOverError, Incoming, encoded
 from batchval.schema_registry.registry_client import RegistryClient, RegistryError
 from tests.hostile.wire import broken
 

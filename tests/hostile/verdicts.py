@@ -18,9 +18,9 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.gate import Gate, RequestVerdict
-from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.verdicts import Verdicts
+from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.produce.verdicts import Verdicts
+from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from tests.hostile.fast_path import _GLOBS, _TOPICS, _records
 
 __all__ = ["FACTS", "verdicts_case"]

@@ -29,7 +29,7 @@ from batchval.protocol.message import Response
 from batchval.protocol.messages.api_versions import ApiVersion
 from batchval.protocol.messages.fetch import FetchableTopicResponse, NodeEndpoint, PartitionData
 from batchval.protocol.messages.metadata import MetadataResponseBroker
-from batchval.proxy.server import Proxy
+from batchval.proxy.life.server import Proxy
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.protocol.values import CLASSES, frame, invented, refusal, structs
 

@@ -38,6 +38,6 @@ def pairs() -> Iterator[tuple[Pairs, Pairs]]:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no request wait for its turn only because the machine is busy."""
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 60.0)
-    monkeypatch.setattr("batchval.proxy.session.TURN_S", 60.0)
-    monkeypatch.setattr("batchval.proxy.outbox.SEND_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.session.TURN_S", 60.0)
+    monkeypatch.setattr("batchval.proxy.session.outbox.SEND_S", 60.0)

@@ -12,9 +12,9 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from batchval.proxy.accepting import Acceptor
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.loading import settings_from
+from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.settings.loading import settings_from
 
 MOST = 3
 

@@ -24,7 +24,7 @@ from batchval.protocol.messages.fetch import FetchResponse
 from batchval.protocol.messages.find_coordinator import FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from batchval.protocol.messages.produce import ProduceResponse
-from batchval.proxy.options import Limits
+from batchval.proxy.settings.options import Limits
 from tests.protocol.address_messages.describe_cluster import DescribeClusterResponse
 from tests.support.ports import free_port, free_ports
 from tests.support.proxy import (

@@ -18,9 +18,9 @@ from batchval.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
-from batchval.proxy.advertised import Advertised
-from batchval.proxy.host_patterns import HostPattern, ServerNames
-from batchval.proxy.options import ProxyOptions
+from batchval.proxy.cluster.advertised import Advertised
+from batchval.proxy.settings.host_patterns import HostPattern, ServerNames
+from batchval.proxy.settings.options import ProxyOptions
 from tests.protocol.address_messages.share_acknowledge import NodeEndpoint as AcknowledgeEndpoint
 from tests.protocol.address_messages.share_acknowledge import ShareAcknowledgeResponse
 from tests.protocol.address_messages.share_fetch import NodeEndpoint as ShareEndpoint

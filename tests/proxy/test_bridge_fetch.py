@@ -32,15 +32,15 @@ from batchval.protocol.messages.fetch import (
 )
 from batchval.protocol.old_fetch import WantedPartition
 from batchval.protocol.old_versions import CONSUMERS
-from batchval.proxy import bridges, budget, lowering
-from batchval.proxy import session as session_module
-from batchval.proxy.fast_path import Routes
-from batchval.proxy.holds import CONVERTING, VALIDATING
-from batchval.proxy.old_fetches import MOST_FAULTS, OldFetches
-from batchval.proxy.options import Limits
-from batchval.proxy.pending import Answer
-from batchval.proxy.session import Session
-from batchval.proxy.session_states import State
+from batchval.proxy.session import bridges, budget, lowering
+from batchval.proxy.session import session as session_module
+from batchval.proxy.session.fast_path import Routes
+from batchval.proxy.session.holds import CONVERTING, VALIDATING
+from batchval.proxy.session.old_fetches import MOST_FAULTS, OldFetches
+from batchval.proxy.session.pending import Answer
+from batchval.proxy.session.session import Session
+from batchval.proxy.session.session_states import State
+from batchval.proxy.settings.options import Limits
 from tests.proxy.test_fast_path import Place
 from tests.proxy.test_session_order import Rig, ids, run
 from tests.support.batches import GZIP, NOW, ZSTD, batch, record, records

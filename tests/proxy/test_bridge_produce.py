@@ -19,8 +19,8 @@ from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsRespo
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.old_versions import ERROR_CODES
 from batchval.protocol.produce_answer import ProduceResponseView, lower
-from batchval.proxy.metadata_client import ClusterView
-from batchval.proxy.options import ObserveGlobs, TopicPolicies
+from batchval.proxy.cluster.metadata_client import ClusterView
+from batchval.proxy.settings.options import ObserveGlobs, TopicPolicies
 from tests.support import batches
 from tests.support.batches import GZIP, message, wrapper
 from tests.support.old_produce import OldAnswer, message_sets, old_answer, old_produce

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from batchval import TopicPolicy
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support import batches
 from tests.support.batches import GZIP, ZSTD, message, wrapper

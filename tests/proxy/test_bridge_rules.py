@@ -13,9 +13,9 @@ import pytest
 from batchval import RecordRules, TopicPolicy
 from batchval.custom_rules import CustomRule
 from batchval.protocol.messages.produce import ProduceRequest
-from batchval.proxy.glob_policies import RegistryIds, TopicRules
-from batchval.proxy.options import TopicPolicies
-from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.kit.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules
+from batchval.proxy.settings.options import TopicPolicies
 from batchval.record_rules import SchemaIds
 from batchval.schema_registry import RegistryClient, SubjectIds
 from tests.schema_registry.scripted import ScriptedRegistry

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy import budget as module
-from batchval.proxy.budget import (
+from batchval.proxy.session import budget as module
+from batchval.proxy.session.budget import (
     GRANT_S,
     GRANTS,
     LEAST_ADDRESS_CONNECTIONS,
@@ -21,7 +21,7 @@ from batchval.proxy.budget import (
     UNTAKEN_S,
     Budget,
 )
-from batchval.proxy.options import Counters, Limits
+from batchval.proxy.settings.options import Counters, Limits
 from tests.support.clock import run_at_once
 
 MB = 1 << 20

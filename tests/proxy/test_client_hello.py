@@ -8,10 +8,10 @@ import struct
 
 import pytest
 
-from batchval.proxy.client_hello import MOST_EXTENSIONS, server_name_of
-from batchval.proxy.handshakes import HandshakeError
-from batchval.proxy.host_patterns import ServerNames
-from batchval.proxy.sni import node_asked_for
+from batchval.proxy.settings.host_patterns import ServerNames
+from batchval.proxy.tls.client_hello import MOST_EXTENSIONS, server_name_of
+from batchval.proxy.tls.handshakes import HandshakeError
+from batchval.proxy.tls.sni import node_asked_for
 
 NAMES = ServerNames("Kafka.Example.com", "Broker-{node}.kafka.example.com")
 

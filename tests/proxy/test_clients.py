@@ -12,7 +12,7 @@ import pytest
 from batchval.protocol.apis import APIS
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.old_versions import Raised
-from batchval.proxy.clients import (
+from batchval.proxy.watch.clients import (
     MOST_SOFTWARE,
     MOST_USES,
     Client,

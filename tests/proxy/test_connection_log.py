@@ -22,11 +22,11 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from batchval.proxy.audit_log import MOST_AT_ONCE, TextFormatter
-from batchval.proxy.connection_log import DEBUG_LINES, ConnectionLog
-from batchval.proxy.metrics import GateMetrics
-from batchval.proxy.options import Counters, Limits
-from batchval.proxy.senders import LineShares, SenderTable
+from batchval.proxy.session.connection_log import DEBUG_LINES, ConnectionLog
+from batchval.proxy.settings.options import Counters, Limits
+from batchval.proxy.watch.audit_log import MOST_AT_ONCE, TextFormatter
+from batchval.proxy.watch.metrics import GateMetrics
+from batchval.proxy.watch.senders import LineShares, SenderTable
 from tests.support.clock import Clock
 from tests.support.log_lines import ended, facts
 from tests.support.network import closed_port
@@ -421,8 +421,8 @@ class Described:
     """The least that a line needs."""
 
     def __init__(self, client_id: str) -> None:
-        from batchval.proxy.clients import Software
-        from batchval.proxy.options import Facts
+        from batchval.proxy.settings.options import Facts
+        from batchval.proxy.watch.clients import Software
 
         self.name, self.opened = "10.0.0.7:1", 0.0
         self.facts = Facts("", self.name, "User:alice", "edge")

@@ -17,11 +17,11 @@ import pytest
 from batchval.core.record_columns import record_columns
 from batchval.custom_rules import CustomRule
 from batchval.protocol.messages.produce import ProduceResponse
-from batchval.proxy import rule_budget
-from batchval.proxy.glob_policies import TopicRules
-from batchval.proxy.options import TopicPolicies
-from batchval.proxy.record_stage import RecordStage
-from batchval.proxy.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.kit import rule_budget
+from batchval.proxy.kit.rule_budget import BudgetedRule, RuleBudget
+from batchval.proxy.produce.record_stage import RecordStage
+from batchval.proxy.settings.glob_policies import TopicRules
+from batchval.proxy.settings.options import TopicPolicies
 from tests.support.proxy import (
     BAD,
     COMPRESSED,

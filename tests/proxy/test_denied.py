@@ -14,9 +14,9 @@ from batchval.protocol.apis import ApiKey
 from batchval.protocol.field_schema import read, shape_of, write
 from batchval.protocol.message import Response
 from batchval.protocol.primitives import Reader, Writer
-from batchval.proxy.denying import GROWTH, INLINE, MOST_READ, DenyList
-from batchval.proxy.options import Denied, DenyRule
-from batchval.proxy.session import MOST_HELD
+from batchval.proxy.session.denying import GROWTH, INLINE, MOST_READ, DenyList
+from batchval.proxy.session.session import MOST_HELD
+from batchval.proxy.settings.options import Denied, DenyRule
 from tests.proxy.test_strangers import asked, guarded, handshake
 from tests.support.proxy import (
     GOOD,

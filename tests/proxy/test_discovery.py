@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 import trustme
 
-from batchval.proxy import discovery as module
-from batchval.proxy.discovery import Discovery, DiscoveryOptions
-from batchval.proxy.metadata_client import BrokerAddress, ClusterView, SilentBrokerError
-from batchval.proxy.options import Limits
-from batchval.proxy.state_file import State, StateFile
+from batchval.proxy.cluster import discovery as module
+from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.cluster.metadata_client import BrokerAddress, ClusterView, SilentBrokerError
+from batchval.proxy.cluster.state_file import State, StateFile
+from batchval.proxy.settings.options import Limits
 from tests.auth.gates import RunningSettings
 from tests.support.network import closed_port, until
 from tests.support.ports import free_port, free_ports

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.durations import Traffic, histograms_of
-from batchval.proxy.options import Limits
+from batchval.proxy.settings.options import Limits
+from batchval.proxy.watch.durations import Traffic, histograms_of
 from tests.proxy.test_fast_path import Side
 from tests.support.proxy import (
     ScriptedBroker,

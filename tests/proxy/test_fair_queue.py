@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from batchval.proxy.fair_queue import FairQueue, charge
-from batchval.proxy.options import ANONYMOUS
-from batchval.proxy.senders import (
+from batchval.proxy.produce.fair_queue import FairQueue, charge
+from batchval.proxy.settings.options import ANONYMOUS
+from batchval.proxy.watch.senders import (
     FORGET_S,
     HALF_LIFE_S,
     KNOWN_AFTER,

@@ -21,15 +21,15 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.frames import SpareBlock
 from batchval.protocol.messages.produce import ProduceResponse
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.client_connection import ClientConnection
-from batchval.proxy.durations import Traffic, histograms_of
-from batchval.proxy.fast_path import Routes
-from batchval.proxy.gate import INLINE_COMPRESSED
-from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.server import Proxy
-from batchval.proxy.session import Session
-from batchval.proxy.session_states import State
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.produce.gate import INLINE_COMPRESSED
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.fast_path import Routes
+from batchval.proxy.session.session import Session
+from batchval.proxy.session.session_states import State
+from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.watch.durations import Traffic, histograms_of
 from tests.support.proxy import answered, batch, damaged, other_frame, produce_frame, requests_of
 
 ZSTD, LZ4, GZIP = 4, 3, 1

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from batchval.proxy.options import Limits
+from batchval.proxy.settings.options import Limits
 from tests.support.network import closed_port
 from tests.support.proxy import (
     BAD,

@@ -21,22 +21,22 @@ from typing import Any, NamedTuple
 import pytest
 import trustme
 
-from batchval.proxy.answering import Answering
-from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.client_connection import ClientConnection
-from batchval.proxy.closing import Closing
-from batchval.proxy.connecting import Connecting
-from batchval.proxy.fast_path import FastPath
-from batchval.proxy.handshakes import HandshakeError
-from batchval.proxy.holding import Holding
-from batchval.proxy.identity import Identity
-from batchval.proxy.options import Limits
-from batchval.proxy.outbox import Outbox
-from batchval.proxy.parting import Parting
-from batchval.proxy.pending import Answer, Item, Lowering
-from batchval.proxy.session import Session
-from batchval.proxy.session_clock import SessionClock
-from batchval.proxy.validation_queue import Job, OneSlice
+from batchval.proxy.produce.validation_queue import Job, OneSlice
+from batchval.proxy.session.answering import Answering
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.closing import Closing
+from batchval.proxy.session.connecting import Connecting
+from batchval.proxy.session.fast_path import FastPath
+from batchval.proxy.session.holding import Holding
+from batchval.proxy.session.identity import Identity
+from batchval.proxy.session.outbox import Outbox
+from batchval.proxy.session.parting import Parting
+from batchval.proxy.session.pending import Answer, Item, Lowering
+from batchval.proxy.session.session import Session
+from batchval.proxy.session.session_clock import SessionClock
+from batchval.proxy.settings.options import Limits
+from batchval.proxy.tls.handshakes import HandshakeError
 from tests.proxy.test_bridge_fetch import list_offsets, offsets_answer
 from tests.proxy.test_session_order import Rig
 from tests.proxy.test_strangers import guarded, handshake, requiring

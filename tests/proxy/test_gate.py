@@ -15,9 +15,9 @@ from batchval.errors import BatchvalError
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy import gate as gate_module
-from batchval.proxy.options import Counters, ProxyOptions, TopicPolicies
-from batchval.proxy.server import Proxy
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.produce import gate as gate_module
+from batchval.proxy.settings.options import Counters, ProxyOptions, TopicPolicies
 from tests.support.proxy import (
     BAD,
     COMPRESSED,

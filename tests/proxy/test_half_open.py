@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from batchval.proxy.options import Limits
+from batchval.proxy.settings.options import Limits
 from tests.support.namespaces import neighbour
 from tests.support.proxy import (
     RunningProxy,

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from batchval.proxy import handshakes
-from batchval.proxy.handshakes import Handshakes
+from batchval.proxy.tls import handshakes
+from batchval.proxy.tls.handshakes import Handshakes
 from tests.auth.gates import RunningSettings
 from tests.support.authorities import Authority, pem
 from tests.support.calibration import slowness

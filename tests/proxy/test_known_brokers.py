@@ -13,12 +13,11 @@ from batchval.protocol.addresses import MAX_BROKERS, rewrite_addresses
 from batchval.protocol.errors import ProtocolError, TooManyBrokersError
 from batchval.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from batchval.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
-from batchval.proxy import discovery as module
-from batchval.proxy import file_limits, known_brokers
-from batchval.proxy.config import Settings
-from batchval.proxy.discovery import Discovery, DiscoveryOptions
-from batchval.proxy.endpoints import EndpointState
-from batchval.proxy.known_brokers import (
+from batchval.proxy.cluster import discovery as module
+from batchval.proxy.cluster import known_brokers
+from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.cluster.endpoints import EndpointState
+from batchval.proxy.cluster.known_brokers import (
     ESTABLISHED_S,
     GONE_S,
     MAX_LINES,
@@ -27,13 +26,15 @@ from batchval.proxy.known_brokers import (
     BoundedLog,
     BrokerAges,
 )
-from batchval.proxy.listeners import Listeners
-from batchval.proxy.listening_sockets import ListeningSockets
-from batchval.proxy.metadata_client import ClusterView, _BrokersRequest
-from batchval.proxy.options import ProxyOptions
-from batchval.proxy.pending import Answer
-from batchval.proxy.state_file import State
-from batchval.proxy.streaming import MAX_ANSWER, MAX_TOKEN, check_size
+from batchval.proxy.cluster.listeners import Listeners
+from batchval.proxy.cluster.listening_sockets import ListeningSockets
+from batchval.proxy.cluster.metadata_client import ClusterView, _BrokersRequest
+from batchval.proxy.cluster.state_file import State
+from batchval.proxy.life import file_limits
+from batchval.proxy.session.pending import Answer
+from batchval.proxy.session.streaming import MAX_ANSWER, MAX_TOKEN, check_size
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import ClusterNews, Learned
 from batchval.proxy.workers.following import FollowingDiscovery
 

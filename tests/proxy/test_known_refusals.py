@@ -13,16 +13,16 @@ import pytest
 from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy import gate as gate_module
-from batchval.proxy.gate import Gate
-from batchval.proxy.known_refusals import (
+from batchval.proxy.produce import gate as gate_module
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.known_refusals import (
     MAX_BYTES,
     MAX_SENDER_BYTES,
     MAX_SENDERS,
     KnownRefusals,
 )
-from batchval.proxy.options import Counters, Facts, ProxyOptions, TopicPolicies
-from batchval.proxy.senders import Sender, Share
+from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, TopicPolicies
+from batchval.proxy.watch.senders import Sender, Share
 from batchval.record_rules import RecordRules
 from tests.hostile import seeds
 from tests.hostile.seeds import NOW, batch, record

@@ -21,10 +21,10 @@ from batchval.protocol import messages
 from batchval.protocol.messages.produce import PartitionProduceData, TopicProduceData
 from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import ProduceResponseView
-from batchval.proxy import gate as gate_module
-from batchval.proxy.gate import Gate, RequestVerdict
-from batchval.proxy.options import Counters, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.verdicts import HEAVY, VALIDATED, Verdicts
+from batchval.proxy.produce import gate as gate_module
+from batchval.proxy.produce.gate import Gate, RequestVerdict
+from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, Verdicts
+from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal, TopicPolicies
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 from tests.support.calibration import cpu_s, slowness
 from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.options import ObserveGlobs, Refusal
-from batchval.proxy.quarantine import COPIED, Quarantine
-from batchval.proxy.quarantine_folder import QuarantineFolder
+from batchval.proxy.produce.quarantine import COPIED, Quarantine
+from batchval.proxy.produce.quarantine_folder import QuarantineFolder
+from batchval.proxy.settings.options import ObserveGlobs, Refusal
 from tests.support.batches import message
 from tests.support.proxy import (
     BAD,

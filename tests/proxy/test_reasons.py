@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import get_args
 
-from batchval.proxy import handshakes
-from batchval.proxy.end_reasons import CLIENT, REASONS, explained, reason_of
+from batchval.proxy.kit.end_reasons import CLIENT, REASONS, explained, reason_of
+from batchval.proxy.tls import handshakes
 from tests.contract.sources import ROOT
 
 #: methods whose first argument is a reason
@@ -57,23 +57,12 @@ def peers() -> set[str]:
 
 
 def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
-    modules = (
-        "answering",
-        "bridges",
-        "budget",
-        "connecting",
-        "denying",
-        "handlers",
-        "identity",
-        "outbox",
-        "server",
-        "session",
-        "session_clock",
-    )
+    proxy = ROOT / "batchval/proxy"
+    modules = (*(proxy / "session").glob("*.py"), proxy / "life/server.py")
     found = {
         reason
-        for name in modules
-        for reason in reasons_in((ROOT / f"batchval/proxy/{name}.py").read_text("utf-8"))
+        for path in modules
+        for reason in reasons_in(path.read_text("utf-8"))
         if re.fullmatch(r"[a-z0-9_]+", reason)
     }
     found |= {f"frame_{peer.lower()}" for peer in peers()}
@@ -82,9 +71,9 @@ def test_every_reason_of_the_code_is_in_the_table_and_no_other() -> None:
 
 
 def test_no_module_ends_sessions_that_is_not_looked_at() -> None:
-    # A module with a reason of its own belongs in the list above. (``refuse`` of record_stage is
+    # A folder with a reason of its own belongs in the test above. (``refuse`` of record_stage is
     # another method.)
-    for path in (ROOT / "batchval/proxy").glob("*.py"):
+    for path in (ROOT / "batchval/proxy").rglob("*.py"):
         for reason in reasons_in(path.read_text("utf-8")):
             if re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)*", reason) and path.stem != "record_stage":
                 assert reason in REASONS, path

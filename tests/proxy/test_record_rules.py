@@ -18,10 +18,10 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from batchval.core.record_columns import record_columns
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import ProduceResponse
-from batchval.proxy import record_stage
-from batchval.proxy.gate import Gate
-from batchval.proxy.glob_policies import RegistryIds, TopicRules
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.produce import record_stage
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.settings.glob_policies import RegistryIds, TopicRules
+from batchval.proxy.settings.options import TopicPolicies
 from batchval.record_rules import RecordRules, SchemaIds
 from batchval.schema_registry import RegistryClient, SubjectIds
 from tests.schema_registry.scripted import ScriptedRegistry, answer

@@ -10,7 +10,7 @@ import pytest
 
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.proxy import RunningProxy, batch, produce_frame, read_frame
 from tests.support.topics import make_topic

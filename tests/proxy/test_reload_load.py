@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from batchval.proxy.loading import settings_from
+from batchval.proxy.settings.loading import settings_from
 from tests.auth.gates import RunningSettings
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.proxy import eventually

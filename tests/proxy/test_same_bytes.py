@@ -21,9 +21,9 @@ from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.errors import ProtocolError
 from batchval.protocol.frames import FrameSplitter
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
-from batchval.proxy.fast_path import FastPath, Routes
-from batchval.proxy.gate import Gate
-from batchval.proxy.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.session.fast_path import FastPath, Routes
+from batchval.proxy.settings.options import ClaimsOut, Counters, ProxyOptions, TopicPolicies
 from tests.hostile.fast_path import _request
 from tests.support.proxy import BAD, COMPRESSED, GOOD, batch, produce_frame
 

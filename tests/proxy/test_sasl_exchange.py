@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batchval.proxy.sasl_exchange import SaslExchange
+from batchval.proxy.session.sasl_exchange import SaslExchange
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from batchval.protocol.messages.produce import ProduceResponse
-from batchval.proxy.loading import settings_from
-from batchval.proxy.options import TopicPolicies
-from batchval.proxy.record_parts import RecordParts
+from batchval.proxy.produce.record_parts import RecordParts
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.settings.options import TopicPolicies
 from tests.interop.kafka_broker import KafkaBroker, ToolMissing
 from tests.support.proxy import (
     RunningProxy,

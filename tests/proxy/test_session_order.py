@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from batchval.protocol.frames import SpareBlock
-from batchval.proxy.broker_connection import BrokerConnection
-from batchval.proxy.holds import BROKER, SASL, TURN, VALIDATING
-from batchval.proxy.session import MOST_HELD, Session
-from batchval.proxy.session_states import State
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.holds import BROKER, SASL, TURN, VALIDATING
+from batchval.proxy.session.session import MOST_HELD, Session
+from batchval.proxy.session.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire
 from tests.proxy.test_topic_ids import ORDERS, Broker
 from tests.proxy.test_topic_ids import request as by_id
@@ -117,7 +117,7 @@ def ids(frames: list[bytes], at: int = 0) -> list[int]:
 def test_requests_that_may_go_on_are_sent_in_more_than_one_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.outbox.SEND_S", 0.0)
+    monkeypatch.setattr("batchval.proxy.session.outbox.SEND_S", 0.0)
 
     async def test() -> None:
         rig = Rig(in_threads=True, threads=1)
@@ -145,7 +145,7 @@ def test_requests_that_may_go_on_are_sent_in_more_than_one_turn(
 
 def test_nothing_that_came_after_a_refused_acks_0_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     # Neither what waits after it, nor what has not been taken; no answer changes its owner.
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 0.0)
+    monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", 0.0)
 
     async def test() -> None:
         rig = Rig(in_threads=True)
@@ -192,7 +192,7 @@ def _frame_error() -> Any:
 
 
 def test_a_gate_that_stops_takes_what_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 0.0)
+    monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", 0.0)
 
     async def test() -> None:
         rig = Rig()
@@ -303,7 +303,7 @@ def test_what_came_with_acks_0_is_judged_although_the_broker_had_to_be_asked() -
 def test_a_client_that_leaves_with_requests_not_taken_is_forgotten_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", 0.0)
+    monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", 0.0)
 
     async def test() -> None:
         rig = Rig()
@@ -525,7 +525,7 @@ def replied(frame: bytes, seen: list[bytes], script: Broker) -> bytes:
 @pytest.mark.parametrize("seed", range(25))
 def test_every_request_is_answered_in_its_turn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr("batchval.proxy.session.SLICE_S", rng.choice([0.0, 0.001]))
+    monkeypatch.setattr("batchval.proxy.session.session.SLICE_S", rng.choice([0.0, 0.001]))
     run(lambda: in_turn(rng))
 
 

@@ -7,8 +7,8 @@ import socket
 
 import pytest
 
-from batchval.proxy.session import Session
-from batchval.proxy.session_states import TRANSITIONS, Event, State
+from batchval.proxy.session.session import Session
+from batchval.proxy.session.session_states import TRANSITIONS, Event, State
 from tests.support.network import closed_port
 from tests.support.proxy import RunningProxy, ScriptedBroker, eventually, other_frame, read_frame
 

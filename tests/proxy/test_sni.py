@@ -18,10 +18,10 @@ from batchval.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
-from batchval.proxy.host_patterns import ServerNames
-from batchval.proxy.options import Limits
-from batchval.proxy.sni import node_asked_for
-from batchval.proxy.tls import identity_of, subject_of
+from batchval.proxy.settings.host_patterns import ServerNames
+from batchval.proxy.settings.options import Limits
+from batchval.proxy.tls.sni import node_asked_for
+from batchval.proxy.tls.tls import identity_of, subject_of
 from tests.auth.conftest import Certificates
 from tests.proxy.test_discovery import NamingBroker
 from tests.support.proxy import RunningProxy, eventually, other_frame, read_frame

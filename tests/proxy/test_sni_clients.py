@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from batchval.proxy.host_patterns import ServerNames
+from batchval.proxy.settings.host_patterns import ServerNames
 from tests.auth.conftest import Certificates
 from tests.interop.kafka_broker import java_command
 from tests.proxy.test_sni import listening

@@ -15,7 +15,7 @@ from batchval.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from batchval.proxy.options import TopicPolicies
+from batchval.proxy.settings.options import TopicPolicies
 from tests.support.proxy import BAD, GOOD, RunningProxy, ScriptedBroker, connected, read_frame
 
 ORDERS, GONE = bytes(range(16)), bytes(range(100, 116))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.proxy.config import TopicRule
-from batchval.proxy.options import TopicPolicies
-from batchval.proxy.policies import ClusterTopics, TopicLookup
-from batchval.proxy.topics import is_topic_name
+from batchval.proxy.kit.topics import is_topic_name
+from batchval.proxy.produce.policies import ClusterTopics, TopicLookup
+from batchval.proxy.settings.config import TopicRule
+from batchval.proxy.settings.options import TopicPolicies
 
 GOOD = ["a", "Orders.v1_2-x", "x" * 249, "...", "__consumer_offsets"]
 BAD = ["", ".", "..", "a b", "a/b", "ä", "x" * 250, "x" * 32767, "a\n", "a\0", "\ufffd"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.options import Counters
-from batchval.proxy.senders import KNOWN_AFTER, READ_BYTES, SHORT_S, Sender, Share
-from batchval.proxy.validation_queue import AHEAD, MAX_AHEAD, ValidationQueue
+from batchval.proxy.produce.validation_queue import AHEAD, MAX_AHEAD, ValidationQueue
+from batchval.proxy.settings.options import Counters
+from batchval.proxy.watch.senders import KNOWN_AFTER, READ_BYTES, SHORT_S, Sender, Share
 from tests.support.network import until
 
 
@@ -271,8 +271,8 @@ def test_an_error_is_the_session_s() -> None:
 def test_another_thread_takes_the_place_of_one_that_does_not_return(
     threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.validation_queue.STUCK_S", 0.05)
-    monkeypatch.setattr("batchval.proxy.validation_queue.LOOK_S", 0.02)
+    monkeypatch.setattr("batchval.proxy.produce.validation_queue.STUCK_S", 0.05)
+    monkeypatch.setattr("batchval.proxy.produce.validation_queue.LOOK_S", 0.02)
 
     async def test(queue: ValidationQueue, gate: Gate) -> None:
         stuck = [One(gate) for _ in range(threads)]
@@ -296,9 +296,9 @@ def test_another_thread_takes_the_place_of_one_that_does_not_return(
 
 
 def test_no_more_threads_than_so_many_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.validation_queue.STUCK_S", 0.02)
-    monkeypatch.setattr("batchval.proxy.validation_queue.LOOK_S", 0.01)
-    monkeypatch.setattr("batchval.proxy.validation_queue.MAX_STUCK", 2)
+    monkeypatch.setattr("batchval.proxy.produce.validation_queue.STUCK_S", 0.02)
+    monkeypatch.setattr("batchval.proxy.produce.validation_queue.LOOK_S", 0.01)
+    monkeypatch.setattr("batchval.proxy.produce.validation_queue.MAX_STUCK", 2)
 
     async def test(queue: ValidationQueue, gate: Gate) -> None:
         stuck = [One(gate) for _ in range(5)]
@@ -369,7 +369,7 @@ def test_a_few_small_jobs_are_with_the_threads_already() -> None:
 
 def test_a_turn_takes_few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
     # One outcome that takes long ends the turn, and one that raises does not keep the others.
-    monkeypatch.setattr("batchval.proxy.validation_queue.COLLECT_S", 0.0)
+    monkeypatch.setattr("batchval.proxy.produce.validation_queue.COLLECT_S", 0.0)
 
     async def test(queue: ValidationQueue, gate: Gate) -> None:
         loop = asyncio.get_running_loop()

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.discovery import DiscoveryOptions
-from batchval.proxy.endpoints import EndpointState
-from batchval.proxy.listening_sockets import Port
+from batchval.proxy.cluster.discovery import DiscoveryOptions
+from batchval.proxy.cluster.endpoints import EndpointState
+from batchval.proxy.cluster.listening_sockets import Port
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, encoded, pass_connection
 from batchval.proxy.workers.control_messages import (
     AddressFailed,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.clients import ClientKey, ClientTable, Served, Software
-from batchval.proxy.config import Metrics
-from batchval.proxy.metrics import BOUNDS_S, Family
-from batchval.proxy.observed import OTHER, ObservedCounts, Row, RowKey
-from batchval.proxy.options import Refusal
+from batchval.proxy.settings.config import Metrics
+from batchval.proxy.settings.options import Refusal
+from batchval.proxy.watch.clients import ClientKey, ClientTable, Served, Software
+from batchval.proxy.watch.metrics import BOUNDS_S, Family
+from batchval.proxy.watch.observed import OTHER, ObservedCounts, Row, RowKey
 from batchval.proxy.workers.processes import Processes
 from batchval.proxy.workers.summing import SAMPLES_A_PIECE, Totals, packed, unpacked
 

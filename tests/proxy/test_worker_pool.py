@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.loading import ConfigError
+from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.workers import pool as module
 from batchval.proxy.workers.control_messages import (
     Closed,

@@ -12,10 +12,10 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from batchval.proxy.listeners import Listener
-from batchval.proxy.loading import ConfigError, settings_from
-from batchval.proxy.metrics import Family
-from batchval.proxy.prepared import NotPrepared
+from batchval.proxy.cluster.listeners import Listener
+from batchval.proxy.life.prepared import NotPrepared
+from batchval.proxy.settings.loading import ConfigError, settings_from
+from batchval.proxy.watch.metrics import Family
 from batchval.proxy.workers import worker as module
 from batchval.proxy.workers.channel import Channel, Pairs, encoded, pass_connection, read_message
 from batchval.proxy.workers.control_messages import (

@@ -10,10 +10,10 @@ from typing import Any, Self
 
 import yaml
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.loading import drafted_file
-from batchval.proxy.reloading import Reloader
-from batchval.proxy.settings_file import SettingsFile, digests_of
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.reloading import Reloader
+from batchval.proxy.life.settings_file import SettingsFile, digests_of
+from batchval.proxy.settings.loading import drafted_file
 from tests.support.proxy import ScriptedBroker, codes
 
 

@@ -10,10 +10,10 @@ import trustme
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.certificate_names import certificate_warnings
-from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import ConfigError, drafted, drafted_file, settings_from
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from
+from batchval.proxy.tls.certificate_names import certificate_warnings
 from tests.proxy_settings.test_command import ran
 from tests.support.authorities import Authority
 

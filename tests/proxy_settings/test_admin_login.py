@@ -21,11 +21,11 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from batchval.proxy import policies
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.http_request import Request
-from batchval.proxy.loading import settings_from
-from batchval.proxy.policies import ClusterTopics
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.http_request import Request
+from batchval.proxy.produce import policies
+from batchval.proxy.produce.policies import ClusterTopics
+from batchval.proxy.settings.loading import settings_from
 from batchval.yaml_settings.faults import lines_of
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.proxy_settings.test_command import of_admin, ran

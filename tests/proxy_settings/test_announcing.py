@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from batchval.cli.proxying import _announce
-from batchval.proxy.loading import settings_from
-from batchval.proxy.values import Address
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.settings.values import Address
 
 
 def broken_pipe() -> int:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy import audit_file
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.audit_file import AuditFile
-from batchval.proxy.loading import settings_from
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.watch import audit_file
+from batchval.proxy.watch.audit_file import AuditFile
 from tests.proxy_settings.refused import Refused
 from tests.proxy_settings.test_assembled import asked
 from tests.support.proxy import BAD, GOOD, ScriptedBroker, eventually, produce_frame

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy import audit_file
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.audit_file import AuditFile, numbered, rotated_path
-from batchval.proxy.config import Log
-from batchval.proxy.file_checks import file_warnings
-from batchval.proxy.loading import settings_from
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.file_checks import file_warnings
+from batchval.proxy.settings.config import Log
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.watch import audit_file
+from batchval.proxy.watch.audit_file import AuditFile, numbered, rotated_path
 from tests.proxy_settings.refused import Refused
 from tests.support.proxy import eventually
 
@@ -29,7 +29,7 @@ SIZE = 32_000
 WRITER = f"""
 import sys
 from pathlib import Path
-from batchval.proxy.audit_file import AuditFile
+from batchval.proxy.watch.audit_file import AuditFile
 from tests.proxy_settings.refused import Refused
 audit = AuditFile(Path(sys.argv[1]), max_bytes={SIZE}, max_files=100)
 audit.start()

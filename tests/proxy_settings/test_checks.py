@@ -11,9 +11,9 @@ import pytest
 import trustme
 import yaml
 
-from batchval.proxy import hosts
-from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import ConfigError, Draft, drafted, drafted_file, settings_from
+from batchval.proxy.kit import hosts
+from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.settings.loading import ConfigError, Draft, drafted, drafted_file, settings_from
 
 PLANTED = "pl4nted-s3cret"
 LISTENER: dict[str, Any] = {"address": "127.0.0.1:9092"}
@@ -181,7 +181,7 @@ def test_an_upstream_that_is_not(address: str, bootstrap: str) -> None:
 
 def test_an_address_of_an_interface_is_the_gate_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "batchval.proxy.ports.is_local", lambda address: str(address) == "192.0.2.1"
+        "batchval.proxy.settings.ports.is_local", lambda address: str(address) == "192.0.2.1"
     )
     assert "192.0.2.1:9092 is the gate itself" in problem(
         **listener(address=":9092"), **upstream(bootstrap="192.0.2.1:9092")

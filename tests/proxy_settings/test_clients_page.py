@@ -12,13 +12,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.protocol.old_versions import PRODUCERS, Raised
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.clients import MOST_CLIENTS, WINDOW_MS, ClientKey, ClientTable, Served, Software
-from batchval.proxy.clients_page import SHOWN, Asked, asked_for, lines_of, page_of
-from batchval.proxy.health import HealthServer
-from batchval.proxy.loading import settings_from
-from batchval.proxy.metrics import GateMetrics, of_clients
-from batchval.proxy.options import Counters
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.health import HealthServer
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.settings.options import Counters
+from batchval.proxy.watch.clients import (
+    MOST_CLIENTS,
+    WINDOW_MS,
+    ClientKey,
+    ClientTable,
+    Served,
+    Software,
+)
+from batchval.proxy.watch.clients_page import SHOWN, Asked, asked_for, lines_of, page_of
+from batchval.proxy.watch.metrics import GateMetrics, of_clients
 from tests.support.calibration import cpu_s
 from tests.support.health import started
 from tests.support.proxy import ScriptedBroker, produce_frame

@@ -10,12 +10,12 @@ import yaml
 
 from batchval.core.validator import LogValidator
 from batchval.policy import TopicPolicy
-from batchval.proxy.config import Settings, TopicRule
-from batchval.proxy.loading import ConfigError, load, settings_from, shown
-from batchval.proxy.policies import TopicLookup
-from batchval.proxy.secret import Secret
-from batchval.proxy.topics import FirstMatch
-from batchval.proxy.values import Address
+from batchval.proxy.kit.topics import FirstMatch
+from batchval.proxy.produce.policies import TopicLookup
+from batchval.proxy.settings.config import Settings, TopicRule
+from batchval.proxy.settings.loading import ConfigError, load, settings_from, shown
+from batchval.proxy.settings.secret import Secret
+from batchval.proxy.settings.values import Address
 from batchval.rules import EXTRAS, Rule
 
 LEAST: dict[str, Any] = {

@@ -17,8 +17,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from batchval.proxy import control as module
-from batchval.proxy.control import (
+from batchval.proxy.cluster.state_file import State as Brokers
+from batchval.proxy.life import control as module
+from batchval.proxy.life.control import (
     CONTROL,
     MOST_PEERS,
     SOCKETS_AT_ONCE,
@@ -28,17 +29,16 @@ from batchval.proxy.control import (
     Offer,
     State,
 )
-from batchval.proxy.file_checks import file_faults
-from batchval.proxy.handover import TakeOver
-from batchval.proxy.handover_messages import (
+from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.life.handover import TakeOver
+from batchval.proxy.life.handover_messages import (
     MOST_FROM_NEW,
     VERSION,
     HandOverError,
     Incoming,
     encoded,
 )
-from batchval.proxy.loading import settings_from
-from batchval.proxy.state_file import State as Brokers
+from batchval.proxy.settings.loading import settings_from
 from batchval.yaml_settings.faults import path_of
 
 LOOPBACK = "127.0.0.1"
@@ -356,7 +356,7 @@ async def test_a_refusal_reaches_the_new_gate(path: Path, gate: Running) -> None
 async def test_sockets_that_cannot_be_sent_are_a_refusal(path: Path, gate: Running) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "batchval.proxy.control.os.dup",
+            "batchval.proxy.life.control.os.dup",
             Mock(side_effect=OSError(errno.EMFILE, "Too many open files")),
         )
         with pytest.raises(HandOverError, match="the sockets cannot be sent: Too many open files"):

@@ -14,13 +14,13 @@ from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.error_answers import SENTENCES
 from batchval.protocol.field_schema import shape_of
 from batchval.protocol.gate_versions import carried_versions
-from batchval.proxy.audit_log import RefusalLog, install
-from batchval.proxy.checks import faults_of
-from batchval.proxy.config import Log, Settings
-from batchval.proxy.denying import DenyList
-from batchval.proxy.loading import ConfigError, settings_from
-from batchval.proxy.options import Denied, DenyRule
-from batchval.proxy.refusal_settings import DENIABLE, NEVER_DENIED, inter_broker_rules
+from batchval.proxy.session.denying import DenyList
+from batchval.proxy.settings.checks import faults_of
+from batchval.proxy.settings.config import Log, Settings
+from batchval.proxy.settings.loading import ConfigError, settings_from
+from batchval.proxy.settings.options import Denied, DenyRule
+from batchval.proxy.settings.refusal_settings import DENIABLE, NEVER_DENIED, inter_broker_rules
+from batchval.proxy.watch.audit_log import RefusalLog, install
 
 LISTENERS = [{"name": "edge", "address": ":9092"}, {"name": "inside", "address": ":19092"}]
 

@@ -14,10 +14,10 @@ import yaml
 from pydantic import BaseModel
 
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.config import Settings
-from batchval.proxy.loading import load, overridden, shown
-from batchval.proxy.options import Counters
-from batchval.proxy.values import Address
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import load, overridden, shown
+from batchval.proxy.settings.options import Counters
+from batchval.proxy.settings.values import Address
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "proxy" / "settings.md").read_text(
     "utf-8"
@@ -135,9 +135,9 @@ def test_the_page_has_every_default() -> None:
 
 
 def test_the_page_has_every_metric_with_its_labels(tmp_path: Path) -> None:
-    from batchval.proxy.assemble import RunningGate
-    from batchval.proxy.loading import settings_from
-    from batchval.proxy.reloading import Reloader
+    from batchval.proxy.life.assemble import RunningGate
+    from batchval.proxy.life.reloading import Reloader
+    from batchval.proxy.settings.loading import settings_from
     from batchval.proxy.workers.pool import WorkerPool
 
     admin = {"mechanism": "NONE"}
@@ -175,6 +175,6 @@ def test_the_page_has_every_metric_with_its_labels(tmp_path: Path) -> None:
 def test_each_counter_has_its_words() -> None:
     from dataclasses import fields
 
-    from batchval.proxy.metrics import _HELP
+    from batchval.proxy.watch.metrics import _HELP
 
     assert {field.name for field in fields(Counters)} == set(_HELP)

@@ -13,8 +13,8 @@ import yaml
 
 from batchval.cli import proxying
 from batchval.cli.early_reload import EarlyReload
-from batchval.proxy import interpreter
-from batchval.proxy.assemble import RunningGate
+from batchval.proxy.kit import interpreter
+from batchval.proxy.life.assemble import RunningGate
 from tests.support.proxy import ScriptedBroker, eventually
 
 

@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from batchval.proxy.globs import is_principal, name_for
-from batchval.proxy.topics import is_topic_name
+from batchval.proxy.kit.globs import is_principal, name_for
+from batchval.proxy.kit.topics import is_topic_name
 from tests.support.calibration import cpu_s
 
 NAMES = ["".join(letters) for n in range(1, 6) for letters in itertools.product("ab.", repeat=n)]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.health import HealthServer
-from batchval.proxy.http_request import Request, host_of, is_allowed, refusal_of
-from batchval.proxy.loading import ConfigError, settings_from
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.health import HealthServer
+from batchval.proxy.life.http_request import Request, host_of, is_allowed, refusal_of
+from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support.health import started
 
 CLOSED = "127.0.0.1:1"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from batchval.proxy.control import State
-from batchval.proxy.handover import TakeOver, taken_over
-from batchval.proxy.handover_messages import HandOverError, encoded
+from batchval.proxy.life.control import State
+from batchval.proxy.life.handover import TakeOver, taken_over
+from batchval.proxy.life.handover_messages import HandOverError, encoded
 from tests.proxy_settings.test_control import Running, began, closed
 
 STEPS = ["sockets", "start", "preparing", "ready", "accept"]

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from batchval.proxy.lifecycle import TRANSITIONS, Event, Life, Phase
+from batchval.proxy.life.lifecycle import TRANSITIONS, Event, Life, Phase
 from tests.support.network import until
 
 

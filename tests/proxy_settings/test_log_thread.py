@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy import log_thread
-from batchval.proxy.log_thread import LineWriter
+from batchval.proxy.watch import log_thread
+from batchval.proxy.watch.log_thread import LineWriter
 from tests.support.ports import free_port
 from tests.support.proxy import eventually
 
@@ -165,8 +165,8 @@ def test_a_descriptor_that_does_not_block_is_waited_for(
 
 SCRIPT = """
 import logging, os, sys
-from batchval.proxy.config import Log
-from batchval.proxy.log_thread import lines_left_out, write_in_thread
+from batchval.proxy.settings.config import Log
+from batchval.proxy.watch.log_thread import lines_left_out, write_in_thread
 write_in_thread(Log(format="json"))
 logging.getLogger("batchval.proxy").warning("ours", extra={"facts": {"n": 1}})
 logging.getLogger("asyncio").warning("theirs")

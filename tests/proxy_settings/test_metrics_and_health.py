@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy, TopicPolicy
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.health import MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, HealthServer
-from batchval.proxy.loading import settings_from
-from batchval.proxy.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCounts, single
-from batchval.proxy.options import Counters, Refusal
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.health import MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS, HealthServer
+from batchval.proxy.settings.loading import settings_from
+from batchval.proxy.settings.options import Counters, Refusal
+from batchval.proxy.watch.metrics import BOUNDS_S, OTHER, Family, GateMetrics, TopicCounts, single
 from batchval.rules import Rule
 from tests.proxy_settings.refused import Refused
 from tests.support.calibration import cpu_s

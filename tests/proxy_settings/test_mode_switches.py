@@ -17,11 +17,11 @@ import trustme
 import yaml
 
 from batchval.cli.proxying import check_files, draft_of
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.config import Settings
-from batchval.proxy.loading import ConfigError, drafted, settings_from
-from batchval.proxy.reloading import Reloader
-from batchval.proxy.settings_file import SettingsFile, digests_of
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.reloading import Reloader
+from batchval.proxy.life.settings_file import SettingsFile, digests_of
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import ConfigError, drafted, settings_from
 from tests.cli.conftest import run  # noqa: F401
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.gate_command import GateCommand
@@ -260,8 +260,8 @@ async def test_the_mode_changes_although_a_file_is_gone(
             assert await one.reload(mode="observe", observe=GLOBS) == "refused"
             caplog.clear()
             with monkeypatch.context() as patched:  # no other file is read
-                patched.delattr("batchval.proxy.settings_file.file_faults")
-                patched.delattr("batchval.proxy.settings_file.digests_of")
+                patched.delattr("batchval.proxy.life.settings_file.file_faults")
+                patched.delattr("batchval.proxy.life.settings_file.digests_of")
                 assert await one.reload(mode="observe", observe=[]) == "applied"
             assert await client.ask(BATCH) == {("not-observed", 0): 0}
             assert "certificate" not in caplog.text

@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from batchval.errors import BatchvalError
-from batchval.proxy.observed import INVALID, OTHER, ObservedCounts, ObserveRules, Row, RowKey
-from batchval.proxy.observed_file import (
+from batchval.proxy.kit.state_files import replace_file
+from batchval.proxy.settings.options import ANONYMOUS, ObserveGlobs
+from batchval.proxy.watch.observed import INVALID, OTHER, ObservedCounts, ObserveRules, Row, RowKey
+from batchval.proxy.watch.observed_file import (
     _MOST_BYTES,
     NAME,
     ObservedFile,
     _pieces,
     read_observed,
 )
-from batchval.proxy.options import ANONYMOUS, ObserveGlobs
-from batchval.proxy.state_files import replace_file
 from tests.auth.gates import RunningSettings
 from tests.proxy_settings.refused import Refused
 from tests.support.calibration import cpu_s

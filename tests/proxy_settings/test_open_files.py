@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from batchval.proxy.open_files import (
+from batchval.proxy.kit.open_files import (
     MOST,
     SpareFiles,
     connections_allowed,
@@ -176,7 +176,7 @@ def test_a_listener_that_runs_out_of_files_goes_on_later(tmp_path: Path) -> None
     # files again.
     program = """
 import asyncio, resource, socket, sys, os, time
-from batchval.proxy.accepting import Acceptor
+from batchval.proxy.kit.accepting import Acceptor
 
 async def main():
     sock = socket.create_server(("127.0.0.1", 0))

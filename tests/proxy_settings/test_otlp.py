@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.durations import BOUNDS_S
-from batchval.proxy.loading import ConfigError, drafted, settings_from, shown
-from batchval.proxy.otlp_export import OtlpExport
-from batchval.proxy.otlp_settings import Otlp
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.settings.loading import ConfigError, drafted, settings_from, shown
+from batchval.proxy.settings.otlp_settings import Otlp
+from batchval.proxy.watch.durations import BOUNDS_S
+from batchval.proxy.watch.otlp_export import OtlpExport
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.network import closed_port, until
 from tests.support.proxy import ScriptedBroker, other_frame
@@ -271,7 +271,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    monkeypatch.delitem(sys.modules, "batchval.proxy.otlp_export", raising=False)
+    monkeypatch.delitem(sys.modules, "batchval.proxy.watch.otlp_export", raising=False)
     with pytest.raises(
         ConfigError, match=r"metrics.otlp: .* needs opentelemetry.sdk.*batchval\[otel\]"
     ):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.config import Settings
-from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import ConfigError, drafted, settings_from
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import ConfigError, drafted, settings_from
 from tests.support.proxy import BAD, ScriptedBroker, codes, eventually, produce_frame
 
 

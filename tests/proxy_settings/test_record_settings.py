@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from batchval.policy import TopicPolicy
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import ConfigError, drafted, drafted_file, settings_from, shown
-from batchval.proxy.policies import UNBOUNDED
-from batchval.proxy.record_parts import RecordParts
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.produce.policies import UNBOUNDED
+from batchval.proxy.produce.record_parts import RecordParts
+from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from, shown
 from batchval.record_rules import RecordRules, SchemaIds
 
 LEAST: dict[str, Any] = {

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from batchval.core.validator import LogValidator
-from batchval.proxy.audit_log import (
+from batchval.proxy.settings.config import Log
+from batchval.proxy.watch.audit_log import (
     LONGEST_LINE,
     MOST_AT_ONCE,
     JsonFormatter,
@@ -21,7 +22,6 @@ from batchval.proxy.audit_log import (
     encoded,
     install,
 )
-from batchval.proxy.config import Log
 from tests.proxy_settings.refused import Refused
 from tests.support.clock import Clock
 

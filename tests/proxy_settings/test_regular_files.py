@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from batchval import named_files
-from batchval.proxy.file_checks import file_faults
-from batchval.proxy.loading import ConfigError, settings_from
-from batchval.proxy.secret import MOST_BYTES, Secret
-from batchval.proxy.settings_file import SettingsFile, digests_of
+from batchval.proxy.life.file_checks import file_faults
+from batchval.proxy.life.settings_file import SettingsFile, digests_of
+from batchval.proxy.settings.loading import ConfigError, settings_from
+from batchval.proxy.settings.secret import MOST_BYTES, Secret
 
 IRREGULAR: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.prepared import NotPrepared
-from batchval.proxy.reloading import Reloader
-from batchval.proxy.settings_file import UNREADABLE, SettingsFile
+from batchval.proxy.life.prepared import NotPrepared
+from batchval.proxy.life.reloading import Reloader
+from batchval.proxy.life.settings_file import UNREADABLE, SettingsFile
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.network import until
 from tests.support.proxy import ScriptedBroker

@@ -15,8 +15,8 @@ import trustme
 
 from batchval.core.claims import compute, to_tag
 from batchval.protocol.produce import CLAIMS_TAG
-from batchval.proxy.loading import ConfigError, settings_from
-from batchval.proxy.reloading import FileWatch, Reloader
+from batchval.proxy.life.reloading import FileWatch, Reloader
+from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.proxy_settings.reloaded import ReloadedGate
 from tests.support.calibration import cpu_s
 from tests.support.network import until
@@ -117,7 +117,7 @@ def sessions(one: ReloadedGate) -> list[Any]:
 
 
 async def test_many_sessions_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.server.RENEWED_A_TURN", 3)
+    monkeypatch.setattr("batchval.proxy.life.server.RENEWED_A_TURN", 3)
     with ScriptedBroker() as broker:
         async with ReloadedGate(tmp_path, broker) as one:
             clients = [

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from batchval.proxy import succession
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.config import Settings
-from batchval.proxy.handover import TakeOver
-from batchval.proxy.listening_sockets import ListeningSockets, Port
-from batchval.proxy.loading import settings_from
-from batchval.proxy.state_file import State
+from batchval.proxy.cluster.listening_sockets import ListeningSockets, Port
+from batchval.proxy.cluster.state_file import State
+from batchval.proxy.life import succession
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.handover import TakeOver
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import settings_from
 from tests.support.network import until
 from tests.support.ports import free_ports
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.config import ListenerTls
-from batchval.proxy.loading import ConfigError
-from batchval.proxy.tls import identity_of
+from batchval.proxy.settings.config import ListenerTls
+from batchval.proxy.settings.loading import ConfigError
+from batchval.proxy.tls.tls import identity_of
 from tests.support.authorities import Authority, pem
 from tests.support.secured import Context, SecuredServer, read_again
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import trustme
 
-from batchval.proxy.config import ListenerTls, UpstreamTls
-from batchval.proxy.loading import ConfigError
-from batchval.proxy.secret import Secret
-from batchval.proxy.tls import subject_of, upstream_context
+from batchval.proxy.settings.config import ListenerTls, UpstreamTls
+from batchval.proxy.settings.loading import ConfigError
+from batchval.proxy.settings.secret import Secret
+from batchval.proxy.tls.tls import subject_of, upstream_context
 from tests.support.secured import Context, SecuredServer, read_again
 
 

@@ -41,12 +41,17 @@ from batchval.protocol.messages.sasl_authenticate import (
     SaslAuthenticateResponse,
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from batchval.proxy import policies
-from batchval.proxy.config import TopicRule, Upstream
-from batchval.proxy.loading import ConfigError
-from batchval.proxy.policies import UNBOUNDED, ClusterTopics, TopicLookup, read_topic_configs
-from batchval.proxy.secret import Secret
-from batchval.proxy.values import Address
+from batchval.proxy.produce import policies
+from batchval.proxy.produce.policies import (
+    UNBOUNDED,
+    ClusterTopics,
+    TopicLookup,
+    read_topic_configs,
+)
+from batchval.proxy.settings.config import TopicRule, Upstream
+from batchval.proxy.settings.loading import ConfigError
+from batchval.proxy.settings.secret import Secret
+from batchval.proxy.settings.values import Address
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.fixtures import running_kafka
 from tests.support.network import closed_port, until

@@ -136,7 +136,7 @@ class GateProcess:
 
 def set_congestion(name: str) -> None:
     """Set the TCP congestion control of every connection that the gate makes from now on."""
-    from batchval.proxy import broker_connection, session
+    from batchval.proxy.session.session import broker_connection, session
 
     keep_alive = session.keep_alive
 
@@ -155,8 +155,8 @@ async def serve(settings: dict[str, Any]) -> None:
 
     from batchval.policy import ClaimsPolicy, TopicPolicy
     from batchval.protocol.frames import poison_released
-    from batchval.proxy.options import Limits, ProxyOptions, TopicPolicies
-    from batchval.proxy.server import Proxy
+    from batchval.proxy.life.server import Proxy
+    from batchval.proxy.settings.options import Limits, ProxyOptions, TopicPolicies
 
     upstream = [address.rpartition(":") for address in settings["upstream"].split(",")]
     policies = {

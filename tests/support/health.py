@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batchval.proxy.health import HealthServer
+from batchval.proxy.life.health import HealthServer
 
 
 async def started(server: HealthServer) -> tuple[str, int]:

@@ -19,9 +19,9 @@ import uvloop
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from batchval.protocol.messages.produce import ProduceRequest, ProduceResponse
-from batchval.proxy.options import Counters, Limits, ProxyOptions, Refusal, TopicPolicies
-from batchval.proxy.server import Proxy
-from batchval.proxy.traffic import TrafficTable
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.settings.options import Counters, Limits, ProxyOptions, Refusal, TopicPolicies
+from batchval.proxy.watch.traffic import TrafficTable
 
 LOOPBACK = "127.0.0.1"
 

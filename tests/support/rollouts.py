@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from batchval.proxy.config import Settings
+from batchval.proxy.settings.config import Settings
 
 ROOT = Path(__file__).parents[2]
 KEYS = set(Settings.model_fields)

@@ -9,9 +9,9 @@ import ssl
 from collections.abc import Callable
 from typing import Self, cast
 
-from batchval.proxy.config import ListenerTls
-from batchval.proxy.handshakes import HandshakeError, Handshakes, Look
-from batchval.proxy.tls import identity_of, listener_context
+from batchval.proxy.settings.config import ListenerTls
+from batchval.proxy.tls.handshakes import HandshakeError, Handshakes, Look
+from batchval.proxy.tls.tls import identity_of, listener_context
 
 
 class Context:

@@ -184,7 +184,7 @@ def test_settings_that_are_lost() -> None:
 
 
 def test_the_settings_are_sound(tmp_path: Path) -> None:
-    from batchval.proxy import loading
+    from batchval.proxy.settings import loading
 
     file = tmp_path / "gate.yaml"
     file.write_text(GATE.replace("BROKER", "127.0.0.1:9092"), "utf-8")

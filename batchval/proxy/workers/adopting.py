@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from batchval.proxy.background import spawned
-from batchval.proxy.options import ProxyOptions
-from batchval.proxy.server import Proxy, Shared
-from batchval.proxy.session import Session
+from batchval.proxy.kit.background import spawned
+from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.session.session import Session
+from batchval.proxy.settings.options import ProxyOptions
 
 __all__ = ["AdoptingProxy"]
 

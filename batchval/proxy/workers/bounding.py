@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final
 
-from batchval.proxy.config import Metrics
-from batchval.proxy.metrics import OTHER, Family
-from batchval.proxy.traffic import BOOTSTRAP
+from batchval.proxy.settings.config import Metrics
+from batchval.proxy.watch.metrics import OTHER, Family
+from batchval.proxy.watch.traffic import BOOTSTRAP
 
 __all__ = ["BoundedLabels"]
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from batchval.proxy.clients import ClientKey, Served
-from batchval.proxy.config import Settings
-from batchval.proxy.endpoints import EndpointState
-from batchval.proxy.listening_sockets import SocketKey
-from batchval.proxy.metadata_client import BrokerAddress
-from batchval.proxy.observed import Row, RowKey
+from batchval.proxy.cluster.endpoints import EndpointState
+from batchval.proxy.cluster.listening_sockets import SocketKey
+from batchval.proxy.cluster.metadata_client import BrokerAddress
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.watch.clients import ClientKey, Served
+from batchval.proxy.watch.observed import Row, RowKey
 
 __all__ = [
     "AddressFailed",

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from batchval.protocol.errors import TooManyBrokersError
-from batchval.proxy.discovery import LOCAL_ERRORS, Discovery, DiscoveryOptions, problem_of
-from batchval.proxy.endpoints import Endpoint, EndpointState
-from batchval.proxy.known_brokers import MAX_BROKERS
-from batchval.proxy.listening_sockets import Port, SocketKey
-from batchval.proxy.metadata_client import BrokerAddress
+from batchval.proxy.cluster.discovery import LOCAL_ERRORS, Discovery, DiscoveryOptions, problem_of
+from batchval.proxy.cluster.endpoints import Endpoint, EndpointState
+from batchval.proxy.cluster.known_brokers import MAX_BROKERS
+from batchval.proxy.cluster.listening_sockets import Port, SocketKey
+from batchval.proxy.cluster.metadata_client import BrokerAddress
 from batchval.proxy.workers.channel import LARGEST_PACKET
 from batchval.proxy.workers.control_messages import (
     AddressFailed,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from batchval.proxy.state_machine import StateMachine
+from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.workers.channel import LARGEST_PACKET, Channel, Pairs, pass_connection
 from batchval.proxy.workers.control_messages import (
     Answer,

@@ -15,19 +15,20 @@ from functools import partial
 from typing import Final
 
 from batchval.protocol.errors import TooManyBrokersError
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.checks import share_faults
-from batchval.proxy.clients_page import Asked
-from batchval.proxy.config import Settings
-from batchval.proxy.file_limits import log_fewer, reserve_of
-from batchval.proxy.handover import TakeOver
-from batchval.proxy.http_pages import Pages
-from batchval.proxy.loading import ConfigError
-from batchval.proxy.metrics import Family
-from batchval.proxy.open_files import raise_limit, too_few
-from batchval.proxy.options import ProxyOptions
-from batchval.proxy.prepared import Step
-from batchval.proxy.server import Proxy
+from batchval.proxy.kit.open_files import raise_limit, too_few
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.file_limits import log_fewer, reserve_of
+from batchval.proxy.life.handover import TakeOver
+from batchval.proxy.life.http_pages import Pages
+from batchval.proxy.life.prepared import Step
+from batchval.proxy.life.server import Proxy
+from batchval.proxy.settings.checks import share_faults
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import ConfigError
+from batchval.proxy.settings.options import ProxyOptions
+from batchval.proxy.settings.shares import share_of, workers_of
+from batchval.proxy.watch.clients_page import Asked
+from batchval.proxy.watch.metrics import Family
 from batchval.proxy.workers.control_messages import (
     AddressFailed,
     AddressReached,
@@ -48,7 +49,6 @@ from batchval.proxy.workers.passing import PassingProxy
 from batchval.proxy.workers.pool import WorkerPool
 from batchval.proxy.workers.preparing import PreparedWorkers, prepared_by
 from batchval.proxy.workers.processes import Processes
-from batchval.proxy.workers.shares import share_of, workers_of
 from batchval.proxy.workers.summing import Totals
 from batchval.yaml_settings.faults import Source, lines_of
 

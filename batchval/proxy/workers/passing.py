@@ -7,10 +7,10 @@ import itertools
 import socket
 from dataclasses import dataclass
 
-from batchval.proxy.accepting import Acceptor
-from batchval.proxy.listeners import Listener
-from batchval.proxy.options import ProxyOptions
-from batchval.proxy.server import Proxy, Shared
+from batchval.proxy.cluster.listeners import Listener
+from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import PassedHeader
 from batchval.proxy.workers.pool import Accepted, WorkerPool
 

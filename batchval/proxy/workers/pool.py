@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from batchval.proxy.accepting import Acceptor
-from batchval.proxy.background import spawned
-from batchval.proxy.loading import ConfigError
-from batchval.proxy.metrics import Family, single
+from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.kit.background import spawned
+from batchval.proxy.settings.loading import ConfigError
+from batchval.proxy.watch.metrics import Family, single
 from batchval.proxy.workers.control_messages import (
     Closed,
     Failed,

@@ -16,10 +16,10 @@ import logging
 import pickle
 from typing import Final, NamedTuple
 
-from batchval.proxy.assemble import RunningGate
-from batchval.proxy.config import Settings
-from batchval.proxy.loading import ConfigError
-from batchval.proxy.prepared import NotPrepared, Step
+from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.prepared import NotPrepared, Step
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.workers.control_messages import Apply
 from batchval.proxy.workers.pool import WorkerPool
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from batchval.proxy.config import Metrics
-from batchval.proxy.metrics import Family
+from batchval.proxy.settings.config import Metrics
+from batchval.proxy.watch.metrics import Family
 from batchval.proxy.workers.bounding import BoundedLabels
 
 __all__ = ["Totals", "added", "packed", "unpacked"]

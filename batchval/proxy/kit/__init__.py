@@ -1,0 +1,1 @@
+"""What any part of a gate may use: sockets, files, states, names. No part of it knows a client."""

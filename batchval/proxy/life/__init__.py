@@ -1,0 +1,1 @@
+"""A gate as a process: assembled from settings, reloaded, handed over, stopped; HTTP pages."""

@@ -1,0 +1,449 @@
+"""From settings to a gate that runs: one proxy for each listener, and what they share.
+
+Counters, the budget of bytes, the refusal log, topic policies and the ledger of senders are one for
+all listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from batchval.ledger import ClaimsLedger
+from batchval.policy import TopicPolicy
+from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
+from batchval.proxy.cluster.endpoints import problem_of
+from batchval.proxy.cluster.listening_sockets import ListeningSockets
+from batchval.proxy.cluster.metadata_client import BrokerAddress, ClusterView
+from batchval.proxy.cluster.state_file import StateFile
+from batchval.proxy.kit.background import in_background
+from batchval.proxy.life.file_limits import connections_of, most_ports
+from batchval.proxy.life.handover import TakeOver
+from batchval.proxy.life.health import HealthServer
+from batchval.proxy.life.http_pages import Pages
+from batchval.proxy.life.listener_options import options_for
+from batchval.proxy.life.parts import Parts
+from batchval.proxy.life.prepared import Prepared, Step
+from batchval.proxy.life.server import Proxy, Shared
+from batchval.proxy.life.succession import Succession
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.produce.policies import read_brokers, read_topic_configs
+from batchval.proxy.produce.quarantine import Quarantine
+from batchval.proxy.session.connection_log import ConnectionLog
+from batchval.proxy.settings.config import Listener, Settings
+from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal
+from batchval.proxy.settings.values import Address
+from batchval.proxy.watch.audit_file import AuditFile
+from batchval.proxy.watch.audit_log import RefusalLog
+from batchval.proxy.watch.false_claims import FalseClaims
+from batchval.proxy.watch.metrics import GateMetrics
+from batchval.proxy.watch.observed import ObservedCounts
+from batchval.proxy.watch.observed_file import ObservedFile
+from batchval.proxy.watch.senders import SenderTable
+
+if TYPE_CHECKING:
+    from batchval.proxy.watch.otlp_export import OtlpExport
+
+__all__ = ["RunningGate"]
+
+#: Seconds between looks at the ages of requests and at the lines that the log left out.
+LOOK_S: Final = 1.0
+#: Seconds until the parts of earlier settings are closed: batches may wait for their answers.
+RETIRE_S: Final = 60.0
+
+log = logging.getLogger("batchval.proxy")
+
+
+class RunningGate:
+    """The whole gate of one process. Call ``start`` and ``stop`` on a running loop. Raises
+    ConfigError where certificates or secrets cannot be read.
+
+    ``addresses``        where each listener is, by its name
+    ``metrics_at``       where /metrics is; None where it is off
+    ``max_connections``  of clients: fewer than in the settings where open files do not suffice
+    ``predecessor``      the gate that this one takes over; nothing is accepted before ``accept``
+    ``succession``       takes over, and is taken over
+    ``pages``            what the gate shows
+    """
+
+    #: Whether this process validates batches; the parent of several workers does not.
+    validates: ClassVar[bool] = True
+
+    def __init__(
+        self, settings: Settings, *, version: str = "", predecessor: TakeOver | None = None
+    ) -> None:
+        self.settings = settings
+        self.counters = Counters()
+        self.senders = SenderTable()
+        self.refusals = RefusalLog(settings.log.refusals_per_second, senders=self.senders)
+        # a log of its own: denied requests must not hide refused batches
+        self.denials = RefusalLog(
+            settings.log.refusals_per_second, what="denied requests", senders=self.senders
+        )
+        self.connection_log = ConnectionLog(
+            settings.log.connections_per_second, senders=self.senders
+        )
+        self.audit_file = AuditFile.made(settings.log)
+        self.metrics = GateMetrics(
+            self.counters,
+            mode=settings.mode,
+            version=version,
+            topics=settings.metrics.topics,
+            is_known=self._is_known_topic,
+        )
+        self.observed = ObservedCounts(
+            settings.mode,
+            is_known=self._is_known_topic,
+            judged=self._validated,
+        )
+        folder = settings.state_folder
+        self.observed_file = None if folder is None else ObservedFile(folder, self.observed)
+        self.hold(Parts(settings, self.read_topics))
+        self.quarantine = Quarantine.made(settings.quarantine, version) if self.validates else None
+        self.discovery = self._discovery()
+        self.succession = Succession(self, predecessor)
+        if predecessor is not None:
+            self.discovery.inherit(predecessor.state)
+        self.ports = ListeningSockets(None if predecessor is None else predecessor.sockets)
+        self.ports.most = most_ports(settings)
+        if predecessor is not None:
+            self.ports.shared_until = math.inf
+        options = self.options_of(self.parts)
+        self.shared = self._shared(next(iter(options.values())))
+        self.proxies = {name: self._proxy(each) for name, each in options.items()}
+        self.ledger: ClaimsLedger | None = None
+        for proxy in self.proxies.values():
+            proxy.accepts = predecessor is None
+            if proxy.gate.ledger is not None:
+                # a false claim on one listener is known at the others
+                self.ledger = proxy.gate.ledger = self.ledger or proxy.gate.ledger
+                self.metrics.add_ledger(self.ledger)
+        self.pages = self._pages()
+        self.health = HealthServer(
+            self.pages.metrics_page,
+            self.unready,
+            self.pages.clients_page,
+            allowed_hosts=self.pages.allowed_hosts,
+            warnings=self.warnings,
+        )
+        self.metrics_at: Address | None = None
+        self.max_connections = settings.limits.max_connections
+        self._false_claims = FalseClaims()
+        self._metrics_sockets: list[socket.socket] = []
+        self.is_draining = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._topics_task: asyncio.Task[None] | None = None
+        self._retired: list[tuple[Parts, list[Gate]]] = []
+        self.otlp = self._export(version)
+        self.pages.watch()
+
+    # ---- what it is made of ----------------------------------------------------------------------
+
+    def hold(self, parts: Parts) -> None:
+        """Use these parts from now on: they are looked up at each use."""
+        self.parts = parts
+        self.settings = parts.settings
+        self.upstream_tls = parts.upstream_tls
+        self.cluster_topics = parts.cluster_topics
+        self.record_parts = parts.record_parts
+        self._named_topics = parts.named_topics
+
+    def options_of(self, parts: Parts) -> dict[str, ProxyOptions]:
+        """Return the options of each listener, by its name."""
+        return {one.name: self._options(one, parts) for one in parts.settings.listeners}
+
+    def _options(self, listener: Listener, parts: Parts) -> ProxyOptions:
+        refused, denied = self._refused, self.denials.denied
+        return options_for(
+            listener, parts, on_refusal=refused, on_denied=denied, quarantine=self.quarantine
+        )
+
+    def discovery_options(self, parts: Parts) -> DiscoveryOptions:
+        """Return how the brokers are found."""
+        settings, admin = parts.settings, parts.settings.upstream.admin
+        directory = settings.state_folder
+        return DiscoveryOptions(
+            bootstrap=settings.upstream.bootstrap,
+            tls=None if parts.upstream_tls is None else self._upstream_context,
+            find_brokers=None if admin is None else self._find_brokers,
+            authenticates=admin is not None and admin.mechanism != "NONE",
+            connect_s=settings.upstream.connect_timeout_ms / 1000,
+            state=None if directory is None else StateFile(directory),
+        )
+
+    def _discovery(self) -> Discovery:
+        """Return what finds the brokers."""
+        return Discovery(self.discovery_options(self.parts))
+
+    def _shared(self, options: ProxyOptions) -> Shared:
+        """Return what all listeners share."""
+        return Shared.made(
+            options,
+            self.counters,
+            self.discovery,
+            self.ports,
+            self.connection_log,
+            self.senders,
+        )
+
+    def _proxy(self, options: ProxyOptions) -> Proxy:
+        """Return what serves one listener."""
+        return Proxy(options, shared=self.shared)
+
+    def _validated(self) -> int:
+        """Return how many batches have been validated."""
+        return self.counters.produce_partitions_total
+
+    def _upstream_context(self) -> ssl.SSLContext:
+        assert self.upstream_tls is not None
+        return self.upstream_tls
+
+    async def _find_brokers(self, address: BrokerAddress, client_id: str) -> ClusterView:
+        return await read_brokers(self.settings.upstream, self.upstream_tls, address, client_id)
+
+    async def read_topics(self, topics: Iterable[str] | None) -> Mapping[str, TopicPolicy]:
+        addresses = self.discovery.addresses()
+        return await read_topic_configs(
+            self.settings.upstream, self.upstream_tls, topics, addresses
+        )
+
+    def _refused(self, refusal: Refusal) -> None:
+        self.metrics.topics(refusal)
+        self.observed(refusal)
+        self.refusals(refusal)
+        if self.audit_file is not None:
+            self.audit_file(refusal)
+
+    def _is_known_topic(self, topic: str) -> bool:
+        """Return whether the settings or the cluster have this topic."""
+        if topic in self._named_topics or self.shared.topics.is_known(topic):
+            return True
+        return self.cluster_topics is not None and topic in self.cluster_topics
+
+    def _pages(self) -> Pages:
+        """Return what shows the gate."""
+        return Pages(self)
+
+    # ---- its life --------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen on all addresses. Raises OSError where one cannot be bound, and opens none."""
+        if self.observed_file is not None and self.succession.predecessor is None:
+            self.observed_file.load()
+        self._bound_connections()
+        self._log_absent()
+        started = []
+        try:
+            self._open_audit_file()
+            for listener in self.settings.listeners:
+                with _listening(listener.address):
+                    await self.proxies[listener.name].start()
+                started.append(self.proxies[listener.name])
+            if (address := self.settings.metrics.address) is not None:
+                with _listening(address):
+                    await self._open_metrics(address)
+            # last: the caller prints the addresses before discovery logs what it finds
+            await self.discovery.start()
+        except BaseException:
+            await self.discovery.stop()
+            for proxy in started:
+                await proxy.stop(0)
+            if self.audit_file is not None:
+                self.audit_file.stop()
+            raise
+        if self.succession.predecessor is None:
+            self.health.accept(self._metrics_sockets)
+            if self.observed_file is not None:
+                self.observed_file.start()
+        if self.quarantine is not None:
+            self.quarantine.start()
+        self._tasks = [asyncio.create_task(self._look())]
+        if self.otlp is not None:
+            self.otlp.start()
+        self.start_validation()
+        self.read_topics_anew()
+
+    def start_validation(self) -> None:
+        """Start the parts that check records."""
+        self.record_parts.start()
+
+    def _export(self, version: str) -> OtlpExport | None:
+        """Return the exporter of metrics to a collector, if one is set. Raises ConfigError."""
+        return self.pages.export(version)
+
+    def _log_absent(self) -> None:
+        """Log what follows from settings that are not there."""
+        if "mode" not in self.settings.model_fields_set:
+            log.warning(
+                "this gate observes, because no mode is set: batches that break a rule are "
+                "forwarded, counted and logged. Set mode: enforce to refuse them, or mode: observe "
+                "to leave out this line"
+            )
+        if self.cluster_topics is None and not self.settings.topics.policies:
+            log.info(
+                "no topic limits are known: the gate limits no topic. "
+                "Set topics.policies, or upstream.admin to read them from the cluster"
+            )
+
+    def _open_audit_file(self) -> None:
+        if self.audit_file is not None:
+            try:
+                self.audit_file.start()
+            except OSError as error:
+                text = f"log.audit_file {self.audit_file.path} cannot be opened: {error.strerror}"
+                raise OSError(error.errno, text) from None
+
+    def reopen_files(self) -> None:
+        """Open the audit file anew: its name may stand for another file now."""
+        if self.audit_file is not None:
+            self.audit_file.reopen()
+
+    async def _open_metrics(self, address: Address) -> None:
+        socks = self.ports.open_metrics(*address) or await self.health.bound(*address)
+        self.ports.keep_metrics(socks)
+        self._metrics_sockets = socks
+        self.metrics_at = Address(*socks[0].getsockname()[:2])
+
+    def _bound_connections(self) -> None:
+        """Allow as many clients as the open files suffice for. Raises OSError."""
+        self.max_connections = self.connections_for(self.settings)
+        self.shared.budget.bound_connections(self.max_connections)
+
+    def connections_for(self, settings: Settings) -> int:
+        """Raise the limit of open files; return the clients it suffices for. Raises OSError."""
+        return connections_of(settings)
+
+    # ---- the hand-over ---------------------------------------------------------------------------
+
+    def preparing(self) -> str | None:
+        """Return what this gate still lacks before it may take over; None: nothing."""
+        if self.cluster_topics is not None and self.cluster_topics.is_awaited:
+            return "the configurations of topics are being read"
+        return self.unready()
+
+    def accept(self) -> None:
+        """Accept connections at the sockets of the gate that is taken over; close unused ones."""
+        for proxy in self.proxies.values():
+            proxy.accept()
+        self.health.accept(self._metrics_sockets)
+        self.ports.close_unused()
+        self.discovery.own_file()
+
+    def succeeded(self) -> None:
+        """Note that the other gate does not accept any more; its end is awaited in a task."""
+        self.succession.succeeded()
+
+    # ---- its end ---------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Let /readyz say that this gate ends, and serve on."""
+        self.is_draining = True
+
+    async def stop(self, drain_s: float | None = None) -> None:
+        """Stop accepting, deliver answers for ``drain_s`` (None: the settings'), and end."""
+        self.is_draining = True  # /readyz says so first, for as long as it lasts
+        drain_s = self.settings.limits.drain_timeout_ms / 1000 if drain_s is None else drain_s
+        await asyncio.gather(*(proxy.stop(drain_s) for proxy in self.proxies.values()))
+        await self.discovery.stop()
+        tasks = [task for task in (*self._tasks, self._topics_task) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.health.stop()
+        if self.otlp is not None:
+            await self.otlp.stop()
+        for sock in self._metrics_sockets:  # where nothing has been accepted yet
+            sock.close()
+        self._close_retired(len(self._retired))
+        self.record_parts.close()
+        if self.quarantine is not None:
+            await asyncio.to_thread(self.quarantine.stop)
+        self.refusals.flush()
+        self.denials.flush()
+        if self.audit_file is not None:
+            await asyncio.to_thread(self.audit_file.stop)
+        await self.succession.stop()
+        self.connection_log.flush()
+        if self.observed_file is not None:
+            await self.observed_file.stop()
+
+    # ---- other settings --------------------------------------------------------------------------
+
+    async def prepare(self, settings: Settings) -> Step:
+        """Prepare other settings, in a thread; ``apply`` takes them. Raises ConfigError."""
+        return await in_background(partial(Prepared, self, settings))
+
+    def read_topics_anew(self) -> None:
+        """Read topic configurations now, and from now on as the settings ask."""
+        if self._topics_task is not None:
+            self._topics_task.cancel()
+            self._topics_task = None
+        if self.cluster_topics is not None:
+            self.cluster_topics.refresh_s = self.parts.refresh_s
+            self._topics_task = asyncio.create_task(self.cluster_topics.run())
+
+    def retire(self, parts: Parts, gates: list[Gate]) -> None:
+        """Close what was used before, once nobody waits for an answer of it any more."""
+        self._retired.append((parts, gates))
+        asyncio.get_running_loop().call_later(RETIRE_S, self._close_retired, 1)
+
+    def _close_retired(self, count: int) -> None:
+        """Close the oldest of what was retired; a thread frees it, since that may take long."""
+        retired, self._retired = self._retired[:count], self._retired[count:]
+        used = [parts.record_parts for parts, _ in self._retired]
+        for parts, _ in retired:
+            parts.record_parts.close(self.record_parts, *used)
+        if retired:
+            threading.Thread(target=retired.clear, daemon=True).start()
+
+    def unready(self) -> str | None:
+        """Return why clients cannot be served; None if they can."""
+        if self.is_draining:
+            return "draining"
+        return self.discovery.unready()
+
+    def admin_problem(self) -> str:
+        """Return why brokers refuse the login of ``upstream.admin``; "" where none does."""
+        if self.settings.upstream.admin is None:
+            return ""
+        topics = self.cluster_topics
+        refused = topics.problem if topics is not None and topics.is_refused else ""
+        return self.discovery.admin_problem or refused
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what is wrong while clients are served all the same, a line each."""
+        if problem := self.admin_problem():
+            yield f"the login of upstream.admin is refused: {problem}"
+        if self.cluster_topics is not None and (problem := self.cluster_topics.problem):
+            yield f"topic configurations cannot be read: {problem}"
+
+    @property
+    def addresses(self) -> dict[str, Address]:
+        """Return the bootstrap address of each listener, by its name."""
+        return {name: Address(*proxy.bootstrap) for name, proxy in self.proxies.items()}
+
+    async def _look(self) -> None:
+        while True:
+            await self.pages.oldest.look(list(self.pages.sessions()))
+            self.refusals.flush()
+            self.denials.flush()
+            self.connection_log.flush()
+            await self._false_claims.look(self.ledger)
+            await asyncio.sleep(LOOK_S)
+
+
+@contextlib.contextmanager
+def _listening(address: Address) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = f"cannot listen on {address}: {problem_of(error)}"
+        raise OSError(error.errno, text) from None

@@ -1,0 +1,152 @@
+"""The life of a gate's process, from its start to its end.
+
+    SERVING   clients connect and are served
+    LEAVING   /readyz is 503, and all else as before, for limits.stop_delay_ms
+    HANDED    a new gate serves, and this one drains; nobody has asked it to end yet
+    DRAINING  ports are closed; what is under way is delivered, for limits.drain_timeout_ms
+    ENDED     nothing is left
+
+    SERVING ──TERMINATE──► LEAVING ──TERMINATE, INTERRUPT, DELAYED──► DRAINING
+       ├────────────INTERRUPT────────────────────────────────────────►   │
+       └─HANDED─► HANDED ──TERMINATE, INTERRUPT──────────────────────►   │
+                    └──────DRAINED──► ENDED                              │
+    ENDED ◄───────────────────────TERMINATE, INTERRUPT, DRAINED──────────┘
+
+RELOAD is served in SERVING and LEAVING, and changes no phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import signal
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from batchval.proxy.kit.state_machine import StateMachine
+
+__all__ = ["SIGNALS", "TRANSITIONS", "Event", "Leaving", "Life", "Phase"]
+
+
+class Phase(enum.Enum):
+    """The phases of the process."""
+
+    SERVING = "serving"
+    LEAVING = "leaving"
+    HANDED = "handed"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class Event(enum.Enum):
+    """The events of the process."""
+
+    TERMINATE = "terminate"
+    INTERRUPT = "interrupt"
+    RELOAD = "reload"
+    HANDED = "handed"  # a new gate has taken over
+    DELAYED = "delayed"
+    DRAINED = "drained"
+
+
+#: (phase, event) -> the next phase.
+TRANSITIONS: Final[dict[tuple[Phase, Event], Phase]] = {
+    (Phase.SERVING, Event.TERMINATE): Phase.LEAVING,
+    (Phase.SERVING, Event.INTERRUPT): Phase.DRAINING,
+    (Phase.SERVING, Event.HANDED): Phase.HANDED,
+    (Phase.LEAVING, Event.TERMINATE): Phase.DRAINING,
+    (Phase.LEAVING, Event.INTERRUPT): Phase.DRAINING,
+    (Phase.LEAVING, Event.DELAYED): Phase.DRAINING,
+    (Phase.HANDED, Event.TERMINATE): Phase.DRAINING,
+    (Phase.HANDED, Event.INTERRUPT): Phase.DRAINING,
+    (Phase.HANDED, Event.DRAINED): Phase.ENDED,
+    (Phase.DRAINING, Event.TERMINATE): Phase.ENDED,
+    (Phase.DRAINING, Event.INTERRUPT): Phase.ENDED,
+    (Phase.DRAINING, Event.DRAINED): Phase.ENDED,
+}
+
+SIGNALS: Final = {
+    signal.SIGTERM: Event.TERMINATE,
+    signal.SIGINT: Event.INTERRUPT,
+    signal.SIGHUP: Event.RELOAD,
+}
+
+
+log = logging.getLogger("batchval.proxy")
+
+
+class Leaving(Protocol):
+    """The part of the gate that its lifecycle uses."""
+
+    def leave(self) -> None: ...
+    async def stop(self, drain_s: float | None = None) -> None: ...
+
+
+class Life(StateMachine[Phase, Event]):
+    """The phases of one gate, which serves already.
+
+    ``events``     what happens: signals, and the hand-over to a new gate
+    ``stop_delay_s``  returns limits.stop_delay_ms as it is now, in seconds
+    ``leaving``    called when the gate begins to end: it cannot be taken over from then on
+    ``draining``   called when it drains: it takes no other settings from then on
+    """
+
+    transitions = TRANSITIONS
+
+    def __init__(
+        self,
+        gate: Leaving,
+        stop_delay_s: Callable[[], float],
+        reload: Callable[[], object],
+        leaving: Callable[[], None] = lambda: None,
+        draining: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.state = Phase.SERVING
+        self._gate = gate
+        self._stop_delay_s = stop_delay_s
+        self._reload = reload
+        self._leaving = leaving
+        self._has_left = draining
+        self._draining: asyncio.Task[None] | None = None
+
+    async def run(self) -> bool:
+        """Run until the gate has ended; return whether a signal has interrupted it."""
+        is_interrupted = False
+        while self.state is not Phase.ENDED:
+            event = await self.events.get()
+            if event is Event.RELOAD and self.state in (Phase.SERVING, Phase.LEAVING):
+                self._reload()
+            before = self.state
+            if self.move(event):
+                is_interrupted |= event is Event.INTERRUPT or (
+                    before is Phase.DRAINING and event is not Event.DRAINED
+                )
+                if before is Phase.SERVING:
+                    self._leaving()
+                self._enter()
+        await self._end()
+        return is_interrupted
+
+    def _enter(self) -> None:
+        if self.state is Phase.LEAVING:
+            delay_s = self._stop_delay_s()
+            log.info("this gate stops: /readyz is 503, ports close after %g s", delay_s)
+            self._gate.leave()
+            asyncio.get_running_loop().call_later(delay_s, self.events.put_nowait, Event.DELAYED)
+        elif self._draining is None and self.state is not Phase.ENDED:
+            log.info("this gate drains: ports are closed, pending answers are delivered")
+            self._has_left()
+            self._draining = asyncio.ensure_future(self._gate.stop())
+            self._draining.add_done_callback(lambda _: self.events.put_nowait(Event.DRAINED))
+
+    async def _end(self) -> None:
+        assert self._draining is not None
+        if self._draining.done():
+            self._draining.result()
+        else:  # asked twice: at once, then
+            self._draining.cancel()
+            await asyncio.wait((self._draining,))
+            await self._gate.stop(0)
+        log.info("this gate has ended")

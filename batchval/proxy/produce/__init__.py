@@ -1,0 +1,1 @@
+"""Validation of Produce requests: policies, verdicts, long work, copies of refused batches."""

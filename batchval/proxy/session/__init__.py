@@ -1,0 +1,1 @@
+"""One client: its two connections, its requests and their answers, until its end."""

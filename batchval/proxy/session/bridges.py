@@ -1,0 +1,226 @@
+"""Raise requests of versions that Kafka 4 no longer serves, and lower their answers (``bridge``).
+
+    client  old version  ->  gate  raised version  ->  broker
+    client  old version  <-  gate  raised version  <-  broker
+
+Small requests and answers are translated on the loop, others in a thread: the requests after one
+that is translated wait for it, and so do the answers (``lowering``). Produce 0 to 2 belong to
+``handlers.produce``: their batches are validated, too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
+from batchval.protocol.old_fetch import OldFetch
+from batchval.protocol.old_list_offsets import OldListOffsets
+from batchval.protocol.old_versions import CONSUMERS, PRODUCERS, Raised, lower_answer, raise_request
+from batchval.proxy.produce.validation_queue import OneSlice
+from batchval.proxy.session.lowering import FetchConversion, FetchFacts, is_empty
+from batchval.proxy.session.pending import Answer, Item, Lowering, Queue
+
+__all__ = ["raised_by", "take"]
+
+_RAISED: Final[Mapping[str, Mapping[ApiKey, Raised]]] = {
+    "producers": PRODUCERS,
+    "consumers": CONSUMERS,
+}
+
+#: Bytes of a request or an answer that is translated on the loop: about 0.5 ms.
+INLINE: Final = 4 << 10
+#: Bytes of a Fetch answer: what a consumer holds here at most, but for a batch that is larger.
+MOST_FETCHED: Final = 8 << 20
+#: A session's Fetch answer takes at most 1/SHARE of max_bytes_held, or LEAST_FETCHED.
+SHARE: Final = 16
+LEAST_FETCHED: Final = 64 << 10
+
+_HEADER: Final = struct.Struct(">ihhih")  # length, key, version, correlation id, client id's size
+_ANSWER_HEADER: Final = 8
+_READ_COMMITTED: Final = 1
+
+Out = list[bytes | memoryview]
+
+
+def raised_by(bridge: frozenset[str]) -> dict[int, Raised]:
+    """Return the APIs whose old versions are raised, by API key."""
+    return {int(key): raised for word in sorted(bridge) for key, raised in _RAISED[word].items()}
+
+
+def take(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    """Raise a request of an old version, and send it on. Raises ProtocolError."""
+    session.counters.requests_raised_total += 1
+    answer = Answer(correlation_id, key, version, _lower_fetch if key == ApiKey.FETCH else _lower)
+    work = _Raising(session, frame, answer)
+    if len(frame) <= INLINE:
+        raised = work.raised()
+        for question, asked in work.questions:
+            session.forward(question, asked, out, is_own=True)
+        session.forward(raised, answer, out)
+        work.keep()
+        return
+    session.place(answer)
+    work.item = Item(frame, answer, waits=True)
+    work.item.work = work
+    session.outbox.put(work.item)
+    session.proxy.validation.put(work)
+
+
+class _Raising(OneSlice):
+    """A job that raises one request, for ``ValidationQueue``.
+
+    ``questions``  requests of the gate's own that go to the broker first, and their places
+    """
+
+    def __init__(self, session: Queue, frame: memoryview, answer: Answer) -> None:
+        super().__init__(frame)
+        self.session = session
+        self.answer = answer
+        self.raising = session.raised[answer.key]
+        self.item: Item | None = None
+        self.questions: list[tuple[memoryview, Answer]] = []
+        # here, on the loop: in a thread the session is read only
+        self._turn = session.old_fetches.next_turn() if answer.key == ApiKey.FETCH else 0
+        self._raised = frame
+        self._held = 0  # for what the answer needs
+
+    def make(self) -> None:
+        """Raise the request, in a thread."""
+        self._raised = self.raised()
+
+    def done(self, error: BaseException | None) -> None:
+        """Send the request on, and what waits for it."""
+        session, item = self.session, self.item
+        assert item is not None
+        item.work = None
+        if self.cancelled:
+            return
+        if error is not None:
+            session.outbox.drop_from(item)
+            if isinstance(error, ProtocolError):
+                session.end("request_malformed", str(error))
+            else:
+                session.proxy.log_error("a request could not be raised to a newer version", error)
+                session.abort("fault")
+            return
+        at, place = session.outbox.index(item), session.answers.index(self.answer)
+        for question, asked in reversed(self.questions):
+            session.outbox.insert(at, Item(question, asked))
+            session.answers.insert(place, asked)
+            session.waiting += len(question)
+        session.waiting += len(self._raised) - len(item.frame)
+        item.frame = self._raised
+        item.waits = False
+        self.keep()
+        session.outbox.send_ready()
+
+    def keep(self) -> None:
+        """Count what the session keeps until the answer comes."""
+        if self._held:
+            self.session.keep(self.answer, self._held)
+
+    def raised(self) -> memoryview:
+        """Return the raised request's frame, without its correlation id. Raises ProtocolError."""
+        frame, answer = self._frame, self.answer
+        if len(frame) < _HEADER.size:
+            raise ProtocolError("the bytes end before the field does", len(frame))
+        *_, size = _HEADER.unpack_from(frame)
+        at = _HEADER.size + max(0, size)
+        if size < -1 or at > len(frame):
+            raise ProtocolError("the bytes end before the field does", _HEADER.size - 2)
+        head, most = frame[:at], self.session.limits.max_partitions
+        if answer.key == ApiKey.FETCH:
+            return self._framed(head, self._raised_fetch(frame[at:]))
+        if answer.key == ApiKey.LIST_OFFSETS:
+            request = answer.facts = OldListOffsets(frame[at:], max_partitions=most)
+            self._held = request.held
+            for timestamp in request.questions():
+                asked = Answer(
+                    0, answer.key, self.raising.to, partial(_note_offsets, request, timestamp)
+                )
+                self.questions.append((self._framed(head, request.raised(timestamp)), asked))
+            raised = self._framed(head, request.raised())
+            request.shrink()
+            return raised
+        return self._framed(
+            head, raise_request(self.raising, answer.version, frame[at:], max_elements=most)
+        )
+
+    def _framed(self, head: memoryview, body: bytes) -> memoryview:
+        """Return a frame of the raised version with this header's client id."""
+        made = bytearray(head) + body
+        size = _HEADER.unpack_from(head)[-1]
+        _HEADER.pack_into(made, 0, len(made) - 4, self.answer.key, self.raising.to, 0, size)
+        return memoryview(made)
+
+    def _raised_fetch(self, body: memoryview) -> bytes:
+        session, limits = self.session, self.session.limits
+        options = session.proxy.options
+        request = OldFetch(body, self.answer.version, max_partitions=limits.max_partitions)
+        offsets = [session.old_fetches.offset_for(wanted) for wanted in request.partitions]
+        pairs = zip(request.partitions, offsets, strict=True)
+        others = {i: offset for i, (wanted, offset) in enumerate(pairs) if offset != wanted.offset}
+        self.answer.facts = FetchFacts(body, self.answer.version, limits.max_partitions, others)
+        self._held = self.answer.facts.held
+        most = max(LEAST_FETCHED, min(MOST_FETCHED, limits.max_bytes_held // SHARE))
+        isolation_level = (
+            _READ_COMMITTED if options.bridge_isolation_level == "read_committed" else 0
+        )
+        # below version 3 (KIP-74) answers had no limit: clients do not rotate their partitions
+        turn = self._turn if request.is_cut else 0
+        return request.raised(offsets, most, isolation_level, turn)
+
+
+# ---- answers -------------------------------------------------------------------------------------
+
+
+def _note_offsets(
+    request: OldListOffsets, timestamp: int, session: Queue, answer: Answer, frame: memoryview
+) -> None:
+    """Keep the broker's answer to a question of the gate's own; the client gets nothing of it."""
+    request.note(timestamp, frame[_ANSWER_HEADER:])
+
+
+def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    is_small = max(len(frame), answer.held) <= INLINE
+    session.let_go(answer)
+    lowering = _Lowering(session, answer, frame)
+    if is_small:
+        return lowering.lowered()
+    session.convert(lowering)
+    return None
+
+
+def _lower_fetch(session: Queue, answer: Answer, frame: memoryview) -> Chunks | None:
+    session.let_go(answer)
+    conversion = FetchConversion(session, answer, frame)
+    if len(frame) <= INLINE and answer.facts.held <= INLINE and is_empty(frame[_ANSWER_HEADER:]):
+        conversion.work()
+        return conversion.finish()
+    session.convert(conversion)
+    return None
+
+
+class _Lowering(Lowering):
+    """A job that lowers a large answer other than Fetch's, for ``ValidationQueue``."""
+
+    def make(self) -> None:
+        """Lower the answer, in a thread."""
+        self._ready = self.lowered()
+
+    def lowered(self) -> Chunks:
+        """Return the answer in the client's version. Raises ProtocolError."""
+        answer = self.answer
+        body: memoryview | bytes = self._frame[_ANSWER_HEADER:]
+        if answer.key == ApiKey.LIST_OFFSETS:
+            body = answer.facts.lowered(body)
+        else:
+            body = lower_answer(self.session.raised[answer.key], answer.version, body)
+        return [struct.pack(">ii", len(body) + 4, answer.correlation_id), body]

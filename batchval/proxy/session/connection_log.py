@@ -1,0 +1,253 @@
+"""Log lines about connections: one line for each that the gate ended, and with level debug what
+comes before.
+
+    WARNING connection ended listener=edge client=10.0.0.7:51324 client_id=shop … reason=frame_http
+
+The facts stand in the order of ``_facts``. What a client chose is shortened here and escaped by the
+formatter. Nothing of a record or of what SASL carried is ever in a line. A line is made from the
+session only where it is written: a flood costs a look at the clock for each connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from batchval.protocol.apis import APIS
+from batchval.protocol.old_versions import CONSUMERS, PRODUCERS
+from batchval.proxy.cluster.listeners import Listener
+from batchval.proxy.kit.end_reasons import CLIENT, Reason, reason_of
+from batchval.proxy.kit.sockets import transferred
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.fast_path import FastPath
+from batchval.proxy.session.pending import facts_of
+from batchval.proxy.settings.options import ANONYMOUS, Facts
+from batchval.proxy.watch.audit_log import MOST_AT_ONCE, short
+from batchval.proxy.watch.clients import SeenClient, pair_of
+from batchval.proxy.watch.metrics import Family
+from batchval.proxy.watch.senders import LineShares, SenderTable
+from batchval.token_bucket import TokenBucket
+
+__all__ = ["Connection", "ConnectionLog", "Request", "upgrade_advice"]
+
+#: Lines of level debug in a second: one takes the event loop 30 microseconds.
+DEBUG_LINES: Final = 500
+_LONGEST_DETAIL: Final = 300
+#: The word of the setting ``bridge`` that serves the old versions of an API.
+_BRIDGES = {int(key): "consumers" for key in CONSUMERS} | {
+    int(key): "producers" for key in PRODUCERS
+}
+
+#: API key and version.
+Request = tuple[int, int]
+
+log = logging.getLogger("batchval.proxy")
+
+
+class Connection(Protocol):
+    """The part of a session that a log line describes.
+
+    ``name``    host and port of the client
+    ``opened``  when it was accepted, in seconds of the loop's clock
+    """
+
+    name: str
+    opened: float
+    facts: Facts
+    client: ClientConnection
+    broker: BrokerConnection | None
+    answers: deque[Any]
+
+    @property
+    def listener(self) -> Listener: ...
+    @property
+    def seen_client(self) -> SeenClient: ...
+    @property
+    def fast_path(self) -> FastPath: ...
+    def now(self) -> float: ...
+
+
+class ConnectionLog:
+    """A logger of ended connections: writes at most ``per_second`` lines a second, and counts the
+    others.
+
+    The first of a reason after each ``flush`` is written in any case, so that a flood for one
+    reason hides no other reason. A sender that has had no line lately gets one, too.
+
+    ``is_debug``  whether lines of level debug are written; known again at each ``flush``
+    ``left_out``  lines that were left out, by reason
+    """
+
+    def __init__(
+        self,
+        per_second: int = 100,
+        clock: Callable[[], float] = time.monotonic,
+        senders: SenderTable | None = None,
+    ) -> None:
+        self.left_out: dict[str, int] = {}
+        self.is_debug = log.isEnabledFor(logging.DEBUG)
+        self._senders = SenderTable(clock=clock) if senders is None else senders
+        self.bound(per_second)
+        self._debug_tokens = TokenBucket(DEBUG_LINES, MOST_AT_ONCE, clock)
+        self._new: dict[str, int] = {}  # left out since the last flush
+        self._written: set[str] = set()  # reasons since the last flush
+
+    def bound(self, per_second: int) -> None:
+        """Write so many lines a second from now on."""
+        self._lines = LineShares(
+            "connections", per_second, min(per_second, MOST_AT_ONCE), self._senders
+        )
+
+    def ended(
+        self, session: Connection, why: str, detail: str = "", request: Request | None = None
+    ) -> None:
+        """Write why a connection ends. ``request`` is the one that is the cause, if one is."""
+        reason = reason_of(why)
+        if self._may_write(why, reason, partial(_who, session)):
+            facts = _facts(session, request)
+            facts |= {
+                "reason": why,
+                "meaning": reason.meaning,
+                "detail": short(detail, _LONGEST_DETAIL),
+            }
+            _write(reason.level, "connection ended", facts | _amounts(session))
+
+    def refused(self, listener: str, client: str, why: str) -> None:
+        """Write that a connection was closed as soon as it was accepted."""
+        reason = reason_of(why)
+        if self._may_write(why, reason, lambda: (ANONYMOUS, client)):
+            facts = {
+                "listener": listener,
+                "client": client,
+                "reason": why,
+                "meaning": reason.meaning,
+            }
+            _write(reason.level, "connection ended", facts)
+
+    def closed_by_client(self, session: Connection) -> None:
+        """Write, with level debug, that the client has closed the connection."""
+        if self.is_debug and self._may_write(CLIENT, reason_of(CLIENT), partial(_who, session)):
+            facts = _facts(session, None) | {"requests": session.seen_client.requests}
+            _write(logging.DEBUG, "connection closed by the client", facts | _seconds(session))
+
+    def debug(self, session: Connection, event: str, **facts: object) -> None:
+        """Write what happened to a connection. Ask ``is_debug`` first: a call costs more."""
+        if self._debug_tokens.take():
+            found = {
+                key: short(fact) if isinstance(fact, str) else fact for key, fact in facts.items()
+            }
+            _write(
+                logging.DEBUG,
+                event,
+                {"listener": session.facts.listener, "client": session.name} | found,
+            )
+        else:
+            self._leave_out("debug")
+
+    def _may_write(self, why: str, reason: Reason, who: Callable[[], tuple[str, str]]) -> bool:
+        """Return whether a line may be written now; else count it, unless the level hides it.
+
+        ``who`` returns the principal and the client.
+        """
+        if not log.isEnabledFor(reason.level):
+            return False
+        if reason.level == logging.DEBUG:
+            may = self._debug_tokens.take()
+        else:
+            may = self._lines.take(*who()) or why not in self._written
+        if not may:
+            self._leave_out(why)
+            return False
+        self._written.add(why)
+        return True
+
+    def _leave_out(self, why: str) -> None:
+        self._new[why] = self._new.get(why, 0) + 1
+        self.left_out[why] = self.left_out.get(why, 0) + 1
+
+    def flush(self) -> None:
+        """Write how many lines were left out, if any were. Call it now and then, and at the end."""
+        self.is_debug = log.isEnabledFor(logging.DEBUG)
+        self._written.clear()
+        if self._new:
+            counts, self._new = self._new, {}
+            facts = {
+                "count": sum(counts.values()),
+                "reasons": ",".join(f"{why}:{n}" for why, n in counts.items()),
+            }
+            log.warning("connections left out of the log", extra={"facts": facts})
+
+    def families(self) -> Iterator[Family]:
+        """Yield the metric of the lines that were left out."""
+        samples = [((why,), count) for why, count in self.left_out.items()]
+        text = "Ended connections without a log line, by reason; debug: lines of that level."
+        yield Family("counter", "log_connections_left_out", text, ("reason",), samples)
+
+
+def _who(session: Connection) -> tuple[str, str]:
+    """Return the principal and the client of a session."""
+    return session.facts.principal, session.name
+
+
+def _write(level: int, event: str, facts: Mapping[str, object]) -> None:
+    log.log(
+        level,
+        event,
+        extra={"facts": {key: fact for key, fact in facts.items() if fact not in (None, "")}},
+    )
+
+
+def _facts(session: Connection, request: Request | None) -> dict[str, object]:
+    """Return who was connected, to which broker, and the request that matters."""
+    seen, broker, node_id = session.seen_client, session.broker, session.listener.node_id
+    seen.collect()
+    key, version = request or _last_request(session)
+    return {
+        "listener": session.facts.listener,
+        "client": session.name,
+        "client_id": None if seen.client_id is None else short(seen.client_id),
+        "software": seen.software.name,
+        "software_version": seen.software.version,
+        "principal": short(session.facts.principal),
+        "broker": "bootstrap" if node_id is None else node_id,
+        "broker_address": None if broker is None else broker.address,
+        "api": None if key < 0 else APIS[key].name if key in APIS else key,
+        "version": None if key < 0 else version,
+    }
+
+
+def _last_request(session: Connection) -> Request:
+    """Return the oldest request that awaits its answer, else the last one; key -1: not known."""
+    if session.answers:
+        _, key, version = facts_of(session.answers[0])
+        if key >= 0:
+            return key, version
+    last = session.fast_path.last
+    return (-1, 0) if last < 0 else pair_of(last)
+
+
+def _amounts(session: Connection) -> dict[str, object]:
+    """Return what the kernel has counted of the connection so far, with what TLS adds."""
+    received, sent = transferred(session.client.transport)
+    amounts: dict[str, object] = {
+        "received": received,
+        "sent": sent,
+        "requests": session.seen_client.requests,
+    }
+    return amounts | _seconds(session)
+
+
+def _seconds(session: Connection) -> dict[str, object]:
+    return {"seconds": round(max(0.0, session.now() - session.opened), 3)}
+
+
+def upgrade_advice(key: int) -> str:
+    """Return which versions of an API Kafka 4 serves, and what serves older ones."""
+    api, bridge = APIS[key], _BRIDGES.get(key)
+    text = f"Kafka 4 serves {api.name} {api.min_version} and later (KIP-896): upgrade the client"
+    return text if bridge is None else f"{text}, or set bridge: {bridge}"

@@ -1,0 +1,470 @@
+"""Handlers of the requests and the answers of each API.
+
+    Produce            validated; answers lose what was refused here, or hold brokers' addresses
+    Metadata           answers name brokers (their listeners here take their place) and topics
+                       (which are remembered)
+    FindCoordinator, DescribeCluster, Fetch 16 and later, ShareFetch, ShareAcknowledge
+                       answers may name brokers
+    ApiVersions        answers keep what can be carried here
+    SaslHandshake, SaslAuthenticate
+                       show when the broker has authenticated the client
+    old versions       are raised, and their answers lowered, where ``bridge`` is set (``bridges``)
+    all others         pass unchanged
+
+A handler takes a request and gives its answer a place in the session's queue; ``respond`` makes of
+the broker's answer what the client gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from batchval.protocol.addresses import may_hold_addresses, rewrite_addresses
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.message import Chunks
+from batchval.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from batchval.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from batchval.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from batchval.protocol.old_versions import PRODUCERS, Raised
+from batchval.protocol.produce import ProduceRequestView
+from batchval.protocol.produce_answer import ProduceResponseView, lower, merge
+from batchval.proxy.produce.gate import RequestVerdict
+from batchval.proxy.session import bridges
+from batchval.proxy.session.pending import Answer, Item, Queue, Respond, facts_of, throttle_ms
+from batchval.proxy.session.sasl_exchange import TOKENS, UNSUPPORTED_SASL_MECHANISM
+
+__all__ = [
+    "answer_versions",
+    "count_throttle",
+    "forward_validated",
+    "is_passed_on",
+    "is_rewritten",
+    "of",
+    "produce",
+    "respond",
+    "rewrite",
+    "token",
+]
+
+UNSUPPORTED_VERSION: Final = 35
+#: The version of the gate's own Metadata requests: from 12 on they ask for topic ids (KIP-516).
+_METADATA_VERSION: Final = 12
+_TOPIC_IDS_FROM: Final = 13  # of Produce
+#: The oldest version of Produce that Kafka 4 knows: older ones go on as this one.
+OLDEST_PRODUCE: Final = PRODUCERS[ApiKey.PRODUCE].to
+_CLIENT_ID: Final = "batchval-gate"
+_CORRELATION_ID: Final = 8  # where it stands in a request's frame, after the length
+
+#: Bytes besides the batches of a request of which a part goes on: the answer repeats them, on the
+#: loop. As many as 10,000 partitions need whose topics have the longest names, each with claims.
+MOST_MERGED: Final = 4 << 20
+
+_pack_int = struct.Struct(">i").pack_into
+
+#: Answers of these do not show that the broker has authenticated the client.
+_BEFORE_AUTHENTICATION: Final = frozenset(
+    {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+)
+
+Out = list[bytes | memoryview]
+Handler = Callable[[Queue, memoryview, int, int, int, Out], None]
+
+
+def of(key: int, version: int, changed_from: int, raised: Raised | None) -> Handler:
+    """Return the handler of requests of an API other than Produce.
+
+    ``raised``  the old versions of this API that are raised
+    """
+    if raised is not None and version < raised.first_kept:
+        return bridges.take
+    handler = _HANDLERS.get(key)
+    if handler is not None:
+        return handler
+    return _addresses if version >= changed_from else _plain
+
+
+def respond(session: Queue, first: Answer | int, frame: memoryview) -> Chunks | None:
+    """Return what the client gets of an answer, or None. Raises ProtocolError and OSError."""
+    correlation_id, key, version = facts_of(first)
+    answer = (
+        first
+        if isinstance(first, Answer)
+        else Answer(correlation_id, key, version, _respond_of(key, version))
+    )
+    if answer.respond is None:
+        raise ProtocolError("an answer came for a request that no broker has seen")
+    if key >= 0:
+        count_throttle(session, key, version, frame[4:])
+        if not session.authenticated and key not in _BEFORE_AUTHENTICATION:
+            # of some mechanisms only this answer shows that the broker knows the client
+            if not session.sasl.mechanism:
+                session.proxy.discovery.answered_without_authentication()
+            session.identity.authenticate()
+    return answer.respond(session, answer, frame)
+
+
+def _respond_of(key: int, version: int) -> Respond:
+    """Return what is done with an answer that the fast path takes where it names nobody."""
+    return rewrite if key == ApiKey.PRODUCE and may_hold_addresses(key, version) else _pass_on
+
+
+def count_throttle(session: Queue, key: int, version: int, body: memoryview) -> None:
+    """Count an answer that asks the client to wait."""
+    wait_ms = throttle_ms(key, version, body)
+    if wait_ms > 0:
+        session.counters.throttled(key, wait_ms)
+
+
+# ---- what most APIs need -------------------------------------------------------------------------
+
+
+def _plain(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    session.forward(frame, Answer(correlation_id, key, version, _pass_on), out)
+
+
+def _pass_on(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    frame[4:8] = answer.correlation_id.to_bytes(4, "big", signed=True)
+    return [frame]
+
+
+def is_passed_on(answer: Answer) -> bool:
+    """Return whether nothing but the correlation id of the broker's answer changes."""
+    return answer.respond is _pass_on
+
+
+def is_rewritten(answer: Answer) -> bool:
+    """Return whether the broker's answer may name brokers."""
+    return answer.respond is rewrite
+
+
+def _addresses(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    session.forward(frame, Answer(correlation_id, key, version, rewrite), out)
+
+
+def rewrite(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    """Return an answer with the gate's listeners where it names brokers."""
+    return rewrite_addresses(
+        frame[4:], answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
+    )
+
+
+def _is_own(session: Queue, frame: memoryview) -> bool:
+    """End the session if the gate itself sent this request (its upstream is the gate)."""
+    size = int.from_bytes(frame[12:14], "big", signed=True)
+    client_id = bytes(frame[14 : 14 + max(0, size)]).decode(errors="replace")
+    if not session.proxy.discovery.is_own_request(client_id):
+        return False
+    session.abort("own_request")
+    return True
+
+
+def _metadata(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    if _is_own(session, frame):
+        return
+    session.forward(frame, Answer(correlation_id, key, version, _learn_topics), out)
+
+
+def _learn_topics(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    session.proxy.learn_topics(frame[4:], answer.version)
+    return rewrite_addresses(
+        frame[4:],
+        answer.key,
+        answer.version,
+        session.replace,
+        correlation_id=answer.correlation_id,
+        known=session.written_brokers(answer.version),
+    )
+
+
+# ---- ApiVersions ---------------------------------------------------------------------------------
+
+
+def _versions(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    if _is_own(session, frame):
+        return
+    session.identity.introduce(frame, version)
+    session.forward(frame, Answer(correlation_id, key, version, _intersect), out)
+
+
+def _intersect(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    body = frame[4:]
+    try:
+        return session.proxy.intersected(
+            body, answer.version, answer.correlation_id, session.raised
+        )
+    except ProtocolError:
+        # an error in a form of its own (librdkafka's mock cluster): its code is enough for clients
+        error_code = int.from_bytes(body[4:6], "big", signed=True)
+        if error_code <= 0:
+            raise
+        return ApiVersionsResponse(error_code=error_code).encode(answer.correlation_id, 0)
+
+
+def answer_versions(session: Queue, correlation_id: int) -> None:
+    """Answer an unknown version of ApiVersions, as a broker that does not know it (KIP-511)."""
+    first, last = session.proxy.carried[ApiKey.API_VERSIONS]
+    keys = [ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=first, max_version=last)]
+    answer = Answer(correlation_id, ApiKey.API_VERSIONS, 0, None)
+    response = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=keys)
+    session.place(answer)
+    session.answer_here(answer, response.encode(correlation_id, 0))
+
+
+# ---- SASL ----------------------------------------------------------------------------------------
+
+
+def _handshake(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    """Note the mechanism: it says how many tokens without headers come after version 0."""
+    _, request = SaslHandshakeRequest.parse(frame[4:])
+    if version == 0 and request.mechanism not in TOKENS:
+        answer = Answer(correlation_id, key, version, None)
+        response = SaslHandshakeResponse(UNSUPPORTED_SASL_MECHANISM, sorted(TOKENS))
+        session.place(answer)
+        session.answer_here(answer, response.encode(correlation_id, version))
+        session.end(
+            "sasl_mechanism",
+            f"mechanism {request.mechanism[:100]}, expected {', '.join(sorted(TOKENS))}",
+        )
+        return
+    session.sasl.begin(request.mechanism)
+    session.identity.authentication_begins()
+    session.forward(frame, Answer(correlation_id, key, version, _shaken), out)
+    if version == 0:
+        session.wait_for_handshake()
+
+
+def _shaken(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    with contextlib.suppress(ProtocolError):  # the client gets what cannot be read as it is
+        response = SaslHandshakeResponse.decode(frame[4:], answer.version)
+        if response.error_code:
+            session.sasl.refused(response.error_code)
+        elif answer.version == 0:
+            session.sasl.accepted_0()
+    if answer.version == 0:
+        session.handshake_answered()
+    return _pass_on(session, answer, frame)
+
+
+def token(session: Queue, frame: memoryview, out: Out) -> None:
+    """Pass a token of SaslHandshake 0 on: no header, no correlation id."""
+    answer = Answer(0, -1, 0, _token_answered)
+    answer.facts = session.sasl.client_token(frame[4:])
+    session.place(answer)
+    if session.outbox:
+        session.outbox.put(Item(frame, answer))
+    else:
+        out.append(frame)
+
+
+def _token_answered(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    if session.sasl.broker_token():
+        session.identity.authenticated_as(answer.facts.principal)
+    return [frame]
+
+
+def _authenticate(
+    session: Queue, frame: memoryview, key: int, version: int, correlation_id: int, out: Out
+) -> None:
+    _, request = SaslAuthenticateRequest.parse(frame[4:])
+    answer = Answer(correlation_id, key, version, _authenticated)
+    answer.facts = session.sasl.client_token(memoryview(request.auth_bytes))
+    session.forward(frame, answer, out)
+
+
+def _authenticated(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    with contextlib.suppress(ProtocolError):  # as above
+        response = SaslAuthenticateResponse.decode(frame[4:], answer.version)
+        if response.error_code:
+            session.sasl.refused(response.error_code)
+        elif answer.facts.is_complete(bytes(response.auth_bytes)):
+            session.identity.authenticated_as(answer.facts.principal)
+    return _pass_on(session, answer, frame)
+
+
+# ---- Produce -------------------------------------------------------------------------------------
+
+
+def produce(
+    session: Queue,
+    frame: memoryview,
+    version: int,
+    correlation_id: int,
+    decision: str | None,
+    inline: bool,
+    out: Out,
+) -> None:
+    """Validate a Produce request, and send on what passes. Raises ProtocolError.
+
+    ``decision`` is the ledger's, where the fast path has asked it; ``inline`` is False where it
+    found that the batch decompresses to too much for the event loop.
+    """
+    raised = session.raised.get(ApiKey.PRODUCE)
+    oldest = OLDEST_PRODUCE if raised is None else raised.oldest
+    request = ProduceRequestView(
+        frame[4:], max_partitions=session.limits.max_partitions, oldest=oldest
+    )
+    session.counters.produce_requests_total += 1
+    answer = None
+    if request.expects_response:
+        respond = _lower if version < OLDEST_PRODUCE else _respond_of(ApiKey.PRODUCE, version)
+        answer = Answer(correlation_id, ApiKey.PRODUCE, version, respond)
+    question = _question(session, request)
+    if question is not None:
+        item = Item(frame, answer, request, waits=True)
+        asked = Answer(0, ApiKey.METADATA, question.api_version, partial(_question_answered, item))
+        pieces = question.encode(0, _CLIENT_ID)
+        session.forward(memoryview(bytearray(b"".join(pieces))), asked, out, is_own=True)
+    if answer is not None:
+        session.place(answer)
+    if question is not None:
+        session.outbox.put(item)
+        return
+    verdict = session.gate.validate(
+        request,
+        session.sender,
+        decision,
+        inline=inline,
+        principal=session.facts.principal,
+        account=session.account,
+        share=session.share,
+    )
+    if verdict.done and not session.outbox:
+        forward_validated(session, frame, answer, request, verdict, out)
+        return
+    item = Item(frame, answer, request, verdict, waits=not verdict.done)
+    session.outbox.put(item)
+    if item.waits:
+        session.proxy.validation.submit(session, item, request, verdict)
+
+
+def _question(session: Queue, request: ProduceRequestView) -> MetadataRequest | None:
+    """Return what to ask the broker before validating: topic ids, or if it knows the client."""
+    unknown = session.gate.unknown_topics(request) if request.api_version >= _TOPIC_IDS_FROM else []
+    if unknown:
+        topics = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
+        return MetadataRequest(
+            topics=topics, allow_auto_topic_creation=False, api_version=_METADATA_VERSION
+        )
+    return None if session.authenticated else MetadataRequest(topics=[], api_version=1)
+
+
+def _question_answered(item: Item, session: Queue, answer: Answer, frame: memoryview) -> None:
+    """Validate the request for which the broker was asked."""
+    session.proxy.learn_topics_then(
+        frame[4:], answer.version, partial(_validate_item, session, item)
+    )
+
+
+def _validate_item(session: Queue, item: Item) -> None:
+    if item not in session.outbox or item.request is None:
+        return  # the session has ended meanwhile
+    item.verdict = session.gate.validate(
+        item.request,
+        session.sender,
+        inline=False,
+        principal=session.facts.principal,
+        account=session.account,
+        share=session.share,
+    )
+    if item.verdict.done:
+        item.waits = False
+        session.outbox.send_ready()
+    else:
+        session.proxy.validation.submit(session, item, item.request, item.verdict)
+
+
+def forward_validated(
+    session: Queue,
+    frame: memoryview,
+    answer: Answer | None,
+    request: ProduceRequestView,
+    verdict: RequestVerdict,
+    out: Out,
+) -> None:
+    """Send on what passes, and remember what the answer must say of the rest."""
+    verdict.gate.settle(request, verdict, session.facts)
+    if not verdict.any_left:
+        _answer_here(session, answer, request, verdict)
+        return
+    if (
+        verdict.refusals is not None
+        and request.size > MOST_MERGED
+        and request.size_without_records > MOST_MERGED
+    ):
+        session.abort("request_names")  # no topic has names that long
+        return
+    wire_id = 0 if answer is None else session.next_id(answer)
+    if verdict.untouched:
+        _pack_int(frame, _CORRELATION_ID, wire_id)
+        out.append(frame)
+        return
+    session.counters.requests_rewritten_total += 1
+    out.extend(verdict.forwarded(request, wire_id))
+    if verdict.refusals is None:
+        return
+    if answer is None:
+        if verdict.refuses:
+            session.end("acks_0_refused")
+        return
+    answer.respond = _merge
+    answer.facts = request, verdict.refusals
+    answer.held = len(frame)
+    session.waiting += answer.held
+
+
+def _answer_here(
+    session: Queue, answer: Answer | None, request: ProduceRequestView, verdict: RequestVerdict
+) -> None:
+    if answer is None:
+        if verdict.refuses:
+            session.end("acks_0_refused")
+        return
+    session.counters.requests_answered_here_total += 1
+    session.answer_here(answer, verdict.answer(request))
+
+
+def _lower(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    """Return the broker's answer in the version of an old request."""
+    response = ProduceResponseView(frame[4:], OLDEST_PRODUCE)
+    return lower(response, answer.version, correlation_id=answer.correlation_id)
+
+
+def _merge(session: Queue, answer: Answer, frame: memoryview) -> Chunks:
+    """Return the broker's answer with what was refused here."""
+    request, refusals = answer.facts
+    session.waiting -= answer.held
+    response = ProduceResponseView(frame[4:], request.written_version)
+    merged = merge(request, refusals, response, correlation_id=answer.correlation_id)
+    if not may_hold_addresses(ApiKey.PRODUCE, answer.version):
+        return merged
+    body = memoryview(b"".join(merged))[4:]
+    return rewrite_addresses(
+        body, answer.key, answer.version, session.replace, correlation_id=answer.correlation_id
+    )
+
+
+_HANDLERS: Final[Mapping[int, Handler]] = {
+    ApiKey.METADATA: _metadata,
+    ApiKey.API_VERSIONS: _versions,
+    ApiKey.SASL_HANDSHAKE: _handshake,
+    ApiKey.SASL_AUTHENTICATE: _authenticate,
+}

@@ -1,0 +1,145 @@
+"""The memory that one session holds, for the budget of all sessions."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from batchval.proxy.kit.sockets import unread
+from batchval.proxy.session.answering import Answering
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.budget import Budget
+from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.holds import ANSWERS, BUDGET
+from batchval.proxy.session.session_states import State
+from batchval.proxy.settings.options import Counters, Limits
+
+__all__ = ["Holding"]
+
+#: Bytes that may wait for a client however many clients there are.
+LEAST_WRITE_BUFFER: Final = 16 << 10
+
+
+class Held(Protocol):
+    """The part of a session that counts its bytes.
+
+    ``waiting``  bytes of requests that wait, and of those whose answers are merged
+    """
+
+    address: str
+    spoke: bool
+    waiting: int
+    ending: str | None
+    state: State
+    client: ClientConnection
+    broker: BrokerConnection | None
+    answering: Answering
+    limits: Limits
+    budget: Budget
+    counters: Counters
+
+    def abort(self, why: str) -> None: ...
+
+
+class Holding:
+    """The bytes of one session.
+
+    ``counted``  what the budget has noted of them outside of blocks
+    """
+
+    __slots__ = ("_session", "_write_buffer", "counted")
+
+    def __init__(self, session: Held) -> None:
+        self.counted = 0
+        self._session = session
+        self._write_buffer = 0
+
+    def look(self) -> None:
+        """Let the budget count what the session holds, and pause it where that is too much."""
+        session = self._session
+        session.budget.count(self, session.answering.made)
+        if session.ending is None or session.state is State.DRAINING:
+            session.budget.look(self)
+
+    def bound_writes(self) -> None:
+        """Bound what waits for the client: less, the more clients there are."""
+        session = self._session
+        limit = max(
+            LEAST_WRITE_BUFFER,
+            session.budget.limit // 16 // max(1, session.counters.connections_open),
+        )
+        limit = min(session.limits.write_buffer, limit)
+        if limit != self._write_buffer and session.client.transport is not None:
+            self._write_buffer = limit
+            session.client.transport.set_write_buffer_limits(limit)
+
+    # ---- what the budget asks --------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Return the client's address, without the port."""
+        return self._session.address
+
+    @property
+    def spoke(self) -> bool:
+        """Return whether the client has sent a whole request."""
+        return self._session.spoke
+
+    def held(self) -> int:
+        """Return about how many bytes this session holds: frames in part, and what waits."""
+        session = self._session
+        held = (
+            self.partial_held()
+            + session.client.unwritten()
+            + session.waiting
+            + session.answering.made
+        )
+        return held if session.broker is None else held + session.broker.unwritten()
+
+    def is_read(self) -> bool:
+        """Return whether only the budget or the client keeps its request from growing."""
+        return not self._session.client.holds & ~(BUDGET | ANSWERS)
+
+    def partial_bytes(self) -> int:
+        """Return what has come of the client's unfinished request."""
+        return self._session.client.splitter.buffered
+
+    def answer_bytes(self) -> int:
+        """Return what has come of an answer that must be whole, if only the budget holds it up."""
+        broker = self._session.broker
+        return 0 if broker is None or broker.holds & ~BUDGET else broker.splitter.buffered
+
+    def unwritten(self) -> int:
+        """Return the bytes of answers that the client has not taken."""
+        return self._session.client.unwritten()
+
+    def unread(self) -> int:
+        """Return what the client has sent and nobody has read; -1 where that is not known."""
+        return unread(self._session.client.transport)
+
+    def partial_held(self) -> int:
+        """Return the memory of an unfinished request, and of an answer that must be whole."""
+        held, broker = self._session.client.splitter.held_bytes, self._session.broker
+        return held if broker is None else held + broker.splitter.held_bytes
+
+    def partial_size(self) -> int:
+        """Return the larger size that an unfinished request or answer states; 0: not known yet."""
+        size, broker = self._session.client.splitter.partial_size, self._session.broker
+        return max(size, broker.splitter.partial_size) if self.answer_bytes() and broker else size
+
+    # ---- what the budget asks for ----------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Read neither side: all sessions together hold too much."""
+        self._session.client.hold(BUDGET)
+        if self._session.broker is not None:
+            self._session.broker.hold(BUDGET)
+
+    def go_on(self) -> None:
+        """Read both sides again."""
+        self._session.client.release(BUDGET)
+        if self._session.broker is not None:
+            self._session.broker.release(BUDGET)
+
+    def abort(self, why: str) -> None:
+        """End the session at once."""
+        self._session.abort(why)

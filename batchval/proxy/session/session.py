@@ -1,0 +1,786 @@
+"""One client's session: its requests and their answers, in the same order.
+
+    int32 length, int16 api_key, int16 api_version, int32 correlation_id, …
+
+Each request takes its place among the answers as it comes. Towards the broker it has another
+correlation id, counted from 1, so that an answer out of turn is found whatever the client chose;
+then both connections end, since nobody can tell whose answer it was. Frames that are only passed on
+are sent as they were received: a slice of the buffer that they were read into, which lives until
+they are written.
+
+    handlers        what is done with the requests and answers of an API
+    outbox          requests that cannot go on yet
+    answering       the queue of answers
+    identity        who the client is, and what follows from that
+    connecting      the connection to the broker, until it is open
+    holding, holds  what the session holds in memory, and why its client is not read
+    closing         the end of both connections
+    session_states  the states
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol
+
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.frames import FrameError, allocated
+from batchval.protocol.old_versions import Raised
+from batchval.proxy.cluster.listeners import Listener, Listeners
+from batchval.proxy.kit.end_reasons import CLIENT
+from batchval.proxy.kit.sockets import address_of, keep_alive
+from batchval.proxy.kit.state_machine import StateMachine
+from batchval.proxy.produce.gate import Gate
+from batchval.proxy.session import handlers
+from batchval.proxy.session.answering import Answering
+from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.budget import TURN_S, Budget
+from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.closing import Closing
+from batchval.proxy.session.connecting import Connecting, Connector
+from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
+from batchval.proxy.session.denying import refuse_denied
+from batchval.proxy.session.fast_path import FastPath, Routes
+from batchval.proxy.session.holding import Holding
+from batchval.proxy.session.holds import (
+    ANSWERS,
+    BROKER,
+    BUDGET,
+    CONVERTING,
+    ENDING,
+    IN_WORDS,
+    SASL,
+    TURN,
+    UNKNOWN,
+    VALIDATING,
+)
+from batchval.proxy.session.identity import Identity, Knowing
+from batchval.proxy.session.old_fetches import OldFetches
+from batchval.proxy.session.outbox import Outbox
+from batchval.proxy.session.pending import Answer, Item, Lowering, Surroundings, facts_of
+from batchval.proxy.session.sasl_exchange import SaslExchange
+from batchval.proxy.session.session_clock import AgeLimit, SessionClock
+from batchval.proxy.session.session_states import TRANSITIONS, Event, State
+from batchval.proxy.settings.options import ANONYMOUS, Counters, Denied, Facts, Limits
+from batchval.proxy.tls.handshakes import HandshakeError, NoHandshakeError
+from batchval.proxy.watch.clients import ClientTable, SeenClient, is_turned_away
+from batchval.proxy.watch.durations import clock_ns
+from batchval.proxy.watch.senders import SenderTable, Share
+
+__all__ = ["Owner", "Session"]
+
+#: Bytes of requests and answers that one session may hold before its client is not read.
+MOST_HELD: Final = 8 << 20
+#: Seconds that the requests of one session may take at a time on the loop.
+SLICE_S: Final = 0.001
+
+_HEADER = struct.Struct(">hhi")
+_unpack_header = _HEADER.unpack_from
+_pack_int = struct.Struct(">i").pack_into
+
+
+class Owner(Surroundings, Connector, Knowing, Protocol):
+    """The part of a listener that its sessions use, with the objects that all listeners share."""
+
+    counters: Counters
+    budget: Budget
+    gate: Gate
+    clients: ClientTable
+    ages: AgeLimit
+    connection_log: ConnectionLog
+    senders: SenderTable
+    cluster: Listeners
+    now: float
+    routes: Mapping[int, tuple[int, int, int]]
+    fast_routes: Routes
+    raised: Mapping[int, Raised]
+
+    def admit(self, session: Session) -> bool: ...
+    def forget(self, session: Session) -> None: ...
+    def names_of(self, transport: asyncio.BaseTransport) -> tuple[str, str | None]: ...
+    def secure(self, session: Session) -> Awaitable[asyncio.Transport] | None: ...
+
+
+class Session(StateMachine[State, Event]):
+    """The queue between a client's connection and a broker's, and the state that both are in."""
+
+    transitions = TRANSITIONS
+
+    def __init__(self, proxy: Owner, listener: Listener) -> None:
+        self.proxy = proxy
+        self.listener = listener
+        self.limits = proxy.options.limits
+        self.counters = proxy.counters
+        self.budget = proxy.budget
+        self.gate = proxy.gate
+        self.log = proxy.connection_log
+        self.opened = 0.0
+        # clients ask for versions once a connection
+        self.raised = proxy.raised
+        self.state = State.CONNECTING
+        requires = proxy.discovery.requires_authentication
+        self.authenticated = not requires
+        self.is_unknown = requires is None  # then large requests wait until that is known
+        self.identity = Identity(self)
+        self.client = ClientConnection(self, self.identity.most_of_frame(), self.budget.spare)
+        self.broker: BrokerConnection | None = None
+        # an int: the answer is passed on, see fast_path.pyx
+        self.answers: deque[Answer | int] = deque()
+        self.outbox = Outbox(self)
+        self.unsent: list[bytes | memoryview] | None = []  # until the broker is connected
+        self.untaken: list[memoryview] = []  # requests that wait for their turn
+        self.sasl = SaslExchange()
+        self.old_fetches = OldFetches(self.limits.max_partitions)
+        traffic = proxy.traffic_of(listener)
+        names = proxy.topics.by_id
+        self.fast_path = FastPath(
+            proxy.fast_routes, self.gate, self.counters, self.answers, names, traffic
+        )
+        self.answering = Answering(self, self.answers)
+        self._answer = self.answering.take
+        self._put_off_ns = 0  # when the first of ``untaken`` came
+        self.holding = Holding(self)
+        # bytes of requests in the outbox and unsent, and of requests whose answers are merged
+        self.waiting = 0
+        self.account = proxy.senders.of(ANONYMOUS, "unknown")  # of its client's sender
+        self.share = Share()  # of what its sender's work gets
+        self.ending: str | None = None  # why the session ends, once it does
+        self.closing = Closing(self)
+        self.is_aged = False  # and ends after the request that is being read
+        self.ages = proxy.ages
+        self.address, self.name = "unknown", "unknown:0"
+        self.sender = ""
+        self.own_host = ""  # of the gate, that the client has connected to
+        self.facts = Facts("", self.name, ANONYMOUS, proxy.options.listener_name)
+        self.guarded: frozenset[int] = frozenset()  # APIs that some clients may not use
+        self.identity.follow_deny_list()
+        self.seen = proxy.now
+        self.seen_client = SeenClient(self, self.fast_path, proxy.clients, proxy.now, self._named)
+        self.spoke = False
+        self.clock = SessionClock(self, proxy.now)
+        # the TLS handshake, or the connection to the broker
+        self.task: asyncio.Task[None] | None = None
+        self.is_large = False  # its unfinished request
+        self.connecting = Connecting(self)
+
+    def renew(self) -> None:
+        """Take the listener's options of now. What is being validated stays with its own gate."""
+        if self.gate is not self.proxy.gate:
+            self.gate = self.proxy.gate
+            self.fast_path.follow(self.gate)
+        self.identity.follow_deny_list()
+        if self.limits != self.proxy.options.limits:
+            self._bound(self.proxy.options.limits)
+
+    def _bound(self, limits: Limits) -> None:
+        """Set other limits. A request that has begun may become as long as it states."""
+        before, self.limits = self.limits, limits
+        self.client.splitter.max_frame_bytes = self.identity.most_of_frame()
+        self.old_fetches.bound(limits.max_partitions)
+        transport = self.client.transport
+        if transport is not None and limits.peer_timeout_s != before.peer_timeout_s:
+            keep_alive(transport, limits.peer_timeout_s, bound_unacknowledged=False)
+        self.holding.bound_writes()
+        if self.broker is not None:
+            self.broker.bound(limits)
+        self.read_if_bounded()
+
+    # ---- the client ------------------------------------------------------------------------------
+
+    def client_accepted(self) -> None:
+        """Admit the client, or close its connection."""
+        transport = self.client.transport
+        assert transport is not None
+        self.address, port = address_of(transport)
+        self.account = self.proxy.senders.of(ANONYMOUS, self.address)
+        self.name = f"{self.address}:{port}"
+        self.opened = self.now()
+        if not self.proxy.admit(self):
+            self.ending = "refused"
+            self.state = State.CLOSED
+            transport.abort()
+            return
+        try:
+            if (secured := self.proxy.secure(self)) is None:
+                self._client_ready()
+            else:
+                self.task = self.proxy.loop.create_task(self._secure(secured))
+        except Exception as error:  # uvloop would close it and never say so
+            self._not_served(error)
+
+    def _not_served(self, error: Exception) -> None:
+        """End a session that a defect keeps from its beginning: its slot is free again."""
+        self.proxy.log_error("a connection could not be served", error)
+        self.abort("fault")
+
+    async def _secure(self, secured: Awaitable[asyncio.Transport]) -> None:
+        """Wait for the TLS handshake with the client."""
+        try:
+            transport = await secured
+        except NoHandshakeError:
+            self.task = None
+            self.client_lost()
+            return
+        except (HandshakeError, asyncio.CancelledError) as error:
+            self.task = None
+            self.client.transport = None
+            self.closing.note_ending(f"handshake_{getattr(error, 'reason', 'ended')}", str(error))
+            self.closing.close_broker()
+            return
+        self.task = None
+        self.client.transport = transport
+        try:
+            self._client_ready()
+        except Exception as error:
+            self._not_served(error)
+
+    def _client_ready(self) -> None:
+        transport = self.client.transport
+        assert transport is not None
+        if self.log.is_debug:
+            self._log_accepted(transport)
+        self.holding.bound_writes()
+        # no bound on what it has not acknowledged: consumers may go minutes without reading; see
+        # check_time
+        keep_alive(transport, self.limits.peer_timeout_s, bound_unacknowledged=False)
+        self.sender, principal = self.proxy.names_of(transport)
+        self.fast_path.name(self.sender)
+        self.fast_path.measure(self.proxy.traffic_of(self.listener))
+        self.facts = Facts(self.sender, self.name, ANONYMOUS, self.proxy.options.listener_name)
+        if principal is not None:
+            self.identity.authenticated_as(principal)
+        own = transport.get_extra_info("sockname")
+        self.own_host = own[0] if isinstance(own, tuple) else "localhost"
+
+    def _log_accepted(self, transport: asyncio.Transport) -> None:
+        tls = transport.get_extra_info("ssl_object")
+        cipher = None if tls is None else tls.cipher()
+        facts = {} if tls is None else {"tls": tls.version(), "cipher": cipher and cipher[0]}
+        self.log.debug(self, "connection accepted", **facts)
+
+    def _named(self, client_id: str | None) -> None:
+        if self.log.is_debug:
+            self.log.debug(self, "first request of a client id", client_id=client_id)
+
+    def client_frames(self, frames: list[memoryview]) -> None:
+        """Take the requests that have come."""
+        if self.ending is not None:
+            if self.closing.parting is not None:
+                self.closing.parting.take(frames)
+                if allocated() > self.budget.blocks_limit:
+                    self.holding.look()
+            return
+        if self.is_unknown:
+            self.identity.look()
+        if not frames:
+            size = self.client.splitter.partial_size
+            if size > self.budget.large:
+                self.is_large = True
+                self.budget.begin_large(self.holding, size)
+            if self.budget.is_turn_long() and not self.client.holds & TURN:
+                self.client.hold(TURN)
+                self.budget.take_turn(self._read_on, self.account.key)
+        else:
+            if self.is_large:
+                self.is_large = False
+                self.budget.end_large(self.holding)
+            self.spoke = True
+            self.clock.frame_s = 0.0
+            self.seen = self.proxy.now
+            if self.untaken or self.client.holds & SASL:
+                self.untaken += frames
+                self._put_off_ns = self._put_off_ns or clock_ns()
+            elif self.budget.spent_s > TURN_S:
+                self._put_off(frames)
+            else:
+                self._take(frames)
+            if self.is_aged and self.is_between_requests():
+                self.end_when_taken("max_age")
+        if allocated() > self.budget.blocks_limit:
+            self.holding.look()
+
+    def is_between_requests(self) -> bool:
+        """Return whether the client is neither in a request nor in a SASL exchange."""
+        return not self.client.splitter.buffered and not self.sasl.is_open
+
+    def client_frame_error(self, error: FrameError) -> None:
+        """End the session: nobody can find the next frame."""
+        if self.closing.parting is not None:
+            self.closing.may_end()
+            return
+        if error.peer:
+            why = f"frame_{error.peer.lower()}"
+        elif error.stated > error.limit and not self.authenticated:
+            why = "frame_unauthenticated"
+        else:
+            why = "frame_size"
+        self.end_when_taken(
+            why, "" if error.peer else f"length {error.stated}, allowed 0 to {error.limit}"
+        )
+
+    def client_full(self) -> None:
+        """Read neither side: the client does not take its answers."""
+        self.seen_client.stalls += 1
+        self.budget.note_full(self.holding, True)
+        self.client.hold(ANSWERS)
+        if self.broker is not None:
+            self.broker.hold(ANSWERS)
+        self.holding.look()
+
+    def client_drained(self) -> None:
+        """Read both sides again."""
+        self.budget.note_full(self.holding, False)
+        self.client.release(ANSWERS)
+        if self.broker is not None:
+            self.broker.release(ANSWERS)
+        self.holding.look()
+
+    def client_lost(self) -> None:
+        """End the session. The broker still gets the requests that were taken."""
+        self.client.transport = None
+        if self.ending is None and self.sasl.failure:
+            self.closing.note_ending("authentication_failed", self.sasl.failure)
+        elif self.ending is None:
+            self.ending = CLIENT
+            self.log.closed_by_client(self)
+        self.move(Event.END)
+        self.outbox.drop_unvalidated()
+        if not self.is_busy:
+            self.answering.clear()
+            self.waiting = 0
+        elif self.broker is not None:  # its answers may decide on what waits
+            self.broker.release(ANSWERS)
+        self.closing.close_broker()
+
+    # ---- requests --------------------------------------------------------------------------------
+
+    def _take(self, frames: list[memoryview]) -> None:
+        """Send requests on by the fast path; a handler takes each that cannot go by it."""
+        out: list[bytes | memoryview] = []
+        now_ms = time.time_ns() // 1_000_000
+        began = 0.0
+        fast_path = self.fast_path
+        i, end = 0, len(frames)
+        while i < end:
+            decision = None
+            inline = True
+            is_clients = False
+            if not self.outbox and self.authenticated:
+                i = fast_path.take(frames, i, now_ms, out)
+                if i == end:
+                    break
+                if fast_path.spent:
+                    self.budget.note_work(SLICE_S)
+                    self._put_off(frames[i:])
+                    break
+                decision = fast_path.decision
+                inline = not fast_path.tried
+                is_clients = fast_path.is_clients
+            if not began:
+                began = time.perf_counter()
+                fast_path.begin()
+            self._take_one(frames[i], decision, inline, is_clients, out)
+            i += 1
+            if self.ending is not None and self.ending != CLIENT and self.closing.parting is None:
+                break
+            if i < end and (self.client.holds & SASL or time.perf_counter() - began > SLICE_S):
+                self._put_off(frames[i:])
+                break
+        if began:
+            self.budget.note_work(time.perf_counter() - began)
+        if out:
+            self.send(out)
+        if len(self.answers) > self.limits.max_waiting:
+            self.client.hold(VALIDATING)
+
+    def take_late(self, frames: list[memoryview]) -> None:
+        """Take requests without an answer that come after the last answer is written."""
+        if self.untaken:
+            self.untaken += frames
+        else:
+            self._take(frames)
+
+    def _put_off(self, frames: list[memoryview]) -> None:
+        """Take the rest in a later turn of the loop, after others had theirs."""
+        self.untaken = frames
+        self._put_off_ns = self.fast_path.since_ns or clock_ns()
+        self.client.hold(TURN)
+        if not self.client.holds & SASL:
+            self.budget.take_turn(self._take_rest, self.account.key)
+
+    def _read_on(self) -> None:
+        """Read the rest of a request that is not whole."""
+        if not self.untaken:
+            self.client.release(TURN)
+
+    def _take_rest(self) -> None:
+        frames, self.untaken = self.untaken, []
+        since_ns, self._put_off_ns = self._put_off_ns, 0
+        if not frames or (self.state is State.CLOSED and self.broker is None):
+            return
+        self.fast_path.since_ns = since_ns
+        try:
+            self._take(frames)
+        except Exception as error:  # outside of a transport's callback nobody would end the session
+            self.proxy.log_error("a request could not be taken", error)
+            self.abort("fault")
+            return
+        self.fast_path.since_ns = 0
+        if not self.untaken:
+            self.client.release(TURN)
+            self.closing.all_taken()
+
+    def _take_one(
+        self,
+        frame: memoryview,
+        decision: str | None,
+        inline: bool,
+        is_clients: bool,
+        out: list[bytes | memoryview],
+    ) -> None:
+        counters = self.counters
+        counters.requests_total += 1
+        counters.request_bytes_total += len(frame)
+        if self.sasl.tokens_left:
+            handlers.token(self, frame, out)
+            return
+        try:
+            key, version, correlation_id = _unpack_header(frame, 4)
+        except struct.error:
+            self.end("request_header")
+            return
+        route = self.proxy.routes.get(key)
+        if route is None or not route[0] <= version <= route[1]:
+            if key == ApiKey.API_VERSIONS and version > 0:
+                handlers.answer_versions(self, correlation_id)
+            else:
+                carried = (
+                    "the gate does not carry this API"
+                    if route is None
+                    else "the gate supports versions {} to {}".format(*route)
+                )
+                self.end("request_version", carried, (key, version))
+            return
+        self.fast_path.note(frame, key, version)
+        if key == ApiKey.PRODUCE and is_turned_away(key, version) and key not in self.raised:
+            self.end("version_too_old", upgrade_advice(key), (key, version))
+            return
+        try:
+            if (
+                key in self.guarded
+                and not is_clients
+                and refuse_denied(self, frame, key, version, correlation_id)
+            ):
+                return
+            if key == ApiKey.PRODUCE:
+                handlers.produce(self, frame, version, correlation_id, decision, inline, out)
+            else:
+                handler = handlers.of(key, version, route[2], self.raised.get(key))
+                handler(self, frame, key, version, correlation_id, out)
+        except ProtocolError as error:
+            why = "produce_malformed" if key == ApiKey.PRODUCE else "request_malformed"
+            self.end(why, str(error), (key, version))
+
+    def note_denied(self, key: int, version: int, inter_broker: bool) -> None:
+        """Count and report a denied request."""
+        denied = self.counters.requests_denied
+        denied[key] = denied.get(key, 0) + 1
+        client_id, facts = self.seen_client.client_id, self.facts
+        self.proxy.options.on_denied(
+            Denied(
+                facts.listener, facts.client, client_id, facts.principal, key, version, inter_broker
+            )
+        )
+
+    def next_id(self, answer: Answer) -> int:
+        """Return the correlation id of the next request to the broker."""
+        return self.fast_path.send(answer.key, answer.taken_ns)
+
+    def place(self, answer: Answer) -> None:
+        """Give the answer to a client's request its place in the queue."""
+        answer.taken_ns = self.fast_path.taken_ns
+        self.answers.append(answer)
+
+    def forward(
+        self,
+        frame: memoryview,
+        answer: Answer,
+        out: list[bytes | memoryview],
+        *,
+        is_own: bool = False,
+    ) -> None:
+        """Send a request on in its order; ``answer`` is its place. ``is_own``: the gate's own."""
+        if is_own:
+            self.answers.append(answer)
+        else:
+            self.place(answer)
+        if self.outbox:
+            self.outbox.put(Item(frame, answer))
+        else:
+            _pack_int(frame, 8, self.next_id(answer))
+            out.append(frame)
+
+    def keep(self, answer: Answer, held: int) -> None:
+        """Count what is kept for a place in the queue until the broker's answer comes."""
+        answer.held = held
+        self.waiting += held
+        self.bound_waiting()
+        self.holding.look()
+
+    def let_go(self, answer: Answer) -> None:
+        """Stop counting it: the answer has come."""
+        self.waiting -= answer.held
+        answer.held = 0
+
+    def validated(self, item: object, error: BaseException | None) -> None:
+        """Take the verdict on a request, or why there is none."""
+        self.outbox.validated(item, error)
+
+    def read_if_bounded(self) -> None:
+        """Read the client again where it was not because too much of it waited."""
+        if (
+            self.client.holds & VALIDATING
+            and self.waiting + self.answering.made <= MOST_HELD
+            and len(self.answers) <= self.limits.max_waiting
+        ):
+            self.client.release(VALIDATING)
+
+    def send(self, out: list[bytes | memoryview]) -> None:
+        """Send requests to the broker; connect to it for the first."""
+        if self.unsent is not None:
+            self.unsent.extend(out)
+            self.waiting += sum(map(len, out))
+            self.client.hold(BROKER)
+            self.connecting.begin()
+        elif self.broker is not None:
+            self.broker.write(out)
+
+    # ---- the broker ------------------------------------------------------------------------------
+
+    def wait_for_handshake(self) -> None:
+        """Take no more requests until SaslHandshake 0 is answered: tokens may come next."""
+        self.client.hold(SASL)
+
+    def handshake_answered(self) -> None:
+        """Take what has come meanwhile."""
+        self.client.release(SASL)
+        if self.untaken:
+            self.budget.take_turn(self._take_rest, self.account.key)
+
+    def broker_read_again(self, why: int) -> None:
+        """Measure no answer that may have waited because the broker was not read."""
+        if why & ANSWERS:
+            self.fast_path.forget(True)
+        elif why & (BUDGET | CONVERTING):
+            self.fast_path.forget(False)
+
+    def broker_full(self) -> None:
+        """Do not read the client: the broker does not take its requests."""
+        self.client.hold(BROKER)
+        self.holding.look()
+
+    def broker_drained(self) -> None:
+        """Read the client again."""
+        self.client.release(BROKER)
+        self.holding.look()
+
+    def _read_broker_later(self) -> None:
+        """Read the rest of a large answer in a later turn of the loop."""
+        if self.broker is not None and not self.broker.holds & TURN:
+            self.broker.hold(TURN)
+            self.budget.take_turn(self._read_broker_on, self.account.key)
+
+    def _read_broker_on(self) -> None:
+        if self.broker is not None:
+            self.broker.release(TURN)
+
+    def broker_frame_error(self) -> None:
+        """Leave the broker, whose next frame nobody can find; the client still gets what came."""
+        if self.ending is None:
+            self.closing.note_ending("upstream_frame")
+            self.client.hold(ENDING)
+        if self.broker is not None and self.broker.transport is not None:
+            self.broker.transport.abort()
+
+    def broker_lost(self) -> None:
+        """Close the session; the client still gets what the broker has answered."""
+        if self.broker is not None:
+            self.broker.splitter.clear()
+        if self.ending is None:
+            self.closing.note_ending(*self._why_broker_lost())
+        self.broker = None
+        self.drop_requests()
+        self.closing.close("upstream_lost")
+        self.closing.forget_if_gone()
+
+    def _why_broker_lost(self) -> tuple[str, str, Request | None]:
+        """Return why the broker ended the connection, a detail, and the request that caused it."""
+        problem = "" if self.broker is None else self.broker.problem
+        self.sasl.broker_left()
+        if self.sasl.failure:
+            return "authentication_failed", self.sasl.failure, None
+        if not self.answering and not self.is_busy:
+            return "upstream_closed", problem, None
+        if self.answers:
+            _, key, version = facts_of(self.answers[0])
+            rejected = self.seen_client.rejected((key, version), len(self.answers), self.raised)
+            if rejected is not None:
+                return "version_too_old", upgrade_advice(rejected[0]), rejected
+        return "upstream_lost", problem, None
+
+    def broker_frames(self, frames: list[memoryview]) -> None:
+        """Pass on the broker's answers; the first may be pieces, see ``Answering.take``."""
+        self.seen = self.proxy.now
+        if self.client.transport is None and not self.is_busy:
+            return
+        self._answer(frames)
+        if self.answering.stream is not None and self.budget.is_turn_long():
+            self._read_broker_later()
+        if self.client.holds & VALIDATING:
+            self.read_if_bounded()
+        if allocated() > self.budget.blocks_limit:
+            self.holding.look()
+        if self.ending is not None:
+            self.closing.close_if_done()
+
+    def convert(self, lowering: Lowering) -> None:
+        """Convert an answer in a thread; the broker is not read meanwhile."""
+        self.waiting += lowering.held
+        self.answering.convert(lowering)
+        if self.broker is not None:
+            self.broker.hold(CONVERTING)
+        self.proxy.validation.put(lowering)
+        self.holding.look()
+
+    def conversion_grew(self, lowering: Lowering, held: int) -> None:
+        """Note what a conversion holds now."""
+        if self.answering.converting is lowering:
+            self.waiting += held - lowering.held
+            lowering.held = held
+            self.holding.look()
+
+    def converted(self, lowering: Lowering, error: BaseException | None) -> None:
+        """Pass a converted answer on, and what the broker has answered after it."""
+        if self.answering.converting is not lowering:
+            return  # the session has ended meanwhile
+        self.waiting -= lowering.held
+        if error is not None:
+            self.fault("an answer of {} could not be converted", error)
+            self.abort("answer_malformed", str(error))
+            return
+        self.answering.converted(lowering.finish())
+        if self.broker is not None and self.answering.converting is None:
+            self.broker.release(CONVERTING)
+        self.read_if_bounded()
+        self.holding.look()
+        if self.ending is not None:
+            self.closing.close_if_done()
+
+    def answer_here(self, answer: Answer, ready: list[bytes | memoryview]) -> None:
+        """Answer a request that no broker sees, in its place."""
+        self.answering.answer_here(answer, ready)
+        if self.answering.made:
+            self.holding.look()
+            self.bound_waiting()
+
+    def fault(self, what: str, error: BaseException | None) -> None:
+        """Log what is wrong with the broker's answers; ``what`` names the broker as {}."""
+        node_id = self.listener.node_id
+        broker = "a broker" if node_id is None else f"broker {node_id}"
+        self.proxy.log_error(what.format(broker), error)
+
+    def replace(self, node_id: int, host: str, port: int) -> tuple[str, int]:
+        """Return where clients find a broker: at its listener."""
+        host, port = self.proxy.cluster.listener_of(node_id, host, port).advertised
+        return host or self.own_host, port
+
+    def written_brokers(self, version: int) -> dict[bytes, bytes]:
+        """Return what was written for the brokers of Metadata answers of this version."""
+        return self.proxy.cluster.written_brokers(self.own_host, version)
+
+    # ---- how fast it may go ----------------------------------------------------------------------
+
+    def client_held(self, why: int) -> None:
+        """Count and log that the client is not read any more."""
+        self.counters.reading_paused_total += 1
+        if self.log.is_debug:
+            self.log.debug(self, "reading paused", why=IN_WORDS[why])
+
+    def client_released(self, why: int) -> None:
+        """Log that the client is read again."""
+        if self.log.is_debug:
+            self.log.debug(self, "reading resumed", why=IN_WORDS[why])
+
+    def bound_waiting(self) -> None:
+        """Do not read the client while too much of it waits."""
+        if self.waiting + self.answering.made > MOST_HELD:
+            self.client.hold(VALIDATING)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def end(self, why: str, detail: str = "", request: Request | None = None) -> None:
+        """Take no more requests; close once what is under way is delivered."""
+        self.closing.end(why, detail, request)
+
+    def end_when_taken(self, why: str, detail: str = "") -> None:
+        """Take the requests that have been read, and then no more."""
+        self.closing.end_when_taken(why, detail)
+
+    def abort(self, why: str, detail: str = "") -> None:
+        """End both sides at once."""
+        self.closing.abort(why, detail)
+
+    def dissolve(self) -> None:
+        """Leave the tables of the listener, and cut the cycles that this session is in.
+
+        Both connections are gone: reference counts free it as soon as nobody calls it any more. Its
+        parts know it weakly from now on. What calls it later (a job in a thread, a turn of the
+        loop, a broker that was connected too late) holds it until then and finds it whole. A second
+        call changes nothing.
+        """
+        self.proxy.forget(self)
+        self.answering.clear()
+        self.fast_path.watch(None)
+        weak = weakref.proxy(self)
+        self.client.session = self.answering.session = self.clock.session = weak
+        self.identity._session = self.outbox._session = self.holding._session = weak
+        self.closing._session = self.connecting._session = self.seen_client._session = weak
+        self.seen_client._named = _unnamed
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether requests wait to be sent."""
+        return bool(self.outbox or self.unsent or self.untaken)
+
+    def drop_requests(self) -> None:
+        """Drop what waits to be sent, and the places of all answers."""
+        self.outbox.drop()
+        self.answering.clear()
+        self.waiting = 0
+
+    def drop_jobs(self) -> None:
+        """Forget the cancelled jobs that wait for a thread."""
+        self.proxy.validation.drop(self)
+
+    def now(self) -> float:
+        """Return the time of the loop's clock, in seconds."""
+        return self.proxy.loop.time()
+
+    def check_time(self, now: float) -> None:
+        """End what has waited too long. Called now and then."""
+        if self.client.holds & UNKNOWN:
+            self.identity.look()
+        if self.client.holds & UNKNOWN and now - self.seen > self.limits.frame_s:
+            self.end("upstream_unreachable", IN_WORDS[UNKNOWN])
+        self.seen_client.check(now)
+        self.clock.check(now)
+
+
+def _unnamed(client_id: str | None) -> None:
+    """Take no note of a client id: its session is gone."""

@@ -1,0 +1,458 @@
+"""The settings of a gate: the keys of a YAML file, their types and their defaults.
+
+Strict: an unknown key, a number in quotes and an unknown word are errors. Times are milliseconds,
+sizes are bytes. docs/reference/proxy/settings.md has an example with every key. ``loading`` reads
+files, ``checks`` compares settings with each other.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+
+from batchval.errors import BatchvalError
+from batchval.kafka_versions import DEFAULT_KAFKA_VERSION, KAFKA_VERSIONS, KafkaVersionName
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.settings.otlp_settings import Otlp
+from batchval.proxy.settings.record_settings import (
+    CustomRuleNames,
+    CustomRules,
+    RecordRulesRule,
+    SchemaRegistry,
+)
+from batchval.proxy.settings.refusal_settings import DenySettings, QuarantineField
+from batchval.proxy.settings.values import (
+    MOST_WORKERS,
+    Address,
+    AddressField,
+    AdvertisedHostField,
+    AllowedHostField,
+    BootstrapNameField,
+    BridgeField,
+    BrokerNameField,
+    BrokersField,
+    ClaimsField,
+    PathField,
+    SecretField,
+    WorkersField,
+)
+from batchval.rules import EXTRAS
+from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
+from batchval.yaml_settings.wording import STRICT
+
+__all__ = [
+    "MOST_WORKERS",
+    "Admin",
+    "Limits",
+    "Listener",
+    "ListenerTls",
+    "Log",
+    "Metrics",
+    "ObserveRule",
+    "Reload",
+    "Settings",
+    "Sni",
+    "TopicRule",
+    "Topics",
+    "Upstream",
+    "UpstreamTls",
+    "Validation",
+]
+
+_INT_MAX = 2**31 - 1
+Positive = Annotated[int, Field(gt=0)]
+
+
+class _Model(BaseModel):
+    model_config = STRICT
+
+
+class ListenerTls(_Model):
+    """TLS for clients, version 1.2 or later.
+
+    ``client_ca``   authorities of client certificates; with it clients have to show one (mTLS)
+    ``client_crl``  certificates that these authorities have revoked
+    """
+
+    certificate: PathField
+    key: PathField
+    key_password: SecretField | None = None
+    client_ca: PathField | None = None
+    client_crl: PathField | None = None
+    client_auth: Literal["none", "optional", "required"] | None = None
+    minimum_version: Literal["1.2", "1.3"] = "1.2"
+
+    @property
+    def client_certificates(self) -> Literal["none", "optional", "required"]:
+        """Return what clients must show; by default a certificate where ``client_ca`` is set."""
+        return self.client_auth or ("required" if self.client_ca else "none")
+
+
+class Sni(_Model):
+    """Names of one port for all brokers: the server name in a client's TLS handshake chooses the
+    broker.
+
+    ``bootstrap``  the name that clients bootstrap from
+    ``broker``     the names of brokers, with {node} for the broker's id
+    """
+
+    bootstrap: BootstrapNameField
+    broker: BrokerNameField
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Return the bootstrap name and the pattern of the brokers' names."""
+        return self.bootstrap, self.broker
+
+
+class Listener(_Model):
+    """A listener for clients: one bootstrap port, and one port for each broker.
+
+    ``address``            the bootstrap port of clients; port 0: any free one
+    ``advertised_host``    the host in answers to clients, with {node} for the broker's id; by
+                           default the one that the client itself has connected to
+    ``advertised_port``    the port in answers, of all brokers; by default that of the broker's
+                           listener
+    ``advertised_first_port``  broker n is at this port + n in answers
+    ``sni``                one port for all brokers, which clients choose by TLS server name
+    ``first_broker_port``  broker n is at this port + n; by default the port after that of
+                           ``address``; 0: any free ones
+    ``broker_ports``       how many ports, from ``first_broker_port`` on, belong to brokers
+    ``max_connections``    of its clients, within ``limits.max_connections`` of all
+    ``trusted``            all clients of this listener may make claims, as one sender
+    ``inter_broker``       allow: brokers connect here, or operators who change the cluster; deny:
+                           the requests that only these send are denied
+    """
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")] = "default"
+    address: AddressField
+    advertised_host: AdvertisedHostField | None = None
+    advertised_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    advertised_first_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    sni: Sni | None = None
+    first_broker_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    broker_ports: Annotated[int, Field(ge=1, le=65535)] = 100
+    max_connections: Positive | None = None
+    trusted: bool = False
+    inter_broker: Literal["deny", "allow"] = "deny"
+    tls: ListenerTls | None = None
+
+    @property
+    def gives_senders(self) -> bool:
+        """Return whether each client is a sender whose claims can be held against it."""
+        return self.trusted or (self.tls is not None and self.tls.client_certificates == "required")
+
+    @property
+    def broker_range(self) -> range:
+        """Return the ports of brokers; empty where they get any free ones, or share one."""
+        if self.sni is not None:
+            return range(0)
+        first = self.first_broker_port
+        if first is None:
+            first = self.address.port + 1 if self.address.port else 0
+        return range(first, first + self.broker_ports) if first else range(0)
+
+
+class UpstreamTls(_Model):
+    """TLS to the brokers. Their certificates are always verified. TLS 1.2 at least."""
+
+    ca: PathField | None = None
+    certificate: PathField | None = None
+    key: PathField | None = None
+    key_password: SecretField | None = None
+    minimum_version: Literal["1.2", "1.3"] = "1.2"
+
+
+class Admin(_Model):
+    """The gate's own credentials, which find brokers and read topic configurations."""
+
+    mechanism: Literal["NONE", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: Annotated[str, Field(min_length=1)] | None = None
+    password: SecretField | None = None
+    refresh_ms: Annotated[int, Field(ge=1_000)] = 300_000
+
+
+class Upstream(_Model):
+    """The cluster. ``bootstrap`` lists some of its brokers; any one of them suffices."""
+
+    bootstrap: BrokersField
+    tls: UpstreamTls | None = None
+    admin: Admin | None = None
+    allow_plaintext: bool = False
+    connect_timeout_ms: Positive = 10_000
+
+
+def _quoted(version: object) -> object:
+    """Refuse a version without quotes: YAML reads 3.9 as a number, and 3.10 as 3.1."""
+    if isinstance(version, int | float):
+        raise ValueError(f'must be one of {", ".join(KAFKA_VERSIONS)}, in quotes: "{version}"')
+    return version
+
+
+class Validation(_Model):
+    """The validation of batches. Extras are reported by default, since the broker would accept
+    them.
+
+    ``kafka_version``  version of the brokers: their answers, and the defaults of
+                       ``topics.policies``
+    """
+
+    kafka_version: Annotated[KafkaVersionName, BeforeValidator(_quoted)] = DEFAULT_KAFKA_VERSION
+    rules: Literal["strict", "kafka"] = "strict"
+    extras: dict[str, Literal["report", "refuse"]] = {}
+    max_decompressed_bytes: Annotated[int, Field(gt=0, le=_INT_MAX)] = (
+        DEFAULT_MAX_DECOMPRESSED_BYTES
+    )
+
+    @property
+    def all_extras(self) -> dict[str, str]:
+        """Return what LogValidator does about each extra rule."""
+        reported = {rule.id: "report" for rule in EXTRAS if rule.id != "S8"}
+        return {} if self.rules == "kafka" else reported | dict(self.extras)
+
+
+#: Keys of a topic's rule that are not Kafka's.
+OWN_KEYS: Final = frozenset(("match", "record_rules", "custom_rules"))
+
+
+class TopicRule(_Model):
+    """The configuration of the topics whose names match, by Kafka's keys.
+
+    Keys that are not set have Kafka's defaults.
+
+    ``record_rules``  what is asked of each record
+    ``custom_rules``  functions that look at the records: module:function, or entry points
+
+    With these two and no key of Kafka, the topic's configuration is the cluster's.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=lambda name: name if name in OWN_KEYS else name.replace("_", ".")
+    )
+
+    match: Annotated[str, Field(min_length=1, max_length=249)]
+    message_timestamp_before_max_ms: int | None = None
+    message_timestamp_after_max_ms: int | None = None
+    message_timestamp_type: str | None = None
+    max_message_bytes: int | None = None
+    max_decompressed_message_bytes: int | None = None
+    compression_type: str | None = None
+    compression_gzip_level: int | None = None
+    compression_lz4_level: int | None = None
+    compression_zstd_level: int | None = None
+    cleanup_policy: str | None = None
+    message_timestamp_difference_max_ms: int | None = None
+    record_rules: RecordRulesRule | None = None
+    custom_rules: CustomRuleNames = []
+
+    @field_validator("*")
+    @classmethod
+    def _as_kafka_takes_it(cls, value: Any, info: ValidationInfo) -> Any:
+        """Check one key alone, so that each wrong value of a rule has its own error."""
+        name = info.field_name or ""
+        key = name.replace("_", ".")
+        if name not in OWN_KEYS and value is not None:
+            try:
+                TopicPolicy.from_kafka_config({key: value})
+            except BatchvalError as error:
+                text = str(error)
+                for prefix in (f"{name} ", f"{key} "):
+                    text = text.removeprefix(prefix)
+                raise ValueError(text) from None
+        return value
+
+    def policy(self, kafka_version: str = DEFAULT_KAFKA_VERSION) -> TopicPolicy:
+        """Return the policy for the engine; keys that are not set have the version's defaults."""
+        config = self.model_dump(by_alias=True, exclude=set(OWN_KEYS), exclude_none=True)
+        return TopicPolicy.from_kafka_config(config, kafka_version=kafka_version)
+
+    @property
+    def leaves_configuration(self) -> bool:
+        """Return whether the topic's configuration is the cluster's: only record rules are set."""
+        has_keys = any(
+            getattr(self, name) is not None
+            for name in type(self).model_fields
+            if name not in OWN_KEYS
+        )
+        return not has_keys and (self.record_rules is not None or bool(self.custom_rules))
+
+
+class Topics(_Model):
+    """The configurations of topics: the first of ``policies`` that matches, else the cluster's,
+    else no limit.
+
+    ``from_cluster`` reads topic configurations with ``upstream.admin``; by default where there is
+    one.
+    """
+
+    policies: list[TopicRule] = []
+    from_cluster: bool | None = None
+
+
+class ObserveRule(_Model):
+    """Batches that are observed although the mode is enforce: both globs match.
+
+    ``principals`` are in Kafka's form: ``User:alice``, ``User:CN=edge,O=Example``,
+    ``User:ANONYMOUS``.
+    """
+
+    topics: Annotated[str, Field(min_length=1, max_length=249)] = "*"
+    principals: Annotated[str, Field(min_length=1, max_length=1_000)] = "*"
+
+
+class Limits(_Model):
+    """The limits of clients. Every limit is on.
+
+    ``max_frame_bytes``       a longer request ends its connection before a byte of it is stored
+    ``max_partitions_per_request``  a Produce request with more ends its connection
+    ``max_connections``       of all clients together; one more is closed at once
+    ``max_connections_per_address``  of one client address; None: half of ``max_connections``
+    ``max_bytes_held``        requests and answers that wait here, of all clients: above it reading
+                              pauses
+    ``write_buffer_bytes``    what may wait for one socket before the other side is read no more
+    ``max_requests_waiting``  answers that one connection may have open before no more is read from
+                              it
+    ``max_unauthenticated_frame_bytes``  of a request before its sender has authenticated, where
+                              the brokers require that
+    ``handshake_timeout_ms``  until the first whole request, TLS included
+    ``frame_timeout_ms``      for a request to come, and a second more for each MiB of it
+    ``idle_timeout_ms``       without a request, and with nothing to be answered
+    ``peer_timeout_ms``       for a peer to acknowledge what is sent to it; then it is gone
+    ``max_connection_age_ms`` until a client has to connect again, 10 % more or less; None: never
+    ``stop_delay_ms``         after SIGTERM, for load balancers to notice /readyz before ports close
+    ``drain_timeout_ms``      at the end, for what is in flight
+    ``threads``               that validate what would hold the others up
+    """
+
+    max_frame_bytes: Annotated[int, Field(ge=1_024, le=_INT_MAX)] = 104_857_600
+    max_unauthenticated_frame_bytes: Annotated[int, Field(ge=1_024, le=_INT_MAX)] = 512 << 10
+    max_partitions_per_request: Positive = 10_000
+    max_connections: Positive = 10_000
+    max_connections_per_address: Positive | None = None
+    max_bytes_held: Positive = 512 << 20
+    write_buffer_bytes: Positive = 256 << 10
+    max_requests_waiting: Positive = 1_000
+    handshake_timeout_ms: Positive = 10_000
+    frame_timeout_ms: Positive = 30_000
+    idle_timeout_ms: Positive = 600_000
+    peer_timeout_ms: Annotated[int, Field(ge=1_000, le=_INT_MAX)] = 120_000
+    max_connection_age_ms: Annotated[int, Field(ge=1_000)] | None = None
+    stop_delay_ms: Annotated[int, Field(ge=0)] = 0
+    drain_timeout_ms: Annotated[int, Field(ge=0)] = 30_000
+    threads: Annotated[int, Field(ge=1, le=64)] = 2
+
+
+class Metrics(_Model):
+    """The address of /metrics, /livez and /readyz. It is reachable from this machine alone, unless
+    ``remote`` is set.
+
+    ``allowed_hosts``: names by which browsers may ask for /clients, besides addresses, localhost and
+    the host of ``address``: ``*.example.com`` stands for many, ``*`` for any.
+    ``topics``: so many topics have their own label in the count of refusals; the others share one.
+    ``nodes``: so many brokers have their own label in what is counted by node.
+    ``otlp``: a collector that gets the same by OpenTelemetry's protocol; None: none does.
+    """
+
+    address: AddressField | None = Address("127.0.0.1", 9464)
+    remote: bool = False
+    allowed_hosts: Annotated[list[AllowedHostField], Field(max_length=1_000)] = []
+    topics: Annotated[int, Field(ge=0, le=10_000)] = 100
+    nodes: Annotated[int, Field(ge=0, le=1_000)] = 50
+    otlp: Otlp | None = None
+
+
+class Log(_Model):
+    """The log on stderr. Lines over its rate limits are counted.
+
+    ``refusals_per_second``     bounds those about refused batches
+    ``connections_per_second``  bounds those about connections that the gate ended
+    ``audit_file``  gets every refused batch as a JSON line; opened anew with SIGHUP
+    ``audit_max_bytes``  of one such file: it is renamed to FILE.1 then; None: without a bound
+    ``audit_max_files``  that are kept, with the one that is written
+    """
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    refusals_per_second: Positive = 100
+    connections_per_second: Positive = 100
+    audit_file: PathField | None = None
+    audit_max_bytes: Annotated[int, Field(ge=1 << 20)] | None = 104_857_600
+    audit_max_files: Annotated[int, Field(ge=2, le=1_000)] = 10
+
+
+class Reload(_Model):
+    """The reload of settings, besides on SIGHUP. ``watch``: reload when the file has changed."""
+
+    watch: bool = True
+
+
+class Settings(_Model):
+    """All settings of a gate.
+
+    ``mode``             observe forwards what enforce would refuse, counts it and logs it; nobody
+                         refuses batches who has not asked for it
+    ``observe``          topics and principals for which mode enforce does the same
+    ``schema_registries``  registries that record rules ask for schema ids
+    ``custom_rules``     what all custom rules may cost
+    ``bridge``           old clients whose requests are raised to versions that Kafka 4 knows
+    ``bridge_isolation_level``  of old consumers, whose requests have none
+    ``deny``             APIs that clients may not use
+    ``quarantine``       where refused batches are copied; None: nowhere
+    ``state_directory``  where the gate keeps what outlasts a restart: brokers, their ports, what
+                         was observed; None: $STATE_DIRECTORY
+    ``control``          socket by which a new process takes over (--take-over); None: gate.sock in
+                         the state directory, if there is one
+    ``workers``          processes that serve the listeners; "auto": one for each usable core
+    """
+
+    mode: Literal["enforce", "observe"] = "observe"
+    observe: list[ObserveRule] = []
+    listeners: Annotated[list[Listener], Field(min_length=1)]
+    upstream: Upstream
+    validation: Validation = Validation()
+    topics: Topics = Topics()
+    schema_registries: list[SchemaRegistry] = []
+    custom_rules: CustomRules = CustomRules()
+    claims_in: ClaimsField = ClaimsPolicy()
+    claims_out: Literal["none", "tag", "payload"] = "none"
+    bridge: BridgeField = ()
+    bridge_isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
+    deny: list[DenySettings] = []
+    quarantine: QuarantineField | None = None
+    limits: Limits = Limits()
+    metrics: Metrics = Metrics()
+    log: Log = Log()
+    reload: Reload = Reload()
+    state_directory: PathField | None = None
+    control: PathField | None = None
+    workers: WorkersField = 1
+
+    @property
+    def state_folder(self) -> Path | None:
+        """Return the folder of state, or None. Of several in $STATE_DIRECTORY the first is used."""
+        if self.state_directory is not None:
+            return self.state_directory
+        first = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+        return Path(first) if first else None
+
+    @property
+    def control_path(self) -> Path | None:
+        """Return the path of the socket where a new process takes over; None: there is none."""
+        if self.control is not None or self.state_folder is None:
+            return self.control
+        return self.state_folder / "gate.sock"
+
+    @property
+    def reads_topic_configs(self) -> bool:
+        """Return whether topic policies come from the cluster."""
+        wanted = self.topics.from_cluster
+        return self.upstream.admin is not None if wanted is None else wanted
+
+    def claims_in_of(self, listener: Listener) -> ClaimsPolicy:
+        """Return the claims policy of a listener: audit and trust need known senders."""
+        if self.claims_in.word in ("audit", "trust") and not listener.gives_senders:
+            return ClaimsPolicy()
+        return self.claims_in

@@ -1,0 +1,346 @@
+"""Runtime options of the proxy. Values are already validated by proxy.config.
+
+Times are in seconds, sizes in bytes; the configuration file has words and units of its own.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal, NamedTuple, Protocol
+
+from batchval.policy import ClaimsPolicy, TopicPolicy
+from batchval.proxy.kit.topics import FirstMatch
+from batchval.proxy.settings.glob_policies import TopicRules
+from batchval.proxy.settings.host_patterns import ServerNames
+
+__all__ = [
+    "ANONYMOUS",
+    "Counters",
+    "Denied",
+    "DenyRule",
+    "Facts",
+    "Limits",
+    "ObserveGlobs",
+    "ProxyOptions",
+    "Refusal",
+    "RefusedBatches",
+    "TopicPolicies",
+]
+
+Mode = Literal["enforce", "observe"]
+ClaimsOut = Literal["none", "tag", "payload"]
+IsolationLevel = Literal["read_uncommitted", "read_committed"]
+
+#: Kafka's name for a client that has not authenticated.
+ANONYMOUS: Final = "User:ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one client. The defaults are Kafka's, where Kafka has one.
+
+    ``max_partitions``    of one Produce request, and its topics
+    ``max_frame_bytes``   of a request (socket.request.max.bytes)
+    ``max_answer_bytes``  of a broker's answer
+    ``max_connections``   of all proxies that share these counters
+    ``max_listener_connections``  of one proxy's clients
+    ``max_bytes_held``    frames and answers that wait here, all connections together; above it
+                          reading pauses
+    ``write_buffer``      bytes that may wait for one socket before the other side's reading pauses
+    ``max_waiting``       answers that one connection may have open before its reading pauses
+    ``handshake_s``       until the first whole request
+    ``idle_s``            between requests, while no answer is awaited
+    ``connect_s``         for the connection to a broker
+    ``linger_s``          for the data that is still to be written when a connection is closed
+    ``peer_timeout_s``    after which a peer that acknowledges nothing is gone
+    ``max_address_connections``  of one client address; None: half of ``max_connections``
+    ``frame_s``           for a request to come, and a second more for each MiB of it
+    ``max_unauthenticated_frame_bytes``  of a request before its client has authenticated, where
+                          that is required
+    ``max_age_s``         of a client's connection, 10 % more or less; None: any age
+    """
+
+    max_frame_bytes: int = 100 << 20
+    max_answer_bytes: int = 0x7FFFFFFF
+    max_connections: int = 10_000
+    max_listener_connections: int = 10_000
+    max_bytes_held: int = 512 << 20
+    write_buffer: int = 256 << 10
+    max_waiting: int = 1000
+    handshake_s: float = 10.0
+    idle_s: float = 600.0
+    connect_s: float = 10.0
+    linger_s: float = 30.0
+    peer_timeout_s: float = 120.0
+    max_partitions: int = 10_000
+    max_address_connections: int | None = None
+    frame_s: float = 30.0
+    max_unauthenticated_frame_bytes: int = 512 << 10
+    max_age_s: float | None = None
+
+
+class TopicPolicies:
+    """The policy of each topic: the first glob that matches decides, else the default. Answers are
+    remembered.
+
+    ``rules``  what is asked of the records of topics, by glob: the first that matches, or nothing
+    """
+
+    MOST_KNOWN = 10_000
+
+    def __init__(
+        self,
+        default: TopicPolicy | None = None,
+        globs: Mapping[str, TopicPolicy] | None = None,
+        rules: Mapping[str, TopicRules] | None = None,
+    ) -> None:
+        self.default = default or TopicPolicy()
+        self.globs = dict(globs or {})
+        self.rules = dict(rules or {})
+        # the cluster's own configs, asked first
+        self.known: Callable[[str], TopicPolicy | None] | None = None
+        self._known = FirstMatch(self.globs.items(), self.default, self.MOST_KNOWN)
+        self._rules: FirstMatch[TopicRules | None]
+        self._rules = FirstMatch(self.rules.items(), None, self.MOST_KNOWN)
+
+    def names(self) -> list[str]:
+        """Return the topics that were looked up by glob."""
+        return list(dict.fromkeys((*self._known, *self._rules)))
+
+    @property
+    def only_one(self) -> bool:
+        """Return whether one policy holds for every topic."""
+        return not self.globs and self.known is None and not self.rules
+
+    def rules_of(self, topic: str | None) -> TopicRules | None:
+        """Return what is asked of the records of a topic; None: nothing."""
+        return None if not self.rules or topic is None else self._rules[topic]
+
+    def of(self, topic: str | None) -> TopicPolicy:
+        """Return the policy of a topic."""
+        if not self.rules:
+            return self.configuration_of(topic)
+        base = self.configuration_of(topic)
+        rules = self.rules_of(topic)
+        return base if rules is None or topic is None else rules.policy(topic, base)
+
+    def configuration_of(self, topic: str | None) -> TopicPolicy:
+        """Return the policy of a topic without what is asked of its records."""
+        if topic is None:
+            return self.default
+        if self.known is not None and (policy := self.known(topic)) is not None:
+            return policy
+        return self._known[topic]
+
+
+class ObserveGlobs(NamedTuple):
+    """Globs (fnmatchcase) of topics and principals that mode enforce observes: both match."""
+
+    topics: str
+    principals: str
+
+
+class DenyRule(NamedTuple):
+    """Denied API keys; globs (fnmatchcase) of principals, those excepted, and listeners.
+
+    ``shared``  keys of APIs of which the requests of brokers are denied
+                (``broker_requests.SHARED_WITH_BROKERS``)
+    """
+
+    keys: frozenset[int]
+    principals: str = "*"
+    exceptions: tuple[str, ...] = ()
+    listeners: str = "*"
+    shared: frozenset[int] = frozenset()
+
+    def matches(self, principal: str) -> bool:
+        """Return whether the rule is about a principal."""
+        if any(fnmatchcase(principal, glob) for glob in self.exceptions):
+            return False
+        return fnmatchcase(principal, self.principals)
+
+
+class Facts(NamedTuple):
+    """The sender of a request.
+
+    ``sender``     the name that its claims are kept under
+    ``client``     host and port
+    ``principal``  in Kafka's form
+    ``listener``   the name of the listener where it came in
+    ``software``   name and version, as the client says; "" where it says nothing
+    """
+
+    sender: str
+    client: str
+    principal: str
+    listener: str
+    software: str = ""
+
+
+class Refusal(NamedTuple):
+    """One partition that was refused, or would have been, for a log line; no byte of payload."""
+
+    listener: str
+    client: str
+    client_id: str | None
+    topic: str | None
+    partition: int
+    rule: str
+    error: str
+    reason: str
+    enforced: bool
+    reported: tuple[str, ...] = ()  # extras that were found, rule is "" where they alone were
+    principal: str = ANONYMOUS  # in Kafka's form
+    batches: int = 1  # batches of the request that this one stands for: the same rule and outcome
+    version: int = -1  # of the Produce request
+
+
+class RefusedBatches(Protocol):
+    """The receiver of copies of refused batches; ``quarantine.Quarantine`` is one. Called on the
+    loop.
+
+    ``observed``  whether it takes those that go on although they break a rule, too
+    """
+
+    @property
+    def observed(self) -> bool: ...
+    def take(
+        self, refusal: Refusal, batch: memoryview | None, facts: Mapping[str, Any]
+    ) -> None: ...
+    def leave_out(self, batches: int) -> None: ...
+
+
+class Denied(NamedTuple):
+    """A request of an API that the settings deny. ``inter_broker``: only brokers, controllers and
+    operators send it.
+    """
+
+    listener: str
+    client: str
+    client_id: str | None
+    principal: str
+    key: int
+    version: int
+    inter_broker: bool = False
+
+
+@dataclass(slots=True)
+class Counters:
+    """The counters of the data path; an exporter of metrics may pass an object like it."""
+
+    connections_total: int = 0
+    connections_open: int = 0
+    connections_refused_total: int = 0  # above a limit on connections, or while the gate drains
+    connections_refused_by: dict[str, int] = field(default_factory=dict)  # by the limit
+    frames_evicted_total: int = 0  # in part, above max_bytes_held
+    answers_evicted_total: int = 0  # that no client took, above max_bytes_held
+    connections_closed: dict[str, int] = field(default_factory=dict)  # by reason
+    handshakes_total: int = 0  # TLS, with clients
+    handshakes_failed: dict[str, int] = field(default_factory=dict)  # by reason
+    upstream_failures_total: int = 0
+    requests_total: int = 0
+    request_bytes_total: int = 0
+    answers_total: int = 0
+    answer_bytes_total: int = 0
+    produce_requests_total: int = 0
+    produce_partitions_total: int = 0
+    partitions_refused: dict[str, int] = field(default_factory=dict)  # by rule
+    # by rule, and not refused: they broke it and were forwarded
+    partitions_observed: dict[str, int] = field(default_factory=dict)
+    partitions_reported: dict[str, int] = field(default_factory=dict)  # by extra
+    batches_converted_total: int = 0  # of Produce 0 to 2
+    # accepted batches by claims, shallow, full, rebuilt
+    batches_by_path: dict[str, int] = field(default_factory=dict)
+    requests_answered_here_total: int = 0
+    requests_denied: dict[int, int] = field(default_factory=dict)  # by API key
+    requests_rewritten_total: int = 0
+    judged_in_threads_total: int = 0
+    refusals_repeated_total: int = 0  # partitions that were not read again
+    requests_queued: int = 0  # that wait for a thread to validate them
+    judging_cpu_seconds_total: float = 0.0  # in threads
+    answers_streamed_total: int = 0
+    requests_raised_total: int = 0  # of versions that Kafka 4 does not know
+    fetches_unconverted_total: int = 0  # partitions of answers whose next batch cannot be converted
+    claims_tags_dropped_total: int = 0
+    claims_tags_added_total: int = 0
+    claims_payloads_added_total: int = 0
+    claims_payloads_dropped_total: int = 0
+    answers_throttled: dict[int, int] = field(default_factory=dict)  # by API key
+    throttle_time_ms: dict[int, int] = field(default_factory=dict)  # of these answers
+    bytes_held: int = 0
+    reading_paused_total: int = 0
+
+    def throttled(self, key: int, wait_ms: int) -> None:
+        """Count an answer that makes a client wait (throttle_time_ms)."""
+        self.answers_throttled[key] = self.answers_throttled.get(key, 0) + 1
+        self.throttle_time_ms[key] = self.throttle_time_ms.get(key, 0) + wait_ms
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+@dataclass(slots=True)
+class ProxyOptions:
+    """The options of ``server.Proxy``.
+
+    ``listen``             (host, port) of the listener that clients bootstrap from; port 0: any
+                           free one
+    ``upstream``           brokers to bootstrap from, tried in order
+    ``advertised_host``    in answers, with {node} for the broker's id; None: the host that the
+                           client itself has connected to
+    ``advertised_port``    in answers, of all brokers; None: the port of the listener
+    ``advertised_first_port``  plus the broker's id is its port in answers
+    ``sni``                the server names by which TLS clients choose brokers: there is one port
+    ``first_broker_port``  broker n is at this port + n; None: the port of ``listen`` + 1; 0: any
+                           free port
+    ``broker_ports``       how many ports belong to brokers, from ``first_broker_port`` on
+    ``mode``               enforce refuses; observe forwards, counts and logs
+    ``observe``            topics and principals that are observed in mode enforce too
+    ``deny``               APIs that are answered with an authorization error
+    ``topics``             policies
+    ``validator``          further arguments of LogValidator: mode, extras, limits
+    ``claims_in``          what to make of claims that come in
+    ``claims_out``         where the claims go that are computed here
+    ``claims_secret``      decides which claims are sampled, the same in all processes; None: any
+    ``bridge``             old clients that are served: "producers", "consumers"
+    ``bridge_isolation_level``  of old consumers' Fetch requests
+    ``listen_tls``         an SSLContext, or a function that gives the newest at each connection
+    ``quarantine``         gets copies of refused batches; None: nothing is copied
+    ``principal``          returns a client's principal, as Kafka writes it, from its verified
+                           certificate
+    ``sender``             gives the name that a connection's claims go by (from its certificate);
+                           None: the listener
+    """
+
+    listen: tuple[str, int]
+    upstream: tuple[tuple[str, int], ...]
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+    advertised_first_port: int | None = None
+    sni: ServerNames | None = None
+    first_broker_port: int | None = None
+    broker_ports: int = 100
+    mode: Mode = "enforce"
+    observe: tuple[ObserveGlobs, ...] = ()
+    deny: tuple[DenyRule, ...] = ()
+    topics: TopicPolicies = field(default_factory=TopicPolicies)
+    validator: Mapping[str, object] = field(default_factory=dict)
+    claims_in: ClaimsPolicy = field(default_factory=ClaimsPolicy)
+    claims_out: ClaimsOut = "none"
+    claims_secret: bytes | None = None
+    bridge: frozenset[str] = frozenset()
+    bridge_isolation_level: IsolationLevel = "read_uncommitted"
+    listener_name: str = "default"
+    listen_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
+    upstream_tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
+    sender: Callable[[object], str | None] | None = None
+    principal: Callable[[Any], str | None] | None = None
+    limits: Limits = field(default_factory=Limits)
+    threads: int = 2
+    on_refusal: Callable[[Refusal], None] = _nothing
+    on_denied: Callable[[Denied], None] = _nothing
+    quarantine: RefusedBatches | None = None

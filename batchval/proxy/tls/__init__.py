@@ -1,0 +1,1 @@
+"""TLS on both sides: contexts, server names, and the handshakes of clients."""

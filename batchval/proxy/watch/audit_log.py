@@ -1,0 +1,242 @@
+"""Lines of the gate on stderr: one line for each partition that it refused, and its own state.
+``connection_log`` has the lines about connections.
+
+    text   2026-01-31T12:00:00.123Z WARNING refused listener=edge client=10.0.0.7:51324 topic=orders partition=3 rule=…
+    json   {"time": "…", "level": "WARNING", "event": "refused", "listener": "edge", …}
+
+Who, where, which rule and why; never a byte of a record, of a password, or of what SASL carried.
+What a client chose (its id, its principal, a topic's name) is short and escaped: it cannot
+begin a line of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from batchval.protocol.apis import APIS
+from batchval.proxy.settings.config import Log
+from batchval.proxy.settings.options import Denied, Refusal
+from batchval.proxy.watch.senders import LineShares, SenderTable
+
+__all__ = [
+    "LONGEST_LINE",
+    "MOST_AT_ONCE",
+    "JsonFormatter",
+    "RefusalLog",
+    "TextFormatter",
+    "change",
+    "encoded",
+    "event_of",
+    "facts_of",
+    "install",
+    "short",
+]
+
+log = logging.getLogger("batchval.proxy")
+
+_LONGEST = 249  # Kafka's longest topic name
+_LONGEST_REASON = 500
+#: Bytes of a line with its end: a pipe takes so many as one piece (PIPE_BUF of Linux), so that
+#: the lines of several workers do not mix.
+LONGEST_LINE: Final = 4_096
+#: Lines that may come without a pause: one takes the event loop 30 microseconds.
+MOST_AT_ONCE = 20
+_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/+,[]=*")
+
+
+class RefusalLog:
+    """A logger of refusals: at most ``per_second`` lines a second, MOST_AT_ONCE of them at once, and
+    as many again for senders that have had no line lately.
+
+    The others are counted. ``what`` names them in the line that has their number.
+    """
+
+    def __init__(
+        self,
+        per_second: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        what: str = "refusals",
+        senders: SenderTable | None = None,
+    ) -> None:
+        self.suppressed_total = 0
+        self._what = what
+        self._senders = SenderTable(clock=clock) if senders is None else senders
+        self.bound(per_second)
+        self._left_out = 0
+
+    def bound(self, per_second: int) -> None:
+        """Write so many lines a second from now on."""
+        self._lines = LineShares(
+            self._what, per_second, min(per_second, MOST_AT_ONCE), self._senders
+        )
+
+    def __call__(self, refusal: Refusal) -> None:
+        """Write the line of a refused partition."""
+        if not self._may_write(refusal, refusal.batches):
+            return
+        log.warning(event_of(refusal), extra={"facts": facts_of(refusal)})
+
+    def denied(self, request: Denied) -> None:
+        """Write the line of a request whose API the settings deny."""
+        if not self._may_write(request, 1):
+            return
+        facts: dict[str, object] = {"api": APIS[request.key].name, "version": request.version}
+        if request.inter_broker:
+            facts["preset"] = "inter-broker"
+        log.warning("denied", extra={"facts": _sender(request) | facts})
+
+    def _may_write(self, one: Refusal | Denied, batches: int) -> bool:
+        """Return whether a line may be written now; else count what it stands for."""
+        if not self._lines.take(one.principal, one.client):
+            self._left_out += batches
+            self.suppressed_total += batches
+            return False
+        self.flush()
+        return log.isEnabledFor(logging.WARNING)
+
+    def flush(self) -> None:
+        """Log how many lines were left out, if any were. Call it now and then, and at the end."""
+        if self._left_out:
+            facts = {"count": self._left_out}
+            log.warning(f"{self._what} left out of the log", extra={"facts": facts})
+            self._left_out = 0
+
+
+def event_of(refusal: Refusal) -> str:
+    """Return what became of a partition: reported, refused or observed."""
+    return "reported" if not refusal.rule else "refused" if refusal.enforced else "observed"
+
+
+def facts_of(refusal: Refusal) -> dict[str, object]:
+    """Return the facts of a refused partition, as far as they are known, in their order."""
+    facts: dict[str, object] = {
+        "topic": None if refusal.topic is None else short(refusal.topic),
+        "partition": refusal.partition,
+        "rule": refusal.rule or None,
+        "error": refusal.error or None,
+        "reason": short(refusal.reason, _LONGEST_REASON) or None,
+        "reported": ",".join(refusal.reported) or None,
+        "batches": refusal.batches if refusal.batches > 1 else None,
+    }
+    return _sender(refusal) | _known(facts)
+
+
+def _sender(one: Refusal | Denied) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "listener": one.listener,
+        "client": one.client,
+        "client_id": None if one.client_id is None else short(one.client_id),
+        "principal": short(one.principal) or None,
+    }
+    return _known(facts)
+
+
+def _known(facts: Mapping[str, object]) -> dict[str, object]:
+    return {key: fact for key, fact in facts.items() if fact is not None}
+
+
+def short(text: str, longest: int = _LONGEST) -> str:
+    """Return a text, cut to ``longest`` characters where it has more."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+# ---- formats -------------------------------------------------------------------------------------
+
+
+def _time(record: logging.LogRecord) -> str:
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def _facts(record: logging.LogRecord) -> dict[str, Any]:
+    facts = dict(getattr(record, "facts", {}))
+    if record.exc_info and record.exc_info[0] is not None:
+        # the kind alone: a message may quote what was being read
+        facts["exception"] = record.exc_info[0].__name__
+    return facts
+
+
+class _LineFormatter(logging.Formatter):
+    """One line of at most LONGEST_LINE bytes. The longest facts are shortened where it has more."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, without its end."""
+        facts = {"event": record.getMessage()} | _facts(record)
+        line = self.line(record, facts)
+        while len(encoded(line)) > LONGEST_LINE and (name := _longest(facts)):
+            facts[name] = short(facts[name], len(facts[name]) // 2)
+            line = self.line(record, facts)
+        return line
+
+    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
+        """Return the line of a record; its message is the fact ``event``."""
+        raise NotImplementedError
+
+
+class TextFormatter(_LineFormatter):
+    """One line for people: words, then key=value."""
+
+    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
+        """Format a record as exactly one line."""
+        parts = [_time(record), record.levelname, _line(str(facts["event"]))]
+        parts += [f"{key}={_value(value)}" for key, value in facts.items() if key != "event"]
+        return " ".join(parts)
+
+
+class JsonFormatter(_LineFormatter):
+    """One object a line."""
+
+    def line(self, record: logging.LogRecord, facts: dict[str, Any]) -> str:
+        """Return the line in ASCII, so that nothing in it can be taken for its end."""
+        row = {"time": _time(record), "level": record.levelname}
+        return json.dumps(row | facts, default=str)
+
+
+def encoded(line: str) -> bytes:
+    """Return a line as it is written, with its end."""
+    return f"{line}\n".encode(errors="backslashreplace")
+
+
+def _longest(facts: Mapping[str, object]) -> str | None:
+    """Return the name of the longest text; None where none has more than 8 characters."""
+    texts = {
+        name: len(json.dumps(fact))
+        for name, fact in facts.items()
+        if isinstance(fact, str) and len(fact) > 8
+    }
+    return max(texts, key=texts.__getitem__, default=None)
+
+
+def _line(text: str) -> str:
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def _value(value: object) -> str:
+    text = str(value)
+    return text if text and set(text) <= _BARE else json.dumps(text)
+
+
+def install(settings: Log, handler: logging.Handler) -> None:
+    """Send what batchval logs to this handler alone, as the settings ask."""
+    handler.setFormatter(_formatter(settings))
+    root = logging.getLogger("batchval")
+    root.addHandler(handler)
+    root.setLevel(settings.level.upper())
+    root.propagate = False
+
+
+def change(settings: Log) -> None:
+    """Write as these settings ask from now on, where ``install`` was called."""
+    root = logging.getLogger("batchval")
+    for handler in root.handlers:
+        if isinstance(handler.formatter, TextFormatter | JsonFormatter):
+            handler.setFormatter(_formatter(settings))
+            root.setLevel(settings.level.upper())
+
+
+def _formatter(settings: Log) -> logging.Formatter:
+    return JsonFormatter() if settings.format == "json" else TextFormatter()
