@@ -19,11 +19,18 @@ import pytest
 from tests.contract.sources import PACKAGE, ROOT, externs, files, imports
 
 _CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-(_CONTRACT,) = (c for c in _CONFIG["tool"]["importlinter"]["contracts"] if c["id"] == "floors")
-LAYERS: list[str] = _CONTRACT["layers"]
-FLOORS = {
-    name.strip(): len(LAYERS) - n for n, layer in enumerate(LAYERS) for name in layer.split("|")
-}
+_CONTRACTS = {c["id"]: c["layers"] for c in _CONFIG["tool"]["importlinter"]["contracts"]}
+
+
+def _heights(layers: list[str]) -> dict[str, int]:
+    return {
+        name.strip(): len(layers) - n for n, layer in enumerate(layers) for name in layer.split("|")
+    }
+
+
+FLOORS = _heights(_CONTRACTS["floors"])
+#: {package: {folder in it: its height}}
+FOLDERS = {"proxy": _heights(_CONTRACTS["gate"])}
 
 #: down, and still not allowed: the core validates batches from any sender, the network carries
 #: bytes whatever they are
@@ -49,7 +56,7 @@ PYTHON = {
 }
 CLOCKS = {"time", "libc.time", "cpython.time", "datetime", "cpython.datetime", "posix.time"}
 #: They measure how long requests take. ON_SOCKETS has a clock in C, for deadlines.
-WITH_A_CLOCK = {"perf/histogram", "proxy/durations"}
+WITH_A_CLOCK = {"perf/histogram", "proxy/watch/durations"}
 LIBC = {"libc.stddef", "libc.stdint", "libc.string", "libc.limits", "libc.stdlib"}
 LIBC_STDLIB = {"malloc", "calloc", "realloc", "free", "abs", "qsort", "bsearch"}
 HEADERS = {
@@ -108,6 +115,23 @@ def upward(package: Path) -> Iterator[str]:
                 yield f"{where}: {importer} must not import {target}"
 
 
+def upward_in_a_package(package: Path) -> Iterator[str]:
+    """Yield each import of a package with folders that does not go down to a lower folder of it."""
+    for name, heights in FOLDERS.items():
+        for path in files(package / name, ".py", ".pyx", ".pxd", ".pyi"):
+            importer = package_of(path, package / name)
+            for found in imports(path, package):
+                parts = found.whole.split(".")
+                if parts[:2] != [package.name, name] or importer == "__init__":
+                    continue
+                where = f"{path.relative_to(package)}:{found.line}: {found.whole}"
+                target = parts[2] if len(parts) > 2 else ""
+                if importer not in heights or target not in heights:
+                    yield f"{where}: a folder that has no layer in pyproject.toml"
+                elif target != importer and heights[target] >= heights[importer]:
+                    yield f"{where}: {importer} must not import {target}"
+
+
 def reaching_out(package: Path) -> Iterator[str]:
     """Yield each use that native code makes of anything outside its bytes."""
     for path in files(package, ".pyx", ".pxd"):
@@ -150,6 +174,7 @@ def own_c(package: Path) -> list[Path]:
 
 def test_every_import_runs_down() -> None:
     assert list(upward(PACKAGE)) == []
+    assert list(upward_in_a_package(PACKAGE)) == []
 
 
 def test_native_code_knows_bytes_alone() -> None:
@@ -177,7 +202,7 @@ PLANTED_UPWARD = [
     ("core/a.pxd", "from batchval.network.client cimport send", "core must not import network"),
     (
         "core/a.pyx",
-        "from batchval.core.b cimport x; cimport batchval.proxy.gate",
+        "from batchval.core.b cimport x; cimport batchval.proxy.produce.gate",
         "core must not import proxy",
     ),
     ("core/a.pyx", "from ..segment import reader", "core must not import segment"),
@@ -196,6 +221,17 @@ PLANTED_UPWARD = [
     ("segment/a.py", "from batchval import LogValidator", "a package that has no layer"),
     ("core/a.py", "from batchval.helpers import x", "a package that has no layer"),
     ("errors.py", "import batchval", "the package's face is for users"),
+    (
+        "proxy/kit/a.py",
+        "from batchval.proxy.settings.config import Log",
+        "kit must not import settings",
+    ),
+    (
+        "proxy/produce/a.pyx",
+        "from batchval.proxy.session.fast_path cimport x",
+        "produce must not import session",
+    ),
+    ("proxy/watch/a.py", "from batchval.proxy.gate import x", "a folder that has no layer"),
 ]
 
 
@@ -206,7 +242,8 @@ def test_a_planted_import_upwards_is_found(
     path = tmp_path / "batchval" / name
     path.parent.mkdir(parents=True)
     path.write_text(f'"""A module."""\n{text}\n')
-    (found,) = upward(tmp_path / "batchval")
+    package = tmp_path / "batchval"
+    (found,) = [*upward(package), *upward_in_a_package(package)]
     assert complaint in found
 
 
@@ -262,4 +299,4 @@ def test_import_linter_agrees(tmp_path: Path) -> None:
         [*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "1 kept, 0 broken" in ran.stdout
+    assert "2 kept, 0 broken" in ran.stdout
