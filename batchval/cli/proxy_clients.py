@@ -35,8 +35,7 @@ def show_clients(url: str, as_json: bool, slowest: bool = False) -> int:
     """Print the clients of the gate whose metrics are at this address, those with the longest mean
     latency first where ``slowest`` is set; return the exit code.
     """
-    from batchval.proxy.watch.clients import MOST_CLIENTS
-    from batchval.proxy.watch.clients_page import lines_of
+    from batchval.proxy.watch.clients import MOST_CLIENTS, lines_of
 
     host, port = _address(url)
     place = f"http://{host}:{port}/clients"

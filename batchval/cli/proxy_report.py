@@ -41,7 +41,7 @@ _INDENT = " " * 9
 def report(folder: Path | None, as_json: bool) -> int:
     """Print the report of a state directory (None: $STATE_DIRECTORY) and return the exit code."""
     from batchval.errors import BatchvalError
-    from batchval.proxy.watch.observed_file import NAME, read_observed
+    from batchval.proxy.watch.observed import NAME, read_observed
 
     folder = folder or _default_folder()
     if folder is None:

@@ -109,7 +109,7 @@ def check_files(draft: loading.Draft, config: Path | None) -> list[str]:
 
 def check_upstreams(draft: loading.Draft) -> list[str]:
     """Add what is wrong with the upstreams, and return the warnings, a line each."""
-    from batchval.proxy.life.upstream_checks import upstream_faults
+    from batchval.proxy.life.file_checks import upstream_faults
     from batchval.yaml_settings.faults import lines_of
 
     if (
@@ -127,7 +127,7 @@ def check_upstreams(draft: loading.Draft) -> list[str]:
 
 def check_certificates(draft: loading.Draft) -> list[str]:
     """Return a line for each host that clients could not verify."""
-    from batchval.proxy.tls.certificate_names import certificate_warnings
+    from batchval.proxy.tls.tls import certificate_warnings
     from batchval.yaml_settings.faults import lines_of
 
     if draft.settings is None:
@@ -152,8 +152,8 @@ def run(
     ``warnings``   about these settings, for the log
     """
     from batchval.network.loops import loop_factory
-    from batchval.proxy.kit.interpreter import switch_soon
-    from batchval.proxy.watch.log_thread import write_in_thread
+    from batchval.proxy.life.lifecycle import switch_soon
+    from batchval.proxy.watch.audit_log import write_in_thread
 
     log_handler = write_in_thread(settings.log)
     for line in warnings:
@@ -193,11 +193,9 @@ async def _serve(
     settings: Settings, early: EarlyReload, file: SettingsFile | None, predecessor: TakeOver | None
 ) -> int:
     from batchval import __version__
-    from batchval.proxy.kit.interpreter import calm_collector
-    from batchval.proxy.kit.service_manager import notify
     from batchval.proxy.life.control import Control
     from batchval.proxy.life.handover import taken_over
-    from batchval.proxy.life.lifecycle import Event, Life
+    from batchval.proxy.life.lifecycle import Event, Life, calm_collector, notify
     from batchval.proxy.life.reloading import Reloader
     from batchval.proxy.life.settings_file import digests_of
     from batchval.proxy.workers.parent import gate_of

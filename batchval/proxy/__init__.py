@@ -2,7 +2,7 @@
 
 See docs/concepts/gate.md and docs/reference/proxy/settings.md.
 
-    client_connection ─ frames ─▶ session ─ frames ─▶ broker_connection
+    ClientConnection ─ frames ─▶ session ─ frames ─▶ BrokerConnection
                                   │  handlers: requests and answers of each API
                                   │  fast_path: the ordinary frames, in native code
                                   │  gate: validates a Produce request; in threads if it takes long

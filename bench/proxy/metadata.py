@@ -27,8 +27,7 @@ from batchval.protocol.messages.metadata import (
 )
 from batchval.proxy.cluster.listeners import Listener
 from batchval.proxy.life.server import Proxy
-from batchval.proxy.session.broker_connection import BrokerConnection
-from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.options import ProxyOptions
 

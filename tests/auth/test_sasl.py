@@ -20,7 +20,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from batchval.network.sasl import ScramClient
 from batchval.policy import TopicPolicy
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from batchval.proxy.life.upstream_checks import upstream_faults
+from batchval.proxy.life.file_checks import upstream_faults
 from batchval.proxy.produce.policies import read_brokers, read_topic_configs
 from batchval.proxy.session.session_states import State
 from batchval.proxy.settings.config import Upstream

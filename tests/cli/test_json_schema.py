@@ -320,8 +320,14 @@ def test_proxy_report(run: Run) -> None:
 
 def test_proxy_clients(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from batchval.cli import proxy_clients
-    from batchval.proxy.watch.clients import ClientKey, ClientTable, Served, Software
-    from batchval.proxy.watch.clients_page import Asked, page_of
+    from batchval.proxy.watch.clients import (
+        Asked,
+        ClientKey,
+        ClientTable,
+        Served,
+        Software,
+        page_of,
+    )
 
     table = ClientTable()
     for client_id, software in (("c", Software("franz", "1")), (None, Software())):

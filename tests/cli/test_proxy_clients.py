@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.watch.clients import ClientKey, ClientTable, Software
-from batchval.proxy.watch.clients_page import Asked, page_of
+from batchval.proxy.watch.clients import Asked, ClientKey, ClientTable, Software, page_of
 from tests.support.network import closed_port
 
 Run = Callable[..., Any]

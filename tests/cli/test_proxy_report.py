@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.kit.state_files import replace_file
-from batchval.proxy.watch.observed import ObservedCounts
-from batchval.proxy.watch.observed_file import NAME, _pieces, read_observed
+from batchval.proxy.cluster.state_file import replace_file
+from batchval.proxy.watch.observed import NAME, ObservedCounts, _pieces, read_observed
 from tests.proxy_settings.refused import Refused
 from tests.proxy_settings.test_command import gate
 from tests.support.proxy import (

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from batchval.proxy.produce.quarantine import Quarantine
-from batchval.proxy.produce.quarantine_folder import QuarantineFolder
+from batchval.proxy.produce.quarantine import Quarantine, QuarantineFolder
 from batchval.proxy.settings.options import Refusal
 from tests.cli.conftest import Ran
 from tests.support.batches import batch, message, records

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor
 from batchval.proxy.life.assemble import RunningGate
 from batchval.proxy.settings.loading import settings_from
 

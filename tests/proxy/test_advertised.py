@@ -18,7 +18,7 @@ from batchval.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
 )
-from batchval.proxy.cluster.advertised import Advertised
+from batchval.proxy.cluster.listeners import Advertised
 from batchval.proxy.settings.host_patterns import HostPattern, ServerNames
 from batchval.proxy.settings.options import ProxyOptions
 from tests.protocol.address_messages.share_acknowledge import NodeEndpoint as AcknowledgeEndpoint

@@ -35,7 +35,7 @@ from batchval.protocol.old_versions import CONSUMERS
 from batchval.proxy.session import bridges, budget, lowering
 from batchval.proxy.session import session as session_module
 from batchval.proxy.session.fast_path import Routes
-from batchval.proxy.session.holds import CONVERTING, VALIDATING
+from batchval.proxy.session.holding import CONVERTING, VALIDATING
 from batchval.proxy.session.old_fetches import MOST_FAULTS, OldFetches
 from batchval.proxy.session.pending import Answer
 from batchval.proxy.session.session import Session

@@ -9,9 +9,8 @@ import struct
 import pytest
 
 from batchval.proxy.settings.host_patterns import ServerNames
-from batchval.proxy.tls.client_hello import MOST_EXTENSIONS, server_name_of
 from batchval.proxy.tls.handshakes import HandshakeError
-from batchval.proxy.tls.sni import node_asked_for
+from batchval.proxy.tls.sni import MOST_EXTENSIONS, node_asked_for, server_name_of
 
 NAMES = ServerNames("Kafka.Example.com", "Broker-{node}.kafka.example.com")
 

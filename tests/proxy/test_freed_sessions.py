@@ -23,15 +23,12 @@ import trustme
 
 from batchval.proxy.produce.validation_queue import Job, OneSlice
 from batchval.proxy.session.answering import Answering
-from batchval.proxy.session.broker_connection import BrokerConnection
-from batchval.proxy.session.client_connection import ClientConnection
-from batchval.proxy.session.closing import Closing
-from batchval.proxy.session.connecting import Connecting
+from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
+from batchval.proxy.session.closing import Closing, Connecting, Parting
 from batchval.proxy.session.fast_path import FastPath
 from batchval.proxy.session.holding import Holding
 from batchval.proxy.session.identity import Identity
 from batchval.proxy.session.outbox import Outbox
-from batchval.proxy.session.parting import Parting
 from batchval.proxy.session.pending import Answer, Item, Lowering
 from batchval.proxy.session.session import Session
 from batchval.proxy.session.session_clock import SessionClock

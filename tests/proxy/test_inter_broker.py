@@ -13,8 +13,8 @@ from batchval.protocol.apis import APIS, ApiKey
 from batchval.protocol.broker_requests import BROKER_APIS, SHARED_WITH_BROKERS
 from batchval.protocol.field_schema import read, shape_of
 from batchval.protocol.primitives import Reader
+from batchval.proxy.settings.config import inter_broker_rules
 from batchval.proxy.settings.options import Denied, DenyRule
-from batchval.proxy.settings.refusal_settings import inter_broker_rules
 from tests.auth.gates import RunningSettings
 from tests.proxy.test_denied import authenticate_as
 from tests.proxy.test_strangers import guarded

@@ -14,11 +14,11 @@ from batchval.core.claims import compute, to_tag
 from batchval.policy import ClaimsPolicy, TopicPolicy
 from batchval.protocol.produce import CLAIMS_TAG, ProduceRequestView
 from batchval.proxy.produce import gate as gate_module
-from batchval.proxy.produce.gate import Gate
-from batchval.proxy.produce.known_refusals import (
+from batchval.proxy.produce.gate import (
     MAX_BYTES,
     MAX_SENDER_BYTES,
     MAX_SENDERS,
+    Gate,
     KnownRefusals,
 )
 from batchval.proxy.settings.options import Counters, Facts, ProxyOptions, TopicPolicies

@@ -113,7 +113,7 @@ def test_no_answer_is_destroyed_with_tls() -> None:
 def test_batches_without_an_answer_are_delivered_after_the_end_and_others_are_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.session.parting.QUIET_S", 5.0)  # on a busy machine, too
+    monkeypatch.setattr("batchval.proxy.session.closing.QUIET_S", 5.0)  # on a busy machine, too
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address) as proxy,
@@ -157,7 +157,7 @@ def test_a_client_that_stays_is_closed_soon() -> None:
 
 
 def test_one_that_never_stops_sending_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("batchval.proxy.session.parting.MOST_S", 0.4)
+    monkeypatch.setattr("batchval.proxy.session.closing.MOST_S", 0.4)
     with (
         ScriptedBroker() as broker,
         RunningProxy(broker.address) as proxy,
@@ -340,7 +340,7 @@ def test_a_connection_that_already_ends_is_not_ended_by_its_age(
 def test_an_idle_connection_ends_with_an_end_of_file_not_a_reset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("batchval.proxy.session.parting.QUIET_S", 5.0)
+    monkeypatch.setattr("batchval.proxy.session.closing.QUIET_S", 5.0)
     limits = Limits(idle_s=0.2)
     with (
         ScriptedBroker() as broker,

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.produce.quarantine import COPIED, Quarantine
-from batchval.proxy.produce.quarantine_folder import QuarantineFolder
+from batchval.proxy.produce.quarantine import COPIED, Quarantine, QuarantineFolder
 from batchval.proxy.settings.options import ObserveGlobs, Refusal
 from tests.support.batches import message
 from tests.support.proxy import (

@@ -23,8 +23,8 @@ from batchval.protocol.field_schema import read as read_fields
 from batchval.protocol.field_schema import shape_of
 from batchval.protocol.messages.produce import ProduceRequest
 from batchval.protocol.primitives import Reader
+from batchval.proxy.settings.config import inter_broker_rules
 from batchval.proxy.settings.options import TopicPolicies
-from batchval.proxy.settings.refusal_settings import inter_broker_rules
 from tests.interop.kafka_broker import KafkaBroker
 from tests.support.broker_requests import body_of, framed
 from tests.support.proxy import (

@@ -16,7 +16,7 @@ import pytest
 
 from batchval.protocol.frames import SpareBlock
 from batchval.proxy.session.broker_connection import BrokerConnection
-from batchval.proxy.session.holds import BROKER, SASL, TURN, VALIDATING
+from batchval.proxy.session.holding import BROKER, SASL, TURN, VALIDATING
 from batchval.proxy.session.session import MOST_HELD, Session
 from batchval.proxy.session.session_states import State
 from tests.proxy.test_fast_path import Place, Side, Wire

@@ -14,7 +14,7 @@ import pytest
 from batchval.protocol.messages.api_versions import ApiVersionsRequest
 from batchval.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from batchval.proxy.session.holds import UNKNOWN
+from batchval.proxy.session.holding import UNKNOWN
 from batchval.proxy.session.session_states import State
 from batchval.proxy.settings.options import Limits
 from tests.support.proxy import (

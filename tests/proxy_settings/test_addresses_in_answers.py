@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from batchval.proxy.life.assemble import RunningGate
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.settings.loading import ConfigError, drafted, drafted_file, settings_from
-from batchval.proxy.tls.certificate_names import certificate_warnings
+from batchval.proxy.tls.tls import certificate_warnings
 from tests.proxy_settings.test_command import ran
 from tests.support.authorities import Authority
 

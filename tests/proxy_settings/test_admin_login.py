@@ -22,7 +22,7 @@ from batchval.protocol.messages.sasl_authenticate import (
 )
 from batchval.protocol.messages.sasl_handshake import SaslHandshakeResponse
 from batchval.proxy.life.assemble import RunningGate
-from batchval.proxy.life.http_request import Request
+from batchval.proxy.life.health import Request
 from batchval.proxy.produce import policies
 from batchval.proxy.produce.policies import ClusterTopics
 from batchval.proxy.settings.loading import settings_from

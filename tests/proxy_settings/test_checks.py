@@ -11,7 +11,7 @@ import pytest
 import trustme
 import yaml
 
-from batchval.proxy.kit import hosts
+from batchval.proxy.kit import sockets
 from batchval.proxy.life.file_checks import file_faults
 from batchval.proxy.settings.loading import ConfigError, Draft, drafted, drafted_file, settings_from
 
@@ -181,7 +181,7 @@ def test_an_upstream_that_is_not(address: str, bootstrap: str) -> None:
 
 def test_an_address_of_an_interface_is_the_gate_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "batchval.proxy.settings.ports.is_local", lambda address: str(address) == "192.0.2.1"
+        "batchval.proxy.settings.checks.is_local", lambda address: str(address) == "192.0.2.1"
     )
     assert "192.0.2.1:9092 is the gate itself" in problem(
         **listener(address=":9092"), **upstream(bootstrap="192.0.2.1:9092")
@@ -197,9 +197,9 @@ def test_a_name_that_is_not_answered_for_does_not_stop_the_start(
         time.sleep(5)
         return []
 
-    monkeypatch.setattr(hosts, "RESOLVE_S", 0.05)
+    monkeypatch.setattr(sockets, "RESOLVE_S", 0.05)
     monkeypatch.setattr("socket.getaddrinfo", never)
-    assert hosts.addresses_of("kafka.example.com") == frozenset()
+    assert sockets.addresses_of("kafka.example.com") == frozenset()
 
 
 # ---- globs ---------------------------------------------------------------------------------------

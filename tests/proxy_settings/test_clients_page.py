@@ -18,13 +18,17 @@ from batchval.proxy.settings.loading import settings_from
 from batchval.proxy.settings.options import Counters
 from batchval.proxy.watch.clients import (
     MOST_CLIENTS,
+    SHOWN,
     WINDOW_MS,
+    Asked,
     ClientKey,
     ClientTable,
     Served,
     Software,
+    asked_for,
+    lines_of,
+    page_of,
 )
-from batchval.proxy.watch.clients_page import SHOWN, Asked, asked_for, lines_of, page_of
 from batchval.proxy.watch.metrics import GateMetrics, of_clients
 from tests.support.calibration import cpu_s
 from tests.support.health import started

@@ -14,8 +14,7 @@ from batchval.proxy.kit.topics import FirstMatch
 from batchval.proxy.produce.policies import TopicLookup
 from batchval.proxy.settings.config import Settings, TopicRule
 from batchval.proxy.settings.loading import ConfigError, load, settings_from, shown
-from batchval.proxy.settings.secret import Secret
-from batchval.proxy.settings.values import Address
+from batchval.proxy.settings.values import Address, Secret
 from batchval.rules import EXTRAS, Rule
 
 LEAST: dict[str, Any] = {

@@ -16,10 +16,9 @@ from batchval.protocol.field_schema import shape_of
 from batchval.protocol.gate_versions import carried_versions
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.settings.checks import faults_of
-from batchval.proxy.settings.config import Log, Settings
+from batchval.proxy.settings.config import DENIABLE, NEVER_DENIED, Log, Settings, inter_broker_rules
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from batchval.proxy.settings.options import Denied, DenyRule
-from batchval.proxy.settings.refusal_settings import DENIABLE, NEVER_DENIED, inter_broker_rules
 from batchval.proxy.watch.audit_log import RefusalLog, install
 
 LISTENERS = [{"name": "edge", "address": ":9092"}, {"name": "inside", "address": ":19092"}]

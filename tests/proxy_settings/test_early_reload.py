@@ -13,7 +13,7 @@ import yaml
 
 from batchval.cli import proxying
 from batchval.cli.early_reload import EarlyReload
-from batchval.proxy.kit import interpreter
+from batchval.proxy.life import lifecycle
 from batchval.proxy.life.assemble import RunningGate
 from tests.support.proxy import ScriptedBroker, eventually
 
@@ -65,7 +65,7 @@ def test_settings_that_change_while_the_gate_starts_are_taken(
     path = tmp_path / "gate.yaml"
     monkeypatch.setattr(RunningGate, "__init__", make)
     for change in ("calm_collector", "switch_soon"):  # of the whole process
-        monkeypatch.setattr(interpreter, change, lambda: None)
+        monkeypatch.setattr(lifecycle, change, lambda: None)
     with ScriptedBroker() as broker:
         values = {
             "mode": "enforce",

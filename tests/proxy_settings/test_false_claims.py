@@ -8,7 +8,7 @@ import pytest
 
 from batchval.ledger import ClaimsLedger
 from batchval.policy import ClaimsPolicy
-from batchval.proxy.watch.false_claims import MOST_LINES, FalseClaims
+from batchval.proxy.watch.audit_file import MOST_LINES, FalseClaims
 
 
 def ledger() -> ClaimsLedger:

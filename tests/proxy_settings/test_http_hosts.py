@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from batchval.proxy.life.assemble import RunningGate
-from batchval.proxy.life.health import HealthServer
-from batchval.proxy.life.http_request import Request, host_of, is_allowed, refusal_of
+from batchval.proxy.life.health import HealthServer, Request, host_of, is_allowed, refusal_of
 from batchval.proxy.settings.loading import ConfigError, settings_from
 from tests.support.health import started
 

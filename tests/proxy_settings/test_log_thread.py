@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.watch import log_thread
-from batchval.proxy.watch.log_thread import LineWriter
+from batchval.proxy.watch import audit_log
+from batchval.proxy.watch.audit_log import LineWriter
 from tests.support.ports import free_port
 from tests.support.proxy import eventually
 
@@ -67,7 +67,7 @@ def test_lines_are_written_in_their_order(pipe: Pipe) -> None:
 
 def test_a_reader_that_hangs_holds_up_nobody(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pipe has 64 KiB, the queue as much: what comes then is counted, and a line says so.
-    monkeypatch.setattr(log_thread, "MOST_BYTES", 64 << 10)
+    monkeypatch.setattr(audit_log, "MOST_BYTES", 64 << 10)
     lines = LineWriter(pipe.writer, count_line)
     for _ in range(1_000):
         lines.put(LINE)
@@ -109,7 +109,7 @@ def test_what_logs_while_a_line_is_taken_does_not_wait_for_itself(pipe: Pipe) ->
 def test_a_write_that_fails_is_counted_and_tried_again(
     error: int, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_thread, "AGAIN_S", 0.001)
+    monkeypatch.setattr(audit_log, "AGAIN_S", 0.001)
     is_broken, write = True, os.write
 
     def written(descriptor: int, data: bytes) -> int:
@@ -117,7 +117,7 @@ def test_a_write_that_fails_is_counted_and_tried_again(
             raise OSError(error, os.strerror(error))
         return write(descriptor, data)
 
-    monkeypatch.setattr(log_thread.os, "write", written)
+    monkeypatch.setattr(audit_log.os, "write", written)
     lines = LineWriter(pipe.writer, count_line)
     for _ in range(3):
         lines.put(LINE)
@@ -129,7 +129,7 @@ def test_a_write_that_fails_is_counted_and_tried_again(
 def test_a_line_that_was_written_in_part_is_finished(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_thread, "AGAIN_S", 0.001)
+    monkeypatch.setattr(audit_log, "AGAIN_S", 0.001)
     takes, write = [5, 0, 0], os.write
 
     def written(descriptor: int, data: bytes) -> int:
@@ -139,7 +139,7 @@ def test_a_line_that_was_written_in_part_is_finished(
             raise OSError(errno.ENOSPC, "full")
         return write(descriptor, data[:most])
 
-    monkeypatch.setattr(log_thread.os, "write", written)
+    monkeypatch.setattr(audit_log.os, "write", written)
     lines = LineWriter(pipe.writer, count_line)
     lines.put(b"the first\n")  # its rest fails, and is tried again with the next line, which fails
     eventually(lambda: len(takes) == 1)
@@ -166,7 +166,7 @@ def test_a_descriptor_that_does_not_block_is_waited_for(
 SCRIPT = """
 import logging, os, sys
 from batchval.proxy.settings.config import Log
-from batchval.proxy.watch.log_thread import lines_left_out, write_in_thread
+from batchval.proxy.watch.audit_log import lines_left_out, write_in_thread
 write_in_thread(Log(format="json"))
 logging.getLogger("batchval.proxy").warning("ours", extra={"facts": {"n": 1}})
 logging.getLogger("asyncio").warning("theirs")

@@ -14,13 +14,18 @@ from pathlib import Path
 import pytest
 
 from batchval.errors import BatchvalError
-from batchval.proxy.kit.state_files import replace_file
+from batchval.proxy.cluster.state_file import replace_file
 from batchval.proxy.settings.options import ANONYMOUS, ObserveGlobs
-from batchval.proxy.watch.observed import INVALID, OTHER, ObservedCounts, ObserveRules, Row, RowKey
-from batchval.proxy.watch.observed_file import (
+from batchval.proxy.watch.observed import (
     _MOST_BYTES,
+    INVALID,
     NAME,
+    OTHER,
+    ObservedCounts,
     ObservedFile,
+    ObserveRules,
+    Row,
+    RowKey,
     _pieces,
     read_observed,
 )

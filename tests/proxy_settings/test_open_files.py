@@ -176,7 +176,7 @@ def test_a_listener_that_runs_out_of_files_goes_on_later(tmp_path: Path) -> None
     # files again.
     program = """
 import asyncio, resource, socket, sys, os, time
-from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor
 
 async def main():
     sock = socket.create_server(("127.0.0.1", 0))

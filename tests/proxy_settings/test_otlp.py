@@ -18,8 +18,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.settings.config import Otlp
 from batchval.proxy.settings.loading import ConfigError, drafted, settings_from, shown
-from batchval.proxy.settings.otlp_settings import Otlp
 from batchval.proxy.watch.durations import BOUNDS_S
 from batchval.proxy.watch.otlp_export import OtlpExport
 from tests.proxy_settings.reloaded import ReloadedGate

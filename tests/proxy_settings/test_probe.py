@@ -17,7 +17,7 @@ import trustme
 import yaml
 
 from batchval.proxy.cluster.probe import Probe, probe
-from batchval.proxy.life.upstream_checks import upstream_faults
+from batchval.proxy.life.file_checks import upstream_faults
 from batchval.proxy.settings.loading import drafted
 from tests.proxy_settings.test_command import ran
 from tests.support.network import closed_port

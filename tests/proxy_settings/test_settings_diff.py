@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from batchval.proxy.settings.config import Settings
-from batchval.proxy.settings.loading import keys_of, settings_from
-from batchval.proxy.settings.settings_diff import (
+from batchval.proxy.life.prepared import (
     EFFECTS,
     Effect,
     changes,
     effect_of,
     restart_faults,
 )
+from batchval.proxy.settings.config import Settings
+from batchval.proxy.settings.loading import keys_of, settings_from
 from batchval.yaml_settings.faults import path_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "gate-changes.md").read_text("utf-8")

@@ -5,6 +5,16 @@ so a port is bound before the answer that names it is sent on. Connections that 
 served wait in its backlog.
 
 With server names (SNI) there is the bootstrap port alone: the name chooses the broker.
+
+Clients that wait for a broker which is not known yet: a server name may come before discovery.
+
+Each of them waits until the broker is known, ``WAIT_S`` at most. The cluster is asked at once.
+
+Choose the addresses of brokers that clients are sent.
+
+host   advertised_host, or the listener's server name for the broker; "" stands for the host
+       that the client itself has connected to
+port   advertised_port; or advertised_first_port + the broker's id; or the port of the listener
 """
 
 from __future__ import annotations
@@ -13,24 +23,108 @@ import asyncio
 import logging
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from batchval.proxy.cluster.advertised import Advertised
-from batchval.proxy.cluster.awaited_brokers import WAIT_S, AwaitedBrokers
 from batchval.proxy.cluster.discovery import Discovery
-from batchval.proxy.cluster.listening_sockets import Port, Ports
-from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor, Port, Ports
+from batchval.proxy.settings.host_patterns import HostPattern
 from batchval.proxy.settings.options import ProxyOptions
 
-__all__ = ["Listener", "Listeners"]
+__all__ = ["WAIT_S", "Advertised", "AwaitedBrokers", "Listener", "Listeners", "UnknownBrokerError"]
+
+
+class Advertised:
+    """The addresses of one listener as its clients see them.
+
+    ``is_fixed``  whether all clients see the same
+    """
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self._port = options.advertised_port
+        self._first_port = options.advertised_first_port
+        self._bootstrap = ""
+        if options.sni is not None:
+            self._bootstrap = options.sni.bootstrap
+            self._hosts = options.sni.broker
+        else:
+            self._hosts = HostPattern.parse(options.advertised_host or "")
+            if self._hosts.after is None:
+                self._bootstrap = self._hosts.before
+        self.is_fixed = bool(self._bootstrap)
+
+    def bootstrap(self, port: int) -> tuple[str, int]:
+        """Return the address that stands for a broker without an id. ``port`` is the listener's."""
+        return self._bootstrap, self._port or port
+
+    def broker(self, node_id: int, port: int, *, is_wanted: bool) -> tuple[str, int]:
+        """Return the address of a broker whose listener is at ``port``.
+
+        ``is_wanted``  whether that is the port of the settings: a NAT maps only those
+        """
+        if self._port is not None:
+            port = self._port
+        elif self._first_port is not None and is_wanted:
+            port = self._first_port + node_id
+        return self._hosts.host_of(node_id), port
+
+
+WAIT_S: Final = 5.0
+
+
+class UnknownBrokerError(ConnectionError):
+    """An error: no Metadata answer has named this broker."""
+
+
+class AwaitedBrokers:
+    """The waiting clients, by the broker's id."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+
+    async def known(self, node_id: int, wait_s: float) -> None:
+        """Return once the broker is known. Raises UnknownBrokerError."""
+        if node_id in self._discovery.brokers:
+            return
+        self._discovery.look()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(node_id, set()).add(future)
+        try:
+            async with asyncio.timeout(wait_s):
+                await future
+        except TimeoutError:
+            raise UnknownBrokerError(f"broker {node_id} is not known") from None
+        finally:
+            self._forget(node_id, future)
+
+    def learned(self, node_id: int) -> None:
+        """Let those go on that wait for this broker: one in each turn of the loop connects."""
+        if node_id in self._waiting:
+            self._release(deque(self._waiting[node_id]))
+
+    def _release(self, futures: deque[asyncio.Future[None]]) -> None:
+        future = futures.popleft()
+        if not future.done():
+            future.set_result(None)
+        if futures:
+            asyncio.get_running_loop().call_soon(self._release, futures)
+
+    def _forget(self, node_id: int, future: asyncio.Future[None]) -> None:
+        waiting = self._waiting[node_id]
+        waiting.discard(future)
+        if not waiting:
+            del self._waiting[node_id]
+
 
 log = logging.getLogger("batchval.proxy")
 
 #: Pairs of an advertised host and a version of Metadata whose answers are kept; with one more all
 #: are forgotten.
 MOST_WRITTEN: Final = 64
+
 #: Seconds until a port is tried again that the other gate of a hand-over has.
 AGAIN_S: Final = 0.05
 

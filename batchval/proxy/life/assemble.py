@@ -29,8 +29,7 @@ from batchval.proxy.life.file_limits import connections_of, most_ports
 from batchval.proxy.life.handover import TakeOver
 from batchval.proxy.life.health import HealthServer
 from batchval.proxy.life.http_pages import Pages
-from batchval.proxy.life.listener_options import options_for
-from batchval.proxy.life.parts import Parts
+from batchval.proxy.life.parts import Parts, options_for
 from batchval.proxy.life.prepared import Prepared, Step
 from batchval.proxy.life.server import Proxy, Shared
 from batchval.proxy.life.succession import Succession
@@ -41,12 +40,10 @@ from batchval.proxy.session.connection_log import ConnectionLog
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.options import Counters, ProxyOptions, Refusal
 from batchval.proxy.settings.values import Address
-from batchval.proxy.watch.audit_file import AuditFile
+from batchval.proxy.watch.audit_file import AuditFile, FalseClaims
 from batchval.proxy.watch.audit_log import RefusalLog
-from batchval.proxy.watch.false_claims import FalseClaims
 from batchval.proxy.watch.metrics import GateMetrics
-from batchval.proxy.watch.observed import ObservedCounts
-from batchval.proxy.watch.observed_file import ObservedFile
+from batchval.proxy.watch.observed import ObservedCounts, ObservedFile
 from batchval.proxy.watch.senders import SenderTable
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from batchval.proxy.cluster.listening_sockets import SocketKey
-from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor, SocketKey
 from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.life.handover_messages import (
     MOST_FROM_NEW,

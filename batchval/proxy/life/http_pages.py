@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from batchval.optional import MissingExtraError
-from batchval.proxy.life.ages import Ages
 from batchval.proxy.life.parts import named
 from batchval.proxy.session.session import Session
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.watch.clients_page import Asked, page_of
-from batchval.proxy.watch.log_thread import lines_left_out
+from batchval.proxy.watch.audit_log import lines_left_out
+from batchval.proxy.watch.clients import Asked, page_of
 from batchval.proxy.watch.metrics import Family, of_clients, single
 
 if TYPE_CHECKING:
     from batchval.proxy.life.assemble import RunningGate
     from batchval.proxy.watch.otlp_export import OtlpExport
 
-__all__ = ["Pages"]
+__all__ = ["Ages", "Pages"]
+
+#: Connections that are looked at in one turn of the event loop: some 0.1 ms.
+LOOKED_A_TURN: Final = 500
+
+
+class Ages:
+    """The time for which the oldest request has waited, measured outside of the sessions."""
+
+    def __init__(self) -> None:
+        self.oldest_s = 0.0
+        self._first: dict[object, tuple[object, float]] = {}
+
+    async def look(self, connections: Sequence[Any]) -> None:
+        """Look at all connections, some in each turn of the loop. Calls must not overlap."""
+        now = oldest = asyncio.get_running_loop().time()
+        before, self._first = self._first, {}
+        for begin in range(0, len(connections), LOOKED_A_TURN):
+            for connection in connections[begin : begin + LOOKED_A_TURN]:
+                known = before.pop(connection, None)
+                if connection.answers:
+                    first = connection.answers[0]
+                    if known is None or known[0] is not first:
+                        known = first, now
+                    self._first[connection] = known
+                    oldest = min(oldest, known[1])
+            await asyncio.sleep(0)
+        self.oldest_s = now - oldest
+
 
 #: Sessions whose requests are collected in one turn of the loop, before /clients is answered.
 COLLECTED_A_TURN: Final = 100

@@ -18,15 +18,30 @@ RELOAD is served in SERVING and LEAVING, and changes no phase.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
+import gc
 import logging
+import os
 import signal
+import socket
+import sys
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from batchval.proxy.kit.state_machine import StateMachine
 
-__all__ = ["SIGNALS", "TRANSITIONS", "Event", "Leaving", "Life", "Phase"]
+__all__ = [
+    "SIGNALS",
+    "TRANSITIONS",
+    "Event",
+    "Leaving",
+    "Life",
+    "Phase",
+    "calm_collector",
+    "notify",
+    "switch_soon",
+]
 
 
 class Phase(enum.Enum):
@@ -150,3 +165,47 @@ class Life(StateMachine[Phase, Event]):
             await asyncio.wait((self._draining,))
             await self._gate.stop(0)
         log.info("this gate has ended")
+
+
+def notify(state: str) -> None:
+    """Send a state such as ``READY=1`` or ``MAINPID=4711``, where systemd asks for it."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
+
+
+#: Thresholds of the cycle collector (gc.set_threshold): objects, and how often each generation is
+#: collected before the next one is.
+COLLECT: Final = (500, 10, 1_000)
+
+#: Seconds that a validating thread may keep the interpreter's lock while the event loop waits for
+#: it. Python's 5 ms, several times in one exchange, would be what other clients feel.
+SWITCH_S: Final = 0.0005
+
+
+def switch_soon() -> None:
+    """Let the event loop have the interpreter's lock soon."""
+    sys.setswitchinterval(SWITCH_S)
+
+
+def calm_collector() -> None:
+    """Keep the cycle collector from stopping the event loop for tens of milliseconds.
+
+    What exists at the start is never looked at again; of the rest, a full collection is rare. A
+    closed session needs none: reference counts free it (``Session.dissolve``). What is left is for
+    connections that are open. Measured at 1235a497 on two cores that others used, in CPU time:
+
+        a full collection   10 ms for each 1,000 open connections (34 objects each), and 50 ms for
+                            the 77,000 objects that are frozen here
+        other generations   3 and 6 ms at most, 4 % in all, in 200,000 short connections, 100 at a
+                            time: no full collection, and no turn of the loop above 12 ms
+
+    With Python's own thresholds, connections that open cause a full collection each time that they
+    have become a quarter more.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final, Literal, Protocol
 
 from batchval.proxy.kit.background import OneAtATime, in_background
-from batchval.proxy.life.prepared import NotPrepared, Step
+from batchval.proxy.life.prepared import NotPrepared, Step, changes
 from batchval.proxy.life.settings_file import (
     UNREADABLE,
     Checked,
@@ -31,7 +31,6 @@ from batchval.proxy.life.settings_file import (
 )
 from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
-from batchval.proxy.settings.settings_diff import changes
 from batchval.proxy.watch.metrics import Family, single
 
 __all__ = ["FileWatch", "Reloader", "Target"]

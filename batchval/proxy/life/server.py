@@ -30,9 +30,8 @@ from batchval.protocol.topic_ids import TopicsInMetadata
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.cluster.endpoints import address_text, problem_of
 from batchval.proxy.cluster.listeners import Listener, Listeners
-from batchval.proxy.cluster.listening_sockets import ListeningSockets, Ports
+from batchval.proxy.cluster.listening_sockets import Acceptor, ListeningSockets, Ports
 from batchval.proxy.cluster.metadata_client import resolved
-from batchval.proxy.kit.accepting import Acceptor
 from batchval.proxy.kit.background import spawned
 from batchval.proxy.kit.topics import KnownTopics
 from batchval.proxy.produce.gate import Gate

@@ -8,15 +8,32 @@ The received bytes are not changed: message sets of Produce 0 to 2 become new ba
 which go on as Produce 3, and so do batches whose claims are replaced. What costs little is
 validated at once. A request of many partitions, much data or long decompression goes to a thread:
 ``validate`` returns a RequestVerdict that is not ``done``.
+
+Refusals that took long to find, by sender: the same batch from the same sender is not read again.
+
+    a batch is refused after much work ──▶ add(sender, place, refusal)
+    a batch of a sender that has any   ──▶ of(sender)[place], then its digest decides
+
+``place`` is what the header of a batch says for nothing: its checksum, its size, the version of the
+request. So a batch is hashed only where a sender has had one like it refused. The digest is keyed
+and covers all bytes of the batch. What else a verdict depends on is in the refusal: the validator,
+and the time (``verdicts.KnownRefusal``). Options belong to a ``Gate``, and so does this table:
+nothing is left of it after a reload.
+
+An acceptance is never remembered: what goes on to a broker has been read.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from batchval.core.claims import carrier_of
 from batchval.core.validator import LogValidator
@@ -29,7 +46,6 @@ from batchval.protocol.produce import ProduceRequestView
 from batchval.protocol.produce_answer import refuse
 from batchval.protocol.topic_ids import ids_in_produce
 from batchval.proxy.kit.topics import LONGEST_NAME
-from batchval.proxy.produce.known_refusals import KnownRefusals
 from batchval.proxy.produce.record_stage import RecordStage
 from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, Verdicts
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
@@ -38,55 +54,183 @@ from batchval.proxy.watch.senders import NOBODY, READ_BYTES, Sender, Share
 from batchval.rules import EXTRAS, Rule
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-__all__ = ["Gate", "RequestVerdict", "Work"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from batchval.proxy.produce.verdicts import KnownRefusal
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_SENDERS",
+    "MAX_SENDER_BYTES",
+    "Gate",
+    "KnownRefusals",
+    "Place",
+    "RequestVerdict",
+    "Work",
+]
+
+#: Bytes of memory of all refusals, and of those of one sender. A refusal takes some hundred bytes,
+#: and 32 for each of at most 1,000 record errors.
+MAX_BYTES: Final = 8 << 20
+
+MAX_SENDER_BYTES: Final = 128 << 10
+
+#: Senders that have any.
+MAX_SENDERS: Final = 1_000
+
+_DIGEST_SIZE: Final = 16
+
+_KEY_SIZE: Final = 32
+
+#: The checksum in a batch's header, its size, the version of the Produce request.
+Place: TypeAlias = tuple[int, int, int]
+
+
+class _OfSender:
+    """The refusals of one sender, the oldest first, and the memory that they take."""
+
+    __slots__ = ("refusals", "size")
+
+    def __init__(self) -> None:
+        self.refusals: dict[Place, KnownRefusal] = {}
+        self.size = 0
+
+    def drop(self, place: Place) -> int:
+        """Forget one refusal; return the memory that it took."""
+        found = self.refusals.pop(place, None)
+        size = 0 if found is None else found.size
+        self.size -= size
+        return size
+
+
+class KnownRefusals:
+    """The refusals that one ``Gate`` remembers. For any thread."""
+
+    def __init__(self) -> None:
+        self._secret = os.urandom(_KEY_SIZE)
+        self._lock = threading.Lock()
+        # the sender that was refused last is the last one
+        self._senders: OrderedDict[str, _OfSender] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return the number of refusals."""
+        with self._lock:
+            return sum(len(one.refusals) for one in self._senders.values())
+
+    @property
+    def size(self) -> int:
+        """Return the memory of all refusals."""
+        return self._size
+
+    def digest(self, batch: memoryview) -> bytes:
+        """Return a digest of a batch at which nobody can aim without the secret of this table."""
+        return hashlib.blake2b(batch, digest_size=_DIGEST_SIZE, key=self._secret).digest()
+
+    def of(self, sender: str) -> Mapping[Place, KnownRefusal] | None:
+        """Return the refusals of a sender; None: it has none."""
+        found = self._senders.get(sender)
+        return None if found is None else found.refusals
+
+    def add(
+        self, sender: str, place: Place, refusal: KnownRefusal
+    ) -> Mapping[Place, KnownRefusal] | None:
+        """Remember a refusal; return those of its sender.
+
+        A sender that has as much as it may loses its own oldest ones.
+        """
+        if refusal.size > MAX_SENDER_BYTES:
+            return self.of(sender)
+        with self._lock:
+            found = self._senders.setdefault(sender, _OfSender())
+            self._senders.move_to_end(sender)
+            self._size -= found.drop(place)
+            while found.size + refusal.size > MAX_SENDER_BYTES:
+                self._size -= found.drop(next(iter(found.refusals)))
+            found.refusals[place] = refusal
+            found.size += refusal.size
+            self._size += refusal.size
+            while len(self._senders) > MAX_SENDERS or self._size > MAX_BYTES:
+                _, gone = self._senders.popitem(last=False)
+                self._size -= gone.size
+            return found.refusals
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._senders.clear()
+            self._size = 0
+
 
 #: Compressed bytes of one request that are decompressed on the loop; more go to a thread. Measured:
 #: up to 0.45 ms (gzip, zstd), and a batch of 64 kB goes to no thread, which costs 70 us.
 INLINE_COMPRESSED: Final = 80 << 10
+
 #: What a batch may decompress to there; one that turns out larger goes to a thread, too. Measured:
 #: 0.2 to 0.3 ms of text or zeros under any codec. Many small records are bounded by INLINE_WORK.
 INLINE_DECOMPRESSED: Final = 1 << 20
+
 #: Other bytes of one request that are validated on the loop.
 INLINE_UNCOMPRESSED: Final = 1 << 20
+
 #: Bytes of a request of version 0 to 2 that is converted on the loop, where nothing is compressed.
 INLINE_CONVERTED: Final = 64 << 10
+
 #: Work that a request announces (verdicts.announced_work): about 1 ms.
 INLINE_WORK: Final = 256 << 10
+
 #: Partitions of one request that are validated on the loop.
 INLINE_PARTITIONS: Final = 100
+
 #: Bytes of one request's frame whose checksums the loop may compute where claims are trusted.
 INLINE_FRAME: Final = 4 << 20
+
 #: Bytes of one request besides its batches, which the loop writes again in an answer: about 0.1 ms.
 INLINE_NAMES: Final = 64 << 10
+
 #: Bytes of a topic's name that are decoded: a character more than Kafka allows, in UTF-8.
 MOST_OF_NAME: Final = 4 * (LONGEST_NAME + 1)
+
 #: A batch is heavy if it decompresses to more than the larger of these: bytes, and times its size.
 LIGHT_DECOMPRESSED: Final = 1 << 20
+
 LIGHT_TIMES: Final = 12
+
 #: And if it announces more work than this: about 16 ms.
 LIGHT_WORK: Final = 4 << 20
+
 #: What stands for LIGHT_DECOMPRESSED where a session is known for short batches: about 16 ms.
 SHORT_DECOMPRESSED: Final = 8 << 20
+
 #: Work of a thread between two looks at the clock: about 2 ms.
 SLICE_WORK: Final = 512 << 10
+
 #: Partitions of one request that get a log line each. The rest has a line for each rule and
 #: outcome, with a count.
 MOST_LINES: Final = 100
+
 #: Record errors, and bytes of claims, that a copy of a refused batch repeats.
 MOST_COPIED_ERRORS: Final = 20
+
 MOST_COPIED_CLAIMS: Final = 1 << 10
+
 #: Policies that are remembered with their validators.
 MOST_POLICIES: Final = 10_000
 
 _TAGS_FROM = 9
+
 _KNOWN_ACKS = (-1, 0, 1)
+
 _CORRELATION_ID = 8  # where it stands in a request's frame, after the length
 
 #: The tag and the batch of each partition that goes on.
 Outgoing: TypeAlias = tuple[list[bytes | None], list[bytes | None]]
 
 Work = Literal["done", "more", "heavy", "waiting"]
+
 _Decision = Literal["ignore", "verify", "trust"]
+
 _Refused = tuple[int, Sequence[tuple[int, str]], str | None]
 
 

@@ -3,7 +3,7 @@ from typing import Any, Final, final
 
 from batchval.core.validator import LogValidator
 from batchval.protocol.produce import ProduceRequestView
-from batchval.proxy.produce.known_refusals import KnownRefusals
+from batchval.proxy.produce.gate import KnownRefusals
 
 VALIDATED: Final[int]
 LEFT: Final[int]

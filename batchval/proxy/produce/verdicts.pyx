@@ -4,7 +4,7 @@
     scan      what fails the whole request
     decide    what to do with claims, and the partitions that claims alone let in
     validate     one partition after the other, as far as the caller allows; a batch whose refusal
-                 is known is not read (batchval.proxy.produce.known_refusals)
+                 is known is not read (batchval.proxy.produce.gate)
     reopen, refuse   by what only Python code knows: registries, custom rules
     then      counts, refusals, the texts of a partition
 
@@ -114,7 +114,7 @@ cdef list slugs_of(int reports):
 
 
 cdef tuple place_of(const uint8_t *p, Py_ssize_t n, int version):
-    """Return where a refusal is remembered: see known_refusals.Place."""
+    """Return where a refusal is remembered: see ``Place`` in gate.py."""
     return <uint32_t>be32(p + CRC), n, version
 
 

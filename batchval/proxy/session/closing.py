@@ -1,29 +1,122 @@
-"""The end of one session: why it ends, and when its two connections are closed.
+"""The life of one session's connections: its broker's is opened, both are closed, and why.
 
     1. the first reason counts: it is counted and logged
     2. only Produce requests with acks=0 are still taken; requests in progress are completed, within
        ``Limits.linger_s``
     3. a client that does nothing wrong gets an end of file, and the time to end by itself
-       (``parting``)
+       (``Parting``)
     4. each side is closed once what is written to it is gone; a session without connections is
        forgotten
 
 ``abort`` closes both sides at once.
+
+The end of a client's connection that the gate chooses: after drain, max_connection_age and idle.
+
+    1. the last answer is written, then an end of file (not with TLS, which has none of its own)
+    2. what the client still sends is read: batches with acks=0 go to the broker, because nobody
+       would send them again. Other requests are dropped: their client sends them again
+    3. the connection is closed once the client has closed it, or has acknowledged every answer and
+       sends nothing more, or after ``MOST_S``
+
+A connection that is closed while something of it is unread is reset by the kernel (RFC 1122,
+4.2.2.13), and a reset destroys answers that are still on their way.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
 
+from batchval.protocol.apis import ApiKey
+from batchval.protocol.errors import ProtocolError
+from batchval.protocol.produce import ProduceRequestView
+from batchval.proxy.cluster.listeners import Listener, UnknownBrokerError
+from batchval.proxy.kit.sockets import unacknowledged
 from batchval.proxy.session.answering import Answering
+from batchval.proxy.session.broker_connection import BrokerConnection, BrokerSide, ClientConnection
+from batchval.proxy.session.budget import Budget
 from batchval.proxy.session.connection_log import Connection, ConnectionLog, Request
-from batchval.proxy.session.holds import ANSWERS, BUDGET, CONVERTING, ENDING, TURN
-from batchval.proxy.session.parting import GRACEFUL, Parting
+from batchval.proxy.session.holding import ANSWERS, BROKER, BUDGET, CONVERTING, ENDING, TURN
 from batchval.proxy.session.session_states import Event, State
 from batchval.proxy.settings.options import Limits
+from batchval.proxy.watch.durations import Traffic
+from batchval.proxy.watch.senders import Sender
 
-__all__ = ["Closed", "Closing", "Counting"]
+__all__ = ["GRACEFUL", "Closed", "Closing", "Connecting", "Connector", "Counting", "Parting"]
+
+#: Reasons for which a client that does nothing wrong is disconnected.
+GRACEFUL: Final = frozenset({"drain", "max_age", "idle"})
+
+QUIET_S: Final = 0.25
+
+MOST_S: Final = 2.0
+
+
+class Departing(Protocol):
+    """The part of a session that its parting uses."""
+
+    client: ClientConnection
+    limits: Limits
+
+    def take_late(self, frames: list[memoryview]) -> None: ...
+
+
+class Parting:
+    """The end of one connection, from its last answer on.
+
+    ``over``  is called once nothing more comes
+    """
+
+    def __init__(
+        self, session: Departing, loop: asyncio.AbstractEventLoop, over: Callable[[], None]
+    ) -> None:
+        self.is_over = False
+        self._over = over
+        self._session = session
+        self._loop = loop
+        self._is_quiet = True
+        self._until = loop.time() + MOST_S
+        session.client.end_writing()
+        self._timer = loop.call_later(QUIET_S, self._look)
+
+    def take(self, frames: list[memoryview]) -> None:
+        """Take what comes after the last answer; ``frames`` are those that are complete by now."""
+        self._is_quiet = False
+        late = [
+            frame
+            for frame in frames
+            if _wants_no_answer(frame, self._session.limits.max_partitions)
+        ]
+        if late:
+            self._session.take_late(late)
+
+    def finish(self) -> None:
+        """Read no more."""
+        self.is_over = True
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        transport = self._session.client.transport
+        if self.is_over or transport is None or transport.is_closing():
+            return
+        if self._loop.time() > self._until or (self._is_quiet and not unacknowledged(transport)):
+            self.finish()
+            self._over()
+            return
+        self._is_quiet = True
+        self._timer = self._loop.call_later(QUIET_S, self._look)
+
+
+def _wants_no_answer(frame: memoryview, max_partitions: int) -> bool:
+    if frame[4:6] != int(ApiKey.PRODUCE).to_bytes(2, "big"):
+        return False
+    try:
+        request = ProduceRequestView(frame[4:], max_partitions=max_partitions, oldest=0)
+    except ProtocolError:
+        return False
+    return not request.expects_response
 
 
 class Counting(Protocol):
@@ -200,3 +293,109 @@ class Closing:
         task, self._session.task = self._session.task, None
         if task is not None:
             task.cancel()
+
+
+class Connector(Counting, Protocol):
+    """The part of a listener that opens connections to brokers."""
+
+    async def connect(self, listener: Listener, broker: BrokerConnection) -> None: ...
+    def upstream_failed(self) -> None: ...
+    def traffic_of(self, listener: Listener) -> Traffic: ...
+
+
+class Connected(Closed, BrokerSide, Protocol):
+    """The part of a session that connecting uses."""
+
+    account: Sender
+    authenticated: bool
+    waiting: int
+    budget: Budget
+    closing: Closing
+
+    @property
+    def proxy(self) -> Connector: ...
+    def read_if_bounded(self) -> None: ...
+
+
+class Connecting:
+    """The connection of one session to its broker, made once."""
+
+    __slots__ = ("_has_begun", "_session")
+
+    def __init__(self, session: Connected) -> None:
+        self._session = session
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Connect in a later turn of the loop: one session in each turn does."""
+        if not self._has_begun and self._session.broker is None:
+            self._has_begun = True
+            # the turn keeps the session, which may be gone by then
+            session = self._session
+            session.budget.take_turn(partial(self._start, session), session.account.key)
+
+    def _start(self, session: Connected) -> None:
+        if session.state is State.CLOSED and not session.unsent:
+            self._has_begun = False
+            session.closing.forget_if_gone()
+        else:
+            session.task = session.proxy.loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        """Open the connection, and send what has come meanwhile."""
+        session = self._session
+        broker = BrokerConnection(session, session.limits, session.budget.spare)
+        try:
+            await session.proxy.connect(session.listener, broker)
+        except UnknownBrokerError as error:
+            session.task = None
+            session.closing.abort("broker_unknown", str(error))
+        except (OSError, TimeoutError) as error:
+            session.proxy.upstream_failed()
+            session.task = None
+            session.closing.abort("upstream_unreachable", str(error))
+        except asyncio.CancelledError:
+            if broker.transport is not None:
+                broker.transport.abort()
+            raise
+        else:
+            session.task = None
+            self._opened(broker)
+        finally:
+            session.task = None
+            if session.broker is not broker:
+                # uvloop may have closed it when this was cancelled, without a call of the protocol
+                broker.transport = None
+
+    def _opened(self, broker: BrokerConnection) -> None:
+        session = self._session
+        session.broker = broker
+        # its broker may be known only now
+        session.fast_path.measure(session.proxy.traffic_of(session.listener))
+        if session.log.is_debug:
+            session.log.debug(
+                session,
+                "broker connected",
+                broker=session.listener.node_id,
+                broker_address=broker.address,
+            )
+        if broker.limits is not session.limits:
+            broker.bound(session.limits)
+        session.move(Event.CONNECTED)
+        if session.authenticated:
+            session.move(Event.AUTHENTICATED)
+        unsent, session.unsent = session.unsent, None
+        session.client.release(BROKER)  # the broker may be full again at once
+        if unsent:
+            session.waiting -= sum(map(len, unsent))
+            broker.write(unsent)
+        session.read_if_bounded()
+        if session.ending is not None:
+            if session.client.transport is None:
+                session.closing.close_broker()
+            else:
+                session.closing.close_if_done()
+        if session.client.holds & ANSWERS:
+            broker.hold(ANSWERS)
+        if session.client.holds & BUDGET:
+            broker.hold(BUDGET)

@@ -1,4 +1,4 @@
-"""The memory that one session holds, for the budget of all sessions."""
+"""The memory that one session holds, and the reasons for which its client is not read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,54 @@ from typing import Final, Protocol
 
 from batchval.proxy.kit.sockets import unread
 from batchval.proxy.session.answering import Answering
-from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.budget import Budget
-from batchval.proxy.session.client_connection import ClientConnection
-from batchval.proxy.session.holds import ANSWERS, BUDGET
 from batchval.proxy.session.session_states import State
 from batchval.proxy.settings.options import Counters, Limits
 
-__all__ = ["Holding"]
+__all__ = [
+    "ANSWERS",
+    "BROKER",
+    "BUDGET",
+    "CONVERTING",
+    "ENDING",
+    "IN_WORDS",
+    "SASL",
+    "TURN",
+    "UNKNOWN",
+    "VALIDATING",
+    "Holding",
+]
+
+BROKER: Final = 1  # the broker does not take what is there
+
+VALIDATING: Final = 2  # enough waits for its verdict, or for its place
+
+ANSWERS: Final = 4  # the client does not take its answers; the broker is not read either
+
+BUDGET: Final = 8  # all sessions together hold too much; the broker is not read either
+
+ENDING: Final = 16
+
+TURN: Final = 32  # requests that have been read wait for their turn on the loop
+
+SASL: Final = 64  # the broker's answer decides how the next bytes are read
+
+UNKNOWN: Final = 128  # nobody knows yet whether brokers authenticate, and the request is large
+
+CONVERTING: Final = 256  # the broker alone is not read: an answer of it is converted
+
+#: The reasons for a client, for the log.
+IN_WORDS: Final = {
+    BROKER: "the broker takes no requests",
+    VALIDATING: "requests wait for their verdict",
+    ANSWERS: "the client takes no answers",
+    BUDGET: "limits.max_bytes_held",
+    ENDING: "the connection ends",
+    TURN: "other clients have their turn",
+    SASL: "the broker's answer to SaslHandshake is awaited",
+    UNKNOWN: "no broker has shown whether clients have to authenticate",
+}
 
 #: Bytes that may wait for a client however many clients there are.
 LEAST_WRITE_BUFFER: Final = 16 << 10

@@ -15,7 +15,7 @@ from batchval.proxy.cluster.discovery import Discovery
 from batchval.proxy.session.connection_log import Connection, ConnectionLog
 from batchval.proxy.session.denying import DenyList
 from batchval.proxy.session.fast_path import Routes
-from batchval.proxy.session.holds import UNKNOWN
+from batchval.proxy.session.holding import UNKNOWN
 from batchval.proxy.session.sasl_exchange import SaslExchange
 from batchval.proxy.session.session_states import Event
 from batchval.proxy.settings.options import ANONYMOUS, Limits

@@ -12,9 +12,8 @@ they are written.
     outbox          requests that cannot go on yet
     answering       the queue of answers
     identity        who the client is, and what follows from that
-    connecting      the connection to the broker, until it is open
-    holding, holds  what the session holds in memory, and why its client is not read
-    closing         the end of both connections
+    holding         what the session holds in memory, and why its client is not read
+    closing         the connection to the broker until it is open, and the end of both connections
     session_states  the states
 """
 
@@ -39,16 +38,13 @@ from batchval.proxy.kit.state_machine import StateMachine
 from batchval.proxy.produce.gate import Gate
 from batchval.proxy.session import handlers
 from batchval.proxy.session.answering import Answering
-from batchval.proxy.session.broker_connection import BrokerConnection
+from batchval.proxy.session.broker_connection import BrokerConnection, ClientConnection
 from batchval.proxy.session.budget import TURN_S, Budget
-from batchval.proxy.session.client_connection import ClientConnection
-from batchval.proxy.session.closing import Closing
-from batchval.proxy.session.connecting import Connecting, Connector
+from batchval.proxy.session.closing import Closing, Connecting, Connector
 from batchval.proxy.session.connection_log import ConnectionLog, Request, upgrade_advice
 from batchval.proxy.session.denying import refuse_denied
 from batchval.proxy.session.fast_path import FastPath, Routes
-from batchval.proxy.session.holding import Holding
-from batchval.proxy.session.holds import (
+from batchval.proxy.session.holding import (
     ANSWERS,
     BROKER,
     BUDGET,
@@ -59,6 +55,7 @@ from batchval.proxy.session.holds import (
     TURN,
     UNKNOWN,
     VALIDATING,
+    Holding,
 )
 from batchval.proxy.session.identity import Identity, Knowing
 from batchval.proxy.session.old_fetches import OldFetches

@@ -10,7 +10,7 @@ from collections.abc import Sized
 from typing import Any, Final, Protocol
 
 from batchval.proxy.kit.sockets import TCP_CLOSE, TCP_CLOSE_WAIT, silent_s, tcp_state
-from batchval.proxy.session.client_connection import ClientConnection
+from batchval.proxy.session.broker_connection import ClientConnection
 from batchval.proxy.session.closing import Closing
 from batchval.proxy.session.holding import Holding
 from batchval.proxy.settings.options import Counters, Limits

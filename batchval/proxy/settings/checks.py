@@ -8,20 +8,347 @@ only ``mode`` makes idle is a warning: in an emergency the mode is changed alone
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
+from batchval.errors import BatchvalError
 from batchval.proxy.kit.globs import name_for
-from batchval.proxy.settings.address_checks import address_faults
-from batchval.proxy.settings.config import Admin, Limits, Listener, Metrics, Settings
-from batchval.proxy.settings.ports import port_faults
-from batchval.proxy.settings.record_checks import record_faults
-from batchval.proxy.settings.refusal_checks import deny_faults, quarantine_faults
+from batchval.proxy.kit.sockets import addresses_of, is_local, listens, wildcard
+from batchval.proxy.settings.config import Admin, Limits, Listener, Metrics, Settings, Sni
+from batchval.proxy.settings.host_patterns import NODE, ServerNames
+from batchval.proxy.settings.record_settings import (
+    MOST_SUBJECT,
+    TOPIC,
+    CustomRules,
+    RecordRulesRule,
+    SchemaIdRule,
+)
 from batchval.proxy.settings.shares import workers_of
-from batchval.proxy.settings.values import STAND_IN
+from batchval.proxy.settings.values import STAND_IN, Address
+from batchval.record_rules import RecordRules
 from batchval.rules import EXTRAS
 from batchval.yaml_settings.faults import Fault, Loc, name_faults
 
-__all__ = ["faults_of", "share_faults"]
+__all__ = [
+    "address_faults",
+    "deny_faults",
+    "faults_of",
+    "port_faults",
+    "quarantine_faults",
+    "record_faults",
+    "share_faults",
+]
+
+
+class _Ports(NamedTuple):
+    """Ports that one part of the gate listens on."""
+
+    loc: Loc
+    part: str
+    host: str
+    ports: range
+    reads: tuple[Loc, ...]
+
+    @property
+    def text(self) -> str:
+        """Return ``port 9092``, or ``ports 9093 to 9192``."""
+        first, last = self.ports[0], self.ports[-1]
+        return f"port {first}" if first == last else f"ports {first} to {last}"
+
+
+def port_faults(settings: Settings) -> Iterator[Fault]:
+    """Find ports that collide or do not exist, and upstream addresses that are the gate's own."""
+    own = list(_own(settings))
+    for ports in own:
+        if ports.ports[-1] > _LAST_PORT:
+            text = f"the {ports.text} of {ports.part} end above {_LAST_PORT}: choose lower ones, or fewer broker_ports"
+            yield Fault(ports.loc, text, ports.reads)
+    reported: set[str | int] = set()
+    for i, ports in enumerate(own):
+        for other in own[:i]:
+            whose = ports.loc[:2]
+            if _collide(ports, other) and str(whose) not in reported:
+                reported.add(str(whose))  # the next collision has the same cause
+                yield Fault(ports.loc, _collision(ports, other), ports.reads + other.reads)
+    yield from _upstream_faults(settings, own)
+
+
+def _own(settings: Settings) -> Iterator[_Ports]:
+    """Yield the ports of every part of the gate; those that the system chooses are left out."""
+    if settings.metrics.address is not None and settings.metrics.address.port:
+        loc: Loc = ("metrics", "address")
+        host, port = settings.metrics.address
+        yield _Ports(loc, "metrics", host, range(port, port + 1), (loc,))
+    for i, listener in enumerate(settings.listeners):
+        loc = ("listeners", i, "address")
+        host, port = listener.address
+        if port:
+            yield _Ports(loc, f"listener {listener.name}", host, range(port, port + 1), (loc,))
+        if listener.broker_range:
+            first: Loc = ("listeners", i, "first_broker_port")
+            key = loc if listener.first_broker_port is None else first
+            reads = (loc, first, ("listeners", i, "broker_ports"))
+            yield _Ports(
+                key, f"the brokers of listener {listener.name}", host, listener.broker_range, reads
+            )
+
+
+def _collide(one: _Ports, other: _Ports) -> bool:
+    if not range(max(one.ports[0], other.ports[0]), min(one.ports[-1], other.ports[-1]) + 1):
+        return False
+    if one.host == other.host:
+        return True
+    for host, by in ((one.host, other.host), (other.host, one.host)):
+        if wildcard(host) is not None:
+            addresses = addresses_of(by)  # none: a name that cannot be resolved may be any of them
+            return (
+                wildcard(by) is not None
+                or not addresses
+                or any(listens(host, one) for one in addresses)
+            )
+    return not addresses_of(one.host).isdisjoint(addresses_of(other.host))
+
+
+def _collision(ports: _Ports, other: _Ports) -> str:
+    text = f"{ports.text} of {ports.part}"
+    if len(ports.ports) == len(other.ports) == 1:
+        return f"{text} is taken by {other.part}"
+    verb = (
+        "is among" if len(ports.ports) == 1 else "include" if len(other.ports) == 1 else "overlap"
+    )
+    return f"{text} {verb} the {other.text} of {other.part}: set another address, first_broker_port or broker_ports"
+
+
+def _upstream_faults(settings: Settings, own: list[_Ports]) -> Iterator[Fault]:
+    loc: Loc = ("upstream", "bootstrap")
+    for address in dict.fromkeys(settings.upstream.bootstrap):
+        for ports in own:
+            if address.port in ports.ports and _reaches(address.host, ports.host):
+                among = "has" if len(ports.ports) == 1 else "has one of"
+                text = f"{address} is the gate itself: it {among} the {ports.text} of {ports.part}"
+                yield Fault.of(loc, text, *ports.reads)
+                break
+
+
+def _reaches(host: str, listening: str) -> bool:
+    """Return whether a connection to ``host`` reaches a listener on ``listening`` here."""
+    addresses = addresses_of(host)
+    if wildcard(listening) is not None:
+        return any(listens(listening, address) and is_local(address) for address in addresses)
+    return host == listening or not addresses.isdisjoint(addresses_of(listening))
+
+
+_PRINCIPALS = "they look like User:alice or User:CN=edge,O=Example"
+
+
+def deny_faults(settings: Settings) -> Iterator[Fault]:
+    """Find rules of ``deny`` that deny nothing to anybody."""
+    names = [listener.name for listener in settings.listeners]
+    reads: list[Loc] = [("listeners", i, "name") for i in range(len(names))]
+    for i, rule in enumerate(settings.deny):
+        at: Loc = ("deny", i)
+        if not any(fnmatchcase(name, rule.listeners) for name in names):
+            loc: Loc = (*at, "listeners")
+            text = f"'{rule.listeners}' matches no listener: they are {', '.join(dict.fromkeys(names))}"
+            yield Fault.of(loc, text, *reads)
+        yield from _principals(at, rule.principals, rule.except_principals)
+
+
+def _principals(at: Loc, principals: str, exceptions: tuple[str, ...]) -> Iterator[Fault]:
+    loc, other = (*at, "principals"), (*at, "except_principals")
+    if name_for(principals, (), principals=True) is None:
+        yield Fault.of(loc, f"'{principals}' matches no principal: {_PRINCIPALS}")
+        return
+    for glob in exceptions:
+        if name_for(glob, (), principals=True) is None:
+            yield Fault.of(other, f"'{glob}' matches no principal: {_PRINCIPALS}")
+    if exceptions and name_for(principals, exceptions, principals=True) is None:
+        text = f"leaves no principal of '{principals}': the rule denies nothing"
+        yield Fault.of(other, text, loc)
+
+
+def quarantine_faults(settings: Settings) -> Iterator[Fault]:
+    """Find a quarantine that never gets a batch in this mode, or less than it was set up for."""
+    found = settings.quarantine
+    if found is None:
+        return
+    loc: Loc = ("quarantine", "observed")
+    observes: tuple[Loc, ...] = (("mode",), ("observe",))
+    if settings.mode == "observe" and not found.observed:
+        text = "is false, and mode observe refuses nothing: set quarantine.observed: true"
+        yield Fault.of(loc, text, *observes).as_warning()
+    elif found.observed and settings.mode == "enforce" and not settings.observe:
+        text = "has no effect: no batch is observed in mode enforce without observe"
+        yield Fault.of(loc, text, *observes).as_warning()
+
+
+def record_faults(settings: Settings) -> Iterator[Fault]:
+    """Find record rules, registries and custom rules that do not go together."""
+    yield from _registries(settings)
+    yield from _custom_rules(settings)
+    names = {one.name for one in settings.schema_registries}
+    reads: list[Loc] = [
+        ("schema_registries", i, key) for i in range(len(names)) for key in ("name", "url")
+    ]
+    for i, policy in enumerate(settings.topics.policies):
+        at: Loc = ("topics", "policies", i, "record_rules")
+        rules = policy.record_rules
+        if rules is None:
+            continue
+        for j, one in enumerate(rules.schema_id):
+            place: Loc = (*at, "schema_id") if len(rules.schema_id) == 1 else (*at, "schema_id", j)
+            yield from _schema_id(place, one, names, reads)
+        yield from _together(at, rules)
+
+
+def _together(at: Loc, rules: RecordRulesRule) -> Iterator[Fault]:
+    """Find what the engine says of all keys together, where each alone is right."""
+    try:
+        for one in rules.schema_id:
+            one.schema_ids()
+    except BatchvalError:
+        return  # a fault of that entry
+    reads = tuple((*at, key) for key in RecordRulesRule.model_fields)
+    try:
+        found = rules.record_rules()
+    except BatchvalError as error:
+        yield Fault(at, str(error), reads)
+        return
+    if found == RecordRules():
+        yield Fault(at, "has no effect: it requires nothing", reads)
+
+
+def _schema_id(
+    at: Loc, one: SchemaIdRule, names: set[str], registries: list[Loc]
+) -> Iterator[Fault]:
+    keys = [(*at, key) for key in SchemaIdRule.model_fields]
+    try:
+        one.schema_ids()
+    except BatchvalError as error:
+        yield Fault(at, str(error), tuple(keys))
+    if one.registry is None:
+        if one.subject is not None:
+            yield Fault.of((*at, "subject"), "has no effect without registry", (*at, "registry"))
+        return
+    for key in ("ids", "guids"):
+        if getattr(one, key) is not None:
+            text = "cannot be combined with registry, which knows the ids"
+            yield Fault.of((*at, key), text, (*at, "registry"))
+    if one.registry not in names:
+        known = ", ".join(sorted(names)) or "which is empty"
+        text = f"{one.registry!r} is not in schema_registries ({known})"
+        yield Fault.of((*at, "registry"), text, ("schema_registries",), *registries)
+    subject = one.subject_of_topics
+    rest = subject.replace(TOPIC, "")
+    if "{" in rest or "}" in rest or not subject.isprintable() or len(subject) > MOST_SUBJECT:
+        text = f"must be a subject of at most {MOST_SUBJECT} characters, in which {TOPIC} stands for the topic"
+        yield Fault((*at, "subject"), text)
+
+
+def _registries(settings: Settings) -> Iterator[Fault]:
+    used = {
+        one.registry
+        for policy in settings.topics.policies
+        if policy.record_rules is not None
+        for one in policy.record_rules.schema_id
+    }
+    names = [one.name for one in settings.schema_registries]
+    yield from name_faults("schema_registries", names)
+    for i, registry in enumerate(settings.schema_registries):
+        at: Loc = ("schema_registries", i)
+        if registry.name not in used and names.index(registry.name) == i:
+            text = f"has no effect: no record rule names the registry {registry.name}"
+            yield Fault.of(at, text, (*at, "name"), (*at, "url"), ("topics", "policies"))
+        for key, other in (("username", "password"), ("password", "username")):
+            if getattr(registry, key) is not None and getattr(registry, other) is None:
+                yield Fault.of((*at, key), f"needs {other}", (*at, other))
+        if registry.username is not None and ":" in registry.username:
+            yield Fault((*at, "username"), "must not contain ':' (RFC 7617)")
+        parts = urlsplit(registry.url)
+        if registry.ca is not None and parts.scheme == "http":
+            yield Fault.of((*at, "ca"), "has no effect: the URL is not https", (*at, "url"))
+        if (
+            registry.password is not None
+            and parts.scheme == "http"
+            and not Address(parts.hostname or "", 0).is_loopback
+        ):
+            text = f"the password would be sent to {parts.hostname} without TLS: use https"
+            yield Fault.of((*at, "url"), text, (*at, "password"))
+
+
+def _custom_rules(settings: Settings) -> Iterator[Fault]:
+    rules = [policy.custom_rules for policy in settings.topics.policies]
+    for i, names in enumerate(rules):
+        for j, name in enumerate(names):
+            if name in names[:j]:
+                at: Loc = ("topics", "policies", i, "custom_rules", j)
+                yield Fault(at, f"{name!r} is listed twice")
+    if not any(rules):
+        for key, field in CustomRules.model_fields.items():
+            if getattr(settings.custom_rules, key) != field.default:
+                loc: Loc = ("custom_rules", key)
+                yield Fault.of(loc, "has no effect: no topic has custom rules", ("topics",))
+
+
+_LAST_PORT: Final = 65535
+
+_BROKER_PORTS: Final = Listener.model_fields["broker_ports"].default
+
+
+def address_faults(at: Loc, listener: Listener) -> Iterator[Fault]:
+    """Find what is wrong with ``sni`` and the advertised keys of the listener at ``at``."""
+    if listener.sni is not None:
+        yield from _sni(at, listener, listener.sni)
+        return
+    host, port, first = ((*at, f"advertised_{key}") for key in ("host", "port", "first_port"))
+    if listener.advertised_port is not None and NODE not in (listener.advertised_host or ""):
+        text = f"all brokers would have one address: set advertised_host with {NODE}, or sni"
+        yield Fault.of(port, text, host, (*at, "sni"))
+    if listener.advertised_port is not None and listener.advertised_first_port is not None:
+        yield Fault.of(first, "cannot be combined with advertised_port", port)
+    yield from _mapped(at, listener)
+
+
+def _sni(at: Loc, listener: Listener, sni: Sni) -> Iterator[Fault]:
+    loc: Loc = (*at, "sni")
+    if listener.tls is None:
+        yield Fault.of(
+            loc, "needs tls: the server name is a part of the TLS handshake", (*at, "tls")
+        )
+    bootstrap, broker = (*loc, "bootstrap"), (*loc, "broker")
+    names = ServerNames(*sni.names)
+    if (node_id := names.broker.node_of(names.bootstrap)) is not None:
+        text = f"'{sni.bootstrap}' is also the name of broker {node_id} ('{sni.broker}'): choose another"
+        yield Fault.of(bootstrap, text, broker)
+    others = {
+        "advertised_host": "clients are sent the names of sni",
+        "advertised_first_port": "all brokers are at one port: set advertised_port",
+        "first_broker_port": "with sni all brokers are at the port of address",
+    }
+    for key, why in others.items():
+        if getattr(listener, key) is not None:
+            yield Fault.of((*at, key), f"has no effect: {why}", loc)
+    if listener.broker_ports != _BROKER_PORTS:
+        ports: Loc = (*at, "broker_ports")
+        yield Fault.of(ports, f"has no effect: {others['first_broker_port']}", loc)
+
+
+def _mapped(at: Loc, listener: Listener) -> Iterator[Fault]:
+    """Find ports that nothing between clients and gate could be configured to map."""
+    ports = (*at, "first_broker_port"), (*at, "broker_ports"), (*at, "address")
+    for name in ("advertised_port", "advertised_first_port"):
+        if getattr(listener, name) is not None and not listener.broker_range:
+            text = (
+                "needs fixed ports of brokers, and theirs are any free ones: set first_broker_port"
+            )
+            yield Fault.of((*at, name), text, *ports)
+    first = listener.advertised_first_port
+    if first is not None and (last := first + listener.broker_ports - 1) > _LAST_PORT:
+        loc = (*at, "advertised_first_port")
+        text = f"the advertised ports {first} to {last} end above {_LAST_PORT}: choose a lower one, or fewer"
+        yield Fault.of(loc, f"{text} broker_ports", ports[1])
+
 
 #: The least bytes of a partition in a Produce request: its index, its records' length and its tags.
 _LEAST_PARTITION: Final = 6

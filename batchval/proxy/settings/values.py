@@ -5,11 +5,16 @@ brokers    a:9092,b:9092    or a list of addresses
 claims     ignore | verify | audit:0.01 | trust
 workers    1 to 64 | auto
 bridge     none | producers | consumers | [producers, consumers]
+
+Secrets, such as passwords, and their sources.
+
+In a file of settings:  password: {file: /run/secrets/kafka}   or {env: KAFKA_PASSWORD}   or the word itself
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -18,17 +23,18 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, ValidationInfo
 
 from batchval.errors import BatchvalError
+from batchval.named_files import read
 from batchval.policy import ClaimsPolicy
 from batchval.proxy.settings.host_patterns import (
     check_advertised_host,
     check_allowed_host,
     check_server_name,
 )
-from batchval.proxy.settings.secret import Secret
 from batchval.schema_registry.registry_client import split_url
 
 __all__ = [
     "BRIDGES",
+    "HIDDEN",
     "MOST_WORKERS",
     "STAND_IN",
     "STAND_IN_WORD",
@@ -42,10 +48,97 @@ __all__ = [
     "BrokersField",
     "ClaimsField",
     "PathField",
+    "Secret",
     "SecretField",
     "WorkersField",
     "check_url",
 ]
+
+#: what stands where a secret would be shown
+HIDDEN = "(hidden)"
+
+#: Bytes of a secret's file.
+MOST_BYTES: Final = 64 << 10
+
+
+class Secret:
+    """A secret by its source. ``reveal`` reads it anew each time, so that a file may be replaced.
+
+    Two secrets are equal where their sources are.
+    """
+
+    __slots__ = ("_word", "env", "file")
+
+    def __init__(
+        self, word: str | None = None, *, file: Path | None = None, env: str | None = None
+    ) -> None:
+        self._word = word
+        self.file = file
+        self.env = env
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return (self._word, self.file, self.env) == (other._word, other.file, other.env)
+
+    def __hash__(self) -> int:
+        return hash((self._word, self.file, self.env))
+
+    @classmethod
+    def parse(cls, value: Any, folder: Path) -> Secret:
+        """Return a secret from a settings file; relative paths start at ``folder``. Raises
+        ValueError, which shows no secret.
+        """
+        if isinstance(value, Secret):
+            return value
+        if isinstance(value, str):
+            if not value:
+                raise ValueError("is empty")
+            return cls(value)
+        if isinstance(value, dict) and len(value) == 1:
+            ((kind, where),) = value.items()
+            if isinstance(where, str) and where:
+                if kind == "file":
+                    return cls(file=folder / where)
+                if kind == "env":
+                    return cls(env=where)
+        raise ValueError("must be text, {file: PATH} or {env: NAME}")
+
+    def reveal(self) -> str:
+        """Return the secret. One trailing newline of a file is stripped. Raises ValueError, which
+        names the source alone.
+        """
+        if self.file is not None:
+            try:
+                data = read(self.file, MOST_BYTES + 1)
+                word = data.decode()
+            except OSError as error:
+                raise ValueError(f"{self.file}: {error.strerror}") from None
+            except UnicodeDecodeError:
+                raise ValueError(f"{self.file}: is not UTF-8") from None
+            if len(data) > MOST_BYTES:
+                raise ValueError(f"{self.file}: is longer than {MOST_BYTES} bytes")
+            word = word.removesuffix("\n").removesuffix("\r")
+            if not word:
+                raise ValueError(f"{self.file}: is empty")
+            return word
+        if self.env is not None:
+            word = os.environ.get(self.env, "")
+            if not word:
+                raise ValueError(f"the environment has no {self.env}, or it is empty")
+            return word
+        assert self._word is not None
+        return self._word
+
+    def shown(self) -> object:
+        """Return what may be printed."""
+        if self.file is not None:
+            return {"file": str(self.file)}
+        return {"env": self.env} if self.env is not None else HIDDEN
+
+    def __repr__(self) -> str:
+        return f"Secret({self.shown()!r})"
+
 
 #: Processes that ``workers`` may ask for.
 MOST_WORKERS: Final = 64
@@ -98,6 +191,7 @@ BRIDGES: Final = ("producers", "consumers")
 #: Takes the place of an address that is wrong while other settings are checked; nothing connects to
 #: it.
 STAND_IN = Address("stand-in.invalid", 1)
+
 #: The same for a text.
 STAND_IN_WORD = "stand-in"
 
@@ -210,14 +304,25 @@ def _secret(value: Any, info: ValidationInfo) -> Any:
 
 
 AdvertisedHostField = Annotated[str, AfterValidator(check_advertised_host)]
+
 AllowedHostField = Annotated[str, AfterValidator(check_allowed_host)]
+
 BootstrapNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=False))]
+
 BrokerNameField = Annotated[str, BeforeValidator(partial(_server_name, has_node=True))]
+
 AddressField = Annotated[InstanceOf[Address], BeforeValidator(_address)]
+
 BridgeField = Annotated[tuple[str, ...], BeforeValidator(_bridge)]
+
 BrokerField = Annotated[InstanceOf[Address], BeforeValidator(_broker)]
+
 BrokersField = Annotated[tuple[BrokerField, ...], Field(min_length=1), BeforeValidator(_brokers)]
+
 ClaimsField = Annotated[InstanceOf[ClaimsPolicy], BeforeValidator(_claims)]
+
 PathField = Annotated[InstanceOf[Path], BeforeValidator(_path)]
+
 SecretField = Annotated[InstanceOf[Secret], BeforeValidator(_secret)]
+
 WorkersField = Annotated[int | Literal["auto"], BeforeValidator(_workers)]

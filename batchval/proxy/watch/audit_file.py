@@ -16,6 +16,13 @@ A row that would take the file over ``log.audit_max_bytes`` goes to a new one: t
 it renames the files while it holds the lock of the full one. A process that waits for that lock then
 sees that the name stands for another file, and opens that. So no row is split, lost, or written to a
 file that was renamed. A file that cannot be renamed stays as it is, and the rows wait.
+
+Log lines about senders whose claims were found false.
+
+    WARNING false claims sender="listener edge" checked_for_s=3600
+
+Batches are validated by native code, which counts in the ledger. So the ledger is looked at now and
+then, and its senders only where one of them has lost the gate's trust since the last look.
 """
 
 from __future__ import annotations
@@ -34,24 +41,31 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from batchval.ledger import ClaimsLedger
+from batchval.proxy.kit.background import in_background
 from batchval.proxy.settings.config import Log
 from batchval.proxy.settings.options import Refusal
-from batchval.proxy.watch.audit_log import event_of, facts_of
+from batchval.proxy.watch.audit_log import event_of, facts_of, short
 from batchval.proxy.watch.metrics import Family, single
 
-__all__ = ["AuditFile", "numbered", "open_appending", "rotated_path"]
+__all__ = ["MOST_LINES", "AuditFile", "FalseClaims", "numbered", "open_appending", "rotated_path"]
 
 #: Rows that wait for the thread: 2 kB each at most.
 MOST_ROWS: Final = 10_000
+
 #: Rows that are encoded at a time: the encoder keeps the interpreter's lock for 0.3 ms. They have
 #: 16 kB each at most, so the least log.audit_max_bytes (1 MiB) takes them all.
 _ROWS_A_PIECE: Final = 50
+
 #: Times that the file is opened for one piece, where others rename it in between.
 _MAX_OPENS: Final = 5
+
 #: Symbolic links that are followed, as Linux does.
 _MAX_LINKS: Final = 40
+
 #: Seconds between looks at whether the file was moved, and before a failed write is tried again.
 LOOK_S: Final = 1.0
+
 #: Seconds at the end for the rows that still wait.
 STOP_S: Final = 5.0
 
@@ -405,3 +419,42 @@ def _locked(descriptor: int) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+#: Lines of one look; one more counts the other senders.
+MOST_LINES: Final = 20
+
+
+class FalseClaims:
+    """A logger that names each sender once for each time that it loses the gate's trust."""
+
+    def __init__(self) -> None:
+        self._ledger: ClaimsLedger | None = None
+        self._total = 0
+        self._known: dict[str, int] = {}
+
+    async def look(self, ledger: ClaimsLedger | None) -> None:
+        """Write a line for each sender that has lost the trust since the last look."""
+        if ledger is not self._ledger:  # since a reload
+            self._ledger, self._total, self._known = ledger, 0, {}
+        if ledger is None or (total := ledger.counts().demotions) == self._total:
+            return
+        try:
+            counts = await in_background(lambda: _demotions(ledger))
+        except RuntimeError:  # no thread can be started: the next look tries again
+            return
+        found = [name for name, number in counts.items() if number > self._known.get(name, 0)]
+        self._total, self._known = total, counts
+        for name in found[:MOST_LINES]:
+            _write(sender=short(name), checked_for_s=ledger.demotion_ms // 1000)
+        if len(found) > MOST_LINES:
+            _write(more_senders=len(found) - MOST_LINES)
+
+
+def _demotions(ledger: ClaimsLedger) -> dict[str, int]:
+    """Return how often each sender has lost the trust, of those that ever did."""
+    return {name: number for name in ledger.senders() if (number := ledger.counts(name).demotions)}
+
+
+def _write(**facts: object) -> None:
+    log.warning("false claims", extra={"facts": facts})

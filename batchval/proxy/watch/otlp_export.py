@@ -41,7 +41,7 @@ from opentelemetry.sdk.metrics.export import (  # noqa: E402
 from opentelemetry.sdk.resources import Resource  # noqa: E402
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: E402
 
-from batchval.proxy.settings.otlp_settings import Otlp  # noqa: E402
+from batchval.proxy.settings.config import Otlp  # noqa: E402
 from batchval.proxy.watch.durations import BOUNDS_S  # noqa: E402
 from batchval.proxy.watch.metrics import PREFIX, Family  # noqa: E402
 

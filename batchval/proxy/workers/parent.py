@@ -27,7 +27,7 @@ from batchval.proxy.settings.config import Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.settings.shares import share_of, workers_of
-from batchval.proxy.watch.clients_page import Asked
+from batchval.proxy.watch.clients import Asked
 from batchval.proxy.watch.metrics import Family
 from batchval.proxy.workers.control_messages import (
     AddressFailed,

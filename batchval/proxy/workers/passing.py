@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 
 from batchval.proxy.cluster.listeners import Listener
-from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor
 from batchval.proxy.life.server import Proxy, Shared
 from batchval.proxy.settings.options import ProxyOptions
 from batchval.proxy.workers.control_messages import PassedHeader

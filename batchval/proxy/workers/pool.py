@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from batchval.proxy.kit.accepting import Acceptor
+from batchval.proxy.cluster.listening_sockets import Acceptor
 from batchval.proxy.kit.background import spawned
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.watch.metrics import Family, single

@@ -22,14 +22,15 @@ from typing import Any, Final
 from batchval.network.loops import loop_factory
 from batchval.proxy.cluster.discovery import Discovery, DiscoveryOptions
 from batchval.proxy.kit.background import spawned
-from batchval.proxy.kit.interpreter import calm_collector, switch_soon
 from batchval.proxy.kit.open_files import connections_allowed, raise_limit, reserve_for, too_few
 from batchval.proxy.life.assemble import RunningGate
+from batchval.proxy.life.lifecycle import calm_collector, switch_soon
 from batchval.proxy.life.parts import Parts as GateParts
 from batchval.proxy.life.server import Proxy, Shared
 from batchval.proxy.settings.config import Listener, Settings
 from batchval.proxy.settings.loading import ConfigError
 from batchval.proxy.settings.options import ProxyOptions
+from batchval.proxy.watch.audit_log import write_in_thread
 from batchval.proxy.watch.clients import (
     MOST_CLIENTS,
     NOTHING_SERVED,
@@ -37,7 +38,6 @@ from batchval.proxy.watch.clients import (
     ClientTable,
     Served,
 )
-from batchval.proxy.watch.log_thread import write_in_thread
 from batchval.proxy.workers.adopting import AdoptingProxy
 from batchval.proxy.workers.channel import Channel, Pairs, connection_of, read_message
 from batchval.proxy.workers.control_messages import (
