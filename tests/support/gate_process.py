@@ -136,7 +136,7 @@ class GateProcess:
 
 def set_congestion(name: str) -> None:
     """Set the TCP congestion control of every connection that the gate makes from now on."""
-    from batchval.proxy.session.session import broker_connection, session
+    from batchval.proxy.session import broker_connection, session
 
     keep_alive = session.keep_alive
 
