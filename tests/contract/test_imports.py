@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -93,43 +93,38 @@ def package_of(path: Path, package: Path) -> str:
 
 
 def upward(package: Path) -> Iterator[str]:
-    """Yield each import that does not go down to a lower layer."""
+    """Yield each import that does not go down to a lower layer, or to a lower folder in a package
+    whose folders have an order.
+    """
     for path in files(package, ".py", ".pyx", ".pxd", ".pyi"):
-        importer = package_of(path, package)
-        if importer == "__init__":
+        here = path.relative_to(package).with_suffix("").parts
+        if here[0] == "__init__":
             continue  # the package's face shows names of all floors, and loads them when asked (test_public_names)
         for found in imports(path, package):
-            parts = found.whole.split(".")
-            if parts[0] != package.name:
+            root, *there = found.whole.split(".")
+            if root != package.name:
                 continue
-            where = f"{path.relative_to(package)}:{found.line}: {found.whole}"
-            target = parts[1] if len(parts) > 1 else ""
-            if target == "" or target.startswith("__"):
-                if importer != "cli":
-                    yield f"{where}: the package's face is for users"
-            elif importer not in FLOORS or target not in FLOORS:
-                yield f"{where}: a package that has no layer in pyproject.toml"
-            elif target != importer and (
-                FLOORS[target] >= FLOORS[importer] or (importer, target) in STRANGERS
-            ):
-                yield f"{where}: {importer} must not import {target}"
+            for fault in _faults(here, [*there, "", ""]):
+                yield f"{path.relative_to(package)}:{found.line}: {found.whole}: {fault}"
 
 
-def upward_in_a_package(package: Path) -> Iterator[str]:
-    """Yield each import of a package with folders that does not go down to a lower folder of it."""
-    for name, heights in FOLDERS.items():
-        for path in files(package / name, ".py", ".pyx", ".pxd", ".pyi"):
-            importer = package_of(path, package / name)
-            for found in imports(path, package):
-                parts = found.whole.split(".")
-                if parts[:2] != [package.name, name] or importer == "__init__":
-                    continue
-                where = f"{path.relative_to(package)}:{found.line}: {found.whole}"
-                target = parts[2] if len(parts) > 2 else ""
-                if importer not in heights or target not in heights:
-                    yield f"{where}: a folder that has no layer in pyproject.toml"
-                elif target != importer and heights[target] >= heights[importer]:
-                    yield f"{where}: {importer} must not import {target}"
+def _faults(here: Sequence[str], there: Sequence[str]) -> Iterator[str]:
+    if there[0] == "" or there[0].startswith("__"):
+        if here[0] != "cli":
+            yield "the package's face is for users"
+        return
+    yield from _climb("package", here[0], there[0], FLOORS)
+    if (here[0], there[0]) in STRANGERS:
+        yield f"{here[0]} must not import {there[0]}"
+    if here[0] == there[0] in FOLDERS and here[1] != "__init__":
+        yield from _climb("folder", here[1], there[1], FOLDERS[here[0]])
+
+
+def _climb(kind: str, importer: str, target: str, heights: Mapping[str, int]) -> Iterator[str]:
+    if importer not in heights or target not in heights:
+        yield f"a {kind} that has no layer in pyproject.toml"
+    elif target != importer and heights[target] >= heights[importer]:
+        yield f"{importer} must not import {target}"
 
 
 def reaching_out(package: Path) -> Iterator[str]:
@@ -174,7 +169,6 @@ def own_c(package: Path) -> list[Path]:
 
 def test_every_import_runs_down() -> None:
     assert list(upward(PACKAGE)) == []
-    assert list(upward_in_a_package(PACKAGE)) == []
 
 
 def test_native_code_knows_bytes_alone() -> None:
@@ -242,8 +236,7 @@ def test_a_planted_import_upwards_is_found(
     path = tmp_path / "batchval" / name
     path.parent.mkdir(parents=True)
     path.write_text(f'"""A module."""\n{text}\n')
-    package = tmp_path / "batchval"
-    (found,) = [*upward(package), *upward_in_a_package(package)]
+    (found,) = upward(tmp_path / "batchval")
     assert complaint in found
 
 
