@@ -6,11 +6,11 @@ served wait in its backlog.
 
 With server names (SNI) there is the bootstrap port alone: the name chooses the broker.
 
-Clients that wait for a broker which is not known yet: a server name may come before discovery.
+``AwaitedBrokers`` holds clients that wait for a broker which is not known yet: a server name may
+come before discovery. Each of them waits until the broker is known, ``WAIT_S`` at most. The cluster
+is asked at once.
 
-Each of them waits until the broker is known, ``WAIT_S`` at most. The cluster is asked at once.
-
-Choose the addresses of brokers that clients are sent.
+``Advertised`` chooses the addresses of brokers that clients are sent:
 
 host   advertised_host, or the listener's server name for the broker; "" stands for the host
        that the client itself has connected to

@@ -5,12 +5,10 @@ connections are accepted on them.
 (listener, node_id)  the port of one broker
 (":metrics", n)      the n-th address of /metrics
 
-Accept connections on a listening socket, a few at a time, as long as there may be more.
-
-asyncio and uvloop accept the whole backlog before the first of these connections is handled: a
-burst takes all descriptors of the process, and then the loop leaves every listener alone for a
-second or closes what waits. Here a connection above the limit is closed before any object is made
-for it.
+``Acceptor`` accepts connections, a few at a time, as long as there may be more. asyncio and uvloop
+accept the whole backlog before the first of these connections is handled: a burst takes all
+descriptors of the process, and then the loop leaves every listener alone for a second or closes
+what waits. Here a connection above the limit is closed before any object is made for it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from one address: above that the oldest of the address that has the most is clos
 which asks at once is answered however many others wait. /clients is not shown to pages of other
 sites (``refusal_of``); the others answer any Host, since probes and scrapers send many names.
 
-One request to the port of /metrics: its target, and the hosts that it names.
+``Request`` is one request: its target, and the hosts that it names.
 
     GET /clients?old=true HTTP/1.1
     Host: gate-1.example.com:9464

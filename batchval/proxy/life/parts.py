@@ -1,4 +1,4 @@
-"""Make the objects of a gate from its settings and the files that they name, before anything changes.
+"""Make objects of settings and of the files that they name, before anything changes in a gate.
 
 Parts(settings)          at the start
 Parts(settings, before)  for other settings: what is known in the running gate stays in use, such as

@@ -7,9 +7,8 @@ Several workers prepare first, and apply when all of them have prepared. New con
 settings at once, open sessions within the next turns of the loop. A request that is being validated
 is validated to its end by the gate that it was taken with.
 
-The differences between two settings, and which of them a running gate cannot take.
-
-Each key has an effect, its own or that of the nearest key around it:
+``changes`` lists the differences between two settings, and ``restart_faults`` those that a running
+gate cannot take. Each key has an effect, its own or that of the nearest key around it:
 
     AT_ONCE   the next request, also of clients that are connected
     NEW       the next connection

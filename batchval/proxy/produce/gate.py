@@ -9,7 +9,8 @@ which go on as Produce 3, and so do batches whose claims are replaced. What cost
 validated at once. A request of many partitions, much data or long decompression goes to a thread:
 ``validate`` returns a RequestVerdict that is not ``done``.
 
-Refusals that took long to find, by sender: the same batch from the same sender is not read again.
+``KnownRefusals`` remembers by sender what took long to find: the same batch from the same sender
+is not read again.
 
     a batch is refused after much work ──▶ add(sender, place, refusal)
     a batch of a sender that has any   ──▶ of(sender)[place], then its digest decides
@@ -30,10 +31,10 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from batchval.core.claims import carrier_of
 from batchval.core.validator import LogValidator
@@ -47,17 +48,12 @@ from batchval.protocol.produce_answer import refuse
 from batchval.protocol.topic_ids import ids_in_produce
 from batchval.proxy.kit.topics import LONGEST_NAME
 from batchval.proxy.produce.record_stage import RecordStage
-from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, Verdicts
+from batchval.proxy.produce.verdicts import HEAVY, VALIDATED, KnownRefusal, Verdicts
 from batchval.proxy.settings.options import ANONYMOUS, Counters, Facts, ProxyOptions, Refusal
 from batchval.proxy.watch.observed import ObserveRules
 from batchval.proxy.watch.senders import NOBODY, READ_BYTES, Sender, Share
 from batchval.rules import EXTRAS, Rule
 from batchval.types import DEFAULT_MAX_DECOMPRESSED_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from batchval.proxy.produce.verdicts import KnownRefusal
 
 __all__ = [
     "MAX_BYTES",

@@ -5,7 +5,7 @@
 A refusal does not wait for its copy and does not depend on it: what the thread cannot keep up with,
 or the disk does not take, is counted and left out. The files hold the records of clients.
 
-The files of quarantined batches: two for each, within a number of bytes in all.
+``QuarantineFolder`` writes two files for each batch, within a number of bytes in all.
 
     20261126T081500.123Z-orders-3-4711-000017.log    the batch, as it came
     20261126T081500.123Z-orders-3-4711-000017.json   the verdict on it, written last

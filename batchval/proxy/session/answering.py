@@ -4,7 +4,7 @@ Each place in the queue is an int (passed on by the fast path) or an ``Answer``.
 which nothing but its end changes is passed on while it comes. One that is converted in a thread
 keeps its place; what the broker answers after it waits.
 
-A large answer that is passed on while it comes.
+``AnswerStream`` is a large answer that is passed on while it comes.
 
     length:4 correlation_id:4 … records … tail
 

@@ -10,7 +10,7 @@
 
 ``abort`` closes both sides at once.
 
-The end of a client's connection that the gate chooses: after drain, max_connection_age and idle.
+``Parting`` is an end that the gate chooses: after drain, max_connection_age and idle.
 
     1. the last answer is written, then an end of file (not with TLS, which has none of its own)
     2. what the client still sends is read: batches with acks=0 go to the broker, because nobody

@@ -4,12 +4,11 @@ Strict: an unknown key, a number in quotes and an unknown word are errors. Times
 sizes are bytes. docs/reference/proxy/settings.md has an example with every key. ``loading`` reads
 files, ``checks`` compares settings with each other.
 
-The settings of denied APIs, and of copies of refused batches.
-
-APIs are named as in Kafka's message definitions, in any case: DeleteTopics, alterconfigs. The name
-inter-broker stands for the requests that brokers, controllers and operators send. Each listener
-denies these by default. For most of them Kafka asks for CLUSTER_ACTION or ALTER on the cluster; but
-a gate with a certificate of its own is one principal to the brokers, for all of its clients.
+Denied APIs are named as in Kafka's message definitions, in any case: DeleteTopics, alterconfigs.
+The name inter-broker stands for the requests that brokers, controllers and operators send. Each
+listener denies these by default. For most of them Kafka asks for CLUSTER_ACTION or ALTER on the
+cluster; but a gate with a certificate of its own is one principal to the brokers, for all of its
+clients.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ claims     ignore | verify | audit:0.01 | trust
 workers    1 to 64 | auto
 bridge     none | producers | consumers | [producers, consumers]
 
-Secrets, such as passwords, and their sources.
+``Secret`` is a password or the like, and its source:
 
-In a file of settings:  password: {file: /run/secrets/kafka}   or {env: KAFKA_PASSWORD}   or the word itself
+password: {file: /run/secrets/kafka}   or {env: KAFKA_PASSWORD}   or the word itself
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A client without a known name gets a TLS alert and is counted as a failed handsh
     sni_unknown    a name that is neither the bootstrap name nor a broker's (unrecognized_name)
     malformed      a ClientHello that cannot be read (decode_error)
 
-The server name in the first TLS record of a client (RFC 8446, 4.1.2; RFC 6066, section 3).
+``server_name_of`` reads the first TLS record of a client (RFC 8446, 4.1.2; RFC 6066, section 3):
 
     record      type:1 version:2 length:2
     handshake   type:1 length:3

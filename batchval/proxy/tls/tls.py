@@ -4,11 +4,11 @@ A client has two names. ``subject_of`` is the subject alone, as Kafka's principa
 ``identity_of`` is the subject and the subjects of the authorities that vouch for it, up to the one
 in ``client_ca``: what claims are kept under, since two authorities may issue the same subject.
 
-Warn where a listener's certificate does not cover the hosts that its clients connect to.
-
-Clients verify the host by default (Java's ssl.endpoint.identification.algorithm, librdkafka's
-enable.ssl.certificate.verification). ``ssl`` shows the names of a certificate only where it was
-verified, so the listener's own is verified here, as its own authority, in a handshake in memory.
+``certificate_warnings`` warns where a listener's certificate does not cover the hosts that its
+clients connect to. Clients verify the host by default (Java's
+ssl.endpoint.identification.algorithm, librdkafka's enable.ssl.certificate.verification). ``ssl``
+shows the names of a certificate only where it was verified, so the listener's own is verified here,
+as its own authority, in a handshake in memory.
 """
 
 from __future__ import annotations

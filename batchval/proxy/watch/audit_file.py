@@ -17,7 +17,7 @@ it renames the files while it holds the lock of the full one. A process that wai
 sees that the name stands for another file, and opens that. So no row is split, lost, or written to a
 file that was renamed. A file that cannot be renamed stays as it is, and the rows wait.
 
-Log lines about senders whose claims were found false.
+``FalseClaims`` logs a line about a sender whose claims were found false:
 
     WARNING false claims sender="listener edge" checked_for_s=3600
 

@@ -8,7 +8,7 @@ Who, where, which rule and why; never a byte of a record, of a password, or of w
 What a client chose (its id, its principal, a topic's name) is short and escaped: it cannot
 begin a line of its own.
 
-Write the log to stderr in its own thread: its reader may hang, and clients must not wait.
+``LineWriter`` writes the log in its own thread: its reader may hang, and clients must not wait.
 
     any thread ── queue of at most MOST_BYTES ──▶ thread ── one write(2) for each line ──▶ stderr
 

@@ -6,7 +6,7 @@
 
 A row is what clients say of themselves: nothing of it is verified, except address and principal.
 
-The page /clients: the clients of the gate as JSON, or as a table for people.
+``page_of`` makes the page /clients, as JSON or as a table for people:
 
     GET /clients?old=true&order=slowest&limit=100&format=text
 

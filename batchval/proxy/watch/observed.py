@@ -6,7 +6,7 @@
 The second is written to the state directory by ``ObservedFile`` and printed by
 ``batchval proxy --report``. It never has a byte of a record.
 
-observed.json of the state directory: what the gate refused or would have refused, over restarts.
+``ObservedFile`` keeps them over restarts, in observed.json of the state directory:
 
     {"version": 1, "mode": "observe", "since_ms": 1769850000000, "until_ms": 1769850600000,
      "judged": 1204330, "rows": [
