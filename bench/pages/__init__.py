@@ -25,6 +25,9 @@ DOCS = ROOT / "docs" / "benchmarks"
 REPORTS = ROOT / "docs" / "reports"
 AGENTS = ROOT / "broker"
 
+#: characters of a line in bench/results that is not divided
+MAX_ROW = 400
+
 Result = dict[str, Any]
 
 
@@ -41,12 +44,34 @@ def check_commit(machine: dict[str, Any]) -> None:
         raise SystemExit(f"cannot save a result of commit {commit!r}: commit batchval/ first")
 
 
+def compact(value: Any, indent: int = 0) -> str:
+    """Return JSON in which a row of a table is a line, so that a difference shows whole rows.
+
+    What is longer than MAX_ROW has a line for each of its parts.
+    """
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) <= MAX_ROW or not isinstance(value, dict | list | tuple):
+        return line
+    if isinstance(value, dict):
+        parts = [
+            f"{json.dumps(key, ensure_ascii=False)}: {compact(each, indent + 1)}"
+            for key, each in value.items()
+        ]
+    else:
+        parts = [compact(each, indent + 1) for each in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    inner, outer = "\n" + " " * (indent + 1), "\n" + " " * indent
+    return f"{begin}{inner}{f',{inner}'.join(parts)}{outer}{end}"
+
+
 def save(name: str, result: Result) -> None:
-    """Save a result, and write the pages anew. Raises SystemExit if it has no commit."""
+    """Save a result, and write the pages anew. Raises SystemExit if it has no commit.
+
+    A result holds what the pages read. All samples of a run are in the file that --out names.
+    """
     from bench.pages import __main__ as pages
 
     check_commit(result["machine"])
     RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    (RESULTS / f"{name}.json").write_text(text, "utf-8")
+    (RESULTS / f"{name}.json").write_text(compact(result) + "\n", "utf-8")
     pages.write(pages.documents())

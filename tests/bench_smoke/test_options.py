@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as runner
-from bench import runs
+from bench import pages, runs
 from bench.pages import __main__ as all_pages
 from bench.pipelining import table
 from bench.validation import compare
@@ -117,6 +117,14 @@ def test_a_baseline_without_a_result_is_named(tmp_path: Path) -> None:
         baseline.write_text(text)
         with pytest.raises(SystemExit, match="is not the JSON of a result"):
             compare.main(["--baseline", str(baseline)])
+
+
+def test_a_saved_row_is_one_line_and_says_the_same() -> None:
+    rows = [{"name": f"row {n}", "ns": 1 / 3, "rounds": [1.0] * 5} for n in range(20)]
+    text = pages.compact({"machine": {"cores": 2}, "rows": rows, "notes": []})
+    assert len(text.splitlines()) == 1 + 1 + 1 + len(rows) + 1 + 1 + 1
+    read = json.loads(text)
+    assert read == {"machine": {"cores": 2}, "rows": rows, "notes": []}
 
 
 def test_samples_of_another_commit_or_link_are_not_of_a_table(tmp_path: Path) -> None:
