@@ -3,15 +3,13 @@
     python -m conformance.scores [--only NAME | --write]
 
 Builds each runner that needs a build (Go, Maven), asks it about the cases of batchval-fixtures, and
-prints its score. --write writes ``docs/reports/conformance-scores.json`` and, from it,
-``conformance-scores.md``.
+prints its score. --write writes ``docs/reports/conformance-scores.md``.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import subprocess
 import sys
 import textwrap
@@ -32,7 +30,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RUNNERS = ROOT / "conformance" / "runners"
 CASES = ROOT / "fixtures" / "batchval_fixtures" / "cases"
 REPORT = ROOT / "docs" / "reports" / "conformance-scores.md"
-DATA = REPORT.with_suffix(".json")
 TIMEOUT = 10.0  # seconds without a verdict
 #: Codecs of the Python readers. Without one they refuse its batches.
 LIBRARIES = ("cramjam", "lz4", "xxhash", "zstandard", "snappy")
@@ -201,7 +198,6 @@ def main() -> None:
         ).stdout.strip()
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         report = {"date": today, "commit": commit, "scores": scores}
-        DATA.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
         REPORT.write_text(page(report), "utf-8")
 
 

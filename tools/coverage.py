@@ -141,7 +141,7 @@ def table(files: dict[str, Any], modules: list[str], missing: bool) -> float:
 
 
 def measurement(files: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables of docs/reports/coverage.json."""
+    """Return the tables of docs/reports/coverage.md."""
     rows = [
         [Path(name).stem, found["summary"]["num_statements"], found["summary"]["missing_lines"]]
         for name, found in sorted(files.items())
@@ -163,7 +163,7 @@ def main() -> int:
     )
     parser.add_argument("--missing", action="store_true", help="List the lines that no test ran.")
     parser.add_argument(
-        "--page", action="store_true", help="Save the table as docs/reports/coverage.json and .md."
+        "--page", action="store_true", help="Save the table in docs/reports/coverage.md."
     )
     parser.add_argument(
         "tests", nargs="*", default=TESTS, help=f"Tests to run (default: {' '.join(TESTS)})."

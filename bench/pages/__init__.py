@@ -1,4 +1,4 @@
-"""Pages of docs/benchmarks and docs/reports, rendered from measured results.
+"""Pages of docs/benchmarks, rendered from measured results, and sections of docs/reports.
 
 A bench measures, compares its figures with internal goals, and saves all of it as JSON in
 bench/results: `save`. The modules of this package read nothing but that JSON, and render what was
@@ -6,7 +6,7 @@ measured, not the goals:
 
     validation claims broker_claims proxy ...        one page each: TITLE, ABOUT, SOURCES, render
     index                                            docs/benchmarks/README.md
-    reports                                          docs/reports, from the JSON next to each page
+    reports                                          sections of docs/reports
     agents                                           the figures of the READMEs in broker/
     headline, bars                                   the rows and the chart of the project's README
 

@@ -1,6 +1,6 @@
-"""Write what is rendered from bench/results and docs/reports/*.json, or check it.
+"""Write what is rendered from bench/results, or check it.
 
-    python -m bench.pages            write docs/benchmarks, docs/reports and the READMEs' figures
+    python -m bench.pages            write docs/benchmarks and the READMEs' figures
     python -m bench.pages --check    exit with 1 if a file differs from the results, and name it
     python -m bench.pages --commits  exit with 1 if a result's commit is not in the history, and
                                      name it
@@ -72,7 +72,7 @@ def documents() -> dict[Path, str]:
         found[place.AGENTS / name] = headline.put(text, agents.render(source, place.read(source)))
     for name, of in PAGES.items():
         found[place.DOCS / f"{name}.md"] = f"{NOTE}\n# {of.TITLE}\n\n{of.render(results)}"
-    return found | reports.documents()
+    return found
 
 
 def readme() -> dict[Path, str]:
@@ -103,11 +103,7 @@ def unknown_commits() -> list[str]:
         (path.name, json.loads(path.read_text("utf-8"))["machine"]["commit"])
         for path in sorted(place.RESULTS.glob("*.json"))
     ]
-    scores = place.ROOT / "docs/reports/conformance-scores.json"
-    commits.append((scores.name, json.loads(scores.read_text("utf-8"))["commit"]))
-    for name in reports.NAMES:
-        commits += [(f"{name}.json", one["machine"]["commit"]) for one in reports.read(name)]
-    for name, commit in commits:
+    for name, commit in commits + reports.commits():
         command = ["git", "merge-base", "--is-ancestor", commit, "HEAD"]
         if subprocess.run(command, cwd=place.ROOT, capture_output=True, check=False).returncode:
             found.append(f"{name}: commit {commit} is not in the history of HEAD: measure again")

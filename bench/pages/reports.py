@@ -1,21 +1,22 @@
-"""The measured parts of docs/reports: a JSON file next to each page, and text between its marks.
+"""The measured parts of docs/reports: sections between the marks of a page, the newest first.
 
-A file holds measurements, the newest first. Each has a date, a machine with its commit, and tables
-whose cells are numbers, texts or null. ``save`` is what the tools call that measure.
+A measurement has a title, a date, a machine with its commit, and tables whose cells are numbers,
+texts or None. ``save`` is what the tools call that measure.
 """
 
 from __future__ import annotations
 
-import json
+import re
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import bench.pages as place
 from bench.pages import headline
 from bench.pages.text import page, paragraph, processor_of, table
 
-NAMES = ("coverage", "hostile-runs", "mutants")
+#: its commit stands outside of marks
+SCORES = "conformance-scores.md"
+COMMIT = re.compile(r"commit `?([0-9a-f]{7,40})")
 
 Measurement = dict[str, Any]
 
@@ -61,29 +62,36 @@ def when(found: Measurement) -> str:
     return f"{', '.join([found['date'], 'commit `' + machine['commit'] + '`', *known])}."
 
 
-def render(measurements: list[Measurement]) -> str:
-    """Return the text between the marks of a report."""
-    parts = []
-    for found in measurements:
-        opening = paragraph(when(found), *found.get("about", ()))
-        parts += [f"### {found['title']}", opening, *map(_table, found["tables"])]
-        parts += [paragraph(note) for note in found.get("notes", ())]
-    return "\n" + page(*parts) + "\n"
+def render(found: Measurement) -> str:
+    """Return the section of a measurement."""
+    parts = [f"### {found['title']}", paragraph(when(found), *found.get("about", ()))]
+    parts += map(_table, found["tables"])
+    return page(*parts, *(paragraph(note) for note in found.get("notes", ())))
 
 
-def read(name: str) -> list[Measurement]:
-    """Return the measurements of a report."""
-    found: list[Measurement] = json.loads((place.REPORTS / f"{name}.json").read_text("utf-8"))
+def sections(text: str) -> dict[str, str]:
+    """Return the measurements of a page, the newest first, by title."""
+    found = headline.MARKS.search(text)
+    parts = re.split(r"^### ", found[0] if found else "", flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0]: f"### {part.rstrip()}\n" for part in parts}
+
+
+def rows(name: str) -> list[list[str]]:
+    """Return the cells of every row of a report's tables."""
+    text = (place.REPORTS / f"{name}.md").read_text("utf-8")
+    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+
+
+def commits() -> list[tuple[str, str]]:
+    """Return the name of each measured page and the commits that its measurements name."""
+    found = []
+    for path in sorted(place.REPORTS.glob("*.md")):
+        text = path.read_text("utf-8")
+        for part in sections(text).values():
+            found += [(path.name, commit) for commit in COMMIT.findall(part)[:1]]
+        if path.name == SCORES:
+            found += [(path.name, commit) for commit in COMMIT.findall(text)[:1]]
     return found
-
-
-def documents() -> dict[Path, str]:
-    """Return the text of each report."""
-    pages = {name: place.REPORTS / f"{name}.md" for name in NAMES}
-    return {
-        path: headline.put(path.read_text("utf-8"), render(read(name)))
-        for name, path in pages.items()
-    }
 
 
 def here() -> dict[str, Any]:
@@ -100,9 +108,12 @@ def here() -> dict[str, Any]:
 
 
 def save(name: str, measurement: Measurement) -> None:
-    """Add a measurement, in place of the one of the same title, and write the page."""
-    others = [one for one in read(name) if one["title"] != measurement["title"]]
-    text = json.dumps([measurement, *others], indent=1, ensure_ascii=False) + "\n"
-    (place.REPORTS / f"{name}.json").write_text(text, "utf-8")
-    page_of = place.REPORTS / f"{name}.md"
-    page_of.write_text(documents()[page_of], "utf-8")
+    """Write a measurement into its page, in place of the one of the same title."""
+    path = place.REPORTS / f"{name}.md"
+    text = path.read_text("utf-8")
+    others = {
+        title: part for title, part in sections(text).items() if title != measurement["title"]
+    }
+    path.write_text(
+        headline.put(text, "\n" + page(render(measurement), *others.values()) + "\n"), "utf-8"
+    )

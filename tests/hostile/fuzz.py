@@ -80,7 +80,7 @@ def _validate_quietly(case: dict[str, object]) -> None:
 
 
 def _measurement(ended: list[_Worker], seed: int) -> dict[str, object]:
-    """Return what ran, as docs/reports/hostile-runs.json has it."""
+    """Return what ran, as docs/reports/hostile-runs.md has it."""
     from tests.hostile.targets import TARGETS
 
     rows = sorted(ended, key=lambda worker: list(TARGETS).index(worker.target))
@@ -153,7 +153,7 @@ class _Worker:
         print(f"{self.target}: {rate}{writes}, {len(self.findings)} findings", flush=True)
 
     def row(self) -> list[str | int | None]:
-        """Return a row of the table in docs/reports/hostile-runs.json."""
+        """Return a row of the table in docs/reports/hostile-runs.md."""
         cpu, writes = self.place[2] // 1000, self.place[3] or None
         return [f"`{self.target}`", self.executions, cpu, writes, len(self.findings)]
 

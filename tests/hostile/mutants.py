@@ -4,8 +4,8 @@ Makes mutants of the core's source, one small change each: a comparison (< and <
 !=), a bound (± 1 dropped), a sign (+ and -, a cast to the other signedness). Which ones follows
 from the seed alone. Each is built in a copy of the tree (one module, -O1) and must make the quick
 suite fail: golden and hostile cases, a short differential run, then tests/core. Prints one line a
-mutant; ``--out`` gets a JSON line each. ``--report`` adds the run to docs/reports/mutants.json and
-writes mutants.md, which explains the survivors.
+mutant; ``--out`` gets a JSON line each. ``--report`` adds the run to docs/reports/mutants.md,
+which explains the survivors.
 """
 
 from __future__ import annotations
@@ -207,10 +207,10 @@ WHY = "not explained yet"
 
 
 def measurement(
-    results: list[dict[str, Any]], seed: int, earlier: list[dict[str, Any]]
+    results: list[dict[str, Any]], seed: int, earlier: list[list[str]]
 ) -> dict[str, Any]:
-    """Return the tables of a run. A survivor of an earlier run keeps the reason it has there."""
-    whys = {tuple(row[:2]): row[2] for one in earlier for row in one["tables"][-1]["rows"]}
+    """Return the tables of a run. A survivor keeps the reason that a row of ``earlier`` gives."""
+    whys = {tuple(row[:2]): row[2] for row in earlier if len(row) == 3}
     killers = Counter(one["killed_by"] for one in results if one["killed_by"])
     modules = sorted({Path(one["file"]).name for one in results})
     survivors = [one for one in results if not one["killed_by"]]
@@ -292,7 +292,7 @@ def main() -> int:
                 lines.write(json.dumps(result) + "\n")
                 lines.flush()
     if arguments.report:
-        kept = measurement(results, arguments.seed, reports.read("mutants"))
+        kept = measurement(results, arguments.seed, reports.rows("mutants"))
         reports.save("mutants", run | kept)
     survived = sum(not result["killed_by"] for result in results)
     print(f"mutants: {len(mutants) - survived} of {len(mutants)} killed (seed {arguments.seed})")

@@ -79,7 +79,7 @@ def test_the_report_has_a_share_of_each_module(tool: ModuleType) -> None:
         {"batchval/core/b.pyx": measured(1000, [7]), "batchval/core/a.pyx": measured(10, [])}
     )
     run = {"date": "2026-01-02", "machine": {"commit": "0123abcd", "python": "3.11.7"}}
-    text = tool.reports.render([run | kept]).splitlines()
+    text = tool.reports.render(run | kept).splitlines()
     assert any(
         line.startswith("2026-01-02, commit `0123abcd`, Python 3.11.7, Cython ") for line in text
     )
